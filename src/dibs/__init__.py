@@ -1,0 +1,1 @@
+"""dibs: one owner per job for distributed workers and agent swarms."""

@@ -1,0 +1,47 @@
+"""How people write and read lengths of time: `90`, `250ms`, `30s`, `15m`, `2h`, `1d`. A bare number is seconds."""
+
+from __future__ import annotations
+
+from dibs.core.limits import TTL_MS_MAX, TTL_MS_MIN
+from dibs.errors import InvalidInput, InvalidTtl
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_FORM = "Write seconds (90) or a number with ms, s, m, h or d (30s, 15m, 2h)."
+
+
+def parse_duration(text: str, what: str = "duration") -> int:
+    """Milliseconds. Whole numbers only: a fraction of a second is written in ms."""
+    text = text.strip()
+    digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    unit = _UNITS_MS.get(text[len(digits) :].lower() or "s")
+    # isdecimal alone accepts digits of every script; nobody means those in a shell.
+    if unit is None or not digits.isascii() or not digits.isdecimal() or len(digits) > 15:
+        raise InvalidInput(f"{text!r} is not a {what}. {_FORM}")
+    return int(digits) * unit
+
+
+def check_ttl_ms(ttl_ms: int) -> int:
+    """`ttl_ms` itself, or InvalidTtl with the range."""
+    if not TTL_MS_MIN <= ttl_ms <= TTL_MS_MAX:
+        raise InvalidTtl(
+            f"A lease lasts from {format_duration(TTL_MS_MIN)} to {format_duration(TTL_MS_MAX)}; "
+            f"{format_duration(ttl_ms)} was asked for."
+        )
+    return ttl_ms
+
+
+def format_duration(ms: int) -> str:
+    """Two units at most, as a person says it: `45s`, `1m 30s`, `2h`, `3d 4h`, `250ms`."""
+    if ms < 0:
+        return "-" + format_duration(-ms)
+    if ms < 1_000:
+        return f"{ms}ms"
+    seconds = ms // 1_000
+    parts = []
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")):
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count}{unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2])

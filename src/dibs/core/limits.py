@@ -1,0 +1,54 @@
+"""Every limit of dibs, by name. Nothing else in the code says how long, how many or how large.
+
+Units come last in the names. What an operator may change at run time is a default here and a setting of the server.
+"""
+
+# Names and texts
+NAME_BYTES_MAX = 512
+NAMESPACE_CHARS_MAX = 64
+OWNER_CHARS_MAX = 256
+METADATA_CHARS_MAX = 1024
+CHECKPOINT_BYTES_MAX = 4 * 1024
+RESULT_BYTES_MAX = 4 * 1024
+REASON_CHARS_MAX = 1024
+REQUEST_KEY_CHARS_MAX = 256
+BODY_BYTES_MAX = 2 * 1024 * 1024
+JSON_DEPTH_MAX = 64
+ACL_ENTRIES_MAX = 100
+ACL_ENTRY_BYTES_MAX = 256
+
+# Times of a lease
+TTL_MS_MIN = 1_000
+TTL_MS_MAX = 24 * 3600 * 1000
+TTL_MS_DEFAULT = 60_000
+LOCK_DELAY_MS_MAX = 60_000
+DONE_MS_MAX = 365 * 24 * 3600 * 1000
+
+# Memory of what has ended: how many endings a job remembers (so that a repeated release is recognised), and how long
+# an idle job's record is kept before its fencing number moves into the store's floor.
+ENDINGS_KEPT = 8
+IDLE_RECORD_MS = 24 * 3600 * 1000
+
+# Outages: a server that is up notes so this often, while there are leases; silence longer than `PULSE_LATE_MS` is an
+# outage. A lease that was live when it began keeps at least min(its ttl, OUTAGE_CREDIT_MS_MAX) after it ended.
+PULSE_MS = 500
+PULSE_LATE_MS = 1_500
+OUTAGE_CREDIT_MS_MAX = 10 * 60 * 1000
+OUTAGES_KEPT = 16
+
+# Work at a time
+SWEEP_INTERVAL_MS = 50
+SWEEP_LATE_MS_MAX = 250
+SWEEP_BATCH_MAX = 512
+COMMIT_BATCH_MAX = 512
+CONFLICT_RETRIES_MAX = 200
+LIST_PAGE_DEFAULT = 1_000
+LIST_PAGE_MAX = 10_000
+HISTORY_PAGE_DEFAULT = 100
+
+# Per principal; a server setting may change it. Soft by the size of one batch: it guards an operator, not an owner.
+LOCKS_PER_PRINCIPAL_MAX = 100_000
+
+# How long and how much history is kept when nobody says otherwise.
+EVENTS_KEPT_MAX = 1_000_000
+EVENTS_AGE_MS_MAX = 30 * 24 * 3600 * 1000

@@ -1,0 +1,59 @@
+"""What a job may be called.
+
+A name is any printable text of 1 to 512 UTF-8 bytes: slashes, colons, spaces inside, emoji. It is never changed:
+two names are the same job exactly when they are the same characters. Refused is what cannot be told apart on a screen
+or cannot be sent: control characters, line and paragraph separators, lone surrogates, unassigned code points,
+direction overrides, and blanks at either end.
+"""
+
+from __future__ import annotations
+
+from dibs.core.limits import NAME_BYTES_MAX, NAMESPACE_CHARS_MAX
+from dibs.errors import InvalidName
+
+DEFAULT_NAMESPACE = "default"
+_NAMESPACE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+# Characters that reorder what is shown: "job\u202e24-eussi" reads as something else than it is.
+_OVERRIDES = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def check_name(name: object) -> str:
+    """`name` itself, or InvalidName saying what is wrong with it."""
+    if not isinstance(name, str):
+        raise InvalidName("A job name is text.")
+    if not name:
+        raise InvalidName("A job name may not be empty. Give the stable name of the work, such as issue-1842.")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise InvalidName("A job name must be valid Unicode; this one holds half of a surrogate pair.") from None
+    if size > NAME_BYTES_MAX:
+        raise InvalidName(f"A job name may have {NAME_BYTES_MAX} bytes of UTF-8 at most; this one has {size}.")
+    if name[0].isspace() or name[-1].isspace():
+        raise InvalidName("A job name may not begin or end with a blank.")
+    if not name.isprintable():
+        _check_unprintable(name)
+    return name
+
+
+def _check_unprintable(name: str) -> None:
+    # Joiners inside emoji and some scripts are "format" characters, which isprintable() refuses and people need.
+    import unicodedata  # here, because it is half a millisecond that ordinary names need not pay
+
+    for position, character in enumerate(name):
+        category = unicodedata.category(character)
+        if category in ("Cc", "Cs", "Cn", "Zl", "Zp") or character in _OVERRIDES:
+            raise InvalidName(
+                f"A job name may not hold control characters; character {position + 1} is U+{ord(character):04X}."
+            )
+
+
+def check_namespace(namespace: object) -> str:
+    """`namespace` itself, or InvalidName."""
+    if (
+        not isinstance(namespace, str)
+        or not 1 <= len(namespace) <= NAMESPACE_CHARS_MAX
+        or not _NAMESPACE_CHARACTERS.issuperset(namespace)
+    ):
+        raise InvalidName(f"A namespace is 1 to {NAMESPACE_CHARS_MAX} letters, digits, dots, dashes or underscores.")
+    return namespace

@@ -1,0 +1,181 @@
+"""Immutable records: the small subset of dataclasses that dibs needs, at a tenth of the import cost.
+
+The embedded `dibs claim` is a whole Python process per call, so what its modules import is its speed. Importing
+`dataclasses` costs about as much as starting Python twice and `msgspec` three times (docs/explanation/architecture.md
+has the figures); this module imports nothing. A subclass lists its fields as annotations:
+
+    class Holder(Record):
+        owner: str
+        ttl_ms: int
+        checkpoint: str | None = None
+
+and gets `__init__`, `==`, `hash`, `repr`, `replace(**changes)`, `dump()` (a plain dict without the fields that are at
+their default) and `load(dict)`. The methods are compiled when a class is first used, not when it is defined: a process
+pays only for the records it touches.
+
+Field types that `dump` and `load` follow into are `X`, `X | None` and `tuple[X, ...]` where X is a record; every other
+value is passed as it is and must be something JSON can hold. Immutability is held by the type checker (frozen) and by
+every rule building new records with `replace`, not by a slow `__setattr__`.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Self, dataclass_transform
+else:
+
+    def dataclass_transform(**_: object) -> Callable[[type], type]:
+        return lambda cls: cls
+
+
+_CLASSES: dict[str, type[Record]] = {}
+_MISSING = object()
+
+
+class _RecordType(type):
+    """Turns annotations into slots and keeps the defaults aside (a slot and a class attribute cannot share a name)."""
+
+    def __new__(mcls, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> _RecordType:
+        own = [field for field in space.get("__annotations__", {}) if not field.startswith("_")]
+        inherited: tuple[str, ...] = ()
+        defaults: dict[str, Any] = {}
+        types: dict[str, str] = {}
+        for base in bases:
+            inherited += getattr(base, "_fields", ())
+            defaults.update(getattr(base, "_defaults", {}))
+            types.update(getattr(base, "_types", {}))
+        for field in own:
+            types[field] = space["__annotations__"][field]
+            value = space.pop(field, _MISSING)
+            if value is not _MISSING:
+                defaults[field] = value
+        space["__slots__"] = tuple(own)
+        cls = super().__new__(mcls, name, bases, space)
+        fields = inherited + tuple(own)
+        # A field without a default may not follow one that has it; subclasses of a record with defaults are keyword-only
+        # in spirit, so the order is made legal here instead of being an error there.
+        cls._fields = tuple(sorted(fields, key=lambda field: field in defaults))  # type: ignore[attr-defined]
+        cls._defaults = defaults  # type: ignore[attr-defined]
+        cls._types = types  # type: ignore[attr-defined]
+        _CLASSES[name] = cls  # type: ignore[assignment]
+        return cls
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Record(metaclass=_RecordType):
+    """Base of every record. See the module's text."""
+
+    _fields: tuple[str, ...] = ()
+    _defaults: dict[str, Any] = {}  # noqa: RUF012 - set per class by the metaclass, never mutated
+    _types: dict[str, str] = {}  # noqa: RUF012 - likewise
+
+    if not TYPE_CHECKING:
+
+        def __init__(self, **values):
+            _compile(type(self))
+            self.__init__(**values)
+
+    def dump(self) -> dict[str, Any]:
+        """A dict of plain values, without fields that hold their default."""
+        _compile(type(self))
+        return self.dump()
+
+    @classmethod
+    def load(cls, values: dict[str, Any]) -> Self:
+        """The record that `dump` made this from. Unknown keys are ignored: a newer minor version may add fields."""
+        _compile(cls)
+        return cls.load(values)
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed."""
+        _compile(type(self))
+        return self.replace(**changes)
+
+    def astuple(self) -> tuple[Any, ...]:
+        return tuple([getattr(self, field) for field in self._fields])
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.astuple() == other.astuple()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.astuple()))
+
+    def __repr__(self) -> str:
+        shown = [
+            f"{field}={getattr(self, field)!r}"
+            for field in self._fields
+            if getattr(self, field) != self._defaults.get(field, _MISSING)
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _compile(cls: type[Record]) -> None:
+    """Write the class's four hot methods as straight code. A loop over fields would cost three times as much."""
+    space: dict[str, Any] = {"_new": cls.__new__, "cls": cls}
+    parameters = []
+    for field in cls._fields:
+        if field in cls._defaults:
+            space[f"d_{field}"] = cls._defaults[field]
+            parameters.append(f"{field}=d_{field}")
+        else:
+            parameters.append(field)
+    star = "*, " if parameters else ""
+    lines = [f"def __init__(self, {star}{', '.join(parameters)}):"]
+    lines += [f"    self.{field} = {field}" for field in cls._fields] or ["    pass"]
+    lines.append("def replace(self, **changes):")
+    lines.append("    made = _new(cls); get = changes.pop")
+    lines += [f"    made.{field} = get({field!r}, self.{field})" for field in cls._fields]
+    lines.append("    if changes: raise TypeError(f'{cls.__name__} has no field {sorted(changes)}')")
+    lines.append("    return made")
+    lines += _dump_code(cls, space) + _load_code(cls, space)
+    exec("\n".join(lines), space)  # our own field names, never a caller's text
+    for method in ("__init__", "replace", "dump"):
+        setattr(cls, method, space[method])
+    cls.load = staticmethod(space["load"])  # type: ignore[method-assign,assignment]
+
+
+def _nested(annotation: str) -> tuple[str, type[Record]] | None:
+    """`("many", Holder)` for `tuple[Holder, ...]`, `("one", Holder)` for `Holder` or `Holder | None`, else None."""
+    if annotation.startswith("tuple[") and annotation.endswith(", ...]"):
+        inner = _CLASSES.get(annotation[6:-6])
+        return ("many", inner) if inner else None
+    inner = _CLASSES.get(annotation.removesuffix(" | None"))
+    return ("one", inner) if inner else None
+
+
+def _dump_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
+    lines = ["def dump(self):", "    made = {}"]
+    for field in cls._fields:
+        value = f"self.{field}"
+        nested = _nested(cls._types[field])
+        if nested is not None:
+            one = f"{value}.dump()" if nested[0] == "one" else f"[each.dump() for each in {value}]"
+        else:
+            one = value
+        if field in cls._defaults:
+            lines.append(f"    if {value} != d_{field}: made[{field!r}] = {one}")
+        else:
+            lines.append(f"    made[{field!r}] = {one}")
+    return [*lines, "    return made"]
+
+
+def _load_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
+    lines = ["def load(values):", "    made = _new(cls); get = values.get"]
+    for field in cls._fields:
+        annotation = cls._types[field]
+        nested = _nested(annotation)
+        default = f"d_{field}" if field in cls._defaults else None
+        lines.append(f"    value = get({field!r}, {default})" if default else f"    value = values[{field!r}]")
+        if nested is not None:
+            space[f"t_{field}"] = nested[1]
+            if nested[0] == "one":
+                lines.append(f"    made.{field} = t_{field}.load(value) if value.__class__ is dict else value")
+            else:
+                lines.append(f"    made.{field} = tuple([t_{field}.load(each) for each in value]) if value else ()")
+        elif annotation.startswith("tuple["):
+            lines.append(f"    made.{field} = tuple(value)")
+        else:
+            lines.append(f"    made.{field} = value")
+    return [*lines, "    return made"]

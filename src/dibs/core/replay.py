@@ -1,0 +1,59 @@
+"""Fold events back into who owns what: the promise `audit`, and the source of every running count.
+
+The fold keeps ownership, progress and done marks. Deadlines are not in it: a renewal moves a deadline and is no event.
+"""
+
+from __future__ import annotations
+
+from dibs.core import events
+from dibs.core.events import Event
+from dibs.core.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Claim(Record):
+    """One live hold, as history tells it."""
+
+    owner: str
+    principal: str
+    token: int
+    mode: str
+    attempt: int
+    metadata: str | None = None
+    checkpoint: str | None = None
+
+
+def replay(history: Iterable[Event]) -> dict[tuple[str, str], dict[int, Claim]]:
+    """`{(namespace, job): {fencing token: Claim}}` after all of `history`, which must begin at the beginning."""
+    live: dict[tuple[str, str], dict[int, Claim]] = {}
+    for event in history:
+        apply(live, event)
+    return {job: claims for job, claims in live.items() if claims}
+
+
+def apply(live: dict[tuple[str, str], dict[int, Claim]], event: Event) -> None:
+    """One more event. `live` is changed in place: a server's tally lives as long as the server does."""
+    job = (event.ns, event.job)
+    if event.kind == events.ACQUIRED:
+        live.setdefault(job, {})[event.token] = Claim(
+            owner=event.owner,
+            principal=event.principal,
+            token=event.token,
+            mode=event.mode,
+            attempt=event.attempt,
+            metadata=event.metadata,
+            checkpoint=event.checkpoint,
+        )
+    elif event.kind == events.PROGRESS:
+        claims = live.get(job, {})
+        claim = claims.get(event.token)
+        if claim is not None:
+            claims[event.token] = claim.replace(metadata=event.metadata, checkpoint=event.checkpoint)
+    elif event.kind in events.OWNERSHIP_ENDS:
+        claims = live.get(job, {})
+        claims.pop(event.token, None)
+        if not claims:
+            live.pop(job, None)

@@ -1,0 +1,62 @@
+"""What a decision may look at: the store's time and the records, read as the rules ask for them.
+
+A record that was not loaded raises `Missing`; the coordinator loads it and decides again. So rules that look at several
+records stay plain straight code, and every record looked at is known: the write happens only if none of them changed.
+"""
+
+from __future__ import annotations
+
+from dibs.core.record import Record
+from dibs.core.records import META_KEY, PULSE_KEY, Lock, Meta, Pulse, lock_key
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.events import Event
+    from dibs.core.outcomes import Outcome
+
+NO_META = Meta()
+
+
+class Missing(Exception):
+    """The decision needs these keys; load them and decide again."""
+
+    def __init__(self, *keys: str) -> None:
+        super().__init__(*keys)
+        self.keys = keys
+
+
+class View:
+    """Records by key at one instant. `None` is a record known to be absent."""
+
+    __slots__ = ("now_ms", "records")
+
+    def __init__(self, now_ms: int, records: dict[str, Lock | Meta | Pulse | None] | None = None) -> None:
+        self.now_ms = now_ms
+        self.records: dict[str, Lock | Meta | Pulse | None] = {} if records is None else records
+
+    def _get(self, key: str) -> Lock | Meta | Pulse | None:
+        try:
+            return self.records[key]
+        except KeyError:
+            raise Missing(key) from None
+
+    def lock(self, ns: str, name: str) -> Lock | None:
+        return self._get(lock_key(ns, name))  # type: ignore[return-value]  # a key's prefix fixes its class
+
+    def meta(self) -> Meta:
+        return self._get(META_KEY) or NO_META  # type: ignore[return-value]
+
+    def pulse(self) -> Pulse | None:
+        return self._get(PULSE_KEY)  # type: ignore[return-value]
+
+    def apply(self, decision: Decision) -> None:
+        """Show the next decision of the same batch what this one is about to write."""
+        self.records.update(decision.writes)
+
+
+class Decision(Record):
+    """The answer, what to write for it to be true, and what to tell history. A write of None deletes."""
+
+    outcome: Outcome
+    writes: dict[str, Lock | Meta | Pulse | None] = {}  # noqa: RUF012 - never mutated; a fresh dict is passed to write
+    events: tuple[Event, ...] = ()

@@ -1,0 +1,1 @@
+"""Between the rules and the world: reads, decides, writes if unchanged."""

@@ -1,0 +1,1 @@
+"""Where records live. Stores store; they never decide."""

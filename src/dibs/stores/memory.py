@@ -1,0 +1,107 @@
+"""The reference store: dicts, a lock, and an injected clock. For tests, and to read beside the port."""
+
+from __future__ import annotations
+
+import threading
+
+from dibs.stores.port import ABSENT, Capabilities, Conflict, Snapshot, Store, Versioned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+
+
+class MemoryStore(Store):
+    capabilities = Capabilities(
+        name="memory",
+        clock="injected",
+        reach="process",
+        watch="direct",
+        durable=False,
+        commit_keys_max=1_000_000,
+        cannot=("survive the end of its process",),
+    )
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._lock = threading.Condition()
+        self._records: dict[str, Versioned] = {}
+        self._events: list[Event] = []
+        self._revision = 0
+        self._last_seq = 0
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        with self._lock:
+            return Snapshot(
+                now_ms=self._clock(), records={key: self._records.get(key, ABSENT) for key in keys}
+            )
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        with self._lock:
+            for key, version in expect.items():
+                if self._records.get(key, ABSENT).version != version:
+                    raise Conflict
+            self._revision += 1
+            for key, record in puts.items():
+                if record is None:
+                    self._records.pop(key, None)
+                else:
+                    self._records[key] = Versioned(version=self._revision, record=record)
+            for event in events:
+                self._last_seq += 1
+                self._events.append(event.replace(seq=self._last_seq))
+            self._lock.notify_all()
+            return self._last_seq
+
+    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
+        with self._lock:
+            keys = sorted(key for key in self._records if key.startswith(prefix) and key > after)
+            return [(key, self._records[key]) for key in keys[:limit]]
+
+    def _due(self) -> list[tuple[int, str]]:
+        dues = ((found.record.due_ms() if found.record else None, key) for key, found in self._records.items())
+        return sorted((due_ms, key) for due_ms, key in dues if due_ms is not None)
+
+    def due(self, limit: int) -> list[str]:
+        with self._lock:
+            now_ms = self._clock()
+            return [key for due_ms, key in self._due() if due_ms <= now_ms][:limit]
+
+    def next_due_ms(self) -> int | None:
+        with self._lock:
+            dues = self._due()
+            return dues[0][0] if dues else None
+
+    def events(
+        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
+    ) -> list[Event]:
+        with self._lock:
+            found = [
+                event
+                for event in self._events
+                if event.seq > after and (job is None or (event.ns, event.job) == job)
+            ]
+            return found[max(0, len(found) - limit) :] if newest else found[:limit]
+
+    def watch(self, after: int, timeout_ms: int) -> bool:
+        with self._lock:
+            return self._lock.wait_for(lambda: self._last_seq > after, timeout_ms / 1000)
+
+    def prune(self, *, keep: int, before_ms: int) -> int:
+        with self._lock:
+            count = len(self._events)
+            kept = [event for event in self._events if event.at_ms >= before_ms]
+            self._events = kept[max(0, len(kept) - keep) :]
+            return count - len(self._events)
+
+    def size_bytes(self) -> int:
+        with self._lock:
+            return sum(len(repr(found.record)) for found in self._records.values())
+
+    def close(self) -> None:
+        """Nothing to let go of."""

@@ -1,0 +1,124 @@
+"""The store port: what dibs asks of a place that keeps records, and the contract of each call.
+
+A store keeps records under string keys, each with a version, and a log of events. It compares and swaps; it never looks
+inside a record except to ask `record.due_ms()`, and it never decides anything. `dibs.testing.contract` is the suite that
+every store passes, the ones shipped here and yours.
+
+Five things hold for every method:
+
+1. Calls are synchronous and may come from any thread. A store serialises them itself.
+2. An error of the driver beneath never leaves: it becomes one of `dibs.errors` (StoreUnavailable, StoreFull,
+   StoreCorrupt, StoreTooNew) at one place in the store.
+3. `StoreUnavailable(unknown=True)` means "the write may have happened". It is allowed only from `commit`. Everything
+   else means that nothing was changed.
+4. Time is the store's: one clock for everybody who shares the store, in milliseconds, never running backwards.
+5. Keys are text of any printable characters; their order is the order of their code points.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from dibs.core.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+
+
+class Conflict(Exception):
+    """A record in `expect` is not at the version that was read. Nothing was written; read again and decide again."""
+
+
+class Versioned(Record):
+    """A record as read. Version 0 with record None: absent."""
+
+    version: int
+    record: Stored | None
+
+
+ABSENT = Versioned(version=0, record=None)
+
+
+class Snapshot(Record):
+    """Records and the store's time, read together: no record in it is newer than `now_ms`."""
+
+    now_ms: int
+    records: dict[str, Versioned]
+
+
+class Capabilities(Record):
+    """What a store is, declared. The contract suite holds it to this; the docs' table is made from it."""
+
+    name: str
+    clock: str  # whose clock decides expiry, in a few words
+    reach: str  # "process", "host" or "network": who can share it
+    watch: str  # "direct", "polling" or "native"
+    durable: bool  # what was committed survives kill -9 and power loss
+    commit_keys_max: int  # how many keys one commit may carry
+    cannot: tuple[str, ...] = ()  # what it cannot do, one reason a line
+
+
+class Store(ABC):
+    """See the module's text for what holds for all methods."""
+
+    capabilities: Capabilities
+
+    @abstractmethod
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        """Every key asked for, absent ones as ABSENT, and the time. With no keys it just tells the time.
+
+        Sees everything committed before the call began, by anyone."""
+
+    @abstractmethod
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        """All of it or none, if every key in `expect` is still at its version (0: absent); else raise Conflict.
+
+        `puts` writes records (None deletes; deleting an absent key is fine). Every key in `puts` is in `expect`.
+        `events` are appended in order and given rising `seq` numbers. Returns the `seq` of the last event in the store
+        after this commit. When it returns, the write is durable (if `capabilities.durable`) and visible to everyone.
+        Versions of a key never repeat, also not after it was deleted and written anew."""
+
+    @abstractmethod
+    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
+        """Up to `limit` records whose key begins with `prefix` and comes after the key `after`, in key order."""
+
+    @abstractmethod
+    def due(self, limit: int) -> list[str]:
+        """Up to `limit` keys whose record's `due_ms()` is at or before the store's time, the longest due first."""
+
+    @abstractmethod
+    def next_due_ms(self) -> int | None:
+        """The earliest `due_ms()` of all records, or None. What a sweeper sleeps until."""
+
+    @abstractmethod
+    def events(
+        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
+    ) -> list[Event]:
+        """Up to `limit` events with `seq` above `after`, in order; with `job` only those of (namespace, name).
+
+        With `newest` the last ones instead of the first, still in order. An empty list is no error, also when what came
+        after `after` has been pruned."""
+
+    @abstractmethod
+    def watch(self, after: int, timeout_ms: int) -> bool:
+        """Wait until the store holds an event with `seq` above `after`, or the time is over. True if it does."""
+
+    @abstractmethod
+    def prune(self, *, keep: int, before_ms: int) -> int:
+        """Drop events that are older than `before_ms`, and the oldest beyond `keep`. Returns how many went.
+
+        Sequence numbers are not used again, even when all events are gone."""
+
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """About how much room the store takes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections and files. Calling it again does nothing."""
