@@ -3,7 +3,8 @@
     DibsError
     ├── InvalidInput            you asked for something that cannot be; nothing was changed
     │   ├── InvalidName         the job name or namespace is not one
-    │   └── InvalidTtl          the lease time is not one
+    │   ├── InvalidTtl          the lease time is not one
+    │   └── Unprocessable       a field is missing or of the wrong type
     ├── NotAllowed              who you are does not permit it
     │   ├── AuthenticationRequired
     │   └── AuthenticationFailed
@@ -42,6 +43,10 @@ class InvalidName(InvalidInput):
 
 class InvalidTtl(InvalidInput):
     code = "invalid_ttl"
+
+
+class Unprocessable(InvalidInput):
+    pass
 
 
 class NotAllowed(DibsError):

@@ -33,6 +33,7 @@ from dibs.core.view import Decision, View
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
+    from dibs.core.records import Stored
 
 
 def acquire(view: View, command: Acquire) -> Decision:
@@ -100,9 +101,7 @@ def _regrant(
         lock = _swap(lock, kept)
     else:
         kept = mine
-    granted = Granted(
-        now_ms=view.now_ms, name=lock.name, lease=kept, previous=_previous(lock), again=True
-    )
+    granted = Granted(now_ms=view.now_ms, name=lock.name, lease=kept, previous=_previous(lock), again=True)
     return _answer(granted, stored, lock, noticed)
 
 
@@ -152,7 +151,9 @@ def renew(view: View, command: Renew) -> Decision:
             lock, kept, events.PROGRESS, view.now_ms, metadata=kept.metadata, checkpoint=kept.checkpoint
         )
         noticed = (*noticed, progress)
-    return _answer(Renewed(now_ms=view.now_ms, name=lock.name, lease=kept), stored, _swap(lock, kept), noticed)
+    return _answer(
+        Renewed(now_ms=view.now_ms, name=lock.name, lease=kept), stored, _swap(lock, kept), noticed
+    )
 
 
 def release(view: View, command: Release) -> Decision:
@@ -196,9 +197,7 @@ def break_(view: View, command: Break) -> Decision:
     taken = lock.holders
     told = list(noticed)
     for holder in taken:
-        lock = end(
-            lock, holder, how=BROKEN, at_ms=view.now_ms, by=command.principal, reason=command.reason
-        )
+        lock = end(lock, holder, how=BROKEN, at_ms=view.now_ms, by=command.principal, reason=command.reason)
         told.append(
             event_of(lock, holder, events.BROKEN, view.now_ms, by=command.principal, reason=command.reason)
         )
@@ -232,7 +231,7 @@ def _load(view: View, ns: str, name: str) -> tuple[Lock, Lock, tuple[Event, ...]
 
 def _answer(outcome: Outcome, stored: Lock, lock: Lock, told: tuple[Event, ...]) -> Decision:
     """A decision that writes the lock only if it changed."""
-    writes = {} if lock is stored else {lock_key(lock.ns, lock.name): lock}
+    writes: dict[str, Stored | None] = {} if lock is stored else {lock_key(lock.ns, lock.name): lock}
     return Decision(outcome=outcome, writes=writes, events=told)
 
 

@@ -14,7 +14,9 @@ class Acquire(Record):
     principal: str
     owner: str
     ttl_ms: int
-    fresh_lease_id: str  # becomes the lease's id if this command is granted; also recognises our own lost commit
+    fresh_lease_id: (
+        str  # becomes the lease's id if this command is granted; also recognises our own lost commit
+    )
     metadata: str | None = None
     request_key: str | None = None
     lease_id: str | None = None  # proof that a lease on this job is the caller's already

@@ -15,8 +15,23 @@ from dibs.core.commands import Beat, Sweep
 from dibs.core.events import Event
 from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, OUTAGES_KEPT, PULSE_LATE_MS
 from dibs.core.outcomes import Beaten, Swept
-from dibs.core.records import EXPIRED, META_KEY, PULSE_KEY, Ending, Holder, Lock, Meta, Outage, Pulse, lock_key
+from dibs.core.records import (
+    EXPIRED,
+    META_KEY,
+    PULSE_KEY,
+    Ending,
+    Holder,
+    Lock,
+    Meta,
+    Outage,
+    Pulse,
+    lock_key,
+)
 from dibs.core.view import Decision, View
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.records import Stored
 
 
 def deadline_ms(holder: Holder, outages: tuple[Outage, ...]) -> int:
@@ -76,7 +91,9 @@ def end(
         holders=tuple([each for each in lock.holders if each.lease_id != holder.lease_id]),
         endings=(ending, *older),
         failures=lock.failures + 1 if lost else 0,
-        delay_until_ms=max(lock.delay_until_ms, at_ms + holder.delay_ms) if lost and holder.delay_ms else lock.delay_until_ms,
+        delay_until_ms=max(lock.delay_until_ms, at_ms + holder.delay_ms)
+        if lost and holder.delay_ms
+        else lock.delay_until_ms,
     )
 
 
@@ -129,7 +146,7 @@ def beat(view: View, command: Beat) -> Decision:
     """Note that a server is up. If none was for longer than PULSE_LATE_MS before it, that was an outage."""
     pulse = view.pulse()
     now_ms = view.now_ms
-    writes: dict[str, Lock | Meta | Pulse | None] = {PULSE_KEY: Pulse(at_ms=now_ms)}
+    writes: dict[str, Stored | None] = {PULSE_KEY: Pulse(at_ms=now_ms)}
     if pulse is None or command.alive_since_ms - pulse.at_ms <= PULSE_LATE_MS:
         return Decision(outcome=Beaten(now_ms=now_ms), writes=writes)
     meta = view.meta()
@@ -137,7 +154,9 @@ def beat(view: View, command: Beat) -> Decision:
     writes[META_KEY] = meta.replace(outages=_remember(meta.outages, outage))
     told = Event(at_ms=now_ms, kind=events.OUTAGE, began_ms=outage.began_ms)
     return Decision(
-        outcome=Beaten(now_ms=now_ms, outage_ms=outage.ended_ms - outage.began_ms), writes=writes, events=(told,)
+        outcome=Beaten(now_ms=now_ms, outage_ms=outage.ended_ms - outage.began_ms),
+        writes=writes,
+        events=(told,),
     )
 
 

@@ -22,13 +22,19 @@ def check_name(name: object) -> str:
     if not isinstance(name, str):
         raise InvalidName("A job name is text.")
     if not name:
-        raise InvalidName("A job name may not be empty. Give the stable name of the work, such as issue-1842.")
+        raise InvalidName(
+            "A job name may not be empty. Give the stable name of the work, such as issue-1842."
+        )
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        raise InvalidName("A job name must be valid Unicode; this one holds half of a surrogate pair.") from None
+        raise InvalidName(
+            "A job name must be valid Unicode; this one holds half of a surrogate pair."
+        ) from None
     if size > NAME_BYTES_MAX:
-        raise InvalidName(f"A job name may have {NAME_BYTES_MAX} bytes of UTF-8 at most; this one has {size}.")
+        raise InvalidName(
+            f"A job name may have {NAME_BYTES_MAX} bytes of UTF-8 at most; this one has {size}."
+        )
     if name[0].isspace() or name[-1].isspace():
         raise InvalidName("A job name may not begin or end with a blank.")
     if not name.isprintable():
@@ -55,5 +61,7 @@ def check_namespace(namespace: object) -> str:
         or not 1 <= len(namespace) <= NAMESPACE_CHARS_MAX
         or not _NAMESPACE_CHARACTERS.issuperset(namespace)
     ):
-        raise InvalidName(f"A namespace is 1 to {NAMESPACE_CHARS_MAX} letters, digits, dots, dashes or underscores.")
+        raise InvalidName(
+            f"A namespace is 1 to {NAMESPACE_CHARS_MAX} letters, digits, dots, dashes or underscores."
+        )
     return namespace

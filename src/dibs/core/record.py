@@ -97,7 +97,7 @@ class Record(metaclass=_RecordType):
         return tuple([getattr(self, field) for field in self._fields])
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.astuple() == other.astuple()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.astuple() == other.astuple()
 
     def __hash__(self) -> int:
         return hash((type(self).__name__, self.astuple()))
@@ -133,7 +133,7 @@ def _compile(cls: type[Record]) -> None:
     exec("\n".join(lines), space)  # our own field names, never a caller's text
     for method in ("__init__", "replace", "dump"):
         setattr(cls, method, space[method])
-    cls.load = staticmethod(space["load"])  # type: ignore[method-assign,assignment]
+    cls.load = staticmethod(space["load"])  # type: ignore[method-assign]
 
 
 def _nested(annotation: str) -> tuple[str, type[Record]] | None:
@@ -167,13 +167,19 @@ def _load_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
         annotation = cls._types[field]
         nested = _nested(annotation)
         default = f"d_{field}" if field in cls._defaults else None
-        lines.append(f"    value = get({field!r}, {default})" if default else f"    value = values[{field!r}]")
+        lines.append(
+            f"    value = get({field!r}, {default})" if default else f"    value = values[{field!r}]"
+        )
         if nested is not None:
             space[f"t_{field}"] = nested[1]
             if nested[0] == "one":
-                lines.append(f"    made.{field} = t_{field}.load(value) if value.__class__ is dict else value")
+                lines.append(
+                    f"    made.{field} = t_{field}.load(value) if value.__class__ is dict else value"
+                )
             else:
-                lines.append(f"    made.{field} = tuple([t_{field}.load(each) for each in value]) if value else ()")
+                lines.append(
+                    f"    made.{field} = tuple([t_{field}.load(each) for each in value]) if value else ()"
+                )
         elif annotation.startswith("tuple["):
             lines.append(f"    made.{field} = tuple(value)")
         else:

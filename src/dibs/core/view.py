@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
+    from dibs.core.records import Stored
 
 NO_META = Meta()
 
@@ -30,11 +31,11 @@ class View:
 
     __slots__ = ("now_ms", "records")
 
-    def __init__(self, now_ms: int, records: dict[str, Lock | Meta | Pulse | None] | None = None) -> None:
+    def __init__(self, now_ms: int, records: dict[str, Stored | None] | None = None) -> None:
         self.now_ms = now_ms
-        self.records: dict[str, Lock | Meta | Pulse | None] = {} if records is None else records
+        self.records: dict[str, Stored | None] = {} if records is None else records
 
-    def _get(self, key: str) -> Lock | Meta | Pulse | None:
+    def _get(self, key: str) -> Stored | None:
         try:
             return self.records[key]
         except KeyError:
@@ -58,5 +59,5 @@ class Decision(Record):
     """The answer, what to write for it to be true, and what to tell history. A write of None deletes."""
 
     outcome: Outcome
-    writes: dict[str, Lock | Meta | Pulse | None] = {}  # noqa: RUF012 - never mutated; a fresh dict is passed to write
+    writes: dict[str, Stored | None] = {}  # noqa: RUF012 - never mutated; a fresh dict is passed to write
     events: tuple[Event, ...] = ()

@@ -49,12 +49,11 @@ class _Batch:
             self._view.records[key] = found.record
 
     def decide(self, command: Command) -> Outcome:
-        while True:
-            try:
-                decision = decide(self._view, command)
-                break
-            except Missing as missing:
-                self.load(missing.keys)
+        try:
+            decision = decide(self._view, command)
+        except Missing as missing:
+            self.load(missing.keys)
+            return self.decide(command)
         self._view.apply(decision)
         self.puts.update(decision.writes)
         self.events += decision.events
@@ -95,7 +94,11 @@ class Coordinator:
                 if not error.unknown or unknown > UNKNOWN_RETRIES_MAX:
                     raise
                 failed.update(
-                    {index: error for index, command in enumerate(commands) if isinstance(command, Break | SetAcl)}
+                    {
+                        index: error
+                        for index, command in enumerate(commands)
+                        if isinstance(command, Break | SetAcl)
+                    }
                 )
         raise StoreUnavailable("The store is too busy: others kept changing the same records. Try again.")
 

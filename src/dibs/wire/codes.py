@@ -1,0 +1,98 @@
+"""The one table: every outcome and every error, with its HTTP status, exit code and one plain sentence.
+
+Nothing else in dibs maps an answer to a number. `tests/wire/test_codes.py` checks that the table is total.
+"""
+
+from __future__ import annotations
+
+from dibs import errors
+from dibs.core import outcomes
+from dibs.core.record import Record
+
+# Exit codes (docs/reference/exit-codes.md)
+YES = 0
+NO = 1
+NOT_YOURS = 2
+DEADLOCK = 3
+DONE = 4
+LOST = 20
+USAGE = 64
+UNREACHABLE = 69
+FAULT = 70
+TRY_LATER = 75
+NOT_ALLOWED = 77
+
+
+class Row(Record):
+    """One line of the table. `word` is the status of a reply or the code of an error."""
+
+    word: str
+    http: int
+    exit: int
+    title: str
+
+
+def _row(word: str, http: int, exit_code: int, title: str) -> Row:
+    return Row(word=word, http=http, exit=exit_code, title=title)
+
+
+# What the rules answer. A row whose status is 400 or more and which is not `delayed` is sent as an error document.
+OUTCOMES: dict[type[Record], Row] = {
+    outcomes.Granted: _row("acquired", 200, YES, "The job is yours"),
+    outcomes.Held: _row("held", 200, NO, "Somebody else has it"),
+    outcomes.AlreadyDone: _row("done", 200, DONE, "It was done already"),
+    outcomes.Delayed: _row("delayed", 409, TRY_LATER, "The job rests after a loss"),
+    outcomes.Renewed: _row("renewed", 200, YES, "Still yours"),
+    outcomes.Released: _row("released", 200, YES, "Let go"),
+    outcomes.NotCurrent: _row("lease_not_current", 404, NOT_YOURS, "Lease is not current"),
+    outcomes.KeySpent: _row("conflict", 409, NOT_YOURS, "Conflict"),
+    outcomes.Forbidden: _row("forbidden", 403, NOT_ALLOWED, "Forbidden"),
+    outcomes.AclDiffers: _row("conflict", 409, NOT_ALLOWED, "Conflict"),
+    outcomes.AclSet: _row("acl", 200, YES, "Access list set"),
+    outcomes.NotFound: _row("not_found", 404, NOT_YOURS, "Lock not found"),
+    outcomes.QuotaExceeded: _row("lock_limit_exceeded", 403, NOT_ALLOWED, "Lock limit exceeded"),
+    outcomes.Broken: _row("broken", 200, YES, "Taken away from its owner"),
+    outcomes.Status: _row("status", 200, YES, "How it stands"),
+    outcomes.Swept: _row("swept", 200, YES, "Swept"),
+    outcomes.Beaten: _row("beaten", 200, YES, "Noted"),
+}
+
+# The closed set of error codes: what a client may meet in `code`, whoever sent it.
+CODES: dict[str, Row] = {
+    row.word: row
+    for row in (
+        _row("authentication_required", 401, NOT_ALLOWED, "Authorization header required"),
+        _row("authentication_failed", 401, NOT_ALLOWED, "Authentication failed"),
+        _row("forbidden", 403, NOT_ALLOWED, "Forbidden"),
+        _row("lock_limit_exceeded", 403, NOT_ALLOWED, "Lock limit exceeded"),
+        _row("invalid_input", 400, USAGE, "Invalid input"),
+        _row("invalid_ttl", 400, USAGE, "Invalid TTL"),
+        _row("invalid_lock_name", 400, USAGE, "Invalid lock name"),
+        _row("not_found", 404, NOT_YOURS, "Resource not found"),
+        _row("session_expired", 410, NOT_YOURS, "Session expired"),
+        _row("lease_not_current", 404, NOT_YOURS, "Lease is not current"),
+        _row("conflict", 409, NOT_YOURS, "Conflict"),
+        _row("deadlock", 409, DEADLOCK, "Waiting would deadlock"),
+        _row("capacity_exceeded", 409, TRY_LATER, "Capacity exceeded"),
+        _row("rate_limited", 429, TRY_LATER, "Rate limit exceeded"),
+        _row("upstream_unavailable", 503, UNREACHABLE, "Store unavailable"),
+        _row("internal_error", 500, FAULT, "Internal server error"),
+    )
+}
+
+# Errors whose HTTP status is not the one of their code.
+_STATUS_OF: dict[type[errors.DibsError], int] = {errors.Unprocessable: 422}
+
+
+def row_of_error(error: BaseException) -> Row:
+    """The row of an exception. Anything that is not ours is our fault."""
+    code = error.code if isinstance(error, errors.DibsError) else "internal_error"
+    row = CODES[code]
+    status = _STATUS_OF.get(type(error))  # type: ignore[arg-type]
+    return row if status is None else row.replace(http=status)
+
+
+def exit_of_code(code: str) -> int:
+    """The exit code for an error's `code`, also one from a server newer than this client."""
+    row = CODES.get(code)
+    return row.exit if row is not None else FAULT
