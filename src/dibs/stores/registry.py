@@ -1,0 +1,73 @@
+"""Which store a URL means. A store's module is imported when somebody asks for it, and not before.
+
+    memory://               in this process, gone with it; every call makes a new one
+    sqlite:///var/dibs.db   the file /var/dibs.db (three slashes: an absolute path)
+    sqlite:dibs.db          the file dibs.db in the current folder
+    sqlite:~/dibs.db        in the home folder; sqlite:///~/dibs.db is the same
+
+A path is taken as it stands: nothing in it is decoded.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.stores.port import Capabilities, Store
+
+FORMS = ("memory://", "sqlite:///absolute/path.db", "sqlite:relative/path.db", "sqlite:~/path.db")
+
+
+def default_url() -> str:
+    """The user's own store: a file in the state folder."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # the XDG rules say to ignore what is not absolute
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return "sqlite://" + os.path.join(state, "dibs", "dibs.db")
+
+
+def sqlite_path(url: str) -> str:
+    """The file that an `sqlite:` URL names."""
+    rest = url.removeprefix("sqlite:")
+    if rest.startswith("//"):
+        rest = rest[2:]
+        if not rest.startswith("/"):
+            raise _not_one(url)
+        rest = "/" + rest.lstrip("/")
+        if rest.startswith("/~"):
+            rest = rest[1:]
+    path = os.path.expanduser(rest)
+    if not path or path.endswith("/") or "\0" in path or path == ":memory:" or path.startswith("~"):
+        raise _not_one(url)
+    return os.path.abspath(path)
+
+
+def open_store(url: str, *, checkpoint_pages: int | None = None) -> Store:
+    """The store that `url` names, opened. Made if it is not there. `checkpoint_pages` is for SQLite; see there."""
+    if url == "memory://":
+        from dibs import clock
+        from dibs.stores.memory import MemoryStore
+
+        offset_ms = clock.wall_ms() - clock.steady_ms()
+        return MemoryStore(lambda: offset_ms + clock.steady_ms())
+    if url.startswith("sqlite:"):
+        from dibs.stores.sqlite import SqliteStore
+
+        return SqliteStore(sqlite_path(url), checkpoint_pages=checkpoint_pages)
+    raise _not_one(url)
+
+
+def capabilities() -> tuple[Capabilities, ...]:
+    """What each store that dibs knows says about itself. Imports all of them: for documentation."""
+    from dibs.stores.memory import MemoryStore
+    from dibs.stores.sqlite import SqliteStore
+
+    return (MemoryStore.capabilities, SqliteStore.capabilities)
+
+
+def _not_one(url: str) -> InvalidInput:
+    hint = f" Did you mean sqlite://{os.path.abspath(url)}?" if url.startswith(("/", "./", "../")) else ""
+    return InvalidInput(f"{url!r} names no store. These forms do: {', '.join(FORMS)}.{hint}")

@@ -1,0 +1,51 @@
+"""The lease clock of one file: steady time, tied to wall time once per boot by an anchor in the file.
+
+    now = anchor_wall + (steady - anchor_steady)
+
+Every process of the machine reads the same anchor and the same steady clock, so they agree to the millisecond; a wall
+clock that is stepped moves nothing, and time spent suspended counts. Steady time means nothing across two boots, nor on
+the machine a file was copied from: when the boot is another one, a new anchor is made that is not before the last
+time the file knows of. So store time never runs backwards, and a wall clock that came up in the past only makes leases
+last longer.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class LeaseClock:
+    """Tells the store's time once it has been anchored."""
+
+    __slots__ = ("_boot_id", "_last_ms", "_offset_ms", "_steady_ms", "_wall_ms")
+
+    def __init__(
+        self, steady_ms: Callable[[], int], wall_ms: Callable[[], int], boot_id: Callable[[], str]
+    ) -> None:
+        self._steady_ms = steady_ms
+        self._wall_ms = wall_ms
+        self._boot_id = boot_id
+        self._offset_ms = 0
+        self._last_ms = 0
+
+    def follow(self, boot_id: str, anchor_wall_ms: int, anchor_steady_ms: int, last_ms: int) -> bool:
+        """Take the file's anchor, if it is of this boot; `last_ms` is the latest time the file knows of."""
+        self._last_ms = max(self._last_ms, last_ms)
+        if boot_id != self._boot_id():
+            return False
+        self._offset_ms = anchor_wall_ms - anchor_steady_ms
+        return True
+
+    def new_anchor(self) -> tuple[str, int, int]:
+        """Boot, wall time and steady time of an anchor for this boot. Takes effect through `follow`."""
+        return self._boot_id(), max(self._wall_ms(), self._last_ms), self._steady_ms()
+
+    def now_ms(self) -> int:
+        """The store's time. Never less than it was."""
+        now_ms = self._offset_ms + self._steady_ms()
+        if now_ms < self._last_ms:
+            return self._last_ms
+        self._last_ms = now_ms
+        return now_ms

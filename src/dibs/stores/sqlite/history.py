@@ -1,0 +1,56 @@
+"""Reading and pruning the log of events. Imported when somebody asks: a claim only adds to it."""
+
+from __future__ import annotations
+
+from dibs.stores.codec import decode_event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.events import Event
+    from dibs.stores.sqlite.link import Link
+
+PRUNE_ROWS = 10_000  # in one transaction: nobody waits for the write lock longer than this takes
+
+
+def events(link: Link, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool) -> list[Event]:
+    """See the port."""
+    which = "" if job is None else " AND ns = ? AND job = ?"
+    order = " DESC" if newest else ""
+    with link as db:
+        rows = db.execute(
+            f"SELECT seq, body FROM events WHERE seq > ?{which} ORDER BY seq{order} LIMIT ?",
+            (after, *(job or ()), max(0, limit)),
+        ).fetchall()
+    if newest:
+        rows.reverse()
+    return [decode_event(seq, body) for seq, body in rows]
+
+
+def prune(link: Link, *, keep: int, before_ms: int) -> int:
+    """See the port. What is to go is fixed first and deleted bit by bit: two that prune at once delete no more."""
+    gone = _delete(link, "at_ms < ? ORDER BY at_ms", before_ms)
+    with link as db:
+        first, last = db.execute("SELECT min(seq), max(seq) FROM events").fetchone()
+        # Counting walks an index; numbers alone can say that there is nothing to count.
+        if first is None or last - first < keep:
+            return gone
+        (count,) = db.execute("SELECT count(*) FROM events").fetchone()
+        if count <= keep:
+            return gone
+        (cut,) = db.execute(
+            "SELECT seq FROM events ORDER BY seq LIMIT 1 OFFSET ?", (count - keep - 1,)
+        ).fetchone()
+    return gone + _delete(link, "seq <= ? ORDER BY seq", cut)
+
+
+def _delete(link: Link, which: str, bound: int) -> int:
+    total = 0
+    while True:
+        with link as db:
+            count = db.execute(
+                f"DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE {which} LIMIT {PRUNE_ROWS})",
+                (bound,),
+            ).rowcount
+        total += count
+        if count < PRUNE_ROWS:
+            return total

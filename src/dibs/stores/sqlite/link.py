@@ -1,0 +1,225 @@
+"""The connection to the file: one per store, for any thread, one at a time.
+
+    with link as db:
+        db.execute(...)
+
+is the only way to it, and the one door at which errors of the driver are translated. A block that fails leaves no
+transaction behind, and a connection that may be damaged is not used again: the next block opens another.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from _thread import allocate_lock
+
+from dibs.errors import StoreUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+VERSION = 1  # of the file's format: how many steps schema.py has
+APPLICATION_ID = 0x64696273  # "dibs": how the file says whose it is
+
+# Everything that opening needs to know, in one statement. It fails on a file without our tables, which is how a new
+# file is noticed.
+_LOOK = """SELECT (SELECT user_version FROM pragma_user_version),
+    (SELECT application_id FROM pragma_application_id), (SELECT journal_mode FROM pragma_journal_mode),
+    revision, last_seq, time_ms, boot_id, anchor_wall_ms, anchor_steady_ms FROM state"""
+
+# Connections of a parent process. A child may neither use nor close them: SQLite's locks belong to the process that
+# took them. Kept here, so that they are not closed as garbage either.
+_left_behind: list[sqlite3.Connection] = []
+
+
+class State:
+    """The one row of the table `state`."""
+
+    __slots__ = ("anchor_steady_ms", "anchor_wall_ms", "boot_id", "last_seq", "revision", "time_ms")
+
+    def __init__(self, row: tuple[int, int, int, str, int, int]) -> None:
+        (
+            self.revision,
+            self.last_seq,
+            self.time_ms,
+            self.boot_id,
+            self.anchor_wall_ms,
+            self.anchor_steady_ms,
+        ) = row
+
+
+class Link:
+    """See the module's text. `opened` is called with each new connection, `spoilt` when a block has failed."""
+
+    def __init__(
+        self,
+        path: str,
+        busy_ms: int,
+        opened: Callable[[sqlite3.Connection, State], None],
+        spoilt: Callable[[], None],
+    ) -> None:
+        self.path = path
+        self.committing = False  # true while COMMIT runs: an error then may mean that the write happened
+        self._busy_ms = busy_ms
+        self._opened = opened
+        self._spoilt = spoilt
+        self._lock = allocate_lock()
+        self._db: sqlite3.Connection | None = None
+        self._pid = os.getpid()
+        self._closed = False
+        self._identity: tuple[int, int] | None = None
+        self._frozen = False  # opened as if it could not change: so it is opened afresh each time
+
+    def __enter__(self) -> sqlite3.Connection:
+        if os.getpid() != self._pid:
+            self._leave_to_parent()
+        self._lock.acquire()
+        try:
+            if self._frozen or (self._db is not None and self._file_identity() != self._identity):
+                self._spoilt()
+                self._discard()
+            if self._db is None:
+                self._db = self._open()
+                self._identity = self._file_identity()
+            return self._db
+        except BaseException as error:
+            self._settle()
+            self._lock.release()
+            self._raise_translated(error, unknown=False)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._lock.release()
+            return
+        unknown, self.committing = self.committing, False
+        try:
+            self._settle()
+        finally:
+            self._lock.release()
+        self._raise_translated(error, unknown=unknown)
+
+    def close(self) -> None:
+        """Let go of the file, for good."""
+        if os.getpid() != self._pid:
+            self._leave_to_parent()
+        with self._lock:
+            self._closed = True
+            self._discard()
+
+    def _raise_translated(self, error: BaseException, *, unknown: bool) -> None:
+        if isinstance(error, sqlite3.Error | OSError | UnicodeEncodeError):
+            from dibs.stores.sqlite.trouble import translate
+
+            raise translate(error, self.path, self._busy_ms, unknown=unknown) from error
+
+    def _settle(self) -> None:
+        """After a failure: no transaction is left open, and nothing that is remembered is trusted."""
+        self._spoilt()
+        if self._db is None:
+            return
+        try:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            # Proves that the connection still works; an I/O error or a damaged file shows here, too.
+            self._db.execute("SELECT 1 FROM state").fetchone()
+        except sqlite3.Error:
+            self._discard()
+
+    def _file_identity(self) -> tuple[int, int] | None:
+        """Which file the path names. Whoever keeps writing to one that was moved away or deleted while others use the
+        new one would be a second owner of everything."""
+        try:
+            file = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        return file.st_dev, file.st_ino
+
+    def _discard(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            try:
+                db.close()
+            except sqlite3.Error:
+                pass  # there is nothing else to do with it
+
+    def _leave_to_parent(self) -> None:
+        if self._db is not None:
+            _left_behind.append(self._db)
+        self._db = None
+        # A thread of the parent may have held the old one, and nobody here would release it.
+        self._lock = allocate_lock()
+        self._spoilt()
+        self._pid = os.getpid()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreUnavailable(f"The store at {self.path} was closed. Open it again.")
+        self._frozen = False
+        try:
+            return self._try("mode=rw")
+        except sqlite3.OperationalError as error:
+            if not os.path.lexists(self.path):
+                from dibs.stores.sqlite.schema import create
+
+                create(self.path)
+                return self._try("mode=rw")
+            if not self._is_read_only_media(error):
+                raise
+            self._frozen = True
+            return self._try("immutable=1")
+
+    def _try(self, how: str) -> sqlite3.Connection:
+        db = self._connect(how)
+        try:
+            db.execute("PRAGMA synchronous = FULL")
+            self._opened(db, State(self._look(db)))
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _connect(self, how: str) -> sqlite3.Connection:
+        path = self.path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+        return sqlite3.connect(
+            f"file:{path}?{how}",
+            uri=True,
+            timeout=self._busy_ms / 1000,
+            isolation_level=None,  # every transaction is written out
+            check_same_thread=False,  # the lock above sees to it
+            cached_statements=64,
+        )
+
+    def _look(self, db: sqlite3.Connection) -> tuple[int, int, int, str, int, int]:
+        """The state row of a file that is ours and up to date, after making it so where needed."""
+        try:
+            row = db.execute(_LOOK).fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # that one: "no such table"
+                raise
+            row = None
+        if row is None or row[:2] != (VERSION, APPLICATION_ID):
+            from dibs.stores.sqlite.schema import prepare
+
+            prepare(db, self.path, self._busy_ms)
+            row = db.execute(_LOOK).fetchone()
+        elif row[2] != "wal" and not self._frozen:  # a copy made with VACUUM INTO, say
+            from dibs.stores.sqlite.schema import use_wal
+
+            use_wal(db, self._busy_ms)
+        made: tuple[int, int, int, str, int, int] = row[3:]
+        return made
+
+    def _is_read_only_media(self, error: sqlite3.OperationalError) -> bool:
+        """Reading needs to make files beside the database, and cannot. Without a log there is nothing to miss."""
+        cannot = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+        return (
+            error.sqlite_errorcode & 0xFF in cannot
+            and os.path.isfile(self.path)
+            and not os.access(os.path.dirname(self.path) or ".", os.W_OK)
+            and not os.path.exists(f"{self.path}-wal")
+        )

@@ -1,0 +1,118 @@
+"""What is in the file, as numbered steps. A step that has been released is never changed; a new one is appended.
+
+All steps that a file lacks are applied in one transaction with the new number: a file is at one version or another,
+whatever happens meanwhile, and of two processes that find it old one does the work and the other sees it done.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+
+from dibs.errors import StoreCorrupt, StoreTooNew
+from dibs.stores.sqlite.link import APPLICATION_ID, VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE records (key TEXT PRIMARY KEY, version INTEGER NOT NULL, due_ms INTEGER, body TEXT NOT NULL)"
+        " WITHOUT ROWID",
+        "CREATE INDEX records_due ON records (due_ms) WHERE due_ms IS NOT NULL",
+        "CREATE TABLE events (seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, ns TEXT NOT NULL, job TEXT NOT NULL,"
+        " kind TEXT NOT NULL, body TEXT NOT NULL)",
+        "CREATE INDEX events_job ON events (ns, job, seq)",
+        "CREATE INDEX events_at ON events (at_ms)",
+        # One row. `time_ms` is the store's time at the last commit; the anchor ties it to this boot (clock.py).
+        "CREATE TABLE state (id INTEGER PRIMARY KEY CHECK (id = 1), revision INTEGER NOT NULL, last_seq INTEGER NOT"
+        " NULL, time_ms INTEGER NOT NULL, boot_id TEXT NOT NULL, anchor_wall_ms INTEGER NOT NULL,"
+        " anchor_steady_ms INTEGER NOT NULL)",
+        "INSERT INTO state VALUES (1, 0, 0, 0, '', 0, 0)",
+    ),
+)
+
+_WAL_PAUSE_S = 0.005
+
+
+def create(path: str) -> None:
+    """Make an empty file that only its owner may read, and the folder around it, if they are not there."""
+    folder = os.path.dirname(path)
+    if folder and not os.path.isdir(folder):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    try:
+        # Not open() and close(): closing any descriptor of a file drops the locks that this process has on it, and
+        # another thread may have opened it meanwhile.
+        os.mknod(path, 0o600)
+    except FileExistsError:
+        pass
+    except (AttributeError, PermissionError):
+        # Elsewhere than on Linux only root may do that. A folder that we may not write says so here again.
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            pass
+
+
+def prepare(
+    db: sqlite3.Connection, path: str, busy_ms: int, migrations: Sequence[Sequence[str]] | None = None
+) -> None:
+    """Bring a file that is empty or of an older version up to this one. Anything else is refused, and left alone."""
+    steps = MIGRATIONS if migrations is None else migrations
+    _refuse_foreign(db, path)
+    use_wal(db, busy_ms)
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version = _refuse_foreign(db, path)
+        for step in steps[version:]:
+            for statement in step:
+                db.execute(statement)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {len(steps)}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _refuse_foreign(db: sqlite3.Connection, path: str) -> int:
+    """The file's version, if it is ours or empty."""
+    size = os.path.getsize(path)
+    if size and not db.execute("PRAGMA page_count").fetchone()[0]:
+        # SQLite takes a file that is too short for a header for an empty one, and would write over it.
+        raise StoreCorrupt(f"{path} is not an SQLite file. Nothing was changed; give dibs a path of its own.")
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    application = int(db.execute("PRAGMA application_id").fetchone()[0])
+    if application != APPLICATION_ID and (
+        version or application or db.execute("SELECT 1 FROM sqlite_master").fetchone()
+    ):
+        raise StoreCorrupt(
+            f"{path} is an SQLite file of another program. Nothing in it was changed; give dibs a path of its own."
+        )
+    if version > VERSION:
+        raise StoreTooNew(
+            f"{path} was written by a newer dibs: its format is version {version}, this dibs knows up to {VERSION}. "
+            "Upgrade dibs; nothing in the file was changed."
+        )
+    return version
+
+
+def use_wal(db: sqlite3.Connection, busy_ms: int) -> None:
+    """Switch to the write-ahead log. SQLite's own busy timeout does not cover this step, so the wait is here.
+
+    A file that cannot be written is left as it is: it can still be read."""
+    for _ in range(max(1, int(busy_ms / 1000 / _WAL_PAUSE_S))):
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            reason = error.sqlite_errorcode & 0xFF
+            if reason == sqlite3.SQLITE_READONLY:
+                return
+            if reason not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
+            time.sleep(_WAL_PAUSE_S)
+    db.execute("PRAGMA journal_mode = WAL")

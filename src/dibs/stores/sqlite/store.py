@@ -1,0 +1,339 @@
+"""Records in one SQLite file, for any number of processes of one machine.
+
+Why the cache is right. Records read or written are kept decoded, together with the value that `PRAGMA data_version` had
+when the cache was begun. SQLite promises that this value differs if any other connection, of this process or another,
+has committed since. So:
+
+1. Whatever is in the cache was in the file at some moment at or after the cache was begun (the value is asked for
+   first, in `_is_cache_true`, and records are read afterwards), or was committed by this very connection (which the
+   value does not show, and which is put into the cache in the same breath).
+2. A read that finds the value unchanged may answer from the cache: nobody else has committed, so what was true then is
+   true now. A read that mixes cached and fresh records asks again after it fetched the fresh ones: unchanged means all
+   of them are of one moment, changed means that all are fetched again in one statement.
+3. A commit asks after BEGIN IMMEDIATE. From there to COMMIT nobody else can write, so an unchanged value proves that
+   every cached version is the version in the file, and nothing has to be compared there. A changed value empties the
+   cache and every version is compared in the file.
+4. A block that fails in any way, an interrupt between COMMIT and the line after it included, empties the cache.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from _thread import allocate_lock
+
+from dibs import clock
+from dibs.stores.codec import decode, encode
+from dibs.stores.port import ABSENT, Capabilities, Conflict, Snapshot, Store, Versioned
+from dibs.stores.sqlite.clock import LeaseClock
+from dibs.stores.sqlite.link import Link, State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _thread import LockType
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+
+BUSY_MS = 10_000
+CACHE_ENTRIES_MAX = 200_000
+POLL_MS_MIN = 20
+POLL_MS_MAX = 100
+_KEYS_A_SELECT = 512
+
+_PUT = (
+    "INSERT INTO records (key, version, due_ms, body) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE"
+    " SET version = excluded.version, due_ms = excluded.due_ms, body = excluded.body"
+)
+_LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+class SqliteStore(Store):
+    """The file at `path`, made if it is not there. Clocks can be given for tests; see clock.py for what they mean.
+
+    A server that stays may set `checkpoint_pages` above SQLite's 1000: moving the log into the file less often is
+    faster, and a longer log costs only whoever opens the file after a crash.
+    """
+
+    capabilities = Capabilities(
+        name="sqlite",
+        clock="the machine's steady clock, anchored once per boot",
+        reach="host",
+        watch="polling",
+        durable=True,
+        commit_keys_max=100_000,
+        cannot=("be shared between machines, or lie on a network file system",),
+    )
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        busy_ms: int = BUSY_MS,
+        checkpoint_pages: int | None = None,
+        steady_ms: Callable[[], int] = clock.steady_ms,
+        wall_ms: Callable[[], int] = clock.wall_ms,
+        boot_id: Callable[[], str] = clock.boot_id,
+    ) -> None:
+        self.path = os.path.abspath(path)
+        self._clock = LeaseClock(steady_ms, wall_ms, boot_id)
+        self._cache: dict[str, Versioned] = {}
+        self._cached_at: int | None = None  # data_version; None: the cache proves nothing
+        self._counted_at: int | None = None  # data_version at which the two counters below were the file's
+        self._revision = 0
+        self._last_seq = 0
+        self._watchers: list[LockType] = []
+        self._checkpoint_pages = checkpoint_pages
+        self._link = Link(self.path, busy_ms, self._opened, self._forget)
+        with self._link:
+            pass  # what cannot be opened says so here
+
+    def _opened(self, db: sqlite3.Connection, state: State) -> None:
+        self._forget()
+        if self._checkpoint_pages is not None:
+            db.execute(f"PRAGMA wal_autocheckpoint = {int(self._checkpoint_pages)}")
+        if self._follow(state):
+            return
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            if not self._follow(_state(db)):
+                anchor = self._clock.new_anchor()
+                db.execute("UPDATE state SET boot_id = ?, anchor_wall_ms = ?, anchor_steady_ms = ?", anchor)
+                self._follow(_state(db))
+            db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
+                raise
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            self._clock.follow(*self._clock.new_anchor(), 0)  # to look at a file that we may not write
+
+    def _follow(self, state: State) -> bool:
+        return self._clock.follow(state.boot_id, state.anchor_wall_ms, state.anchor_steady_ms, state.time_ms)
+
+    def _forget(self) -> None:
+        self._cache.clear()
+        self._cached_at = self._counted_at = None
+
+    def _is_cache_true(self, db: sqlite3.Connection) -> bool:
+        """Whether the cache held, up to this moment. If not it is empty now, and begun anew."""
+        (data_version,) = db.execute("PRAGMA data_version").fetchone()
+        if data_version == self._cached_at:
+            return True
+        self._cache.clear()
+        self._cached_at = data_version
+        return False
+
+    def _fetch(self, db: sqlite3.Connection, keys: Sequence[str]) -> None:
+        """Read keys from the file into the cache. Up to _KEYS_A_SELECT of them are of one moment."""
+        cache = self._cache
+        if len(cache) + len(keys) > CACHE_ENTRIES_MAX:
+            cache.clear()
+        for start in range(0, len(keys), _KEYS_A_SELECT):
+            some = keys[start : start + _KEYS_A_SELECT]
+            cache.update(dict.fromkeys(some, ABSENT))
+            # Few statements are prepared, not one for every number of keys: a list is filled up with its last key.
+            size = 1 << (len(some) - 1).bit_length()
+            marks = ",".join("?" * size)
+            rows = db.execute(
+                f"SELECT key, version, body FROM records WHERE key IN ({marks})",
+                (*some, *[some[-1]] * (size - len(some))),
+            )
+            for key, version, body in rows:
+                cache[key] = Versioned(version=version, record=decode(key, body))
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        wanted = list(keys)
+        with self._link as db:
+            if wanted:
+                self._load(db, wanted)
+            cache = self._cache
+            found = {key: cache[key] for key in wanted}
+            return Snapshot(now_ms=self._clock.now_ms(), records=found)
+
+    def _load(self, db: sqlite3.Connection, wanted: list[str]) -> None:
+        """Bring `wanted` into the cache, all as of one moment."""
+        self._is_cache_true(db)
+        missing = [key for key in wanted if key not in self._cache]
+        if not missing:
+            return
+        if len(self._cache) + len(missing) > CACHE_ENTRIES_MAX:
+            self._cache.clear()
+            missing = wanted
+        if len(missing) > _KEYS_A_SELECT:
+            self._load_many(db, wanted)
+            return
+        self._fetch(db, missing)
+        if len(missing) < len(wanted) and not self._is_cache_true(db):
+            self._load_many(db, wanted)
+
+    def _load_many(self, db: sqlite3.Connection, wanted: list[str]) -> None:
+        db.execute("BEGIN")
+        self._is_cache_true(db)
+        self._fetch(db, wanted)
+        db.execute("COMMIT")
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        # Encoded before the write lock is taken: others need not wait for it.
+        bodies = {key: encode(record) for key, record in puts.items() if record is not None}
+        lines = [encode(event) for event in events]
+        with self._link as db:
+            db.execute("BEGIN IMMEDIATE")
+            self._is_cache_true(db)
+            if self._counted_at != self._cached_at:
+                state = _state(db)
+                self._revision, self._last_seq = state.revision, state.last_seq
+                self._counted_at = self._cached_at
+            self._compare(db, expect)
+            revision, last_seq = self._revision + 1, self._last_seq + len(events)
+            self._write(db, revision, puts, bodies)
+            if events:
+                self._log(db, events, lines)
+            db.execute(
+                "UPDATE state SET revision = ?, last_seq = ?, time_ms = ?",
+                (revision, last_seq, self._clock.now_ms()),
+            )
+            self._link.committing = True
+            db.execute("COMMIT")
+            self._link.committing = False
+            self._remember(revision, puts)
+            self._revision, self._last_seq = revision, last_seq
+            if events:
+                self._wake()
+            return last_seq
+
+    def _compare(self, db: sqlite3.Connection, expect: Mapping[str, int]) -> None:
+        cache = self._cache
+        unseen = [key for key in expect if key not in cache]
+        if unseen:
+            self._fetch(db, unseen)
+            if len(unseen) != len(expect) and any(key not in cache for key in expect):
+                self._fetch(db, list(expect))  # there was no room for both
+        for key, version in expect.items():
+            if cache[key].version != version:
+                raise Conflict
+
+    def _write(
+        self, db: sqlite3.Connection, revision: int, puts: Mapping[str, Stored | None], bodies: dict[str, str]
+    ) -> None:
+        gone = [(key,) for key, record in puts.items() if record is None]
+        kept = [
+            (key, revision, record.due_ms(), bodies[key])
+            for key, record in puts.items()
+            if record is not None
+        ]
+        if kept:
+            db.executemany(_PUT, kept)
+        if gone:
+            db.executemany("DELETE FROM records WHERE key = ?", gone)
+
+    def _log(self, db: sqlite3.Connection, events: Sequence[Event], lines: list[str]) -> None:
+        first = self._last_seq + 1
+        db.executemany(
+            _LOG,
+            [
+                (first + index, event.at_ms, event.ns, event.job, event.kind, lines[index])
+                for index, event in enumerate(events)
+            ],
+        )
+
+    def _remember(self, revision: int, puts: Mapping[str, Stored | None]) -> None:
+        if len(self._cache) + len(puts) > CACHE_ENTRIES_MAX:
+            self._cache.clear()
+        for key, record in puts.items():
+            self._cache[key] = ABSENT if record is None else Versioned(version=revision, record=record)
+
+    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
+        sql, values = "SELECT key, version, body FROM records WHERE key >= ? AND key > ?", [prefix, after]
+        end = _end_of(prefix)
+        if end is not None:
+            sql += " AND key < ?"
+            values.append(end)
+        with self._link as db:
+            rows = db.execute(f"{sql} ORDER BY key LIMIT ?", (*values, max(0, limit))).fetchall()
+        return [(key, Versioned(version=version, record=decode(key, body))) for key, version, body in rows]
+
+    def due(self, limit: int) -> list[str]:
+        with self._link as db:
+            rows = db.execute(
+                "SELECT key FROM records WHERE due_ms IS NOT NULL AND due_ms <= ? ORDER BY due_ms, key LIMIT ?",
+                (self._clock.now_ms(), max(0, limit)),
+            )
+            return [key for (key,) in rows]
+
+    def next_due_ms(self) -> int | None:
+        with self._link as db:
+            row: tuple[int | None] = db.execute(
+                "SELECT min(due_ms) FROM records WHERE due_ms IS NOT NULL"
+            ).fetchone()
+            return row[0]
+
+    def events(
+        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
+    ) -> list[Event]:
+        from dibs.stores.sqlite.history import events
+
+        return events(self._link, after, limit, job, newest=newest)
+
+    def watch(self, after: int, timeout_ms: int) -> bool:
+        """Looks every 20 ms at first and every 100 ms later; a commit through this very store wakes it at once."""
+        until_ms = clock.steady_ms() + timeout_ms
+        pause_ms = POLL_MS_MIN
+        woken = allocate_lock()
+        woken.acquire()
+        self._watchers.append(woken)  # before the first look: a commit after it is not missed
+        try:
+            while True:
+                with self._link as db:
+                    if _state(db).last_seq > after:
+                        return True
+                left_ms = until_ms - clock.steady_ms()
+                if left_ms <= 0:
+                    return False
+                woken.acquire(timeout=min(pause_ms, left_ms) / 1000)
+                pause_ms = min(POLL_MS_MAX, pause_ms + POLL_MS_MIN)
+        finally:
+            self._watchers.remove(woken)
+
+    def _wake(self) -> None:
+        for woken in tuple(self._watchers):
+            if woken.locked():
+                woken.release()
+
+    def prune(self, *, keep: int, before_ms: int) -> int:
+        from dibs.stores.sqlite.history import prune
+
+        return prune(self._link, keep=keep, before_ms=before_ms)
+
+    def size_bytes(self) -> int:
+        sizes = 0
+        for suffix in ("", "-wal"):
+            try:
+                sizes += os.stat(self.path + suffix).st_size
+            except OSError:
+                pass  # there is no log when nobody has the file open
+        return sizes
+
+    def close(self) -> None:
+        self._link.close()
+
+
+def _state(db: sqlite3.Connection) -> State:
+    return State(
+        db.execute(
+            "SELECT revision, last_seq, time_ms, boot_id, anchor_wall_ms, anchor_steady_ms FROM state"
+        ).fetchone()
+    )
+
+
+def _end_of(prefix: str) -> str | None:
+    """The first text after all that begin with `prefix`, in the order of code points; None if there is no such."""
+    for position in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[position])
+        if code < 0x10FFFF:
+            following = 0xE000 if code == 0xD7FF else code + 1  # surrogates are no characters
+            return prefix[:position] + chr(following)
+    return None

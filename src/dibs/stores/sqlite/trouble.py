@@ -1,0 +1,88 @@
+"""What an error of SQLite means, and what to do about it, in words. Called from the door in link.py only."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from dibs.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.errors import DibsError
+
+_FREE_BYTES_MIN = 256 * 1024  # an I/O error with less room than this left is about the room
+_ANOTHER = "or name another file (sqlite:///PATH)"
+
+
+def translate(
+    error: sqlite3.Error | OSError | UnicodeEncodeError, path: str, busy_ms: int, *, unknown: bool
+) -> DibsError:
+    """The one of our errors that `error` is. `unknown`: it came while COMMIT was running."""
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidInput("Text must be valid Unicode; this holds half of a surrogate pair.")
+    if isinstance(error, OSError):
+        return StoreUnavailable(_why_not_open(path) or f"{path} cannot be made: {error.strerror or error}.")
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE)
+    reason = code & 0xFF
+    if reason == sqlite3.SQLITE_FULL or (reason == sqlite3.SQLITE_IOERR and _is_full(path)):
+        # Nothing was written when there is no room for it. An I/O error at the very end leaves that open.
+        unknown = unknown and reason == sqlite3.SQLITE_IOERR
+        return StoreFull(f"The disk that holds {path} is full. Make room, then try again.", unknown=unknown)
+    if reason in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
+        return StoreUnavailable(
+            f"{path} was in use by another process for more than {busy_ms / 1000:g} seconds. Try again; if it stays "
+            "so, look for a program that keeps a transaction open on it."
+        )
+    if reason in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return _corrupt(path, error)
+    if reason in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+        return StoreUnavailable(
+            f"{path} cannot be written. Make it and its folder writable for you, {_ANOTHER}."
+        )
+    if reason == sqlite3.SQLITE_CANTOPEN:
+        return StoreUnavailable(_why_not_open(path) or f"{path} cannot be opened ({error}).")
+    if reason == sqlite3.SQLITE_IOERR:
+        return StoreUnavailable(
+            f"Reading or writing {path} failed ({_name(error)}). Check the disk.", unknown=unknown
+        )
+    return StoreUnavailable(f"SQLite refused to work on {path}: {error} ({_name(error)}).", unknown=unknown)
+
+
+def _name(error: sqlite3.Error) -> str:
+    return str(getattr(error, "sqlite_errorname", type(error).__name__))
+
+
+def _corrupt(path: str, error: sqlite3.Error) -> StoreCorrupt:
+    what = "is not an SQLite file" if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_NOTADB else "is damaged"
+    return StoreCorrupt(
+        f"{path} {what} ({error}). Nothing was changed. Restore it from a backup, or move it away to begin with an "
+        "empty store, whose fencing tokens then begin anew."
+    )
+
+
+def _is_full(path: str) -> bool:
+    try:
+        disk = os.statvfs(os.path.dirname(path) or ".")
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _FREE_BYTES_MIN or (disk.f_files > 0 and disk.f_favail == 0)
+
+
+def _why_not_open(path: str) -> str | None:
+    """A sentence for the commonest reasons, found by looking."""
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        return f"{path} is a folder. Name a file in it, such as {os.path.join(path, 'dibs.db')}."
+    above = folder
+    while not os.path.lexists(above) and os.path.dirname(above) not in ("", above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        return f"{path} cannot be made: {above} is not a folder."
+    if not os.path.isdir(folder):
+        return f"The folder {folder} does not exist and cannot be made. Make it, {_ANOTHER}."
+    if os.path.exists(path) and not os.access(path, os.R_OK):
+        return f"{path} may not be read by you. Ask its owner, {_ANOTHER}."
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"The folder {folder} cannot be written, and SQLite needs it for its log. Make it writable, {_ANOTHER}."
+    return None

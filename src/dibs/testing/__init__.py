@@ -1,0 +1,10 @@
+"""For tests: of dibs, and of what you build on it.
+
+    clock.py      ManualClock: time that moves when you say so
+    faulty.py     FaultyStore: a store that fails when you say so
+    contract.py   StoreContract: what every store must do
+    model.py      a dumb model of the rules, to check the real ones against
+    scenario.py   short text scripts, played against the rules
+
+Subclass StoreContract to test a store of your own; it needs pytest.
+"""

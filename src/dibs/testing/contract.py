@@ -1,0 +1,31 @@
+"""What every store must do, as tests: the ones dibs ships with run them, and so can yours.
+
+    from dibs.testing.contract import StoreContract
+
+    class TestMyStore(StoreContract):
+        def open_store(self, place: Path) -> Store:
+            return MyStore(place / "data")
+
+Each test gets a `place` of its own (an empty folder; override the fixture if yours is a database). Opening the same
+place twice must give two connections to the same data. If your store's clock can be set, override `advance`; otherwise
+the suite waits for real, some tenths of a second in all. What a store declares in its capabilities decides what is
+asked of it: nothing else is skipped.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+for _part in ("records", "events", "races", "leases"):
+    pytest.register_assert_rewrite(f"dibs.testing.contract_{_part}")
+
+from dibs.testing.contract_events import EventContract  # noqa: E402 - only after the line above it can be rewritten
+from dibs.testing.contract_leases import LeaseContract  # noqa: E402
+from dibs.testing.contract_races import RaceContract  # noqa: E402
+from dibs.testing.contract_records import RecordContract  # noqa: E402
+
+__all__ = ["StoreContract"]
+
+
+class StoreContract(RecordContract, EventContract, RaceContract, LeaseContract):
+    """Subclass it and give `open_store`. See the module's text."""

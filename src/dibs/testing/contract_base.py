@@ -1,0 +1,122 @@
+"""What the parts of the store contract share: places, connections, time, and records to store."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs import clock
+from dibs.core.events import Event
+from dibs.core.records import Holder, Lock, lock_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from dibs.core.records import Stored
+    from dibs.stores.port import Store
+
+WAIT_S_MAX = 20.0  # no wait of the suite is longer
+
+
+class ContractBase:
+    """Fixtures. A subclass gives `open_store`, and may give `advance` and `place`."""
+
+    def open_store(self, place: Any) -> Store:
+        """A new connection to what is at `place`; the first one finds it empty."""
+        raise NotImplementedError("say how your store is opened")
+
+    def advance(self, place: Any, store: Store, ms: int) -> None:
+        """Let `ms` milliseconds pass on the store's clock. Unless it can be set, by waiting."""
+        until_ms = store.read(()).now_ms + ms
+        give_up_ms = clock.steady_ms() + int(WAIT_S_MAX * 1000)
+        while (now_ms := store.read(()).now_ms) < until_ms:
+            assert clock.steady_ms() < give_up_ms, "the store's clock stands still"
+            threading.Event().wait((until_ms - now_ms) / 1000)
+
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> Any:
+        """Where this test's data is. Nobody else's is there."""
+        return tmp_path
+
+    @pytest.fixture
+    def connect(self, place: Any) -> Iterator[Callable[[], Store]]:
+        """Makes one more connection to this test's data; all are closed at its end."""
+        opened: list[Store] = []
+
+        def connect() -> Store:
+            opened.append(self.open_store(place))
+            return opened[-1]
+
+        yield connect
+        for store in opened:
+            store.close()
+
+    @pytest.fixture
+    def store(self, connect: Callable[[], Store]) -> Store:
+        return connect()
+
+    @pytest.fixture
+    def pass_time(self, place: Any, store: Store) -> Callable[[int], None]:
+        return lambda ms: self.advance(place, store, ms)
+
+
+def lock(name: str, *, token: int = 1, expires_ms: int = 10**15, ns: str = "default") -> Lock:
+    """A held job."""
+    holder = Holder(
+        lease_id=f"lease-{token}",
+        owner="agent-7",
+        principal="alice",
+        token=token,
+        since_ms=1,
+        renewed_ms=2,
+        ttl_ms=3,
+        expires_ms=expires_ms,
+    )
+    return Lock(ns=ns, name=name, token=token, holders=(holder,))
+
+
+def key_of(name: str) -> str:
+    return lock_key("default", name)
+
+
+def event(job: str, *, at_ms: int = 1, token: int = 1, ns: str = "default") -> Event:
+    return Event(at_ms=at_ms, kind="acquired", ns=ns, job=job, owner="agent-7", token=token)
+
+
+def put(store: Store, *records: Lock, events: tuple[Event, ...] = ()) -> int:
+    """Write records whatever was there before."""
+    puts: dict[str, Stored | None] = {lock_key(record.ns, record.name): record for record in records}
+    return store.commit(versions(store, *puts), puts, events)
+
+
+def drop(store: Store, *keys: str) -> None:
+    store.commit(versions(store, *keys), dict.fromkeys(keys), ())
+
+
+def versions(store: Store, *keys: str) -> dict[str, int]:
+    return {key: found.version for key, found in store.read(keys).records.items()}
+
+
+def in_threads(jobs: list[Callable[[], None]]) -> None:
+    """Run all at once, wait for all, and raise what any of them raised."""
+    gate = threading.Barrier(len(jobs))
+    errors: list[BaseException] = []
+
+    def run(job: Callable[[], None]) -> None:
+        try:
+            gate.wait(WAIT_S_MAX)
+            job()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(job,), daemon=True) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S_MAX)
+        assert not thread.is_alive(), "a thread of the test hangs"
+    if errors:
+        raise errors[0]

@@ -1,0 +1,155 @@
+"""The store contract: the log of events."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs import clock
+from dibs.core.events import Event
+from dibs.testing.contract_base import WAIT_S_MAX, ContractBase, event, key_of, lock, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.stores.port import Store
+
+
+def log(store: Store, *events: Event) -> int:
+    return store.commit({}, {}, events)
+
+
+def jobs(events: list[Event]) -> list[str]:
+    return [each.job for each in events]
+
+
+class EventContract(ContractBase):
+    def test_a_new_store_has_no_events(self, store: Store) -> None:
+        assert store.events(0, 10) == []
+        assert store.events(0, 10, ("default", "x"), newest=True) == []
+
+    def test_events_come_back_whole_and_numbered(self, connect: Callable[[], Store], store: Store) -> None:
+        full = Event(
+            at_ms=5,
+            kind="released",
+            ns="n",
+            job="a/😀",
+            owner="o",
+            principal="p",
+            token=9,
+            mode="shared",
+            attempt=2,
+            ttl_ms=60_000,
+            metadata="m",
+            checkpoint="c\n",
+            result="r",
+            done_until_ms=8,
+            by="b",
+            reason="why",
+            began_ms=3,
+        )
+        assert log(store, full, event("x")) == 2
+        for each in (store, connect()):
+            assert each.events(0, 10) == [full.replace(seq=1), event("x").replace(seq=2)]
+
+    def test_a_commit_answers_with_the_number_of_the_last_event(self, store: Store) -> None:
+        assert put(store, lock("x")) == 0
+        assert put(store, lock("x", token=2), events=(event("x"), event("x"))) == 2
+        assert put(store, lock("x", token=3)) == 2
+
+    def test_events_are_in_the_order_of_their_commits(
+        self, connect: Callable[[], Store], store: Store
+    ) -> None:
+        other = connect()
+        for number in range(10):
+            log((store, other)[number % 2], event(f"a{number}"), event(f"b{number}"))
+        found = store.events(0, 100)
+        assert jobs(found) == [f"{letter}{number}" for number in range(10) for letter in "ab"]
+        assert [each.seq for each in found] == list(range(1, 21))
+        assert other.events(0, 100) == found
+
+    def test_events_are_read_in_pages_from_either_end(self, store: Store) -> None:
+        log(store, *[event(f"j{number}") for number in range(1, 8)])
+        assert jobs(store.events(0, 3)) == ["j1", "j2", "j3"]
+        assert jobs(store.events(3, 3)) == ["j4", "j5", "j6"]
+        assert jobs(store.events(6, 3)) == ["j7"]
+        assert store.events(7, 3) == []
+        assert jobs(store.events(0, 2, newest=True)) == ["j6", "j7"]
+        assert jobs(store.events(6, 5, newest=True)) == ["j7"]
+        assert store.events(0, 0) == []
+
+    def test_the_events_of_one_job_are_those_of_its_name_in_its_namespace(self, store: Store) -> None:
+        log(store, event("x", token=1), event("x/y"), event("x", ns="other"), event("X"), event("x", token=2))
+        log(store, event("x", token=3))
+        job = ("default", "x")
+        assert [each.token for each in store.events(0, 10, job)] == [1, 2, 3]
+        assert [each.token for each in store.events(1, 1, job)] == [2]
+        assert [each.token for each in store.events(0, 2, job, newest=True)] == [2, 3]
+        assert [each.seq for each in store.events(0, 10, ("other", "x"))] == [3]
+        assert store.events(0, 10, ("default", "no such")) == []
+
+    def test_old_events_are_dropped_by_age(self, store: Store) -> None:
+        log(store, *[event(f"j{at_ms}", at_ms=at_ms) for at_ms in (1, 2, 9, 3, 10)])
+        assert store.prune(keep=100, before_ms=4) == 3
+        assert jobs(store.events(0, 10)) == ["j9", "j10"]
+        assert store.prune(keep=100, before_ms=4) == 0
+
+    def test_old_events_are_dropped_by_count(self, store: Store) -> None:
+        log(store, *[event(f"j{number}") for number in range(10)])
+        assert store.prune(keep=10, before_ms=0) == 0
+        assert store.prune(keep=4, before_ms=0) == 6
+        assert jobs(store.events(0, 10)) == ["j6", "j7", "j8", "j9"]
+        assert jobs(store.events(0, 10, ("default", "j3"))) == []
+
+    def test_age_and_count_together_keep_the_newest_of_what_is_young(self, store: Store) -> None:
+        log(store, *[event(f"j{at_ms}", at_ms=at_ms) for at_ms in (5, 1, 6, 2, 7, 3, 8)])
+        assert store.prune(keep=3, before_ms=4) == 4
+        assert jobs(store.events(0, 10)) == ["j6", "j7", "j8"]
+
+    def test_numbers_are_not_used_again_when_all_events_are_gone(
+        self, connect: Callable[[], Store], store: Store
+    ) -> None:
+        log(store, event("a"), event("b"))
+        assert store.prune(keep=0, before_ms=0) == 2
+        assert store.events(0, 10) == []
+        assert log(connect(), event("c")) == 3
+        assert [each.seq for each in store.events(0, 10)] == [3]
+
+    def test_a_watch_of_what_is_there_already_does_not_wait(self, store: Store) -> None:
+        log(store, event("a"), event("b"))
+        assert store.watch(0, 0)
+        assert store.watch(1, int(WAIT_S_MAX * 1000))
+
+    def test_a_watch_ends_when_its_time_is_over(self, store: Store) -> None:
+        log(store, event("a"))
+        began_ms = clock.steady_ms()
+        assert not store.watch(1, 60)
+        assert 55 <= clock.steady_ms() - began_ms < WAIT_S_MAX * 1000
+
+    @pytest.mark.parametrize("whose", ["its own", "another connection's"])
+    def test_a_watch_wakes_on_a_commit(self, connect: Callable[[], Store], store: Store, whose: str) -> None:
+        writer = store if whose == "its own" else connect()
+        for after in range(3):  # it may be asked before or after the commit: every order must wake it
+            woken: list[bool] = []
+            watching = threading.Thread(
+                target=lambda after=after, woken=woken: woken.append(
+                    store.watch(after, int(WAIT_S_MAX * 1000))
+                ),
+                daemon=True,
+            )
+            watching.start()
+            watching.join(0.01 * after)
+            log(writer, event("x"))
+            watching.join(WAIT_S_MAX / 2)
+            assert woken == [True]
+
+    def test_a_commit_without_events_does_not_end_a_watch(self, store: Store) -> None:
+        answers: list[bool] = []
+        watching = threading.Thread(target=lambda: answers.append(store.watch(0, 150)), daemon=True)
+        watching.start()
+        put(store, lock("x"))
+        watching.join(WAIT_S_MAX)
+        assert answers == [False]
+        assert store.read([key_of("x")]).records[key_of("x")].record

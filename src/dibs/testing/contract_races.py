@@ -1,0 +1,100 @@
+"""The store contract: several at once."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.core.records import META_KEY, Meta
+from dibs.stores.port import Conflict
+from dibs.testing.contract_base import ContractBase, event, in_threads, key_of, lock, put, versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.stores.port import Store
+
+ROUNDS = 15
+THREADS = 6
+
+
+def increment(store: Store) -> None:
+    """Count one up, however often others are faster."""
+    while True:
+        found = store.read([META_KEY]).records[META_KEY]
+        count = found.record.token_floor if isinstance(found.record, Meta) else 0
+        try:
+            store.commit(
+                {META_KEY: found.version},
+                {META_KEY: Meta(token_floor=count + 1)},
+                [event("n", token=count + 1)],
+            )
+            return
+        except Conflict:
+            continue
+
+
+class RaceContract(ContractBase):
+    @pytest.mark.promise("excl")
+    def test_of_several_connections_that_write_one_free_key_exactly_one_wins(
+        self, connect: Callable[[], Store]
+    ) -> None:
+        stores = [connect() for _ in range(THREADS)]
+        for round_ in range(ROUNDS):
+            name = f"job-{round_}"
+            won: list[int] = []
+
+            def claim(number: int, name: str = name, won: list[int] = won) -> None:
+                try:
+                    stores[number].commit({key_of(name): 0}, {key_of(name): lock(name, token=number)}, ())
+                    won.append(number)
+                except Conflict:
+                    pass
+
+            in_threads([partial(claim, number) for number in range(THREADS)])
+            assert len(won) == 1
+            assert stores[0].read([key_of(name)]).records[key_of(name)].record == lock(name, token=won[0])
+
+    @pytest.mark.parametrize("shared", [True, False], ids=["one connection", "a connection each"])
+    def test_many_threads_that_count_up_one_record_lose_nothing(
+        self, connect: Callable[[], Store], shared: bool
+    ) -> None:
+        first = connect()
+        stores = [first if shared else connect() for _ in range(THREADS)]
+
+        def work(store: Store) -> None:
+            for _ in range(ROUNDS):
+                increment(store)
+
+        in_threads([partial(work, store) for store in stores])
+        total = THREADS * ROUNDS
+        assert first.read([META_KEY]).records[META_KEY].record == Meta(token_floor=total)
+        assert [each.token for each in first.events(0, total + 1)] == list(range(1, total + 1))
+
+    def test_two_records_that_change_together_are_never_seen_apart(
+        self, connect: Callable[[], Store]
+    ) -> None:
+        reader, writer = connect(), connect()
+        keys = [key_of("left"), key_of("right")]
+        put(writer, lock("left", token=0), lock("right", token=0))
+        rounds = ROUNDS * 10
+        torn = []
+
+        def write() -> None:
+            for token in range(1, rounds + 1):
+                put(writer, lock("left", token=token), lock("right", token=token))
+
+        def read() -> None:
+            token = 0
+            while token < rounds:
+                left, right = reader.read(keys).records.values()
+                if left.version != right.version:
+                    torn.append((left, right))
+                token = max(token, left.record.token if left.record else 0)  # type: ignore[union-attr]
+                reader.read(keys[:1])  # so that one of the two may be remembered and the other not
+
+        in_threads([write, read])
+        assert not torn
+        assert versions(reader, *keys) == versions(writer, *keys)

@@ -1,0 +1,247 @@
+"""The store contract: reading, conditions, listing, what is due."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.core.records import META_KEY, PULSE_KEY, Done, Ending, Meta, Outage, Pulse, lock_key
+from dibs.stores.port import ABSENT, Conflict
+from dibs.testing.contract_base import ContractBase, drop, event, key_of, lock, put, versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.core.records import Stored
+    from dibs.stores.port import Store
+
+ODD_NAMES = (
+    "a",
+    "a/b",
+    "a/b/c",
+    "a b",
+    "a%b",
+    "a%2Fb",
+    "a_b",
+    "a*b",
+    "a'b",
+    'a"b',
+    "a\\b",
+    "A",
+    "ab",
+    "b",
+    "path:src/auth.rs",
+    "github://acme/app/issues/42",
+    "é",
+    "e\u0301",
+    "\ud7ff",
+    "\ue000",
+    "\uffee",
+    "😀",
+    "😀/👩\u200d💻",
+    "\U0010ffff",
+    "\U0010ffff\U0010ffff",
+)
+
+
+class RecordContract(ContractBase):
+    def test_an_unknown_key_reads_as_absent(self, store: Store) -> None:
+        assert store.read(["lock/default/x", META_KEY]).records == {
+            "lock/default/x": ABSENT,
+            META_KEY: ABSENT,
+        }
+
+    def test_reading_no_keys_tells_the_time(self, store: Store) -> None:
+        snapshot = store.read(())
+        assert snapshot.records == {}
+        assert snapshot.now_ms > 0
+
+    def test_time_never_runs_backwards_on_any_connection(
+        self, connect: Callable[[], Store], store: Store, pass_time: Callable[[int], None]
+    ) -> None:
+        other = connect()
+        seen = []
+        for _ in range(20):
+            seen += [store.read(()).now_ms, other.read((META_KEY,)).now_ms]
+            pass_time(1)
+        assert seen == sorted(seen)
+
+    def test_records_come_back_as_they_were_written(self, connect: Callable[[], Store], store: Store) -> None:
+        full = lock('a "quoted" \\ 😀/é name', token=2**53 + 1).replace(
+            endings=(
+                Ending(
+                    lease_id="l",
+                    owner="o",
+                    principal="p",
+                    token=1,
+                    how="broken",
+                    at_ms=5,
+                    by="b",
+                    reason="\n\t",
+                ),
+            ),
+            done=Done(owner="o", token=1, at_ms=5, until_ms=6, result="{}"),
+            acl=("user:a", "team:b"),
+            line=(1, 2),
+            failures=3,
+        )
+        records: dict[str, Stored | None] = {
+            lock_key(full.ns, full.name): full,
+            META_KEY: Meta(token_floor=7, outages=(Outage(began_ms=1, ended_ms=2),)),
+            PULSE_KEY: Pulse(at_ms=9),
+        }
+        store.commit(dict.fromkeys(records, 0), records, ())
+        for each in (store, connect()):
+            found = each.read(records).records
+            assert {key: value.record for key, value in found.items()} == records
+            assert all(value.version > 0 for value in found.values())
+
+    @pytest.mark.promise("same-answer")
+    @pytest.mark.parametrize(
+        "meanwhile", ["made", "changed", "deleted", "deleted and made anew", "only looked at, and changed"]
+    )
+    def test_a_commit_whose_reads_are_out_of_date_changes_nothing(
+        self, connect: Callable[[], Store], store: Store, meanwhile: str
+    ) -> None:
+        key, mine = key_of("contested"), key_of("mine")
+        if meanwhile != "made":
+            put(store, lock("contested", token=1))
+        read = versions(store, key, mine)
+        other = connect()
+        if meanwhile.startswith("deleted"):
+            drop(other, key)
+        if meanwhile != "deleted":
+            put(other, lock("contested", token=2))
+        before = (store.read([key, mine]).records, store.events(0, 10))
+
+        puts: dict[str, Stored | None] = {mine: lock("mine")}
+        if not meanwhile.startswith("only"):
+            puts[key] = lock("contested", token=3)
+        with pytest.raises(Conflict):
+            store.commit(read, puts, [event("mine")])
+
+        for each in (store, other, connect()):
+            assert (each.read([key, mine]).records, each.events(0, 10)) == before
+
+    def test_a_commit_after_a_conflict_works_with_fresh_versions(self, store: Store) -> None:
+        put(store, lock("x", token=1))
+        with pytest.raises(Conflict):
+            store.commit({key_of("x"): 0}, {key_of("x"): lock("x", token=2)}, ())
+        put(store, lock("x", token=3))
+        assert store.read([key_of("x")]).records[key_of("x")].record == lock("x", token=3)
+
+    def test_versions_of_a_key_never_repeat(self, connect: Callable[[], Store], store: Store) -> None:
+        other, seen = connect(), []
+        for round_ in range(6):
+            each = (store, other)[round_ % 2]
+            put(each, lock("x", token=round_))
+            seen.append(versions(each, key_of("x"))[key_of("x")])
+            if round_ % 3 == 2:
+                drop(each, key_of("x"))
+                assert versions(each, key_of("x")) == {key_of("x"): 0}
+        assert len(set(seen)) == len(seen)
+
+    def test_deleting_what_is_absent_is_fine(self, store: Store) -> None:
+        drop(store, key_of("never"))
+        assert store.read([key_of("never")]).records == {key_of("never"): ABSENT}
+
+    def test_a_connection_sees_at_once_what_another_committed(
+        self, connect: Callable[[], Store], store: Store
+    ) -> None:
+        other = connect()
+        for token in range(1, 5):
+            put(store, lock("x", token=token))
+            assert other.read([key_of("x")]).records[key_of("x")].record == lock("x", token=token)
+            drop(other, key_of("x"))
+            assert store.read([key_of("x")]).records[key_of("x")] == ABSENT
+
+    def test_one_commit_carries_many_keys(self, connect: Callable[[], Store], store: Store) -> None:
+        count = min(1_500, store.capabilities.commit_keys_max)
+        put(store, *[lock(f"job-{number:05}") for number in range(count)])
+        keys = [key_of(f"job-{number:05}") for number in range(count)]
+        for each in (store, connect()):
+            assert all(found.record for found in each.read(keys).records.values())
+            assert [key for key, _ in each.scan("lock/", limit=count + 1)] == keys
+        drop(store, *keys)
+        assert connect().scan("") == []
+
+    def test_listing_is_in_the_order_of_code_points_and_pages_without_gaps(self, store: Store) -> None:
+        put(store, *[lock(name) for name in ODD_NAMES])
+        expected = sorted(key_of(name) for name in ODD_NAMES)
+        assert [key for key, _ in store.scan("lock/default/")] == expected
+        paged: list[str] = []
+        while page := store.scan("lock/default/", after=paged[-1] if paged else "", limit=3):
+            assert len(page) <= 3
+            paged += [key for key, _ in page]
+        assert paged == expected
+
+    @pytest.mark.parametrize("prefix", [*ODD_NAMES, "", "a/", "no such", "%", "_", "e"])
+    def test_a_prefix_is_text_and_nothing_else(self, store: Store, prefix: str) -> None:
+        put(store, *[lock(name) for name in ODD_NAMES], lock("elsewhere", ns="other"))
+        expected = sorted(key_of(name) for name in ODD_NAMES if name.startswith(prefix))
+        assert [key for key, _ in store.scan(key_of(prefix))] == expected
+
+    def test_listing_shows_records_and_their_versions(self, store: Store) -> None:
+        put(store, lock("x"), lock("y", token=5))
+        assert dict(store.scan("lock/")) == store.read([key_of("x"), key_of("y")]).records
+        assert store.scan("lock/", limit=0) == []
+        assert store.scan("lock/", after=key_of("y")) == []
+
+    def test_what_is_due_comes_longest_due_first(
+        self, store: Store, pass_time: Callable[[int], None]
+    ) -> None:
+        now_ms = store.read(()).now_ms
+        put(
+            store,
+            lock("third", expires_ms=now_ms + 3),
+            lock("first", expires_ms=now_ms + 1),
+            lock("second", expires_ms=now_ms + 2),
+            lock("later", expires_ms=now_ms + 3_600_000),
+        )
+        pass_time(5)
+        assert store.due(10) == [key_of("first"), key_of("second"), key_of("third")]
+        assert store.due(2) == [key_of("first"), key_of("second")]
+        assert store.next_due_ms() == now_ms + 1
+
+    @pytest.mark.promise("lease:never-early")
+    def test_nothing_is_due_before_its_time(self, store: Store, pass_time: Callable[[int], None]) -> None:
+        expires_ms = store.read(()).now_ms + 60
+        put(store, lock("x", expires_ms=expires_ms))
+        while True:
+            due = store.due(10)
+            now_ms = store.read(()).now_ms
+            if due:
+                break
+            pass_time(7)
+        assert now_ms >= expires_ms
+        assert due == [key_of("x")]
+
+    def test_what_was_put_off_or_deleted_is_due_no_more(self, store: Store) -> None:
+        assert store.next_due_ms() is None
+        put(store, lock("moved", expires_ms=1), lock("gone", expires_ms=2))
+        assert store.due(10) == [key_of("moved"), key_of("gone")]
+        put(store, lock("moved", expires_ms=10**15))
+        drop(store, key_of("gone"))
+        store.commit({PULSE_KEY: 0}, {PULSE_KEY: Pulse(at_ms=1)}, ())  # a record that is never due
+        assert store.due(10) == []
+        assert store.next_due_ms() == 10**15
+
+    @pytest.mark.promise("durable")
+    def test_what_was_committed_is_there_when_it_is_opened_again(
+        self, connect: Callable[[], Store], store: Store
+    ) -> None:
+        if not store.capabilities.durable:
+            pytest.skip("it declares that it is not durable")
+        put(store, lock("x"), events=(event("x"),))
+        store.close()
+        again = connect()
+        assert again.read([key_of("x")]).records[key_of("x")].record == lock("x")
+        assert [each.seq for each in again.events(0, 10)] == [1]
+        assert put(again, lock("y"), events=(event("y"),)) == 2
+
+    def test_it_says_how_large_it_is_and_may_be_closed_twice(self, store: Store) -> None:
+        put(store, lock("x"))
+        assert store.size_bytes() > 0
+        store.close()
+        store.close()

@@ -1,0 +1,82 @@
+"""Records as text: one text, whoever writes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec  # codec picks it because it is loaded
+import pytest
+
+from dibs.core.records import META_KEY, Meta
+from dibs.errors import StoreCorrupt
+from dibs.stores import codec
+from dibs.testing.contract_base import event, key_of, lock
+
+SOURCE = Path(__file__).parents[2] / "src"
+VALUES = [{}, {"a": [1, -2, None, True, {"b": 'é "😀" \\ \n \x01 \x7f \u2028 /'}]}, [2**62, "", []]]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_all_writers_write_the_same_text_and_read_each_others(value: object) -> None:
+    assert msgspec.__name__ in sys.modules
+    writers = [codec._bare(), codec._standard(), codec._pick()]
+    texts = {to_text(value) for to_text, _ in writers}
+    assert len(texts) == 1
+    assert all(from_text(texts.copy().pop()) == value for _, from_text in writers)
+    assert json.loads(texts.pop()) == value
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a":}', "[1", "1 2", "nul", '"\x01"', "{'a': 1}"])
+def test_no_writer_reads_what_is_not_json(text: str) -> None:
+    for _, from_text in (codec._bare(), codec._standard(), codec._pick()):
+        with pytest.raises(ValueError):  # noqa: PT011 - each has words of its own
+            from_text(text)
+
+
+def test_without_msgspec_the_parts_of_json_are_used_alone() -> None:
+    script = """
+import sys
+from dibs.core.records import Meta
+from dibs.stores import codec
+assert codec.decode("meta", codec.encode(Meta(token_floor=3))) == Meta(token_floor=3)
+print(sorted({"json", "re", "msgspec"} & set(sys.modules)))
+"""
+    answer = subprocess.run(
+        [sys.executable, "-S", "-c", script],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert answer.stdout == "[]\n"
+
+
+def test_a_python_without_these_parts_uses_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> None:
+        raise ImportError
+
+    monkeypatch.setattr(codec, "_bare", gone)
+    monkeypatch.delitem(sys.modules, "msgspec")
+    to_text, from_text = codec._pick()
+    assert from_text(to_text(VALUES[1])) == VALUES[1]
+
+
+def test_records_and_events_come_back() -> None:
+    assert codec.decode(key_of("x"), codec.encode(lock("x"))) == lock("x")
+    assert codec.decode(META_KEY, codec.encode(Meta())) == Meta()
+    assert codec.decode_event(7, codec.encode(event("x"))) == event("x").replace(seq=7)
+
+
+def test_fields_of_a_newer_version_are_passed_over_and_missing_ones_refused() -> None:
+    assert codec.decode(META_KEY, '{"token_floor":2,"new":[1]}') == Meta(token_floor=2)
+    with pytest.raises(StoreCorrupt, match="lock/default/x"):
+        codec.decode(key_of("x"), '{"ns":"default"}')
+    with pytest.raises(StoreCorrupt, match="Event 5"):
+        codec.decode_event(5, "{}")
+    with pytest.raises(StoreCorrupt, match="unheard/of"):
+        codec.decode("unheard/of", "{}")

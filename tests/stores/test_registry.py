@@ -1,0 +1,111 @@
+"""Which store a URL means."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dibs.errors import InvalidInput
+from dibs.stores import registry
+from dibs.stores.memory import MemoryStore
+from dibs.stores.sqlite import SqliteStore
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "house"))
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///var/lib/dibs.db", "/var/lib/dibs.db"),
+        ("sqlite:////var/lib/dibs.db", "/var/lib/dibs.db"),
+        ("sqlite:/var/lib/dibs.db", "/var/lib/dibs.db"),
+        ("sqlite:///a b%20c?d#e.db", "/a b%20c?d#e.db"),
+        ("sqlite:dibs.db", "{here}/dibs.db"),
+        ("sqlite:./sub/../dibs.db", "{here}/dibs.db"),
+        ("sqlite:~/dibs.db", "{here}/house/dibs.db"),
+        ("sqlite:///~/dibs.db", "{here}/house/dibs.db"),
+    ],
+)
+def test_an_sqlite_url_names_a_file(url: str, path: str, tmp_path: Path) -> None:
+    assert registry.sqlite_path(url) == path.format(here=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", " ", "x", "/tmp/x.db", "SQLITE:///x", "mysql://x", "memory:", "memory://x"),
+        *("sqlite", "sqlite:", "sqlite://", "sqlite:///", "sqlite://host/x.db", "sqlite::memory:"),
+        *("sqlite:folder/", "sqlite:a\0b"),
+    ],
+)
+def test_what_is_no_store_url_is_answered_with_the_forms_that_are(url: str) -> None:
+    with pytest.raises(InvalidInput, match=r"names no store.*memory://.*sqlite:///absolute/path.db"):
+        registry.open_store(url)
+
+
+def test_a_plain_path_is_answered_with_its_url(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"Did you mean sqlite:///tmp/x\.db\?"):
+        registry.open_store("/tmp/x.db")
+    with pytest.raises(InvalidInput, match="Did you mean sqlite://"):
+        registry.open_store("./x.db")
+
+
+def test_stores_open_by_url(tmp_path: Path) -> None:
+    assert isinstance(registry.open_store("memory://"), MemoryStore)
+    store = registry.open_store("sqlite:deep/er/x.db")
+    assert isinstance(store, SqliteStore)
+    assert (tmp_path / "deep" / "er" / "x.db").exists()
+    store.close()
+
+
+def test_the_users_own_store_is_in_the_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert registry.default_url() == "sqlite:///state/dibs/dibs.db"
+    for unset in ("", "relative/path"):
+        monkeypatch.setenv("XDG_STATE_HOME", unset)
+        assert registry.default_url() == f"sqlite://{tmp_path}/house/.local/state/dibs/dibs.db"
+    assert registry.sqlite_path(registry.default_url()).startswith(str(tmp_path))
+
+
+@pytest.mark.promise("same-answer")
+def test_every_store_declares_what_it_is() -> None:
+    declared = registry.capabilities()
+    assert [each.name for each in declared] == ["memory", "sqlite"]
+    assert all(each.reach in ("process", "host", "network") for each in declared)
+    assert all(each.watch in ("direct", "polling", "native") for each in declared)
+
+
+HEAVY = "typing dataclasses enum asyncio logging uuid secrets pathlib re threading json msgspec".split()
+
+
+def test_a_claim_on_the_embedded_store_imports_nothing_heavy(tmp_path: Path) -> None:
+    script = f"""
+import sys
+from dibs.core.commands import Acquire
+from dibs.service.coordinator import Coordinator
+from dibs.stores.registry import open_store
+store = open_store("sqlite:{tmp_path}/dibs.db")
+store = open_store("sqlite:{tmp_path}/dibs.db")
+command = Acquire(ns="n", name="x", principal="p", owner="o", ttl_ms=1, fresh_lease_id="l")
+print(type(Coordinator(store).one(command)).__name__, sorted(set({HEAVY!r}) & set(sys.modules)))
+"""
+    # -S: what a machine's own site packages import at start is not ours.
+    answer = subprocess.run(
+        [sys.executable, "-S", "-c", script],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert answer.stdout == "Granted []\n"

@@ -1,0 +1,134 @@
+"""The lease clock: steady under a stepped wall clock, across boots and on other machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.stores.sqlite import SqliteStore
+from dibs.testing.clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def open_with(tmp_path: Path) -> Iterator[Callable[[ManualClock], SqliteStore]]:
+    opened: list[SqliteStore] = []
+
+    def open_with(clock: ManualClock) -> SqliteStore:
+        opened.append(
+            SqliteStore(
+                str(tmp_path / "dibs.db"),
+                steady_ms=clock.steady_ms,
+                wall_ms=clock.wall_ms,
+                boot_id=clock.boot_id,
+            )
+        )
+        return opened[-1]
+
+    yield open_with
+    for store in opened:
+        store.close()
+
+
+def now_ms(store: SqliteStore) -> int:
+    return store.read(()).now_ms
+
+
+def commit(store: SqliteStore) -> int:
+    """Any write; the store's time at it."""
+    store.commit({}, {}, ())
+    return now_ms(store)
+
+
+def test_a_new_file_begins_at_wall_time(open_with: Callable[[ManualClock], SqliteStore]) -> None:
+    clock = ManualClock(wall_ms=1_800_000_000_000)
+    assert now_ms(open_with(clock)) == 1_800_000_000_000
+
+
+@pytest.mark.promise("lease:never-early")
+@pytest.mark.parametrize("step_ms", [5 * HOUR_MS, -5 * HOUR_MS])
+def test_a_wall_clock_stepped_by_hours_moves_nothing_for_anybody(
+    open_with: Callable[[ManualClock], SqliteStore], step_ms: int
+) -> None:
+    clock = ManualClock()
+    before = open_with(clock)
+    began_ms = commit(before)
+    clock.step_wall(step_ms)
+    clock.advance(250)
+    opened_after = open_with(clock)
+    assert now_ms(before) == now_ms(opened_after) == began_ms + 250
+    commit(opened_after)
+    clock.step_wall(-2 * step_ms)
+    clock.advance(HOUR_MS)  # asleep, perhaps: it counts
+    assert now_ms(before) == now_ms(opened_after) == now_ms(open_with(clock)) == began_ms + 250 + HOUR_MS
+
+
+@pytest.mark.promise("lease:never-early")
+def test_a_boot_with_a_wall_clock_in_the_past_goes_on_from_the_last_commit(
+    open_with: Callable[[ManualClock], SqliteStore],
+) -> None:
+    clock = ManualClock()
+    last_ms = commit(open_with(clock))
+    clock.reboot()
+    clock.step_wall(-40 * 365 * 24 * HOUR_MS)
+    after = open_with(clock)
+    assert now_ms(after) == last_ms
+    clock.advance(70)
+    assert now_ms(after) == now_ms(open_with(clock)) == last_ms + 70
+
+
+def test_a_boot_with_a_right_wall_clock_counts_the_time_it_was_off(
+    open_with: Callable[[ManualClock], SqliteStore],
+) -> None:
+    clock = ManualClock()
+    last_ms = commit(open_with(clock))
+    clock.reboot()
+    clock.step_wall(HOUR_MS)
+    assert now_ms(open_with(clock)) == last_ms + HOUR_MS
+
+
+def test_all_who_open_the_file_after_a_boot_agree_whatever_the_wall_clock_does_between_them(
+    open_with: Callable[[ManualClock], SqliteStore],
+) -> None:
+    clock = ManualClock()
+    commit(open_with(clock))
+    clock.reboot()
+    first = open_with(clock)
+    clock.step_wall(3 * HOUR_MS)
+    second = open_with(clock)
+    clock.advance(11)
+    assert now_ms(first) == now_ms(second)
+
+
+def test_a_file_copied_to_another_machine_goes_on_from_its_own_time(
+    open_with: Callable[[ManualClock], SqliteStore],
+) -> None:
+    here = ManualClock()
+    here.advance(HOUR_MS)
+    last_ms = commit(open_with(here))
+    there = ManualClock(wall_ms=last_ms - 10 * HOUR_MS, steady_ms=17)
+    there.reboot(steady_ms=17)
+    elsewhere = open_with(there)
+    assert now_ms(elsewhere) == last_ms
+    there.advance(5)
+    assert commit(elsewhere) == last_ms + 5
+
+
+def test_time_stands_rather_than_run_backwards_where_steady_time_means_something_else(
+    open_with: Callable[[ManualClock], SqliteStore],
+) -> None:
+    here, inside = (
+        ManualClock(steady_ms=5 * HOUR_MS),
+        ManualClock(steady_ms=1),
+    )  # of one boot: a time namespace
+    last_ms = commit(open_with(here))
+    store = open_with(inside)
+    assert now_ms(store) == last_ms
+    inside.advance(1_000)
+    assert now_ms(store) == last_ms

@@ -1,0 +1,100 @@
+"""The file's format moves on in numbered steps, each file in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.errors import DibsError
+from dibs.stores.sqlite import SqliteStore, link, schema
+from dibs.testing.contract_base import event, in_threads, key_of, lock, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+GOOD_STEP = ("CREATE TABLE notes (text TEXT)", "ALTER TABLE records ADD COLUMN note TEXT")
+BAD_STEP = ("CREATE TABLE half_done (text TEXT)", "INSERT INTO no_such_table VALUES (1)")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A file of version 1 with something in it."""
+    path = str(tmp_path / "dibs.db")
+    store = SqliteStore(path)
+    put(store, lock("x"), events=(event("x"),))
+    store.close()
+    return path
+
+
+@pytest.fixture
+def released(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Pretend that these steps were added in a release."""
+
+    def release(*steps: tuple[str, ...]) -> None:
+        monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, *steps))
+        for module in (schema, link):
+            monkeypatch.setattr(module, "VERSION", len(schema.MIGRATIONS))
+
+    return release
+
+
+def inside(path: str) -> tuple[int, set[str]]:
+    db = sqlite3.connect(path)
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    db.close()
+    return version, tables
+
+
+def test_the_version_that_opening_expects_is_the_number_of_steps() -> None:
+    assert len(schema.MIGRATIONS) == link.VERSION
+
+
+def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(
+    path: str, released: Callable[..., None]
+) -> None:
+    released(GOOD_STEP, ("CREATE TABLE more (text TEXT)",))
+    store = SqliteStore(path)
+    assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
+    assert put(store, lock("y"), events=(event("y"),)) == 2
+    store.close()
+    assert inside(path) == (3, {"records", "events", "state", "notes", "more"})
+
+
+@pytest.mark.promise("durable")
+def test_a_step_that_fails_changes_nothing_and_the_old_version_still_opens_it(
+    path: str, released: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = inside(path)
+    with monkeypatch.context() as patched:
+        released(GOOD_STEP, BAD_STEP)
+        with pytest.raises(DibsError, match="no_such_table"):
+            SqliteStore(path)
+        patched.undo()
+    monkeypatch.undo()
+    assert inside(path) == before == (1, {"records", "events", "state"})
+    store = SqliteStore(path)
+    assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
+    store.close()
+
+
+def test_of_several_that_find_an_old_file_one_does_the_work(path: str, released: Callable[..., None]) -> None:
+    released(GOOD_STEP)
+    in_threads([lambda: SqliteStore(path).close() for _ in range(6)])
+    assert inside(path) == (2, {"records", "events", "state", "notes"})
+
+
+def test_a_copy_without_the_write_ahead_log_gets_it_back(path: str, tmp_path: Path) -> None:
+    copy = str(tmp_path / "copy.db")
+    db = sqlite3.connect(path)
+    db.execute("VACUUM INTO ?", (copy,))
+    db.close()
+    store = SqliteStore(copy)
+    assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
+    with store._link as opened:
+        assert opened.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert opened.execute("PRAGMA synchronous").fetchone() == (2,)
+    store.close()

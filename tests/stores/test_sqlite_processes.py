@@ -1,0 +1,215 @@
+"""Several processes on one file: racing, killed, forked."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.core.commands import Acquire
+from dibs.core.outcomes import Granted, Held
+from dibs.core.records import Lock, lock_key
+from dibs.ids import new_id
+from dibs.service.coordinator import Coordinator
+from dibs.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dibs.core.outcomes import Outcome
+
+WORKER = Path(__file__).with_name("worker.py")
+SOURCE = Path(__file__).parents[2] / "src"
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts worker.py; none outlives its test."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: object) -> subprocess.Popen[str]:
+            worker = stack.enter_context(_popen(*arguments))
+            stack.callback(worker.kill)  # before leaving its context, which waits for it
+            return worker
+
+        yield start
+
+
+def _popen(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(WORKER), *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )
+
+
+def acquire(store: SqliteStore, name: str, owner: str = "survivor") -> Outcome:
+    command = Acquire(
+        ns="default", name=name, principal="p", owner=owner, ttl_ms=3_600_000, fresh_lease_id=new_id()
+    )
+    return Coordinator(store).one(command)
+
+
+def is_sound(path: Path) -> bool:
+    with sqlite3.connect(path) as db:
+        answer: str = db.execute("PRAGMA integrity_check").fetchone()[0]
+    db.close()
+    return answer == "ok"
+
+
+@pytest.mark.promise("excl")
+def test_processes_that_make_the_file_at_once_all_succeed_and_every_job_has_one_winner(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    path, rounds = tmp_path / "new" / "dibs.db", 40
+    workers = [start("claim", path, rounds) for _ in range(8)]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert json.loads(worker.stdout.readline()) == "ready"
+    answers = []
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    for worker in workers:
+        out, err = worker.communicate(timeout=PATIENCE_S)
+        assert worker.returncode == 0, err
+        answers.append(json.loads(out))
+    assert sorted(number for won in answers for number in won) == list(range(rounds))
+    assert is_sound(path)
+
+
+@pytest.mark.promise("durable")
+@pytest.mark.parametrize("new", [True, False], ids=["on a new file", "on a file in use"])
+def test_a_process_killed_before_any_step_leaves_all_of_its_claim_or_nothing(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]], new: bool
+) -> None:
+    path = tmp_path / "dibs.db"
+    store: SqliteStore | None = None if new else SqliteStore(str(path))
+    finished, step = False, 0
+    while not finished:
+        step += 1
+        name = f"job-{step}"
+        if new:  # every round begins without a file
+            path = tmp_path / f"{step}.db"
+        victim = start("killed", path, name, step)
+        out, err = victim.communicate(timeout=PATIENCE_S)
+        finished = victim.returncode == 0
+        assert finished or victim.returncode == -signal.SIGKILL, err
+
+        survivor = store or SqliteStore(str(path))
+        record = survivor.read([lock_key("default", name)]).records[lock_key("default", name)].record
+        events = survivor.events(0, 100, ("default", name))
+        assert (record is not None) == bool(events)
+        assert not finished or (json.loads(out) is True and record is not None), "acknowledged, and gone"
+        assert isinstance(acquire(survivor, name), Held if record else Granted)
+        if store is None:
+            survivor.close()
+    if store is not None:
+        store.close()
+    assert step > (15 if new else 6), "the steps of a claim were not all tried"
+    assert is_sound(path)
+
+
+@pytest.mark.promise("durable")
+@pytest.mark.promise("token:rises")
+def test_processes_killed_under_load_lose_nothing_they_acknowledged(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    path = tmp_path / "dibs.db"
+    store = SqliteStore(str(path))
+    acknowledged: list[tuple[str, int]] = []
+    for round_ in range(6):
+        workers = [start("load", path, f"{round_}-{number}") for number in range(2)]
+        lines = []
+        for worker in workers:
+            assert worker.stdout is not None
+            lines += [worker.stdout.readline() for _ in range(10 + 7 * round_)]
+        for worker in workers:
+            assert worker.stdout is not None
+            worker.kill()
+            lines += worker.stdout.read().splitlines()
+        whole = [line for line in lines if line.rstrip().endswith("]")]  # the last may be cut off
+        acknowledged += [(name, token) for name, token in map(json.loads, whole)]
+
+    assert len(acknowledged) > 300
+    assert len(set(acknowledged)) == len(acknowledged), "a token was given twice"
+    told = {(event.job, event.token) for event in store.events(0, 10**6) if event.kind == "acquired"}
+    assert set(acknowledged) <= told
+    for name in {name for name, _ in acknowledged}:
+        record = store.read([lock_key("default", name)]).records[lock_key("default", name)].record
+        assert isinstance(record, Lock)
+        assert record.token >= max(token for each, token in acknowledged if each == name)
+    store.close()
+    assert is_sound(path)
+
+
+def in_child(work: Callable[[], str]) -> str:
+    """What `work` says in a forked child. A child that hangs is killed."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writes, work().encode())
+        except BaseException as error:
+            os.write(writes, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writes)
+    ready, _, _ = select.select([reads], [], [], PATIENCE_S)
+    if not ready:
+        os.kill(child, signal.SIGKILL)
+    answer = os.read(reads, 65536).decode()
+    os.close(reads)
+    os.waitpid(child, 0)
+    return answer
+
+
+def test_a_forked_child_opens_the_file_for_itself_and_its_parent_goes_on(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "dibs.db"))
+    assert isinstance(acquire(store, "before"), Granted)
+    assert in_child(lambda: type(acquire(store, "before")).__name__) == "Held"
+    parents = store._link._db
+    assert in_child(lambda: f"{acquire(store, 'x')} {store._link._db is parents}").endswith(" False")
+    assert in_child(lambda: type(acquire(store, "of the child")).__name__) == "Granted"
+    assert isinstance(acquire(store, "of the child"), Held)
+    assert isinstance(acquire(store, "after"), Granted)
+    assert in_child(lambda: str(store.close())) == "None"  # type: ignore[func-returns-value]
+    assert isinstance(acquire(store, "after the child closed"), Granted)
+    store.close()
+    assert is_sound(tmp_path / "dibs.db")
+
+
+def test_a_child_forked_while_a_thread_was_writing_does_not_hang(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "dibs.db"))
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with store._link:
+            inside.set()
+            leave.wait(PATIENCE_S)
+
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    assert inside.wait(PATIENCE_S)
+    try:
+        assert in_child(lambda: type(acquire(store, "x")).__name__) == "Granted"
+    finally:
+        leave.set()
+        holder.join(PATIENCE_S)
+    assert isinstance(acquire(store, "x"), Held)
+    store.close()

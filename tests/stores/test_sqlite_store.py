@@ -1,0 +1,290 @@
+"""What is particular to the SQLite store: its cache, its statements, its failures half-way."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.core.commands import Acquire
+from dibs.core.outcomes import Granted
+from dibs.errors import StoreUnavailable
+from dibs.ids import new_id
+from dibs.service.coordinator import Coordinator
+from dibs.stores.memory import MemoryStore
+from dibs.stores.port import Conflict
+from dibs.stores.sqlite import SqliteStore, history
+from dibs.stores.sqlite import store as store_module
+from dibs.testing.contract_base import drop, event, key_of, lock, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from dibs.core.records import Stored
+    from dibs.stores.port import Store
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Iterator[Callable[[], SqliteStore]]:
+    opened: list[SqliteStore] = []
+
+    def connect() -> SqliteStore:
+        opened.append(SqliteStore(str(tmp_path / "dibs.db")))
+        return opened[-1]
+
+    yield connect
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(connect: Callable[[], SqliteStore]) -> SqliteStore:
+    return connect()
+
+
+def statements(store: SqliteStore) -> list[str]:
+    """From now on, what the store asks SQLite to do."""
+    asked: list[str] = []
+    with store._link as db:
+        db.set_trace_callback(asked.append)
+    return asked
+
+
+def test_opening_a_file_that_is_up_to_date_takes_two_statements(
+    connect: Callable[[], SqliteStore], store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    plain = sqlite3.connect
+
+    def traced(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        db: sqlite3.Connection = plain(*args, **kwargs)
+        db.set_trace_callback(asked.append)
+        return db
+
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    connect()
+    assert len([each for each in asked if not each.startswith("--")]) == 2, asked  # "--": a part of another
+
+
+def test_a_record_is_fetched_once_while_nobody_else_writes(
+    connect: Callable[[], SqliteStore], store: SqliteStore
+) -> None:
+    put(store, lock("x"), lock("y"))
+    other = connect()
+    asked = statements(other)
+    for _ in range(3):
+        assert other.read([key_of("x")]).records[key_of("x")].record == lock("x")
+    assert sum("FROM records" in each for each in asked) == 1
+    put(other, lock("x", token=2))
+    asked.clear()
+    put(other, lock("x", token=3))
+    assert not any("SELECT" in each for each in asked)  # its own writes are known, too
+
+    put(store, lock("y", token=2))
+    asked.clear()
+    assert other.read([key_of("x")]).records[key_of("x")].record == lock("x", token=3)
+    assert sum("FROM records" in each for each in asked) == 1
+
+
+def test_a_read_of_cached_and_fresh_records_shows_one_moment(
+    connect: Callable[[], SqliteStore], store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = connect()
+    put(other, lock("left", token=1), lock("right", token=1))
+    store.read([key_of("left")])  # this one is remembered, and the other is not
+    fetch = store._fetch
+
+    def too_late(db: sqlite3.Connection, keys: list[str]) -> None:
+        monkeypatch.undo()
+        put(other, lock("left", token=2), lock("right", token=2))
+        fetch(db, keys)
+
+    monkeypatch.setattr(store, "_fetch", too_late)
+    left, right = store.read([key_of("left"), key_of("right")]).records.values()
+    assert left.version == right.version
+    assert (left.record, right.record) == (lock("left", token=2), lock("right", token=2))
+
+
+def test_a_commit_through_the_same_store_wakes_a_watch_without_waiting_for_its_next_look(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "POLL_MS_MIN", 60_000)
+    monkeypatch.setattr(store_module, "POLL_MS_MAX", 60_000)
+    answers: list[bool] = []
+    watching = threading.Thread(target=lambda: answers.append(store.watch(0, 60_000)), daemon=True)
+    watching.start()
+    store.commit({}, {}, [event("x")])
+    watching.join(10)
+    assert answers == [True]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("room", [4, 1_000], ids=["a tiny cache", "a large cache"])
+def test_two_connections_with_caches_answer_as_one_store_without(
+    connect: Callable[[], SqliteStore], seed: int, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "CACHE_ENTRIES_MAX", room)
+    rng = random.Random(seed)
+    model = MemoryStore(lambda: 0)
+    stores = [connect(), connect()]
+    keys = [key_of(str(number)) for number in range(6)]
+    for step in range(300):
+        store = rng.choice(stores)
+        some = rng.sample(keys, rng.randint(1, 5))
+        fresh = {key: (found.version > 0, found.record) for key, found in store.read(some).records.items()}
+        assert fresh == {
+            key: (found.version > 0, found.record) for key, found in model.read(some).records.items()
+        }
+        if rng.random() < 0.7:
+            expect = {key: found.version for key, found in store.read(some).records.items()}
+            if rng.random() < 0.3:  # somebody is faster, and perhaps it matters
+                changed = rng.choice(keys)
+                for each in (rng.choice(stores), model):
+                    put(each, lock(changed.rsplit("/", 1)[1], token=-step))
+                if changed in some:
+                    with pytest.raises(Conflict):
+                        store.commit(expect, {}, [event("never")])
+                    continue
+            puts: dict[str, Stored | None] = {
+                key: None if rng.random() < 0.3 else lock(key.rsplit("/", 1)[1], token=step)
+                for key in rng.sample(some, rng.randint(0, len(some)))
+            }
+            told = [event("x", token=step)] * rng.randint(0, 2)
+            versions = {key: found.version for key, found in model.read(some).records.items()}
+            assert store.commit(expect, puts, told) == model.commit(versions, puts, told)
+    for store in stores:
+        assert [(key, found.record) for key, found in store.scan("")] == [
+            (key, found.record) for key, found in model.scan("")
+        ]
+        assert store.events(0, 10_000) == model.events(0, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("ask", "index"),
+    [
+        (lambda store: store.events(5, 9, ("default", "x")), "events_job"),
+        (lambda store: store.events(5, 9, ("default", "x"), newest=True), "events_job"),
+        (lambda store: store.prune(keep=10, before_ms=5), "events_at"),
+        (lambda store: store.due(10), "records_due"),
+        (lambda store: store.next_due_ms(), "records_due"),
+        (lambda store: store.scan("lock/", after="lock/a"), "PRIMARY KEY"),
+    ],
+)
+def test_what_is_asked_often_goes_by_an_index(
+    store: SqliteStore, ask: Callable[[Store], object], index: str
+) -> None:
+    asked = statements(store)
+    ask(store)
+    with store._link as db:
+        db.set_trace_callback(None)
+        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {asked[0]}"))
+    assert index in plan
+    assert "TEMP B-TREE" not in plan
+
+
+def test_many_events_are_pruned_a_few_at_a_time(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "PRUNE_ROWS", 10)
+    store.commit({}, {}, [event("x", at_ms=number) for number in range(95)])
+    asked = statements(store)
+    assert store.prune(keep=20, before_ms=33) == 75
+    assert [each.at_ms for each in store.events(0, 100)] == list(range(75, 95))
+    assert sum("DELETE" in each for each in asked) >= 8
+
+
+def test_a_file_that_was_moved_away_is_not_written_any_more(
+    connect: Callable[[], SqliteStore], store: SqliteStore, tmp_path: Path
+) -> None:
+    put(store, lock("old"), events=(event("old"),))
+    os.rename(tmp_path / "dibs.db", tmp_path / "moved.db")
+    new = connect()
+    put(new, lock("new"))
+    assert [key for key, _ in store.scan("lock/")] == [key_of("new")]
+    put(store, lock("another"), events=(event("another"),))
+    assert [key for key, _ in new.scan("lock/")] == [key_of("another"), key_of("new")]
+    assert [each.seq for each in new.events(0, 10)] == [1]
+
+
+def test_an_interrupt_right_after_the_commit_does_not_spoil_what_is_remembered(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, lock("x", token=1))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "_remember", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            put(store, lock("x", token=2), events=(event("x"),))
+    assert store.read([key_of("x")]).records[key_of("x")].record == lock("x", token=2)
+    assert put(store, lock("x", token=3), events=(event("x"),)) == 2
+
+
+class FailingAtCommit:
+    """A connection whose next COMMIT reports an I/O error, having happened or not."""
+
+    def __init__(self, db: sqlite3.Connection, *, happened: bool, code: int) -> None:
+        self._db, self._happened, self._code = db, happened, code
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+    def execute(self, sql: str, *values: Any) -> Any:
+        if sql == "COMMIT" and self._code:
+            if self._happened:
+                self._db.execute("COMMIT")
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode, self._code = self._code, 0
+            raise error
+        return self._db.execute(sql, *values)
+
+
+@pytest.mark.promise("idem:acquire")
+@pytest.mark.parametrize("happened", [True, False])
+def test_a_commit_that_fails_on_the_disk_is_unknown_and_asking_again_finds_out(
+    store: SqliteStore, happened: bool
+) -> None:
+    def fail_once() -> None:
+        with store._link as db:
+            failing = FailingAtCommit(db, happened=happened, code=sqlite3.SQLITE_IOERR_FSYNC)
+            store._link._db = failing  # type: ignore[assignment]
+
+    fail_once()
+    with pytest.raises(StoreUnavailable) as caught:
+        put(store, lock("x"), events=(event("x"),))
+    assert caught.value.unknown
+    assert bool(store.events(0, 10)) == happened
+
+    fail_once()
+    command = Acquire(ns="default", name="y", principal="p", owner="o", ttl_ms=1000, fresh_lease_id=new_id())
+    outcome = Coordinator(store).one(command)
+    assert isinstance(outcome, Granted)
+    assert outcome.lease.lease_id == command.fresh_lease_id
+    assert [each.kind for each in store.events(0, 10, ("default", "y"))] == ["acquired"]
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY])
+def test_a_commit_that_was_refused_is_known_not_to_have_happened(store: SqliteStore, code: int) -> None:
+    with store._link as db:
+        store._link._db = FailingAtCommit(db, happened=False, code=code)  # type: ignore[assignment]
+    with pytest.raises(StoreUnavailable) as caught:
+        put(store, lock("x"))
+    assert not caught.value.unknown
+    assert store.scan("") == []
+    put(store, lock("x"))
+
+
+def test_a_store_with_everything_deleted_is_empty_and_goes_on_counting(store: SqliteStore) -> None:
+    def last_version(each: Store) -> int:
+        return each.read([key_of("x")]).records[key_of("x")].version
+
+    put(store, lock("x"))
+    first = last_version(store)
+    drop(store, key_of("x"))
+    put(store, lock("x"))
+    assert last_version(store) > first

@@ -1,0 +1,84 @@
+"""What the tests start as another process. Needs `src` on the path; prints one JSON line an answer.
+
+worker.py claim FILE ROUNDS          says "ready", waits for a line, then claims job-0 .. job-ROUNDS, once each
+worker.py killed FILE NAME STEP      claims a job, and is killed before its STEP-th statement
+worker.py load FILE WORKER           claims and releases without end; prints what was acknowledged
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from dibs.core.commands import Acquire, Release
+from dibs.core.outcomes import Granted
+from dibs.ids import new_id
+from dibs.service.coordinator import Coordinator
+from dibs.stores.sqlite import SqliteStore
+
+
+def say(answer: object) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+def acquire(store: SqliteStore, name: str, owner: str) -> Granted | None:
+    command = Acquire(
+        ns="default", name=name, principal="p", owner=owner, ttl_ms=3_600_000, fresh_lease_id=new_id()
+    )
+    outcome = Coordinator(store).one(command)
+    return outcome if isinstance(outcome, Granted) else None
+
+
+def claim(path: str, rounds: str) -> None:
+    say("ready")
+    sys.stdin.readline()
+    store = SqliteStore(path)
+    say([number for number in range(int(rounds)) if acquire(store, f"job-{number}", str(os.getpid()))])
+
+
+def killed(path: str, name: str, step: str) -> None:
+    steps = int(step)
+
+    def before_statement(_: str) -> None:
+        nonlocal steps
+        steps -= 1
+        if steps == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    connect = sqlite3.connect
+
+    def traced(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        db: sqlite3.Connection = connect(*args, **kwargs)
+        db.set_trace_callback(before_statement)
+        return db
+
+    sqlite3.connect = traced  # type: ignore[assignment]
+    won = acquire(SqliteStore(path), name, "victim")
+    say(won is not None)
+    os._exit(0)  # without the statements of closing
+
+
+def load(path: str, worker: str) -> None:
+    store = SqliteStore(path)
+    number = 0
+    while True:
+        number += 1
+        kept = number % 5 == 0
+        name = f"kept-{worker}-{number}" if kept else f"job-{worker}-{number % 3}"
+        won = acquire(store, name, worker)
+        assert won is not None, "nobody else knows the name"
+        say([name, won.lease.token])
+        if not kept:
+            Coordinator(store).one(
+                Release(ns="default", name=name, principal="p", lease_id=won.lease.lease_id)
+            )
+
+
+if __name__ == "__main__":
+    work: dict[str, Callable[..., None]] = {"claim": claim, "killed": killed, "load": load}
+    work[sys.argv[1]](*sys.argv[2:])
