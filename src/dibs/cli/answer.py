@@ -1,0 +1,90 @@
+"""What a command hands back, before it becomes text or JSON. Exit 0 and `ok: true` always go together."""
+
+from __future__ import annotations
+
+from dibs.wire.codes import OUTCOMES, YES, exit_of_code
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+
+SCHEMA_VERSION = 1
+# Statuses that a reply may carry which are an answer of "no" and not an error.
+_REFUSALS = {row.word: row.exit for row in OUTCOMES.values() if row.word in ("held", "done", "delayed")}
+
+
+# What to do next, where the sender cannot know how this caller is set up.
+_HINTS = {
+    "authentication_required": "Set DIBS_TOKEN, or DIBS_TOKEN_FILE to a file that holds the token.",
+    "authentication_failed": "`dibs doctor` says where the token comes from.",
+}
+
+
+class Answer:
+    """`text` is for people; `quiet` replaces it under --quiet. `is_error`: it goes to stderr."""
+
+    __slots__ = ("code", "document", "exit", "is_error", "message", "quiet", "text")
+
+    def __init__(
+        self,
+        exit_code: int,
+        document: Document,
+        text: str,
+        *,
+        quiet: str = "",
+        code: str = "",
+        message: str = "",
+        is_error: bool = False,
+    ) -> None:
+        self.exit = exit_code
+        self.document = document
+        self.text = text
+        self.quiet = quiet
+        self.code = code
+        self.message = message or text
+        self.is_error = is_error
+
+    def envelope(self) -> Document:
+        """The one document of --json."""
+        if self.exit == YES:
+            return {"schema_version": SCHEMA_VERSION, "ok": True, "data": self.document}
+        error = {"code": self.code, "message": self.message, "details": self.document}
+        return {"schema_version": SCHEMA_VERSION, "ok": False, "error": error}
+
+
+def yes(document: Document, text: str, *, quiet: str = "") -> Answer:
+    return Answer(YES, document, text, quiet=quiet)
+
+
+def no(exit_code: int, document: Document, text: str, *, code: str, message: str) -> Answer:
+    """Asked and answered, with a no: somebody has it, it is done, nobody has it."""
+    return Answer(exit_code, document, text, code=code, message=message)
+
+
+def refusal_exit(reply: Reply) -> int | None:
+    """The exit code of a reply that says held, done or delayed; None for any other."""
+    status = reply.body.get("status") if reply.body else None
+    return _REFUSALS.get(status) if isinstance(status, str) else None
+
+
+def is_failure(reply: Reply) -> bool:
+    return reply.status >= 400 and refusal_exit(reply) is None
+
+
+def failure(reply: Reply) -> Answer:
+    """An error document as an answer. The sentence of its `details` says what happened and what to do next."""
+    body = reply.body or {}
+    code = str(body.get("code", "internal_error"))
+    sentence = str(body.get("details") or body.get("error") or code)
+    after_ms = body.get("retry_after_ms")
+    if isinstance(after_ms, int) and after_ms > 0:
+        from dibs.core.durations import format_duration
+
+        sentence += f" Try again in {format_duration(after_ms)}."
+    if code in _HINTS:
+        sentence = f"{sentence.rstrip('.')}. {_HINTS[code]}"
+    return Answer(exit_of_code(code), body, sentence, code=code, message=sentence, is_error=True)

@@ -1,0 +1,87 @@
+"""One run of one command: what was typed, what applies, and the world it may touch. Commands get this and no more."""
+
+from __future__ import annotations
+
+from dibs.cli.settings import Settings
+from dibs.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, BinaryIO, TextIO
+
+    from dibs.cli.paint import Paint
+    from dibs.client.door import Door
+
+    Opener = Callable[[Settings], Door]
+
+
+def open_door(settings: Settings) -> Door:
+    """The door that the settings name."""
+    from dibs.client.connect import connect, server_at
+
+    url = settings.url
+    place = server_at(url)
+    token = settings.token(place) if place is not None else None
+    return connect(url, namespace=settings.namespace, token=token, timeout_ms=settings.timeout_ms)
+
+
+class Call:
+    """`values` are those of the command's flags and arguments. `stdout` is for commands that go on for long."""
+
+    def __init__(
+        self,
+        command: str,
+        values: Mapping[str, Any],
+        env: Mapping[str, str],
+        *,
+        stdin: BinaryIO | None,
+        stdout: TextIO | None,
+        paint: Paint,
+        opener: Opener = open_door,
+    ) -> None:
+        self.command = command
+        self.values = values
+        self.settings = Settings(values, env)
+        self.stdin = stdin
+        self.stdout = stdout
+        self.paint = paint
+        self._opener = opener
+        self._door: Door | None = None
+        self._stdin_used = False
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return self.settings.env
+
+    def door(self) -> Door:
+        if self._door is None:
+            self._door = self._opener(self.settings)
+        return self._door
+
+    def close(self) -> None:
+        if self._door is not None:
+            self._door.close()
+
+    def text(self, key: str, bytes_max: int) -> str | None:
+        """The text of a flag; `-` reads it from standard input, without the newline at its end."""
+        value: str | None = self.values.get(key)
+        if value != "-":
+            return value
+        flag = f"--{key.replace('_', '-')} -"
+        if self.stdin is None:
+            raise InvalidInput(f"{flag} reads standard input, which is closed.")
+        if self._stdin_used:
+            raise InvalidInput(
+                f"{flag}: standard input was read for another flag already; only one of them can have it."
+            )
+        self._stdin_used = True
+        content = self.stdin.read(bytes_max + 2)
+        if len(content.removesuffix(b"\n")) > bytes_max:
+            raise InvalidInput(
+                f"{flag}: standard input has more than the {bytes_max} bytes that are allowed."
+            )
+        try:
+            return content.decode().removesuffix("\n")
+        except UnicodeDecodeError:
+            raise InvalidInput(f"{flag}: standard input is not UTF-8 text.") from None

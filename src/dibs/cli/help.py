@@ -1,0 +1,108 @@
+"""Help for people, from the specifications. The reference page is made from the same."""
+
+from __future__ import annotations
+
+from dibs.cli.spec import GLOBAL
+from dibs.cli.table import GROUPS, SUMMARIES
+from dibs.cli.words import table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dibs.cli.spec import Command, Option
+
+WIDTH = 100
+
+
+def overview() -> str:
+    """`dibs --help`."""
+    lines = [
+        "dibs: one owner per job. Claim a job by its name; one worker gets it, the others learn who has it.",
+        "",
+        "Usage: dibs COMMAND [arguments] [flags]",
+        "",
+    ]
+    for title, names in GROUPS:
+        lines += [f"{title}:", *_indented(table([(name, SUMMARIES[name]) for name in names], "   ")), ""]
+    lines += [
+        "For every command:",
+        *_options(GLOBAL),
+        "",
+        "Examples:",
+        "  dibs claim issue-1842 --ttl 2m        # yours, or who has it",
+        "  dibs owner issue-1842",
+        "  dibs serve                            # for workers on several machines",
+        "",
+        "`dibs COMMAND --help` says more, with examples and exit codes.",
+    ]
+    return "\n".join(lines)
+
+
+def page(command: Command) -> str:
+    """`dibs COMMAND --help`."""
+    lines = [f"Usage: {usage_line(command)}", "", *_wrapped(_sentence(command.summary))]
+    if command.about:
+        lines += _wrapped(command.about)
+    if command.arguments:
+        rows = [(each.name, _with_choices(each.help, each.choices)) for each in command.arguments]
+        lines += ["", *_indented(table(rows, "   "))]
+    if command.options:
+        lines += ["", "Flags:", *_options(command.options)]
+    lines += ["", "For every command:", *_options(GLOBAL)]
+    if command.examples:
+        lines += ["", "Examples:"]
+        for what, line in command.examples:
+            lines += [f"  # {what}", f"  {line}"]
+    if command.exits:
+        lines += ["", "Exit codes:", *_indented(table([(str(code), what) for code, what in command.exits]))]
+    return "\n".join(lines)
+
+
+def usage_line(command: Command) -> str:
+    words = ["dibs", command.name, *(each.name for each in command.arguments)]
+    words += [
+        f"[{option.flag} {option.value}]" if option.value else f"[{option.flag}]"
+        for option in command.options
+    ]
+    return " ".join(words)
+
+
+def _options(options: Iterable[Option]) -> list[str]:
+    rows = []
+    for option in options:
+        name = f"{option.short}, {option.flag}" if option.short else f"    {option.flag}"
+        name += f" {option.value}" if option.value else ""
+        env = f" [{option.env}]" if option.env else ""
+        rows.append((name, _with_choices(option.help, option.choices) + env))
+    return _columns(rows)
+
+
+def _columns(rows: list[tuple[str, str]]) -> list[str]:
+    """Names on the left, what they mean on the right, within the width of the page."""
+    from textwrap import wrap
+
+    indent = max(len(name) for name, _ in rows) + 5
+    lines = []
+    for name, text in rows:
+        first, *more = wrap(text, WIDTH - indent, break_on_hyphens=False)
+        lines += [f"  {name}".ljust(indent) + first, *(" " * indent + line for line in more)]
+    return lines
+
+
+def _with_choices(text: str, choices: tuple[str, ...]) -> str:
+    return f"{text}: {', '.join(choices)}" if choices else text
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + "."
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return ["  " + line for line in lines]
+
+
+def _wrapped(text: str) -> list[str]:
+    from textwrap import wrap
+
+    return wrap(text, WIDTH)

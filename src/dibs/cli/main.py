@@ -1,0 +1,189 @@
+"""The way in: finds the command, runs it, prints its one answer, gives the exit code."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+
+from dibs.cli.parse import UsageError, parse, split_command, wants
+from dibs.cli.table import NAMES, load
+from dibs.errors import DibsError
+from dibs.wire.codes import FAULT, USAGE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import BinaryIO, TextIO
+
+    from dibs.cli.answer import Answer
+    from dibs.cli.call import Opener
+
+INTERRUPTED = 130
+
+
+def entry() -> int:
+    """What the `dibs` script calls."""
+    gc.disable()  # a process that lives for 30 ms leaves no garbage worth a search; `serve` turns it on again
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character must not lose the answer.
+        if stream is not None:
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # not yet replaced by anybody
+    stdin = sys.stdin.buffer if sys.stdin is not None else None
+    try:
+        exit_code = run(sys.argv[1:], os.environ, sys.stdout, sys.stderr, stdin)
+    except KeyboardInterrupt:
+        exit_code = INTERRUPTED
+    if "threading" not in sys.modules:
+        # All is written, flushed and closed. Taking the interpreter apart would take as long as the claim itself.
+        os._exit(exit_code)
+    return exit_code
+
+
+def run(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    stdout: TextIO | None,
+    stderr: TextIO | None,
+    stdin: BinaryIO | None,
+    opener: Opener | None = None,
+) -> int:
+    """One command from its words to its exit code. Raises nothing but KeyboardInterrupt."""
+    try:
+        answer = _answer(argv, env, stdout, stdin, opener)
+    except DibsError as error:
+        answer = _of_error(error)
+    except Exception as error:  # the last door: whatever it is, one clear line
+        answer = _of_fault(error, env, stderr)
+    return _print(answer, stdout, stderr, as_json=wants(argv, "--json"), quiet=wants(argv, "--quiet", "-q"))
+
+
+def _answer(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    stdout: TextIO | None,
+    stdin: BinaryIO | None,
+    opener: Opener | None,
+) -> Answer:
+    special = _help_or_version(argv)
+    if special is not None:
+        return special
+    name, words = split_command(argv, NAMES)
+    if name is None:
+        from dibs.cli.help import overview
+
+        raise UsageError(f"Which command?\n\n{overview()}")
+    command = load(name)
+    values = parse(command, words)
+    from dibs.cli.call import Call, open_door
+    from dibs.cli.paint import paint_for
+
+    call = Call(
+        name,
+        values,
+        env,
+        stdin=stdin,
+        stdout=stdout,
+        paint=paint_for(stdout, env),
+        opener=opener or open_door,
+    )
+    try:
+        return command.run(call)
+    finally:
+        call.close()
+
+
+def _help_or_version(argv: Sequence[str]) -> Answer | None:
+    if argv and argv[0] == "help":
+        argv = [*argv[1:], "--help"]
+    asks_version = wants(argv, "--version")
+    if not asks_version and not wants(argv, "--help", "-h"):
+        return None
+    from dibs.cli.answer import yes
+    from dibs.cli.help import overview, page
+
+    if asks_version:
+        from dibs._version import __version__
+
+        return yes({"version": __version__}, f"dibs {__version__}", quiet=__version__)
+    name, _ = split_command(argv, NAMES)
+    text = overview() if name is None else page(load(name))
+    return yes({"help": text}, text, quiet=text)
+
+
+def _of_error(error: DibsError) -> Answer:
+    from dibs.cli.answer import Answer, failure
+    from dibs.wire.documents import reply_for_error
+
+    if not isinstance(error, UsageError):
+        return failure(reply_for_error(error))
+    text, usage = error.details, ""
+    if error.command in NAMES:
+        from dibs.cli.help import usage_line
+
+        usage = usage_line(load(error.command))
+        text += f"\nUsage: {usage}\n`dibs {error.command} --help` says more."
+    details = {"command": error.command, "usage": usage}
+    message = error.details.partition("\n")[0]
+    return Answer(USAGE, details, text, code=error.code, message=message, is_error=True)
+
+
+def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -> Answer:
+    from dibs.cli.answer import Answer
+
+    if env.get("DIBS_DEBUG") == "1" and stderr is not None:
+        import traceback
+
+        traceback.print_exception(error, file=stderr)
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    text = f"dibs failed in a way it should not ({what}). DIBS_DEBUG=1 shows where; please report it."
+    return Answer(FAULT, {"exception": type(error).__name__}, text, code="internal_error", is_error=True)
+
+
+def _print(
+    answer: Answer, stdout: TextIO | None, stderr: TextIO | None, *, as_json: bool, quiet: bool
+) -> int:
+    """One document, or the text: errors to stderr, everything else to stdout."""
+    if as_json:
+        from json import JSONEncoder
+
+        # ASCII: a lone surrogate that came in through argv must not break the document it is named in.
+        text, stream = JSONEncoder().encode(answer.envelope()), stdout
+    elif answer.is_error:
+        text, stream = f"dibs: {answer.text}", stderr
+    else:
+        text, stream = answer.quiet if quiet else answer.text, stdout
+    if not text or stream is None:
+        return answer.exit
+    try:
+        stream.write(text + "\n")
+        stream.flush()
+    except BrokenPipeError:
+        _silence(stream)  # whoever read has gone, as `dibs list | head -1` does
+    except OSError as error:
+        _silence(stream)
+        _complain(
+            stderr, f"dibs: the answer could not be written ({error.strerror}); what was asked for was done."
+        )
+        return answer.exit or FAULT
+    return answer.exit
+
+
+def _silence(stream: TextIO) -> None:
+    """Let nothing more be said there: Python flushes once more at exit, and would complain."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+    except OSError:
+        pass
+
+
+def _complain(stderr: TextIO | None, line: str) -> None:
+    if stderr is None:
+        return
+    try:
+        stderr.write(line + "\n")
+        stderr.flush()
+    except OSError:
+        _silence(stderr)

@@ -1,0 +1,75 @@
+"""break, gc: for whoever keeps an eye on the others."""
+
+from __future__ import annotations
+
+from dibs.cli import render
+from dibs.cli.answer import failure, is_failure, yes
+from dibs.cli.parse import UsageError
+from dibs.cli.spec import JOB, Command, Option
+from dibs.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.answer import Answer
+    from dibs.cli.call import Call
+
+    Document = dict[str, Any]
+
+
+def break_(call: Call) -> Answer:
+    reason = (call.values.get("reason") or "").strip()
+    if not reason:
+        raise UsageError("break needs --reason TEXT: the old owner is told, and history keeps it.", "break")
+    reply = call.door().call("break", call.values["job"], {"reason": reason})
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    return yes(body, render.broken(body, call.paint))
+
+
+def gc(call: Call) -> Answer:
+    from dibs.client.embedded import EmbeddedDoor
+
+    door = call.door()
+    if not isinstance(door, EmbeddedDoor):
+        raise InvalidInput(
+            "gc works on a store; a server does this by itself, all the time. Leave out --url and DIBS_URL."
+        )
+    swept = door.sweep()
+    if not swept["jobs"]:
+        return yes(swept, "Nothing was due.")
+    expired, forgotten = swept["expired"], swept["forgotten"]
+    claims = f"{expired} {'claim' if expired == 1 else 'claims'} that had run out"
+    records = f"{forgotten} idle {'job' if forgotten == 1 else 'jobs'}"
+    return yes(swept, f"Ended {claims}, put away {records}.")
+
+
+COMMANDS = {
+    "break": Command(
+        "break",
+        "take a job away from its owner",
+        break_,
+        about=(
+            "For a worker that hangs, or claimed the wrong thing. Its next heartbeat is told who took the job and why; "
+            "the next claim gets a higher fencing token. On a server this needs the role operator or admin."
+        ),
+        arguments=(JOB,),
+        options=(Option("--reason", "why: the old owner is told, and history keeps it", value="TEXT"),),
+        examples=(("a worker hangs", 'dibs break issue-1842 --reason "agent-7 hangs since noon"'),),
+        exits=((0, "nobody has it any more"), (77, "this token may not do that")),
+    ),
+    "gc": Command(
+        "gc",
+        "do now what is due: expiries, forgetting of idle jobs",
+        gc,
+        about=(
+            "Nothing needs this: a claim that ran out is free whether or not somebody swept it. It writes the expiries "
+            "into history and puts away jobs that have been idle for a day; their fencing numbers still rise. "
+            "On a store only: a server sweeps by itself."
+        ),
+        examples=(("now and then, from cron", "dibs gc -q"),),
+        exits=((0, "swept"),),
+    ),
+}

@@ -1,0 +1,121 @@
+"""serve: the store over HTTP."""
+
+from __future__ import annotations
+
+import gc
+
+from dibs.cli.answer import yes
+from dibs.cli.parse import UsageError
+from dibs.cli.spec import Command, Option
+from dibs.core.durations import parse_duration
+from dibs.core.limits import EVENTS_KEPT_MAX, LOCKS_PER_PRINCIPAL_MAX
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.answer import Answer
+    from dibs.cli.call import Call
+
+_NUMBER_MAX = 10**12
+
+
+def serve(call: Call) -> Answer:
+    from dibs.server.run import Settings
+    from dibs.server.run import serve as serve_until_stopped
+
+    chosen: dict[str, Any] = {}
+    for key, variable, setting in (
+        ("bind", "DIBS_BIND", "bind"),
+        ("store", "DIBS_STORE", "store"),
+        ("tokens", "DIBS_TOKENS_FILE", "tokens_file"),
+    ):
+        value = call.settings.pick(key, variable)
+        if value is not None:
+            chosen[setting] = value
+    for key, variable in (
+        ("keep_events", "DIBS_KEEP_EVENTS"),
+        ("locks_per_principal", "DIBS_LOCKS_PER_PRINCIPAL"),
+    ):
+        count = _count(call, key, variable)
+        if count is not None:
+            chosen[key] = count
+    age = call.settings.pick("keep_events_for", "DIBS_KEEP_EVENTS_FOR")
+    if age is not None:
+        chosen["keep_events_ms"] = parse_duration(age)
+    if call.settings.pick("access_log", "DIBS_ACCESS_LOG") not in (None, "0", "false", "no"):
+        chosen["access_log"] = True
+    if call.values.get("url") is not None:
+        raise UsageError(
+            "dibs serve has no use for --url: --store names what is served, --bind where.", "serve"
+        )
+    gc.enable()  # off for commands that end at once
+    serve_until_stopped(Settings(**chosen))
+    return yes({"stopped": True}, "")
+
+
+def _count(call: Call, key: str, variable: str) -> int | None:
+    text = call.settings.pick(key, variable)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 13 and 1 <= int(text) <= _NUMBER_MAX):
+        flag = f"--{key.replace('_', '-')}"
+        raise UsageError(f"{flag} ({variable}) is a whole number from 1 up, not {text!a}.", "serve")
+    return int(text)
+
+
+COMMANDS = {
+    "serve": Command(
+        "serve",
+        "serve the store over HTTP",
+        serve,
+        about=(
+            "On its first start without a tokens file it makes one token, in a file that only you can read; the dibs "
+            "of the same user on the same machine finds it by itself. To be reached from other machines it needs "
+            "--tokens. SIGHUP reads the tokens again, SIGTERM ends it. It needs the server extra: "
+            "pip install 'dibs[server]'."
+        ),
+        options=(
+            Option(
+                "--bind",
+                "where to listen: HOST:PORT or unix:/path (default 127.0.0.1:3427)",
+                value="WHERE",
+                env="DIBS_BIND",
+            ),
+            Option(
+                "--store", "what to serve (default: the store of this machine)", value="URL", env="DIBS_STORE"
+            ),
+            Option(
+                "--tokens",
+                "lines of name:token[:role[:namespace]], readable by you only; see dibs token new",
+                value="FILE",
+                env="DIBS_TOKENS_FILE",
+                completes="file",
+            ),
+            Option(
+                "--keep-events",
+                f"how many events of history (default {EVENTS_KEPT_MAX})",
+                value="N",
+                env="DIBS_KEEP_EVENTS",
+            ),
+            Option("--keep-events-for", "how long (default 30d)", value="TIME", env="DIBS_KEEP_EVENTS_FOR"),
+            Option(
+                "--locks-per-principal",
+                f"how many jobs one token may hold (default {LOCKS_PER_PRINCIPAL_MAX})",
+                value="N",
+                env="DIBS_LOCKS_PER_PRINCIPAL",
+            ),
+            Option("--access-log", "a line on stderr for every request", env="DIBS_ACCESS_LOG"),
+        ),
+        examples=(
+            ("for this machine", "dibs serve"),
+            ("and to use it", "DIBS_URL=http://127.0.0.1:3427 dibs claim issue-1842"),
+            ("for other machines", "dibs serve --bind 0.0.0.0:3427 --tokens /etc/dibs/tokens"),
+        ),
+        exits=(
+            (0, "told to stop"),
+            (64, "a setting cannot be"),
+            (69, "the store or the address is not to be had"),
+        ),
+    ),
+}

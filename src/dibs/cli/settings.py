@@ -1,0 +1,98 @@
+"""What applies: a flag, else an environment variable, else the default. Says where each came from."""
+
+from __future__ import annotations
+
+import os
+
+from dibs.core.durations import parse_duration
+from dibs.errors import InvalidInput
+from dibs.paths import token_path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from dibs.client.urls import ServerPlace
+
+TIMEOUT_MS_DEFAULT = 10_000
+TOKEN_FILE_BYTES_MAX = 64 * 1024
+
+
+class Settings:
+    """Computed when asked for: a claim on the store of this machine asks for no token."""
+
+    def __init__(self, values: Mapping[str, Any], env: Mapping[str, str]) -> None:
+        self._values = values
+        self.env = env
+
+    def pick(self, key: str, variable: str) -> str | None:
+        """A flag counts even when it is empty: that is a mistake to be told. An empty variable is as good as none."""
+        given = self._values.get(key)
+        return given if given is not None else self.env.get(variable) or None
+
+    @property
+    def url(self) -> str | None:
+        return self.pick("url", "DIBS_URL")
+
+    @property
+    def namespace(self) -> str | None:
+        return self.pick("namespace", "DIBS_NAMESPACE")
+
+    @property
+    def owner(self) -> str:
+        return self.pick("owner", "DIBS_OWNER") or f"{_user(self.env)}@{os.uname().nodename}"
+
+    @property
+    def timeout_ms(self) -> int:
+        text = self._values.get("timeout")
+        if text is None:
+            return TIMEOUT_MS_DEFAULT
+        timeout_ms = parse_duration(text, "time-out")
+        if timeout_ms == 0:
+            raise InvalidInput("--timeout 0 would give up before asking. Leave it out for 10s.")
+        return timeout_ms
+
+    def token_source(self, place: ServerPlace) -> str | None:
+        """Where the token for a server would come from: `DIBS_TOKEN`, or a file's path. None: there is none."""
+        if self.env.get("DIBS_TOKEN"):
+            return "DIBS_TOKEN"
+        if named := self.env.get("DIBS_TOKEN_FILE"):
+            return named
+        own = token_path(self.env)
+        # The token of this user's own server goes to this machine only, never to whatever DIBS_URL names.
+        return own if place.is_local and os.path.exists(own) else None
+
+    def token(self, place: ServerPlace) -> str | None:
+        source = self.token_source(place)
+        if source is None:
+            return None
+        return self.env["DIBS_TOKEN"].strip() if source == "DIBS_TOKEN" else read_token(source)
+
+
+def read_token(path: str) -> str:
+    """The token in a file: alone on its line, or as a tokens file has it (`name:token[:role[:namespace]]`)."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(TOKEN_FILE_BYTES_MAX)
+    except OSError as error:
+        raise InvalidInput(
+            f"The token file {path} cannot be read ({error.strerror}). Set DIBS_TOKEN_FILE to one that can."
+        ) from None
+    for line in content.decode("utf-8", "replace").splitlines():
+        line = line.strip()
+        if line and not line.startswith("#"):
+            return line.split(":")[1].strip() if ":" in line else line
+    raise InvalidInput(f"The token file {path} holds no token.")
+
+
+def _user(env: Mapping[str, str]) -> str:
+    for variable in ("LOGNAME", "USER"):
+        if env.get(variable):
+            return env[variable]
+    import pwd  # a built-in module; a container may lack both variables, and the entry
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid-{os.getuid()}"

@@ -1,0 +1,108 @@
+"""What a command takes, said once: the parser, the help, the completions and the reference page are made from it.
+
+Plain classes, and no `argparse`: it costs a tenth of what a whole `dibs claim` may take, and its usage errors neither
+suggest nor come as JSON.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.cli.answer import Answer
+    from dibs.cli.call import Call
+
+
+class Option:
+    """A flag. `value` is what its value is called in help; None: it is a switch. `env` gives its default."""
+
+    __slots__ = ("choices", "completes", "env", "flag", "help", "short", "value")
+
+    def __init__(
+        self,
+        flag: str,
+        help_: str,
+        *,
+        value: str | None = None,
+        short: str | None = None,
+        env: str | None = None,
+        choices: tuple[str, ...] = (),
+        completes: str | None = None,
+    ) -> None:
+        self.flag = flag
+        self.help = help_
+        self.value = value
+        self.short = short
+        self.env = env
+        self.choices = choices
+        self.completes = completes
+
+    @property
+    def key(self) -> str:
+        return self.flag[2:].replace("-", "_")
+
+
+class Argument:
+    """A word that stands without a flag. `completes` says what a shell may offer for it: "job", or None."""
+
+    __slots__ = ("choices", "completes", "help", "name")
+
+    def __init__(
+        self, name: str, help_: str, *, choices: tuple[str, ...] = (), completes: str | None = None
+    ) -> None:
+        self.name = name
+        self.help = help_
+        self.choices = choices
+        self.completes = completes
+
+    @property
+    def key(self) -> str:
+        return self.name.lower()
+
+
+class Command:
+    """One command. `name` may be two words (`token new`). `exits` are the codes it gives, each with what it means."""
+
+    __slots__ = ("about", "arguments", "examples", "exits", "name", "options", "run", "summary")
+
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        run: Callable[[Call], Answer],
+        *,
+        about: str = "",
+        arguments: tuple[Argument, ...] = (),
+        options: tuple[Option, ...] = (),
+        examples: tuple[tuple[str, str], ...] = (),
+        exits: tuple[tuple[int, str], ...] = (),
+    ) -> None:
+        self.name = name
+        self.summary = summary
+        self.run = run
+        self.about = about
+        self.arguments = arguments
+        self.options = options
+        self.examples = examples
+        self.exits = exits
+
+
+JOB = Argument("JOB", "the stable name of the work, such as issue-1842", completes="job")
+NEW_JOB = Argument("JOB", "the stable name of the work, such as issue-1842")
+
+URL = Option(
+    "--url",
+    "a server (http://, https://, unix://) or a store (sqlite:///path); default: the store of this machine",
+    value="URL",
+    env="DIBS_URL",
+)
+NAMESPACE = Option(
+    "--namespace", "keeps the names of one project apart from others'", value="NAME", env="DIBS_NAMESPACE"
+)
+TIMEOUT = Option("--timeout", "how long a server may take to answer (default 10s)", value="TIME")
+JSON = Option("--json", "print one JSON document, whatever the outcome")
+QUIET = Option("--quiet", "print only what a script needs, or nothing", short="-q")
+HELP = Option("--help", "show this help", short="-h")
+VERSION = Option("--version", "show the version")
+GLOBAL = (URL, NAMESPACE, TIMEOUT, JSON, QUIET, HELP, VERSION)

@@ -1,0 +1,42 @@
+"""What both clients offer: one door, the same replies behind it.
+
+A reply is what the server would send, status and document, whoever made it: refusals and errors are replies too. A
+door raises nothing for what the caller asked. What it cannot even ask (no server, no store) is a reply of the same kind
+as the server's own "store unavailable".
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+else:
+    Protocol = object
+
+VERBS = ("acquire", "renew", "release", "break", "inspect", "acl")
+# In the details of a reply when the request was sent and no answer came: it may have been carried out, or not.
+FATE_UNKNOWN = "Whether it was carried out is not known."
+
+
+class Door(Protocol):
+    """Not for several threads at once: a door is one caller's."""
+
+    def call(self, verb: str, name: str, document: Document) -> Reply:
+        """Ask one of VERBS about the job `name`. `document` is the request body of the HTTP reference."""
+        ...
+
+    def claimed(self, prefix: str, after: str, limit: int) -> Reply:
+        """Up to `limit` held jobs whose name begins with `prefix` and comes after `after`."""
+        ...
+
+    def history(self, name: str, limit: int) -> Reply:
+        """The newest `limit` events of a job, oldest first."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections. Calling it again does nothing."""
+        ...

@@ -1,0 +1,158 @@
+"""dibs without a server: the rules and the store in this process, with the documents a server would send.
+
+The only client module that may import stores and the service, and it does so when a store is opened: talking to a
+server must not pay for them.
+"""
+
+from __future__ import annotations
+
+from dibs.errors import DibsError, InvalidInput
+from dibs.wire.documents import history_document, list_document, reply_for, reply_for_error
+from dibs.wire.requests import LOCAL, command_for, namespace_for, shape
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from dibs.stores.port import Store
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+
+
+def default_store_url() -> str:
+    """Where claims are kept when nobody says otherwise."""
+    from dibs.stores.registry import default_url
+
+    return default_url()
+
+
+class EmbeddedDoor:
+    """A door to a store. `open_it` is called on first use, so that a store that cannot be opened is a reply as well."""
+
+    def __init__(self, open_it: Callable[[], Store], namespace: str | None = None) -> None:
+        self._open = open_it
+        self._namespace = namespace
+        self._opened: Store | None = None
+
+    @classmethod
+    def at(cls, url: str | None, namespace: str | None = None) -> EmbeddedDoor:
+        """The store at `url`; None is the default one."""
+
+        def open_it() -> Store:
+            from dibs.stores.registry import open_store
+
+            try:
+                return open_store(default_store_url() if url is None else url)
+            except InvalidInput as error:
+                server = "A server is http://HOST:PORT, https://HOST or unix:///PATH."
+                raise InvalidInput(f"{error.details} {server}") from None
+
+        return cls(open_it, namespace)
+
+    def store(self) -> Store:
+        if self._opened is None:
+            self._opened = self._open()
+        return self._opened
+
+    def call(self, verb: str, name: str, document: Document) -> Reply:
+        def answer() -> Reply:
+            from dibs.service.coordinator import Coordinator
+
+            # In the server's order of checks: shape, caller, meaning; and nothing is opened for what cannot be.
+            shaped = shape(verb, document)
+            ns = namespace_for(LOCAL, self._namespace)
+            command = command_for(verb, ns, name, shaped, LOCAL)
+            return reply_for(Coordinator(self.store()).one(command))
+
+        return _reply(answer)
+
+    def claimed(self, prefix: str, after: str, limit: int) -> Reply:
+        def answer() -> Reply:
+            from dibs.service.queries import claimed
+
+            ns = namespace_for(LOCAL, self._namespace)
+            page = claimed(self.store(), ns, prefix, after, limit)
+            return _ok(list_document(page.locks, page.now_ms, prefix, page.next_after))
+
+        return _reply(answer)
+
+    def history(self, name: str, limit: int) -> Reply:
+        def answer() -> Reply:
+            from dibs.core.names import check_name
+
+            ns = namespace_for(LOCAL, self._namespace)
+            events = self.store().events(0, limit, (ns, check_name(name)), newest=True)
+            return _ok(history_document(name, events))
+
+        return _reply(answer)
+
+    def sweep(self) -> Document:
+        """Do now what is due on any job: expiries become events, long idle records are forgotten."""
+        from dibs.core.commands import Sweep
+        from dibs.core.limits import SWEEP_BATCH_MAX
+        from dibs.core.records import LOCK_PREFIX, split_lock_key
+        from dibs.service.coordinator import Coordinator
+
+        coordinator = Coordinator(self.store())
+        swept = {"jobs": 0, "expired": 0, "forgotten": 0}
+        seen: set[str] = set()
+        while True:
+            # A lease with outage credit may stay due for the store and not for the rules: once around is enough.
+            keys = [key for key in self.store().due(SWEEP_BATCH_MAX) if key.startswith(LOCK_PREFIX)]
+            if seen.issuperset(keys):
+                return swept
+            seen.update(keys)
+            for outcome in coordinator.run(
+                [Sweep(ns=ns, name=name) for ns, name in map(split_lock_key, keys)]
+            ):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                swept["jobs"] += 1
+                swept["expired"] += getattr(outcome, "expired", 0)
+                swept["forgotten"] += getattr(outcome, "forgotten", False)
+
+    def facts(self) -> Document:
+        """What a person who looks after the store wants to know. Opens it, and makes it if it is not there."""
+        store = self.store()
+        return {
+            "kind": store.capabilities.name,
+            "clock": store.capabilities.clock,
+            "format": _format_of(store.capabilities.name),
+            "path": getattr(store, "path", None),
+            "now_ms": store.read(()).now_ms,
+            "size_bytes": store.size_bytes(),
+        }
+
+    def try_write(self) -> None:
+        """Raise what a write would meet. No record is changed by it."""
+        self.store().commit({}, {}, ())
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+
+def _format_of(kind: str) -> int | None:
+    """The version of the format that an opened store has: older ones were brought up to it, newer ones refused."""
+    if kind != "sqlite":
+        return None
+    from dibs.stores.sqlite.link import VERSION
+
+    return VERSION
+
+
+def _ok(body: Document) -> Reply:
+    from dibs.wire.documents import Reply
+
+    return Reply(status=200, body=body)
+
+
+def _reply(answer: Callable[[], Reply]) -> Reply:
+    """Errors we know are replies. What we do not know is a fault and must be seen as one, with its traceback."""
+    try:
+        return answer()
+    except DibsError as error:
+        return reply_for_error(error)

@@ -1,0 +1,65 @@
+"""JSON without `import json`, which imports `re`, which takes as long as all of `dibs claim`: its C functions alone.
+
+They are private to CPython, so they are tried out once; where they do not do as expected, `json` itself is taken.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Pair = tuple[Callable[[Any], str], Callable[[str], Any]]
+
+_BLANKS = " \t\r\n"
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _standard() -> Pair:
+    from json import JSONDecoder, JSONEncoder
+
+    decoder = JSONDecoder(parse_constant=_no_number)
+    return JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode, decoder.decode
+
+
+def _bare() -> Pair:
+    import _json
+
+    class Settings:
+        strict, object_hook, object_pairs_hook, array_hook = True, None, None, None
+        parse_float, parse_int, parse_constant = float, int, staticmethod(_no_number)
+
+    scan = _json.make_scanner(Settings)  # type: ignore[arg-type]  # any object with these attributes will do
+    write = _json.make_encoder(None, repr, _json.encode_basestring, None, ":", ",", False, False, True)
+
+    def encode(value: Any) -> str:
+        return "".join(write(value, 0))
+
+    def decode(text: str) -> Any:
+        text = text.strip(_BLANKS)
+        try:
+            value, end = scan(text, 0)
+        except StopIteration:
+            raise ValueError("not JSON") from None
+        if end != len(text):
+            raise ValueError("more than one JSON value")
+        return value
+
+    probe: dict[str, Any] = {"text": 'a "\\\n\u00e9', "list": [1, -2, None, True, {}]}
+    if decode(encode(probe)) != probe:
+        raise ValueError("not as expected")
+    return encode, decode
+
+
+def _pick() -> Pair:
+    try:
+        return _bare()
+    except Exception:  # another Python than those we know
+        return _standard()
+
+
+encode, decode = _pick()

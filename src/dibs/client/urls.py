@@ -1,0 +1,101 @@
+"""Which URL means what, and the parts of a server's. Pure. `urllib.parse` would cost more than the whole request."""
+
+from __future__ import annotations
+
+from dibs.errors import InvalidInput
+
+SERVER_SCHEMES = ("http", "https", "unix")
+_PORTS = {"http": 80, "https": 443}
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_EXAMPLES = "Examples: http://127.0.0.1:3427, https://dibs.example.org, unix:///run/dibs.sock, sqlite:///var/lib/dibs.db."
+
+
+class ServerPlace:
+    """Where a server listens. `path` is the socket's for unix, else what stands before `/locks`."""
+
+    __slots__ = ("host", "path", "port", "scheme", "url")
+
+    def __init__(self, url: str, scheme: str, host: str, port: int, path: str) -> None:
+        self.url = url
+        self.scheme = scheme
+        self.host = host
+        self.port = port
+        self.path = path
+
+    @property
+    def is_local(self) -> bool:
+        """Only processes of this machine can be on the other end."""
+        return self.scheme == "unix" or self.host in ("localhost", "::1") or _is_ipv4_loopback(self.host)
+
+    @property
+    def authority(self) -> str:
+        """The Host header."""
+        if self.scheme == "unix":
+            return "localhost"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+def _is_ipv4_loopback(host: str) -> bool:
+    parts = host.split(".")
+    return len(parts) == 4 and parts[0] == "127" and all(part.isdecimal() for part in parts)
+
+
+def is_server(url: str) -> bool:
+    """Whether `url` names a server. What does not is left to the registry of stores, which knows its own."""
+    if not url:
+        raise InvalidInput(f"The URL is empty. {_EXAMPLES}")
+    head, mark, _ = url.partition("://")
+    if not mark and url[-1].isdecimal() and ":" in url and "/" not in url:
+        raise InvalidInput(f"{url!r} is not a URL. Did you mean http://{url}?")
+    return bool(mark) and head.lower() in SERVER_SCHEMES
+
+
+def server_place(url: str) -> ServerPlace:
+    """The parts of a server URL, or InvalidInput."""
+    head, _, rest = url.partition("://")
+    scheme = head.lower()
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise InvalidInput(
+            f"{url!r} is not a server URL: it may hold printable ASCII characters only. {_EXAMPLES}"
+        )
+    if scheme == "unix":
+        if not rest.startswith("/"):
+            raise InvalidInput(f"{url!r} needs an absolute path after unix://, as in unix:///run/dibs.sock.")
+        return ServerPlace(url, scheme, "", 0, rest)
+    authority, _, path = rest.partition("/")
+    if "?" in rest or "#" in rest:
+        raise InvalidInput(f"{url!r} may not carry a query or a fragment. {_EXAMPLES}")
+    if "@" in authority:
+        raise InvalidInput(
+            "A server URL carries no user or password. Put the token into DIBS_TOKEN or DIBS_TOKEN_FILE."
+        )
+    host, port = _host_and_port(url, authority, _PORTS[scheme])
+    return ServerPlace(url, scheme, host, port, "/" + path.strip("/") if path.strip("/") else "")
+
+
+def _host_and_port(url: str, authority: str, port: int) -> tuple[str, int]:
+    host, text = authority, ""
+    if authority.startswith("["):
+        host, bracket, after = authority[1:].partition("]")
+        if not bracket or (after and not after.startswith(":")):
+            raise InvalidInput(f"{url!r} has a broken IPv6 address: write http://[::1]:3427.")
+        text = after[1:]
+    elif authority.count(":") == 1:
+        host, _, text = authority.partition(":")
+    elif ":" in authority:
+        raise InvalidInput(f"{url!r} has an IPv6 address without brackets: write http://[::1]:3427.")
+    if text:
+        if not text.isdecimal() or not 1 <= int(text) <= 65535:
+            raise InvalidInput(f"{url!r} has a port that is not one: it is a number from 1 to 65535.")
+        port = int(text)
+    if not host:
+        raise InvalidInput(f"{url!r} names no host. {_EXAMPLES}")
+    return host, port
+
+
+def quote(text: str) -> str:
+    """Percent-encoded UTF-8, slashes too: a job name is one segment of a path, or one value of a query."""
+    if text in (".", ".."):
+        return text.replace(".", "%2E")  # as they are they would mean a folder
+    return "".join([chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in text.encode()])

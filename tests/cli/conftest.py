@@ -1,0 +1,81 @@
+"""A terminal for tests: commands run in this process, on a store in memory whose clock stands until it is moved."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.cli.main import run
+from dibs.client.embedded import EmbeddedDoor
+from dibs.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from dibs.cli.settings import Settings
+
+START_MS = 1_763_172_845_123
+
+
+class Ran:
+    """What one command left behind."""
+
+    def __init__(self, exit_code: int, out: str, err: str) -> None:
+        self.exit = exit_code
+        self.out = out
+        self.err = err
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The one JSON document on stdout."""
+        assert self.err == ""
+        assert self.out.count("\n") == 1
+        document: dict[str, Any] = json.loads(self.out)
+        assert document["schema_version"] == 1
+        assert document["ok"] is (self.exit == 0)
+        assert set(document) == {"schema_version", "ok", "data" if document["ok"] else "error"}
+        return document
+
+    @property
+    def data(self) -> dict[str, Any]:
+        data: dict[str, Any] = self.document["data"]
+        return data
+
+    @property
+    def error(self) -> dict[str, Any]:
+        error: dict[str, Any] = self.document["error"]
+        assert set(error) == {"code", "message", "details"}
+        return error
+
+
+class Terminal:
+    """`terminal("claim", "job")` types a command."""
+
+    def __init__(self) -> None:
+        self.now_ms = START_MS
+        self.store = MemoryStore(lambda: self.now_ms)
+        self.env: dict[str, str] = {"USER": "ann"}
+
+    def __call__(self, *argv: str, stdin: bytes | None = b"") -> Ran:
+        out, err = io.StringIO(), io.StringIO()
+        source = None if stdin is None else io.BytesIO(stdin)
+        exit_code = run(argv, self.env, out, err, source, self._open)
+        return Ran(exit_code, out.getvalue(), err.getvalue())
+
+    def _open(self, settings: Settings) -> EmbeddedDoor:
+        return EmbeddedDoor(lambda: self.store, settings.namespace)
+
+    def claim(self, job: str, *flags: str) -> str:
+        """Claim a job and give its lease id."""
+        ran = self("claim", "-q", *flags, "--", job)
+        assert ran.exit == 0
+        return ran.out.strip()
+
+    def wait(self, seconds: float) -> None:
+        self.now_ms += int(seconds * 1000)
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    return Terminal()

@@ -1,0 +1,105 @@
+"""What a claim imports is its speed. This holds the list, so that it can only grow on purpose."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.client.scripted import ScriptedServer, reply_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# The claim runs in a bare interpreter, and afterwards says what was loaded that was not there before.
+SCRIPT = """
+import sys
+import os  # site does this at every start
+before = set(sys.modules)
+from dibs.cli.main import entry
+def tell(code):
+    print(code, *sorted(set(sys.modules) - before), file=sys.stderr)
+os._exit = tell  # which is how a claim ends
+sys.argv = ["dibs", "claim", "issue-1", "--ttl", "2m", "--owner", "agent-7", "--metadata", "m"]
+entry()
+"""
+
+# What Python itself has, that both ways need. Names of 3.11 to 3.13; none of them is slow.
+SHARED = {"__future__", "_json", "gc", "pwd", "time"}
+EMBEDDED = SHARED | set(
+    """
+    _collections _datetime _functools _operator _sqlite3 collections collections.abc datetime functools itertools
+    keyword math operator reprlib sqlite3 sqlite3.dbapi2 types warnings _pydatetime _thread
+    """.split()
+)
+SERVER = SHARED | {"_socket", "array", "math"}
+
+# Each of them would cost more than everything that dibs does for a claim.
+NEVER = set(
+    """
+    argparse asyncio dataclasses email enum gettext hashlib http.client inspect json logging msgspec pathlib random re
+    rich secrets selectors shutil signal socket ssl subprocess tempfile threading typing urllib.parse uuid
+    """.split()
+)
+
+
+def modules_of_a_claim(env: dict[str, str]) -> set[str]:
+    # Without site: what an environment's .pth files load at every start is not ours.
+    paths = [path for path in sys.path if path]
+    script = f"import sys; sys.path[:] = {paths!r}\n{SCRIPT}"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", script], env=env, capture_output=True, timeout=30, check=True
+    )
+    code, *modules = done.stderr.decode().split()
+    assert code == "0", done.stderr
+    assert b"Claimed issue-1 for 2m, as agent-7." in done.stdout
+    return set(modules)
+
+
+def not_ours(modules: set[str]) -> set[str]:
+    return {name for name in modules if not name.startswith("dibs")}
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_STATE_HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+
+
+def test_a_claim_on_the_own_store_imports_only_this(env: dict[str, str]) -> None:
+    modules = modules_of_a_claim(env)
+    assert not modules & NEVER
+    assert not_ours(modules) <= EMBEDDED
+    assert not {
+        name
+        for name in modules
+        if name.startswith(("dibs.server", "dibs.client.http", "dibs.client.transport"))
+    }
+
+
+def test_a_claim_through_a_server_imports_only_this(env: dict[str, str]) -> None:
+    granted = reply_of(
+        200,
+        {
+            "status": "acquired",
+            "name": "issue-1",
+            "lease_id": "00000000-0000-4000-8000-000000000000",
+            "fencing_token": 1,
+            "owner": "agent-7",
+            "expires_at": "2025-11-15T02:16:05.123Z",
+            "remaining_ms": 120_000,
+            "renew_after_ms": 60_000,
+            "metadata": "m",
+            "attempt": 1,
+        },
+    )
+    with ScriptedServer([granted]) as server:
+        modules = modules_of_a_claim(env | {"DIBS_URL": server.url, "DIBS_TOKEN": "t"})
+    assert not modules & NEVER
+    assert not_ours(modules) <= SERVER
+    inside = ("dibs.stores", "dibs.service", "dibs.core.claims", "dibs.core.decide", "dibs.wire.requests")
+    assert not {name for name in modules if name.startswith(inside)}
+    assert threading.active_count() == 1

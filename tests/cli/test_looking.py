@@ -1,0 +1,146 @@
+"""owner, list, history, break, gc, as typed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.cli import looking
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Terminal
+
+
+@pytest.fixture(autouse=True)
+def _one_clock(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What carries no remaining time is shown by this machine's clock: here the same as the store's."""
+    monkeypatch.setattr(looking, "wall_ms", lambda: terminal.now_ms)
+
+
+def test_owner_tells_who_has_it(terminal: Terminal) -> None:
+    terminal.claim("issue-1", "--owner", "agent-7", "--ttl", "2m", "--metadata", "repo=acme/app")
+    terminal.wait(30)
+    ran = terminal("owner", "issue-1")
+    assert ran.exit == 0
+    assert ran.out.splitlines() == [
+        "agent-7 has issue-1 for another 1m 30s.",
+        "  since          30 seconds ago",
+        "  metadata       repo=acme/app",
+        "  fencing token  1",
+    ]
+    assert terminal("owner", "-q", "issue-1").out == "agent-7\n"
+    assert terminal("owner", "issue-1", "--json").data["owner"] == "agent-7"
+
+
+def test_owner_of_a_free_job_exits_with_1(terminal: Terminal) -> None:
+    assert terminal("owner", "issue-1").out == "Nobody has issue-1.\n"
+    lease = terminal.claim("issue-1", "--owner", "agent-7")
+    terminal("release", "issue-1", "--lease", lease)
+    terminal.wait(120)
+    ran = terminal("owner", "issue-1")
+    assert ran.exit == 1
+    assert ran.out.splitlines()[1].split() == "before agent-7 released it 2 minutes ago".split()
+    error = terminal("owner", "issue-1", "--json").error
+    assert error["code"] == "free"
+    assert error["details"]["status"] == "free"
+    assert terminal("owner", "-q", "issue-1").out == ""
+
+
+def test_owner_of_a_done_job_exits_with_4(terminal: Terminal) -> None:
+    lease = terminal.claim("issue-1", "--owner", "agent-7")
+    terminal("release", "issue-1", "--lease", lease, "--done", "1h", "--result", "PR 77")
+    terminal.wait(60)
+    ran = terminal("owner", "issue-1")
+    assert ran.exit == 4
+    assert ran.out.splitlines() == [
+        "Done: issue-1, by agent-7, 1 minute ago. It counts as done for another 59m.",
+        "  result         PR 77",
+    ]
+
+
+def test_list_is_a_table_and_quiet_only_names(terminal: Terminal) -> None:
+    assert terminal("list").out == "No job is claimed.\n"
+    terminal.claim("issue-2", "--owner", "b", "--metadata", "m" * 100)
+    terminal.claim("issue-1", "--owner", "agent-7", "--ttl", "2m")
+    terminal.claim("other", "--owner", "c")
+    lines = terminal("list", "--prefix", "issue-").out.splitlines()
+    assert lines[0].split() == ["JOB", "OWNER", "LEFT", "SINCE", "NOTE"]
+    assert lines[1].split() == ["issue-1", "agent-7", "2m", "just", "now"]
+    assert lines[2].endswith("mmm…")
+    assert terminal("list", "-q").out == "issue-1\nissue-2\nother\n"
+    assert terminal("list", "--prefix", "none").out == "No job that begins with none is claimed.\n"
+
+
+def test_list_follows_the_pages_by_itself_unless_a_page_is_asked_for(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "LIST_PAGE_DEFAULT", 2)
+    for number in range(5):
+        terminal.claim(f"job-{number}")
+    everything = terminal("list", "--json").data
+    assert [lock["name"] for lock in everything["locks"]] == [f"job-{number}" for number in range(5)]
+    assert everything["total"] == 5
+    assert everything["next"] is None
+    page = terminal("list", "--limit", "2", "--json").data
+    assert page["next"] == "job-1"
+    assert "More follow: --after job-1" in terminal("list", "--limit", "2").out
+    rest = terminal("list", "--limit", "9", "--after", "job-1", "--json").data
+    assert [lock["name"] for lock in rest["locks"]] == ["job-2", "job-3", "job-4"]
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "1.5", "10001", "٣", ""])
+def test_a_limit_that_cannot_be_is_refused(terminal: Terminal, limit: str) -> None:
+    for words in (("list",), ("history", "job")):
+        assert terminal(*words, "--limit", limit, "--json").error["code"] == "invalid_input"
+
+
+def test_history_tells_everything_in_order(terminal: Terminal) -> None:
+    lease = terminal.claim("issue-1", "--owner", "agent-7", "--ttl", "1m")
+    terminal("heartbeat", "issue-1", "--lease", lease, "--checkpoint", "half way")
+    terminal.wait(90)
+    lease = terminal.claim("issue-1", "--owner", "agent-8")
+    terminal("release", "issue-1", "--lease", lease, "--done", "1h", "--result", "PR 77")
+    told = [line.split("  ", 2)[2].strip() for line in terminal("history", "issue-1").out.splitlines()]
+    assert told == [
+        "agent-7 claimed it for 1m (token 1)",
+        "agent-7 got on: checkpoint half way",
+        "agent-7 went silent; the claim ran out: checkpoint half way",
+        "agent-8 claimed it for 1m (token 2, attempt 2)",
+        "agent-8 released it as done: result PR 77",
+    ]
+    assert len(terminal("history", "issue-1", "--limit", "2", "--json").data["events"]) == 2
+    assert terminal("history", "other").out == "Nothing is on record about other.\n"
+
+
+def test_break_takes_a_job_away_and_the_old_owner_is_told_why(terminal: Terminal) -> None:
+    lease = terminal.claim("issue-1", "--owner", "agent-7")
+    assert terminal("break", "issue-1").exit == 64
+    ran = terminal("break", "issue-1", "--reason", "it hangs")
+    assert ran.out == "Taken: agent-7 has lost issue-1; its next heartbeat is told why.\n"
+    late = terminal("heartbeat", "issue-1", "--lease", lease)
+    assert late.exit == 2
+    assert "it hangs" in late.err
+    assert (
+        terminal("break", "issue-1", "--reason", "x").out == "Nobody had issue-1; nothing was taken away.\n"
+    )
+    assert "took it from agent-7" in terminal("history", "issue-1").out
+
+
+def test_gc_turns_what_is_due_into_events(terminal: Terminal) -> None:
+    assert terminal("gc").out == "Nothing was due.\n"
+    terminal.claim("a", "--ttl", "5s")
+    terminal.claim("b", "--ttl", "5s")
+    terminal.wait(6)
+    assert terminal("gc").out == "Ended 2 claims that had run out, put away 0 idle jobs.\n"
+    terminal.wait(2 * 24 * 3600)
+    assert terminal("gc", "--json").data == {"jobs": 2, "expired": 0, "forgotten": 2}
+
+
+def test_what_strangers_wrote_cannot_move_the_cursor(terminal: Terminal) -> None:
+    terminal.claim("job", "--owner", "evil\x1b[2J\rroot", "--metadata", "a\nb")
+    for command in (("owner", "job"), ("list",), ("history", "job"), ("claim", "job")):
+        out = terminal(*command).out
+        assert "\x1b" not in out
+        assert "\r" not in out
+        assert "evil\\u001b[2J\\rroot" in out

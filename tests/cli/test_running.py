@@ -1,0 +1,202 @@
+"""token new, doctor, completion, and the settings of serve."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.cli.call import open_door
+from dibs.service.auth import read_tokens
+from tests.client.scripted import ScriptedServer, reply_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.cli.conftest import Terminal
+
+
+def test_a_new_token_is_a_line_that_the_server_reads(terminal: Terminal, tmp_path: Path) -> None:
+    line = terminal("token", "new", "ci").out
+    file = tmp_path / "tokens"
+    file.touch(mode=0o600)
+    file.write_text(line)
+    (caller,) = read_tokens(str(file)).values()
+    assert (caller.principal, caller.role, caller.namespace) == ("ci", "agent", None)
+
+
+def test_append_makes_a_private_file_and_adds_to_it(terminal: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    first = terminal("token", "new", "a", "--append", str(file))
+    assert "shown this once" in first.out
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_text(file.read_text().rstrip("\n"))  # as some editors leave it
+    quiet = terminal(
+        "token", "new", "b", "--role", "admin", "--namespace", "acme", "--append", str(file), "-q"
+    )
+    assert quiet.out.startswith("dibs_")
+    callers = {caller.principal: caller for caller in read_tokens(str(file)).values()}
+    assert set(callers) == {"a", "b"}
+    assert (callers["b"].role, callers["b"].namespace) == ("admin", "acme")
+
+
+def test_a_tokens_file_that_others_can_read_is_refused(terminal: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("")
+    file.chmod(0o644)
+    ran = terminal("token", "new", "a", "--append", str(file))
+    assert ran.exit == 64
+    assert "chmod 600" in ran.err
+    assert file.read_text() == ""
+    assert terminal("token", "new", "a", "--append", str(tmp_path / "no" / "such")).exit == 64
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "a b", "n" * 65, "é"])
+def test_a_name_that_a_tokens_file_cannot_hold_is_refused(terminal: Terminal, name: str) -> None:
+    assert terminal("token", "new", name).exit == 64
+
+
+@pytest.fixture
+def outside(terminal: Terminal, tmp_path: Path) -> Terminal:
+    """A terminal whose commands go where the settings say."""
+    terminal._open = open_door  # type: ignore[method-assign, assignment]
+    terminal.env["XDG_STATE_HOME"] = str(tmp_path)
+    return terminal
+
+
+def test_doctor_finds_a_store_in_order(outside: Terminal, tmp_path: Path) -> None:
+    ran = outside("doctor", "--url", f"sqlite://{tmp_path / 'x.db'}")
+    assert ran.exit == 0
+    assert "schema 1" in ran.out
+    assert ran.out.endswith("All is well.\n")
+    checks = outside("doctor", "--json", "--url", f"sqlite://{tmp_path / 'x.db'}").data["checks"]
+    assert {"version", "store", "open", "clock", "write", "disk"} <= {each["check"] for each in checks}
+
+
+def test_doctor_says_what_is_broken_and_exits_with_69(outside: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "x.db").write_bytes(b"this is no database" * 100)
+    for url in (f"sqlite://{tmp_path / 'x.db'}", "nonsense", "http://127.0.0.1:1", "http://"):
+        ran = outside("doctor", "--url", url)
+        assert ran.exit == 69
+        assert "BAD" in ran.out
+        assert outside("doctor", "--url", url, "--json").error["code"] == "upstream_unavailable"
+
+
+def test_doctor_asks_the_server_and_names_the_token_file(outside: Terminal, tmp_path: Path) -> None:
+    token = tmp_path / "dibs" / "token"
+    token.parent.mkdir()
+    token.touch(mode=0o600)
+    token.write_text("ann:secret:admin\n")
+    steps = [reply_of(200, {"status": "ok", "storage": "sqlite"}), reply_of(200, {"locks": [], "next": None})]
+    with ScriptedServer(steps) as server:
+        ran = outside("doctor", "--url", server.url)
+    assert ran.exit == 0
+    assert f"from {token}" in ran.out
+    assert "secret" not in ran.out
+    assert b"Bearer secret" in server.requests[1]
+
+
+def test_doctor_sees_a_token_that_is_not_accepted(outside: Terminal) -> None:
+    outside.env["DIBS_TOKEN"] = "wrong"
+    refused = reply_of(401, {"error": "x", "code": "authentication_failed", "details": "No such token."})
+    with ScriptedServer([reply_of(200, {"status": "ok"}), refused]) as server:
+        ran = outside("doctor", "--url", server.url)
+    assert ran.exit == 69
+    assert "BAD  allowed    No such token." in ran.out
+
+
+def test_a_lost_claim_tells_how_to_ask_for_it(outside: Terminal) -> None:
+    with ScriptedServer([None] * 3) as server:
+        ran = outside("claim", "a", "--url", server.url)
+    assert ran.exit == 69
+    key = server.body()["request_key"]
+    assert ran.err.rstrip().endswith(f"repeat the claim with --request-key {key}")
+
+
+def test_a_refused_token_says_what_to_set(outside: Terminal) -> None:
+    refused = reply_of(
+        401, {"error": "x", "code": "authentication_required", "details": "Bearer token required"}
+    )
+    with ScriptedServer([refused]) as server:
+        ran = outside("claim", "a", "--url", server.url)
+    assert ran.exit == 77
+    assert ran.err == (
+        "dibs: Bearer token required. Set DIBS_TOKEN, or DIBS_TOKEN_FILE to a file that holds the token.\n"
+    )
+
+
+def test_a_busy_server_says_when_to_come_back(outside: Terminal) -> None:
+    busy = reply_of(429, {"error": "x", "code": "rate_limited", "details": "Too many."}, "Retry-After: 3")
+    with ScriptedServer([busy]) as server:
+        ran = outside("claim", "a", "--url", server.url)
+    assert ran.exit == 75
+    assert "Try again in 3s." in ran.err
+
+
+def test_gc_is_for_stores(outside: Terminal) -> None:
+    assert outside("gc", "--url", "http://127.0.0.1:1").exit == 64
+
+
+def test_serve_takes_its_settings_from_flags_and_environment(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = pytest.importorskip("dibs.server.run")
+    seen: list[Any] = []
+    monkeypatch.setattr(run, "serve", seen.append)
+    terminal.env |= {"DIBS_BIND": "127.0.0.1:1", "DIBS_STORE": "memory://", "DIBS_KEEP_EVENTS": "5"}
+    flags = ("--bind", "127.0.0.1:2", "--keep-events-for", "2d", "--locks-per-principal", "7", "--access-log")
+    assert terminal("serve", *flags, "--tokens", "t").exit == 0
+    (settings,) = seen
+    assert (settings.bind, settings.store, settings.tokens_file) == ("127.0.0.1:2", "memory://", "t")
+    assert (settings.keep_events, settings.keep_events_ms) == (5, 172_800_000)
+    assert (settings.locks_per_principal, settings.access_log) == (7, True)
+    for wrong in (("--keep-events", "x"), ("--keep-events-for", "x"), ("--url", "http://x")):
+        assert terminal("serve", *wrong).exit == 64
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_one_that_its_shell_can_read(
+    terminal: Terminal, need_program: Callable[[str], str], shell: str
+) -> None:
+    script = terminal("completion", shell).out
+    for word in ("heartbeat", "--ttl", "dibs list -q", "completion"):
+        assert word in script or word.lstrip("-") in script
+    if shell == "bash":
+        subprocess.run([need_program("bash"), "-n"], input=script.encode(), check=True, timeout=20)
+
+
+def test_bash_completes_commands_flags_and_jobs(
+    terminal: Terminal, need_program: Callable[[str], str], tmp_path: Path
+) -> None:
+    script = terminal("completion", "bash").out
+    fake = tmp_path / "dibs"
+    fake.write_text("#!/bin/sh\nprintf '%s\\n' issue-1 issue-2 other 'x $(touch pwned)'\n")
+    fake.chmod(0o755)
+
+    def complete(*words: str) -> list[str]:
+        quoted = " ".join(f"'{word}'" for word in words)
+        shown = "printf '%s\\n' \"${COMPREPLY[@]}\""
+        ask = f"{script}\nCOMP_WORDS=(dibs {quoted}); COMP_CWORD={len(words)}; _dibs; {shown}"
+        done = subprocess.run(
+            [need_program("bash"), "--norc", "-c", ask],
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+            capture_output=True,
+            timeout=20,
+            check=True,
+            cwd=tmp_path,
+        )
+        return done.stdout.decode().split()
+
+    assert complete("he") == ["heartbeat"]
+    assert complete("release", "iss") == ["issue-1", "issue-2"]
+    assert complete("--json", "owner", "o") == ["other"]
+    assert complete("claim", "--t") == ["--ttl", "--timeout"]
+    assert complete("token", "n") == ["new"]
+    assert complete("token", "new", "x", "--role", "a") == ["agent", "admin"]
+    assert complete("completion", "z") == ["zsh"]
+    assert complete("claim", "--ttl", "") == []
+    assert complete("release", "x") == ["x\\", "\\$\\(touch\\", "pwned\\)"]
+    assert not (tmp_path / "pwned").exists()

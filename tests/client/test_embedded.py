@@ -1,0 +1,86 @@
+"""The door to a store: errors are replies, and nothing is opened for what cannot be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.client.connect import connect
+from dibs.client.embedded import EmbeddedDoor
+from dibs.errors import StoreUnavailable
+from dibs.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dibs.stores.port import Store
+
+
+def never() -> Store:
+    raise AssertionError("opened")
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "document", "code"),
+    [
+        ("acquire", "", {}, "invalid_lock_name"),
+        ("acquire", "a", {"ttl_seconds": 0}, "invalid_ttl"),
+        ("acquire", "a", {"owner": 5}, "invalid_input"),
+        ("renew", "a", {}, "invalid_input"),
+        ("break", "a", {}, "invalid_input"),
+    ],
+)
+def test_what_cannot_be_is_answered_without_opening_the_store(
+    verb: str, name: str, document: dict[str, object], code: str
+) -> None:
+    reply = EmbeddedDoor(never).call(verb, name, document)
+    assert reply.body is not None
+    assert reply.body["code"] == code
+
+
+def test_a_store_that_cannot_be_opened_is_a_reply() -> None:
+    def fail() -> Store:
+        raise StoreUnavailable("The disk is gone.")
+
+    door = EmbeddedDoor(fail)
+    for reply in (door.call("inspect", "a", {}), door.claimed("", "", 1), door.history("a", 1)):
+        assert reply.status == 503
+        assert reply.body is not None
+        assert reply.body["details"] == "The disk is gone."
+    door.close()
+
+
+def test_a_fault_of_ours_is_not_dressed_up_as_an_answer() -> None:
+    with pytest.raises(AssertionError):
+        EmbeddedDoor(never).call("inspect", "a", {})
+
+
+def test_the_namespace_is_checked_and_keeps_names_apart() -> None:
+    store = MemoryStore(lambda: 1_000_000)
+    assert EmbeddedDoor(lambda: store, "one").call("acquire", "a", {}).status == 200
+    other = EmbeddedDoor(lambda: store, "two").call("inspect", "a", {}).body
+    assert other is not None
+    assert other["status"] == "free"
+    assert EmbeddedDoor(lambda: store, "not one").call("inspect", "a", {}).status == 400
+
+
+def test_a_file_is_opened_by_its_url_and_two_doors_share_it(tmp_path: Path) -> None:
+    url = f"sqlite://{tmp_path / 'dibs.db'}"
+    first = connect(url, namespace=None, token=None, timeout_ms=1000)
+    second = connect(url, namespace=None, token=None, timeout_ms=1000)
+    granted = first.call("acquire", "a", {"owner": "x"}).body
+    held = second.call("acquire", "a", {"owner": "y"}).body
+    assert granted is not None
+    assert held is not None
+    assert (granted["status"], held["status"], held["owner"]) == ("acquired", "held", "x")
+    first.close()
+    first.close()
+    second.close()
+
+
+def test_an_unknown_store_is_told_with_what_a_server_looks_like() -> None:
+    reply = connect("nonsense", namespace=None, token=None, timeout_ms=1000).call("inspect", "a", {})
+    assert reply.status == 400
+    assert reply.body is not None
+    assert "http://HOST:PORT" in reply.body["details"]

@@ -1,0 +1,320 @@
+"""The client against a server that misbehaves in every way we could think of."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.client.door import FATE_UNKNOWN
+from dibs.client.http import HttpDoor
+from dibs.client.urls import server_place
+from tests.client.scripted import ScriptedServer, reply_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from dibs.wire.documents import Reply
+
+GRANTED = {
+    "status": "acquired",
+    "name": "a",
+    "lease_id": "x",
+    "fencing_token": 1,
+    "owner": "o",
+    "expires_at": "2025-11-15T02:16:05.123Z",
+    "remaining_ms": 60_000,
+    "renew_after_ms": 30_000,
+}
+FREE = {"name": "a", "status": "free", "fencing_token": 0}
+KEY = {"request_key": "k"}
+
+
+def door_to(server: ScriptedServer, timeout_ms: int = 10_000, **more: Any) -> HttpDoor:
+    return HttpDoor(server_place(server.url), timeout_ms=timeout_ms, **more)
+
+
+def details(reply: Reply) -> str:
+    assert reply.body is not None
+    return str(reply.body["details"])
+
+
+def test_a_request_says_who_asks_for_what_where() -> None:
+    with ScriptedServer([reply_of(200, GRANTED)]) as server:
+        reply = door_to(server, token="secret", namespace="acme").call("acquire", "a/b é", {"owner": "é"})
+    assert reply.body == GRANTED
+    head = server.requests[0].partition(b"\r\n\r\n")[0].decode().split("\r\n")
+    assert head[0] == "POST /locks/a%2Fb%20%C3%A9/acquire HTTP/1.1"
+    assert "Authorization: Bearer secret" in head
+    assert "X-Dibs-Namespace: acme" in head
+    assert f"Host: {server.url.removeprefix('http://')}" in head
+    assert server.body() == {"owner": "é"}
+
+
+@pytest.mark.parametrize(
+    ("ask", "line"),
+    [
+        (lambda door: door.call("inspect", "a", {}), "GET /locks/a HTTP/1.1"),
+        (lambda door: door.call("acl", "a", {"acl": {}}), "PUT /locks/a/acl HTTP/1.1"),
+        (lambda door: door.claimed("a&b", "c", 5), "GET /locks?prefix=a%26b&limit=5&after=c HTTP/1.1"),
+        (lambda door: door.history("..", 7), "GET /locks/%2E%2E/history?limit=7 HTTP/1.1"),
+    ],
+)
+def test_each_question_has_its_address(ask: Any, line: str) -> None:
+    body = FREE | {"locks": [], "next": None, "events": [], "acl": {}}
+    with ScriptedServer([reply_of(200, body)]) as server:
+        assert ask(door_to(server)).status == 200
+    assert server.requests[0].decode().splitlines()[0] == line
+
+
+def test_a_release_is_answered_with_null() -> None:
+    with ScriptedServer([reply_of(200, None)]) as server:
+        reply = door_to(server).call("release", "a", {"lease_id": "x"})
+    assert (reply.status, reply.body) == (200, None)
+
+
+def test_a_refusal_is_a_reply_with_the_servers_own_words() -> None:
+    body = {"error": "Authentication failed", "code": "authentication_failed", "details": "No such token."}
+    with ScriptedServer([reply_of(401, body)]) as server:
+        reply = door_to(server).call("acquire", "a", KEY)
+    assert (reply.status, reply.body) == (401, body)
+
+
+def test_retry_after_is_handed_on_in_milliseconds() -> None:
+    body = {"error": "x", "code": "upstream_unavailable", "details": "busy"}
+    with ScriptedServer([reply_of(503, body, "Retry-After: 7")]) as server:
+        reply = door_to(server).call("acquire", "a", KEY)
+    assert reply.body == body | {"retry_after_ms": 7000}
+
+
+def test_a_connection_that_breaks_after_the_request_is_asked_again_with_the_same_key() -> None:
+    cut = reply_of(200, GRANTED)[:-3]
+    with ScriptedServer([None, cut, reply_of(200, GRANTED)]) as server:
+        reply = door_to(server).call("acquire", "a", KEY)
+    assert reply.body == GRANTED
+    assert len(server.requests) == 3
+    assert len(set(server.requests)) == 1
+
+
+def test_it_is_not_asked_for_ever() -> None:
+    with ScriptedServer([None] * 5) as server:
+        reply = door_to(server).call("renew", "a", {"lease_id": "x"})
+    assert len(server.requests) == 3
+    assert reply.status == 503
+    assert FATE_UNKNOWN in details(reply)
+
+
+@pytest.mark.parametrize(("verb", "document"), [("break", {"reason": "r"}), ("acquire", {})])
+def test_what_may_not_happen_twice_is_asked_once(verb: str, document: dict[str, str]) -> None:
+    with ScriptedServer([None, None]) as server:
+        reply = door_to(server).call(verb, "a", document)
+    assert len(server.requests) == 1
+    assert FATE_UNKNOWN in details(reply)
+
+
+def test_a_server_that_dies_between_two_tries_is_unreachable() -> None:
+    with ScriptedServer([None]) as server:
+        reply = door_to(server).call("release", "a", {"lease_id": "x"})
+    assert reply.status == 503
+    assert reply.body is not None
+    assert reply.body["code"] == "upstream_unavailable"
+
+
+def test_a_server_that_never_answers_is_given_up_in_time() -> None:
+    def hold(connection: socket.socket) -> None:
+        connection.recv(1)  # until the client leaves
+
+    with ScriptedServer([hold]) as server:
+        reply = door_to(server, timeout_ms=100).call("acquire", "a", KEY)
+    assert reply.status == 503
+    assert "within 0.1 s" in details(reply)
+    assert FATE_UNKNOWN in details(reply)
+
+
+def test_a_server_that_drips_is_given_up_in_time_too() -> None:
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            connection.sendall(b"x: y\r\n")
+            connection.settimeout(0.02)
+            try:
+                if not connection.recv(1):
+                    return
+            except TimeoutError:
+                continue
+
+    with ScriptedServer([drip]) as server:
+        reply = door_to(server, timeout_ms=150).call("inspect", "a", {})
+    assert "did not answer" in details(reply)
+    assert FATE_UNKNOWN not in details(reply)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        reply_of(200, b"<html>hello</html>"),
+        reply_of(200, b"[1, 2]"),
+        reply_of(200, b"NaN"),
+        reply_of(200, b"\xff\xfe"),
+        reply_of(200, b"[" * 100_000),
+        reply_of(200, b"{} {}"),
+        reply_of(200, {"hello": "world"}),
+        reply_of(200, {"status": "acquired", "name": "a", "lease_id": "x"}),
+        reply_of(200, GRANTED | {"status": "unheard of"}),
+        reply_of(200, GRANTED | {"status": ["held"]}),
+        reply_of(409, {"status": "delayed"}),
+        reply_of(200, None),
+        reply_of(404, b"<html>not found</html>"),
+        reply_of(404, {"message": "Not Found"}),
+        reply_of(404, b""),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_an_answer_that_is_not_from_dibs_is_told_and_not_repeated(answer: bytes) -> None:
+    with ScriptedServer([answer, answer]) as server:
+        reply = door_to(server).call("acquire", "a", KEY)
+    assert reply.status == 503
+    assert len(server.requests) == 1
+    assert FATE_UNKNOWN not in details(reply)
+
+
+def test_chunks_are_understood() -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answer = head + b'9\r\n{"name":"\r\nF\r\nx","events":[]}\r\n0\r\n\r\n'
+    with ScriptedServer([answer]) as server:
+        assert door_to(server).history("x", 1).body == {"name": "x", "events": []}
+
+
+def test_a_redirect_is_told_and_not_followed() -> None:
+    with ScriptedServer([reply_of(301, b"", "Location: https://elsewhere/")]) as server:
+        reply = door_to(server).call("inspect", "a", {})
+    assert "https://elsewhere/" in details(reply)
+
+
+def test_a_gateway_without_a_server_behind_it_is_unreachable() -> None:
+    with ScriptedServer([reply_of(502, b"<html>Bad Gateway</html>")]) as server:
+        assert "502" in details(door_to(server).call("inspect", "a", {}))
+
+
+def test_a_large_list_is_read_whole() -> None:
+    locks = [{"name": f"job-{number}", "checkpoint": "c" * 4000} for number in range(1000)]
+    with ScriptedServer([reply_of(200, {"locks": locks, "next": None})]) as server:
+        body = door_to(server).claimed("", "", 1000).body
+    assert body is not None
+    assert body["locks"] == locks
+
+
+def test_an_answer_that_comes_before_the_request_was_sent_whole_counts() -> None:
+    body = {"error": "Invalid input", "code": "invalid_input", "details": "too large"}
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def refuse() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(reply_of(413, body))
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1 << 20):
+                    pass
+
+        thread = threading.Thread(target=refuse, daemon=True)
+        thread.start()
+        place = server_place(f"http://127.0.0.1:{listening.getsockname()[1]}")
+        reply = HttpDoor(place).call("acquire", "a", {"metadata": "m" * 5_000_000})
+        thread.join(20)
+    assert (reply.status, reply.body) == (413, body)
+
+
+def test_refused_is_told_at_once_with_what_to_do() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    reply = HttpDoor(server_place(url)).call("acquire", "a", KEY)
+    assert reply.status == 503
+    assert "connection refused" in details(reply)
+    assert "`dibs serve`" in details(reply)
+    assert FATE_UNKNOWN not in details(reply)
+
+
+def test_a_host_that_does_not_exist_is_told() -> None:
+    reply = HttpDoor(server_place("http://no-such-host.invalid")).call("inspect", "a", {})
+    assert "no host no-such-host.invalid" in details(reply)
+
+
+def test_a_unix_socket_serves_as_well(tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    with ScriptedServer([reply_of(200, FREE)], socket.AF_UNIX, path) as server:
+        assert door_to(server).call("inspect", "a", {}).status == 200
+    assert server.requests[0].startswith(b"GET /locks/a HTTP/1.1\r\nHost: localhost\r\n")
+    missing = HttpDoor(server_place("unix:///nowhere/at/all")).call("inspect", "a", {})
+    assert "no such file" in details(missing)
+
+
+def test_ipv6_serves_as_well() -> None:
+    try:
+        server = ScriptedServer([reply_of(200, FREE)], socket.AF_INET6)
+    except OSError:
+        pytest.skip("no IPv6 on this machine")
+    with server:
+        assert door_to(server).call("inspect", "a", {}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("more", "document"),
+    [
+        ({"namespace": "a\r\nX-Evil: 1"}, KEY),
+        ({"token": "a\r\nX-Evil: 1"}, KEY),
+        ({}, {"owner": "\udcff"}),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_before_anything_is(
+    more: dict[str, Any], document: dict[str, str]
+) -> None:
+    with ScriptedServer([reply_of(200, GRANTED)]) as server:
+        reply = door_to(server, **more).call("acquire", "a", document)
+        bad_name = door_to(server).call("acquire", "\udcff", KEY)
+        bad_prefix = door_to(server).claimed("\udcff", "", 1)
+    assert server.requests == []
+    assert {reply.status, bad_name.status, bad_prefix.status} <= {400, 422}
+
+
+def test_a_certificate_is_checked(
+    tmp_path: Path, need_program: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(
+        [need_program("openssl"), *words.split(), *names], check=True, timeout=30, capture_output=True
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    with ScriptedServer(
+        [reply_of(200, FREE)], wrap=lambda plain: context.wrap_socket(plain, server_side=True)
+    ) as server:
+        port = server.url.rpartition(":")[2]
+        place = server_place(f"https://localhost:{port}")
+        refused = HttpDoor(place).call("inspect", "a", {})
+        assert "not trusted" in details(refused)
+        monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+        wrong_name = HttpDoor(server_place(f"https://127.0.0.1:{port}")).call("inspect", "a", {})
+        assert "not trusted" in details(wrong_name)
+        assert HttpDoor(place).call("inspect", "a", {}).status == 200
+
+
+def test_https_to_a_server_that_speaks_http_says_so() -> None:
+    def complain(plain: socket.socket) -> socket.socket:
+        plain.sendall(reply_of(400, b"what is this"))
+        return plain
+
+    with ScriptedServer([None], wrap=complain) as server:
+        place = server_place(server.url.replace("http:", "https:"))
+        reply = HttpDoor(place, timeout_ms=2000).call("inspect", "a", {})
+    assert "Is it http:// and not https://?" in details(reply)

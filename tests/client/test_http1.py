@@ -1,0 +1,104 @@
+"""Reading a reply, in pieces of any size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dibs.client.http1 import HEAD_BYTES_MAX, REPLY_BYTES_MAX, Broken, RawReply, ReplyReader, request_bytes
+from dibs.errors import BadReply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def read(pieces: Iterable[bytes]) -> RawReply:
+    left = iter(pieces)
+    return ReplyReader(lambda: next(left, b"")).read()
+
+
+WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b: c\r\n\r\nhello"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"3;note=x\r\nhel\r\nA\r\n0123456789\r\n0\r\nTrailer: t\r\n\r\n"
+)
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n"
+UNTIL_CLOSED = b"HTTP/1.0 503\r\nServer: x\n\nsorry"
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "body"),
+    [
+        (WHOLE, 200, b"hello"),
+        (CHUNKED, 200, b"hel0123456789"),
+        (INTERIM, 404, b""),
+        (UNTIL_CLOSED, 503, b"sorry"),
+        (b"HTTP/1.1 204 None\r\n\r\n", 204, b""),
+    ],
+)
+@given(sizes=st.lists(st.integers(min_value=1, max_value=9), max_size=80))
+def test_a_reply_reads_the_same_however_it_is_cut(
+    data: bytes, status: int, body: bytes, sizes: list[int]
+) -> None:
+    pieces, at = [], 0
+    for size in sizes:
+        pieces.append(data[at : at + size])
+        at += size
+    reply = read([piece for piece in [*pieces, data[at:]] if piece])
+    assert (reply.status, reply.body) == (status, body)
+
+
+def test_headers_are_found_in_lower_case() -> None:
+    assert read([WHOLE]).headers == {"content-length": "5", "x-a": "b: c"}
+
+
+@pytest.mark.parametrize("data", [WHOLE, CHUNKED, INTERIM])
+def test_a_reply_cut_short_anywhere_is_broken_and_never_half_a_reply(data: bytes) -> None:
+    for end in range(len(data)):
+        with pytest.raises(Broken):
+            read([data[:end]] if end else [])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HTTP/2 200\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1_0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: \r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhello\r\n0\r\n\r\n",
+        b"x" * (HEAD_BYTES_MAX + 2),
+        b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * HEAD_BYTES_MAX,
+        f"HTTP/1.1 200 OK\r\nContent-Length: {REPLY_BYTES_MAX + 1}\r\n\r\n".encode(),
+    ],
+)
+def test_what_is_not_http_is_told_as_such(data: bytes) -> None:
+    with pytest.raises(BadReply):
+        read([data])
+
+
+def test_a_reply_without_end_is_stopped() -> None:
+    def endless() -> Iterable[bytes]:
+        yield b"HTTP/1.1 200 OK\r\n\r\n"
+        while True:
+            yield b"x" * 2**20
+
+    with pytest.raises(BadReply, match="larger"):
+        read(endless())
+
+
+def test_a_request_is_written_as_http_wants_it() -> None:
+    made = request_bytes("POST", "/locks/a/acquire", {"Host": "h"}, b"{}")
+    assert made == (
+        b"POST /locks/a/acquire HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 2\r\n\r\n{}"
+    )
+    assert request_bytes("GET", "/", {}, None) == b"GET / HTTP/1.1\r\n\r\n"
