@@ -27,9 +27,9 @@ IMPURE = frozenset(
     """.split()
 )
 # The parts of the core that hold values. All its other modules are rules.
-CORE_VALUES = {"commands", "durations", "events", "limits", "names", "outcomes", "record", "records"}
+CORE_VALUES = {"commands", "draft", "durations", "events", "limits", "names", "outcomes", "record", "records", "view"}
 # The parts of the stores that are no store.
-STORES_SHARED = {"port", "registry"}
+STORES_SHARED = {"port", "registry", "codec"}
 
 
 def within(module: str, package: str) -> bool:
