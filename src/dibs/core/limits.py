@@ -23,6 +23,25 @@ TTL_MS_MAX = 24 * 3600 * 1000
 TTL_MS_DEFAULT = 60_000
 LOCK_DELAY_MS_MAX = 60_000
 DONE_MS_MAX = 365 * 24 * 3600 * 1000
+ATTEMPTS_MAX = 1_000_000
+
+# Sessions. A session that ended is remembered for a while, so that a late call is told "it ended" and not "unknown".
+SESSION_TTL_MS_MIN = 10_000
+SESSION_TTL_MS_MAX = 300_000
+SESSION_TTL_MS_DEFAULT = 60_000
+SESSION_TOMBSTONE_MS = 3600 * 1000
+
+# Waiting. A waiter that does not ask for TICKET_MS loses its place; a server asks for those it keeps waiting every
+# TICKET_KEEP_MS. A refused poll counts as waiting, for deadlock detection, for WANT_MS.
+TICKET_MS = 15_000
+TICKET_KEEP_MS = 5_000
+WAIT_MS_MAX = 3600 * 1000
+WANT_MS = 5_000
+
+# Several at once
+NAMES_MAX = 1_000
+ALL_NAMES_MAX = 100
+SLOTS_MAX = 10_000
 
 # Memory of what has ended: how many endings a job remembers (so that a repeated release is recognised), and how long
 # an idle job's record is kept before its fencing number moves into the store's floor.

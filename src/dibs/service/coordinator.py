@@ -10,7 +10,7 @@ that `service/batcher.py` keeps for it.
 
 from __future__ import annotations
 
-from dibs.core.commands import Break, SetAcl
+from dibs.core.commands import Break, Free, SetAcl
 from dibs.core.decide import decide, keys_of
 from dibs.core.limits import CONFLICT_RETRIES_MAX
 from dibs.core.view import Missing, View
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dibs.core.commands import Command
+    from dibs.core.draft import Handed
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
@@ -39,6 +40,7 @@ class _Batch:
         self.versions: dict[str, int] = {}
         self.puts: dict[str, Stored | None] = {}
         self.events: list[Event] = []
+        self.handed: list[Handed] = []
 
     def load(self, keys: Iterable[str]) -> None:
         wanted = [key for key in keys if key not in self.versions]
@@ -57,15 +59,23 @@ class _Batch:
         self._view.apply(decision)
         self.puts.update(decision.writes)
         self.events += decision.events
+        self.handed += decision.handed
         return decision.outcome
 
 
 class Coordinator:
-    """One per store and process. `on_events` is told what was committed, in order, right after each commit."""
+    """One per store and process. Right after each commit, `on_events` is told what was committed, in order, and
+    `on_handed` which waiters were given what they waited for."""
 
-    def __init__(self, store: Store, on_events: Callable[[Sequence[Event]], None] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        on_events: Callable[[Sequence[Event]], None] | None = None,
+        on_handed: Callable[[Sequence[Handed]], None] | None = None,
+    ) -> None:
         self.store = store
         self._on_events = on_events
+        self._on_handed = on_handed
 
     def one(self, command: Command) -> Outcome:
         """The outcome of one command; raises what went wrong."""
@@ -97,7 +107,7 @@ class Coordinator:
                     {
                         index: error
                         for index, command in enumerate(commands)
-                        if isinstance(command, Break | SetAcl)
+                        if isinstance(command, Break | Free | SetAcl)
                     }
                 )
         raise StoreUnavailable("The store is too busy: others kept changing the same records. Try again.")
@@ -120,3 +130,5 @@ class Coordinator:
         self.store.commit(batch.versions, batch.puts, batch.events)
         if self._on_events is not None:
             self._on_events(batch.events)
+        if self._on_handed is not None and batch.handed:
+            self._on_handed(batch.handed)
