@@ -186,6 +186,7 @@ def queued(draft: Draft, lock: Lock, ticket: Ticket) -> Queued:
     lock = draft.lock(lock.ns, lock.name)
     return Queued(
         now_ms=draft.now_ms,
+        ns=lock.ns,
         name=lock.name,
         ticket=ticket.number,
         ticket_id=ticket.lease_id,

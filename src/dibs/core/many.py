@@ -79,6 +79,7 @@ def _queued(draft: Draft, command: AcquireAll, ticket: Ticket) -> Queued:
     }
     return Queued(
         now_ms=draft.now_ms,
+        ns=ticket.ns,
         name=ticket.name,
         ticket=ticket.number,
         ticket_id=ticket.lease_id,

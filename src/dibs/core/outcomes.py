@@ -46,6 +46,7 @@ class Queued(Record):
     """In the line, at `position` (1: next)."""
 
     now_ms: int
+    ns: str
     name: str
     ticket: int
     ticket_id: str
