@@ -1,0 +1,93 @@
+"""Servers the benchmark starts: on free loopback ports, waited for, always stopped by their own process id."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+READY_SECONDS = 20.0
+STOP_SECONDS = 10.0
+
+
+class BenchError(Exception):
+    """A measurement could not be made. The text says why, for a person."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def end_on_sigterm() -> None:
+    """Turn SIGTERM into an exception, so that every `finally` stops what it started."""
+
+    def leave(signum: int, _frame: object) -> None:
+        sys.exit(128 + signum)
+
+    signal.signal(signal.SIGTERM, leave)
+
+
+def http_ready(url: str) -> Callable[[], bool]:
+    def ready() -> bool:
+        try:
+            with urllib.request.urlopen(url, timeout=1) as reply:
+                return bool(reply.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    return ready
+
+
+def plain_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The caller's environment without its dibs settings: they would aim the benchmark at a real store."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("DIBS_")}
+    return kept | dict(extra or {})
+
+
+@contextlib.contextmanager
+def serving(
+    argv: Sequence[str], log: Path, ready: Callable[[], bool], extra_env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server for the length of a `with`, from its first ready answer on."""
+    with log.open("wb") as sink:
+        child = subprocess.Popen(
+            argv, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, env=plain_environment(extra_env)
+        )
+    try:
+        _wait_ready(child, argv, log, ready)
+        yield child
+    finally:
+        _stop(child)
+
+
+def _wait_ready(
+    child: subprocess.Popen[bytes], argv: Sequence[str], log: Path, ready: Callable[[], bool]
+) -> None:
+    limit = time.monotonic() + READY_SECONDS
+    while not ready():
+        ended = child.poll() is not None
+        if ended or time.monotonic() > limit:
+            what = f"ended with code {child.returncode}" if ended else f"not ready in {READY_SECONDS:.0f} s"
+            tail = log.read_text(errors="replace")[-1500:]
+            raise BenchError(f"{' '.join(argv[:5])} … {what}\n{tail}")
+        time.sleep(0.02)
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        child.terminate()
+    try:
+        child.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait(STOP_SECONDS)

@@ -1,0 +1,95 @@
+# Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian and use_venv.
+# shellcheck shell=bash
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+EX_UNAVAILABLE=69
+
+say() { printf '%s\n' "$@" >&2; }
+die() {
+    say "$@"
+    exit "$EX_UNAVAILABLE"
+}
+
+# need_debian PKG...: has the packages installed afterwards, or ends with the one line that helps.
+need_debian() {
+    local line="apt-get install -y --no-install-recommends $*" sudo=()
+    command -v apt-get >/dev/null || die "Missing: $*. Install it with your system's package manager, then run this again."
+    if [ "$(id -u)" -ne 0 ]; then
+        sudo -n true 2>/dev/null || die "Missing: $*. This helps, then run the command again:" "  sudo $line"
+        sudo=(sudo -n)
+    fi
+    say "installing $*"
+    if [ -z "${APT_UPDATED:-}" ]; then
+        "${sudo[@]}" apt-get update -qq >&2 || die "apt-get update failed."
+        APT_UPDATED=1
+    fi
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2 ||
+        die "This failed: $line"
+}
+
+is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+# find_python: prints $PYTHON, or the first interpreter on the path that is new enough.
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
+        if is_new_enough "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    die "dibs needs Python 3.11 or newer; not found as: ${PYTHON:-python3, python3.13, python3.12, python3.11}." \
+        "PYTHON=/path/to/python3 in front of the command names another one."
+}
+
+# make_venv PYTHON: Debian ships venv without ensurepip unless python3-venv is there, so look before using it.
+make_venv() {
+    local python=$1 package=python3-venv
+    rm -rf "$VENV"
+    if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        "$python" -m venv "$VENV"
+    elif command -v uv >/dev/null; then
+        uv venv --quiet --seed --python "$python" "$VENV"
+    elif command -v virtualenv >/dev/null; then
+        virtualenv --quiet --python "$python" "$VENV"
+    else
+        [ -z "${PYTHON:-}" ] && [ "$python" = /usr/bin/python3 ] || package="python$(version_of "$python")-venv"
+        need_debian "$package"
+        "$python" -m venv "$VENV"
+    fi
+}
+
+version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
+
+# What an installed environment depends on. ROOT is in it because an editable install knows where it lives.
+fingerprint() { (echo "$ROOT" && cat "$ROOT/pyproject.toml" "$ROOT/src/dibs/_version.py") | cksum; }
+
+# fill_venv PYTHON EXTRA: makes the environment if there is none that runs, installs if anything changed.
+fill_venv() {
+    local python=$1 extra=$2 want
+    want=$(fingerprint)
+    if ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
+        say "making $VENV"
+        make_venv "$python"
+    fi
+    [ "$(cat "$VENV/.dibs-$extra" 2>/dev/null)" = "$want" ] && return
+    say "installing dibs[$extra] into $VENV"
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$ROOT[$extra]"
+    echo "$want" >"$VENV/.dibs-$extra"
+}
+
+# use_venv EXTRA: afterwards VENV names an environment with dibs[EXTRA] in it, and its programs come first on the
+# path. PYTHON=python3.12 gets an environment of its own, so that versions can be tried side by side.
+use_venv() {
+    local extra=$1 python
+    python=$(find_python)
+    VENV="$ROOT/.venv"
+    [ -z "${PYTHON:-}" ] || VENV="$ROOT/.venv-$(version_of "$python")"
+    # Two scripts started at once must not fill one environment at once. The lock ends with the subshell, so
+    # nothing that is started later inherits it.
+    (
+        ! command -v flock >/dev/null || flock 9
+        fill_venv "$python" "$extra"
+    ) 9>"$VENV.lock"
+    export PATH="$VENV/bin:$PATH"
+}

@@ -1,0 +1,41 @@
+"""What every test may rely on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# These steer the test run itself.
+KEPT = {"DIBS_REQUIRE_ALL", "DIBS_SOAK"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _apart_from_your_own_dibs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test, nor a process it starts, reaches the store, server or tokens of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ.keys() - KEPT:
+            if name.startswith("DIBS_"):
+                patch.delenv(name)
+        for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):
+            patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
+        yield
+
+
+@pytest.fixture(scope="session")
+def need_program() -> Callable[[str], str]:
+    """`need_program("git")` is its path. Without it the test skips, or fails under DIBS_REQUIRE_ALL=1 (CI)."""
+
+    def need(name: str) -> str:
+        path = shutil.which(name)
+        if path is None:
+            missing = pytest.fail if os.environ.get("DIBS_REQUIRE_ALL") == "1" else pytest.skip
+            missing(f"{name} is not installed")
+        return path
+
+    return need

@@ -1,0 +1,169 @@
+"""Who may import whom. This file is the list of the rules, and holds the source to them.
+
+Every import counts: at the top, inside a function, under `if TYPE_CHECKING`, relative, `import_module("...")`.
+A type that a layer needs from where it may not look belongs somewhere lower.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+# Nothing that reads a clock, rolls dice, waits, or touches the world.
+IMPURE = frozenset(
+    """
+    asyncio concurrent contextvars ctypes fcntl glob http io logging mmap multiprocessing os pathlib
+    queue random sched secrets select selectors shutil signal socket socketserver sqlite3 ssl subprocess
+    tempfile threading time urllib uuid warnings
+    """.split()
+)
+# The parts of the core that hold values. All its other modules are rules.
+CORE_VALUES = {"commands", "durations", "events", "limits", "names", "outcomes", "record", "records"}
+# The parts of the stores that are no store.
+STORES_SHARED = {"port", "registry"}
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def part_below(package: str, module: str) -> str | None:
+    """`sqlite` for `dibs.stores.sqlite.schema` below `dibs.stores`."""
+    return module.removeprefix(package + ".").split(".")[0] if within(module, package) else None
+
+
+def is_core_rule(module: str) -> bool:
+    return module.startswith("dibs.core.") and part_below("dibs.core", module) not in CORE_VALUES
+
+
+def store_of(module: str) -> str | None:
+    """The store a module is part of: `sqlite` for dibs.stores.sqlite and for dibs.stores.sqlite_schema."""
+    part = part_below("dibs.stores", module)
+    return None if part is None or module == "dibs.stores" or part in STORES_SHARED else part.split("_")[0]
+
+
+def core_may_not(importer: str, imported: str) -> bool:
+    top = imported.split(".")[0]
+    if top == "dibs":
+        return imported != "dibs" and not any(within(imported, own) for own in ("dibs.core", "dibs.errors"))
+    return top in IMPURE or top not in sys.stdlib_module_names
+
+
+def stores_may_not(importer: str, imported: str) -> bool:
+    own = store_of(importer)
+    return is_core_rule(imported) or (own is not None and store_of(imported) not in (None, own))
+
+
+def service_may_not(importer: str, imported: str) -> bool:
+    return store_of(imported) is not None or within(imported, "dibs.server")
+
+
+def client_may_not(importer: str, imported: str) -> bool:
+    reaches_in = within(imported, "dibs.stores") or within(imported, "dibs.service")
+    return reaches_in and not within(importer, "dibs.client.embedded")
+
+
+def cli_may_not(importer: str, imported: str) -> bool:
+    return within(imported, "dibs.stores") or within(imported, "dibs.service") or is_core_rule(imported)
+
+
+RULES: dict[str, Callable[[str, str], bool]] = {
+    "core": core_may_not,
+    "stores": stores_may_not,
+    "service": service_may_not,
+    "client": client_may_not,
+    "cli": cli_may_not,
+}
+
+
+def imports_of(importer: str, source: str, *, is_package: bool = False) -> Iterator[tuple[int, str]]:
+    """Line and module of each import. `from a import b` may mean the module a.b, so it yields a and a.b."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                up = node.level - 1 if is_package else node.level
+                parents = importer.split(".")[: len(importer.split(".")) - up]
+                base = ".".join([*parents, *([node.module] if node.module else [])])
+            yield node.lineno, base
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in ("import_module", "__import__"):
+                yield node.lineno, str(node.args[0].value)
+
+
+def breaches(layer: str, importer: str, source: str, *, is_package: bool = False) -> list[str]:
+    found = imports_of(importer, source, is_package=is_package)
+    return [f"{importer}:{line} imports {name}" for line, name in found if RULES[layer](importer, name)]
+
+
+@pytest.mark.parametrize("layer", RULES)
+def test_a_layer_imports_only_what_it_may(layer: str) -> None:
+    files = sorted((SOURCE / "dibs" / layer).rglob("*.py"))
+    assert files, f"src/dibs/{layer} is gone: this rule guards nothing"
+    found = []
+    for file in files:
+        is_package = file.name == "__init__.py"
+        path = file.parent if is_package else file.with_suffix("")
+        importer = ".".join(path.relative_to(SOURCE).parts)
+        found += breaches(layer, importer, file.read_text(encoding="utf-8"), is_package=is_package)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("importer", "source"),
+    [
+        ("dibs.core.claims", "import time"),
+        ("dibs.core.claims", "def f():\n    from os import path"),
+        ("dibs.core.claims", "import msgspec"),
+        ("dibs.core.claims", "from dibs import clock"),
+        ("dibs.core.claims", "from ..stores import port"),
+        ("dibs.stores.sqlite", "from dibs.core import decide"),
+        ("dibs.stores.sqlite", "from dibs.core.expiry import settle"),
+        ("dibs.stores.sqlite", "from . import memory"),
+        ("dibs.service.coordinator", "import_module('dibs.stores.sqlite')"),
+        ("dibs.service.coordinator", "import dibs.server.app"),
+        ("dibs.client.http", "from dibs.service import coordinator"),
+        ("dibs.cli.main", "if TYPE_CHECKING:\n    from dibs.stores.port import Store"),
+        ("dibs.cli.main", "import dibs.core.decide"),
+    ],
+)
+def test_a_forbidden_import_is_found_however_it_is_written(importer: str, source: str) -> None:
+    assert breaches(importer.split(".")[1], importer, source)
+
+
+@pytest.mark.parametrize(
+    ("importer", "source"),
+    [
+        (
+            "dibs.core.claims",
+            "from dibs.core.records import Lock\nimport dibs.errors, re",
+        ),
+        (
+            "dibs.stores.sqlite",
+            "import sqlite3, dibs.core.records\nfrom dibs.stores import port",
+        ),
+        ("dibs.stores.sqlite", "from dibs.stores.sqlite_schema import MIGRATIONS"),
+        ("dibs.stores.registry", "from dibs.stores.sqlite import SqliteStore"),
+        (
+            "dibs.service.coordinator",
+            "from dibs.core.decide import decide\nimport dibs.stores.port",
+        ),
+        ("dibs.client.embedded", "from dibs.service.coordinator import Coordinator"),
+        ("dibs.cli.main", "from dibs.core.durations import parse\nfrom dibs.server import app"),
+    ],
+)
+def test_an_allowed_import_is_left_alone(importer: str, source: str) -> None:
+    assert not breaches(importer.split(".")[1], importer, source)

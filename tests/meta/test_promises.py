@@ -1,0 +1,116 @@
+"""The page of promises and the tests agree, in both directions.
+
+A test cites a promise with `@pytest.mark.promise("id")`. The contract suite that dibs ships counts as tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "promises.md"
+PLACES = (ROOT / "tests", ROOT / "src" / "dibs" / "testing")
+STATUSES = {"kept", "later"}
+
+
+class Promise(NamedTuple):
+    id: str
+    status: str
+    places: list[str]
+
+
+class Citation(NamedTuple):
+    id: str
+    file: str
+    line: int
+
+
+def promises_of(page: str) -> list[Promise]:
+    lines = [line.strip().strip("|") for line in page.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.split("|")] for line in lines]
+    header, _rule, *body = rows
+    assert [header[0], header[2]] == ["id", "status"]
+    assert all(len(row) == len(header) for row in body), "a cell holds a |"
+    return [Promise(row[0].strip("`"), row[2], re.findall(r"`([^`]+)`", row[3])) for row in body]
+
+
+def is_promise_mark(node: ast.AST) -> bool:
+    if not (isinstance(node, ast.Attribute) and node.attr == "promise"):
+        return False
+    return getattr(node.value, "attr", getattr(node.value, "id", None)) == "mark"
+
+
+def citations_in(source: str, file: str) -> Iterator[Citation]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and is_promise_mark(node.func):
+            for argument in node.args:
+                assert isinstance(argument, ast.Constant), f"{file}:{node.lineno}: write the id out"
+                yield Citation(str(argument.value), file, node.lineno)
+
+
+@pytest.fixture(scope="module")
+def promises() -> list[Promise]:
+    return promises_of(PAGE.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def citations() -> list[Citation]:
+    files = [file for place in PLACES for file in sorted(place.rglob("*.py"))]
+    return [
+        citation
+        for file in files
+        for citation in citations_in(file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix())
+    ]
+
+
+def test_the_page_lists_each_promise_once_with_a_known_status(promises: list[Promise]) -> None:
+    ids = [promise.id for promise in promises]
+    assert len(ids) == len(set(ids))
+    assert {promise.status for promise in promises} <= STATUSES
+
+
+def test_every_kept_promise_has_a_test(promises: list[Promise], citations: list[Citation]) -> None:
+    cited = {citation.id for citation in citations}
+    untested = [promise.id for promise in promises if promise.status == "kept" and promise.id not in cited]
+    assert not untested, f"kept, but no test cites it: {untested}"
+
+
+def test_every_cited_promise_is_on_the_page(promises: list[Promise], citations: list[Citation]) -> None:
+    known = {promise.id for promise in promises}
+    unknown = [f"{it.file}:{it.line} cites {it.id}" for it in citations if it.id not in known]
+    assert not unknown, "\n".join(unknown)
+
+
+def is_below(file: str, place: str) -> bool:
+    return f"{file}/".startswith(f"{place}/")
+
+
+def test_the_page_says_where_a_promise_is_tested(promises: list[Promise], citations: list[Citation]) -> None:
+    wrong = []
+    for promise in promises:
+        files = {citation.file for citation in citations if citation.id == promise.id}
+        untrue = [place for place in promise.places if not any(is_below(file, place) for file in files)]
+        if untrue or (promise.status == "kept" and not promise.places):
+            wrong.append(f"{promise.id}: the page says {promise.places}, the tests are in {sorted(files)}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_citation_is_found_on_a_function_a_class_a_module_and_a_parameter() -> None:
+    source = """
+pytestmark = [pytest.mark.promise("a")]
+@pytest.mark.promise("b")
+class TestIt:
+    @mark.promise("c")
+    def test_it(self): ...
+CASES = [pytest.param(1, marks=pytest.mark.promise("d"))]
+other.promise("e")
+"""
+    assert {citation.id for citation in citations_in(source, "x.py")} == {"a", "b", "c", "d"}

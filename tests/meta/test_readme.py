@@ -1,0 +1,46 @@
+"""The README keeps its word: two commands set everything up, and both are there."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def code_lines(page: Path) -> list[str]:
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [line.strip() for block in blocks for line in block.splitlines()]
+
+
+def scripts() -> set[str]:
+    return {f"scripts/{file.name}" for file in (ROOT / "scripts").iterdir() if file.suffix in ("", ".sh")}
+
+
+def test_the_readme_sets_up_with_exactly_two_commands() -> None:
+    commands = [line for line in code_lines(ROOT / "README.md") if line.startswith("scripts/")]
+    assert commands == ["scripts/try", "scripts/test"]
+
+
+def test_every_script_can_be_run() -> None:
+    runnable = {name for name in scripts() if os.access(ROOT / name, os.X_OK)}
+    assert runnable == {name for name in scripts() if not name.endswith(".sh")}
+    assert {"scripts/try", "scripts/test"} <= runnable
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_the_page_of_scripts_lists_each_of_them() -> None:
+    page = (ROOT / "scripts" / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(scripts/[\w.]+)`", page, re.MULTILINE)) == scripts()
+
+
+def test_a_link_inside_the_repository_leads_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "scripts").glob("*.md")]
+    dead = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)\s#]+)", page.read_text(encoding="utf-8"))
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert not dead, "\n".join(dead)
