@@ -17,7 +17,6 @@ from dibs.core.outcomes import (
     AclDiffers,
     AclSet,
     AlreadyDone,
-    Blocker,
     Broken,
     Deadlock,
     Delayed,
@@ -39,7 +38,7 @@ from dibs.core.outcomes import (
     Status,
     Transferred,
 )
-from dibs.core.records import BROKEN, EXCLUSIVE, RELEASED, TRANSFERRED, Done, Holder, Lock, Want, lock_key
+from dibs.core.records import BROKEN, EXCLUSIVE, RELEASED, TRANSFERRED, Done, Holder, Lock, Want
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,7 +81,9 @@ def acquire(draft: Draft, command: Acquire) -> Outcome:
     return queued(draft, draft.lock(command.ns, command.name), join(draft, command, (command.name,)))
 
 
-def check_session(draft: Draft, session_id: str | None, principal: str) -> SessionUnknown | SessionOver | None:
+def check_session(
+    draft: Draft, session_id: str | None, principal: str
+) -> SessionUnknown | SessionOver | None:
     """A session that is not the caller's, or is over, may claim nothing."""
     if session_id is None:
         return None

@@ -29,7 +29,9 @@ class _Edge:
         self.ns, self.name, self.mode, self.slots, self.number = ns, name, mode, slots, number
 
 
-def find_cycle(draft: Draft, session_id: str | None, ns: str, name: str, mode: str, slots: int) -> tuple[str, ...]:
+def find_cycle(
+    draft: Draft, session_id: str | None, ns: str, name: str, mode: str, slots: int
+) -> tuple[str, ...]:
     """Owners and jobs in turn, beginning with the asker, if waiting for `name` would close a cycle; else empty."""
     if session_id is None:
         return ()
@@ -58,7 +60,9 @@ class _Search:
     def __init__(self, draft: Draft, asker: Session) -> None:
         self._draft = draft
         self._asker = asker
-        self._known: dict[str, tuple[str, ...]] = {}  # what a session was found to lead to; empty while it is looked at
+        self._known: dict[
+            str, tuple[str, ...]
+        ] = {}  # what a session was found to lead to; empty while it is looked at
 
     def through(self, edge: _Edge, waiter: Session, path: tuple[str, ...]) -> tuple[str, ...]:
         """The cycle that `waiter` waiting for this edge's job leads to, or empty."""
@@ -80,7 +84,7 @@ class _Search:
         return self._stuck(session_id, (*path, blocker.holder.owner))
 
     def _reserved(self, edge: _Edge, waiter: Session, path: tuple[str, ...]) -> tuple[str, ...]:
-        """The head of the line may be a ticket for several, for which the job is kept: it is in the way like an owner."""
+        """The head of the line may be a ticket for several, for which the job is kept: in the way like an owner."""
         line = self._draft.lock(edge.ns, edge.name).line
         if not line or line[0] == edge.number:
             return ()

@@ -47,6 +47,8 @@ def _beneath(inner: str, outer: str) -> bool:
 
 def blockers(draft: Draft, lock: Lock, mode: str, slots: int, session: str | None) -> tuple[Blocker, ...]:
     """The holds that keep a claim on `lock` from being granted now. Holds that are over do not count."""
+    if not lock.holders and not in_tree(lock.name):
+        return ()
     found: list[Blocker] = []
     live = live_holders(draft, lock)
     if not fits(lock.slots, live, mode, slots):

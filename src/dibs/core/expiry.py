@@ -1,8 +1,8 @@
 """When a hold is over, and what becomes of it. `lease:never-early` and `lease:outage-credit` live here.
 
-A hold is over when the store's clock reaches its deadline, not before. The deadline is `expires_ms`, moved later by each
-outage that began while the hold was live and ended before its owner was heard again: time in which nobody could renew
-is not held against the owner. Credit is min(ttl, OUTAGE_CREDIT_MS_MAX) after the outage's end, so that a dead owner's
+A hold is over when the store's clock reaches its deadline, not before. The deadline is `expires_ms`, moved later by
+each outage that began while the hold was live and ended before its owner was heard again: time in which nobody could
+renew is not held against the owner. Credit is min(ttl, OUTAGE_CREDIT_MS_MAX) after the outage's end, so that a dead owner's
 job is late by a bounded time. Sessions and places in a line are credited by the same rule. A hold is over too when its
 session is.
 
@@ -73,17 +73,22 @@ def deadline_ms(draft: Draft, holder: Holder) -> int:
 
 def shown(draft: Draft, holder: Holder) -> Holder:
     """`holder` with the deadline that really holds, for showing."""
-    return holder.replace(expires_ms=deadline_ms(draft, holder))
+    deadline = deadline_ms(draft, holder)
+    return holder if deadline == holder.expires_ms else holder.replace(expires_ms=deadline)
 
 
 def need_sessions(draft: Draft, *locks: Lock) -> None:
     """Load the sessions of these locks' owners in one go."""
-    draft.need(*[session_key(holder.session) for lock in locks for holder in lock.holders if holder.session])
+    keys = [session_key(holder.session) for lock in locks for holder in lock.holders if holder.session]
+    if keys:
+        draft.need(*keys)
 
 
 def settle(draft: Draft, ns: str, name: str) -> Lock:
     """The lock as it stands now: what is over is ended and told. Does not hand the job on; `line.advance` does."""
     lock = draft.lock(ns, name)
+    if not lock.holders:
+        return lock
     need_sessions(draft, lock)
     for holder in lock.holders:
         over_ms = deadline_ms(draft, holder)
@@ -142,9 +147,7 @@ def end_hold(
         tree = draft.tree(lock.ns)
         draft.put(
             tree.replace(
-                claims=tuple(
-                    [c for c in tree.claims if (c.name, c.lease_id) != (lock.name, holder.lease_id)]
-                )
+                claims=tuple([c for c in tree.claims if (c.name, c.lease_id) != (lock.name, holder.lease_id)])
             )
         )
     return lock

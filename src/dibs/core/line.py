@@ -6,9 +6,9 @@ rule that frees something calls it in the same decision, so the job is never fre
 nobody who comes later can slip in between.
 
 All names of a tree share one line, in which a place waits for the claims and for the earlier places that overlap it.
-A ticket for several jobs stands in all their lines at once, with nothing in hand; a job whose turn has come for it is kept
-for it until the others are free too. Places in all lines were taken in one commit, so two such tickets stand in the same
-order everywhere and cannot wait for each other.
+A ticket for several jobs stands in all their lines at once, with nothing in hand; a job whose turn has come for it is
+kept for it until the others are free too. Places in all lines were taken in one commit, so two such tickets stand in
+the same order everywhere and cannot wait for each other.
 """
 
 from __future__ import annotations
@@ -200,6 +200,8 @@ def _ready(draft: Draft, ticket: Ticket) -> bool:
 
 def ahead(draft: Draft, lock: Lock, number: int, mode: str) -> int:
     """How many come before this place (number 0: a newcomer)."""
+    if not lock.line and not in_tree(lock.name):
+        return 0
     if not in_tree(lock.name):
         return lock.line.index(number) if number in lock.line else len(lock.line)
     count = 0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dibs.core.claims import check_session, judge, note_want
 from dibs.core.deadlock import find_cycle
-from dibs.core.exclusion import overlaps
+from dibs.core.exclusion import blockers, overlaps
 from dibs.core.line import ahead, grant, join, keep, refresh
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Deadlock, Delayed, Granted, GrantedAll, Held, Queued, Refused
 from dibs.core.records import SHARED, lock_key
-from dibs.core.exclusion import blockers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """What a job may be called.
 
-A name is any printable text of 1 to 512 UTF-8 bytes: slashes, colons, spaces inside, emoji. It is never changed, but for
-the spelling of a `path:`: two names are the same job exactly when they are the same characters. Refused is what cannot be told apart on a screen
-or cannot be sent: control characters, line and paragraph separators, lone surrogates, unassigned code points,
-direction overrides, and blanks at either end.
+A name is any printable text of 1 to 512 UTF-8 bytes: slashes, colons, spaces inside, emoji. It is never changed, but
+for the spelling of a `path:`: two names are the same job exactly when they are the same characters. Refused is what
+cannot be told apart on a screen or cannot be sent: control characters, line and paragraph separators, lone surrogates,
+unassigned code points, direction overrides, and blanks at either end.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ class _RecordType(type):
         space["__slots__"] = tuple(own)
         cls = super().__new__(mcls, name, bases, space)
         fields = inherited + tuple(own)
-        # A field without a default may not follow one that has it; subclasses of a record with defaults are keyword-only
-        # in spirit, so the order is made legal here instead of being an error there.
+        # A field without a default may not follow one that has it. Fields are given by keyword, so their order is free
+        # and is made legal here.
         cls._fields = tuple(sorted(fields, key=lambda field: field in defaults))  # type: ignore[attr-defined]
         cls._defaults = defaults  # type: ignore[attr-defined]
         cls._types = types  # type: ignore[attr-defined]
@@ -113,7 +113,7 @@ class Record(metaclass=_RecordType):
 
 def _compile(cls: type[Record]) -> None:
     """Write the class's four hot methods as straight code. A loop over fields would cost three times as much."""
-    space: dict[str, Any] = {"_new": cls.__new__, "cls": cls}
+    space: dict[str, Any] = {"_new": cls.__new__, "cls": cls, "names": frozenset(cls._fields)}
     parameters = []
     for field in cls._fields:
         if field in cls._defaults:
@@ -125,9 +125,11 @@ def _compile(cls: type[Record]) -> None:
     lines = [f"def __init__(self, {star}{', '.join(parameters)}):"]
     lines += [f"    self.{field} = {field}" for field in cls._fields] or ["    pass"]
     lines.append("def replace(self, **changes):")
-    lines.append("    made = _new(cls); get = changes.pop")
-    lines += [f"    made.{field} = get({field!r}, self.{field})" for field in cls._fields]
-    lines.append("    if changes: raise TypeError(f'{cls.__name__} has no field {sorted(changes)}')")
+    lines.append("    made = _new(cls)")
+    lines += [f"    made.{field} = self.{field}" for field in cls._fields]
+    lines.append("    for name, value in changes.items():")
+    lines.append("        if name not in names: raise TypeError(f'{cls.__name__} has no field {name}')")
+    lines.append("        setattr(made, name, value)")
     lines.append("    return made")
     lines += _dump_code(cls, space) + _load_code(cls, space)
     exec("\n".join(lines), space)  # our own field names, never a caller's text

@@ -76,7 +76,9 @@ class Lock(Record):
     token: int = 0  # the highest fencing token ever given for this job
     slots: int = 1
     holders: tuple[Holder, ...] = ()
-    line: tuple[int, ...] = ()  # numbers of the tickets that wait, first come first (a tree keeps its own line)
+    line: tuple[
+        int, ...
+    ] = ()  # numbers of the tickets that wait, first come first (a tree keeps its own line)
     next_ticket: int = 1
     endings: tuple[Ending, ...] = ()  # newest first
     failures: int = 0  # holds lost, not released, since the last clean release
@@ -164,10 +166,14 @@ class Session(Record):
     since_ms: int
     renewed_ms: int
     expires_ms: int
-    holds: tuple[str, ...] = ()  # keys of locks; may name one that was lost meanwhile, never misses one that is held
+    holds: tuple[
+        str, ...
+    ] = ()  # keys of locks; may name one that was lost meanwhile, never misses one that is held
     waits: tuple[Wait, ...] = ()
     want: Want | None = None
-    process: str | None = None  # boot, pid and start time of the worker, where a neighbour on the machine can look
+    process: str | None = (
+        None  # boot, pid and start time of the worker, where a neighbour on the machine can look
+    )
     metadata: str | None = None
     ended_ms: int = 0  # when it ended; remembered for a while so that a late call can be told so
     how: str | None = None

@@ -12,7 +12,7 @@ from dibs.core.exclusion import live_holders
 from dibs.core.expiry import end_hold, session_deadline_ms, session_over
 from dibs.core.line import advance, advance_all, drop
 from dibs.core.outcomes import Blocker, SessionOver, SessionState, SessionUnknown
-from dibs.core.records import EXPIRED, RELEASED, Session, lock_key, split_lock_key, ticket_key
+from dibs.core.records import EXPIRED, RELEASED, Session, split_lock_key, ticket_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from dibs.core.records import (
     Outage,
     Pulse,
     split_lock_key,
-    ticket_key,
 )
 from dibs.core.sessions import finish
 
@@ -74,9 +73,7 @@ def _forget(draft: Draft, lock: Lock) -> None:
     meta = draft.meta()
     draft.put(meta.replace(token_floor=max(meta.token_floor, lock.token)))
     draft.drop(lock)
-    draft.tell(
-        Event(at_ms=draft.now_ms, kind=events.FORGOTTEN, ns=lock.ns, job=lock.name, token=lock.token)
-    )
+    draft.tell(Event(at_ms=draft.now_ms, kind=events.FORGOTTEN, ns=lock.ns, job=lock.name, token=lock.token))
 
 
 def _sweep_session(draft: Draft, key: str) -> Swept:

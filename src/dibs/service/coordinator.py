@@ -98,8 +98,8 @@ class Coordinator:
             except Conflict:
                 continue
             except StoreUnavailable as error:
-                # Did the write happen? Deciding again finds out: an acquire recognises its own fresh lease id, a release
-                # its own ending. What cannot be recognised must not be done twice, and says so instead.
+                # Did the write happen? Deciding again finds out: an acquire recognises its own fresh lease id, a
+                # release its own ending. What cannot be recognised must not be done twice, and says so instead.
                 unknown += 1
                 if not error.unknown or unknown > UNKNOWN_RETRIES_MAX:
                     raise

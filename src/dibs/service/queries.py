@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.core.commands import InspectSession
 from dibs.core.draft import Draft
 from dibs.core.exclusion import live_holders
 from dibs.core.limits import LIST_PAGE_MAX
@@ -9,7 +10,6 @@ from dibs.core.outcomes import SessionState
 from dibs.core.record import Record
 from dibs.core.records import META_KEY, SESSION_PREFIX, Lock, Session, lock_key, session_key
 from dibs.core.sessions import inspect_session
-from dibs.core.commands import InspectSession
 from dibs.core.view import Missing, View
 
 TYPE_CHECKING = False
@@ -60,14 +60,19 @@ def open_sessions(store: Store, principal: str | None) -> list[SessionState]:
     after = ""
     while True:
         page = store.scan(SESSION_PREFIX, after, 1_000)
-        for after, versioned in page:
+        for _, versioned in page:
             session = versioned.record
-            if isinstance(session, Session) and principal in (None, session.principal) and not session.ended_ms:
+            if (
+                isinstance(session, Session)
+                and principal in (None, session.principal)
+                and not session.ended_ms
+            ):
                 state = _inspect(store, session.id)
                 if isinstance(state, SessionState) and state.live:
                     found.append(state)
         if len(page) < 1_000:
             return found
+        after = page[-1][0]
 
 
 def _inspect(store: Store, session_id: str) -> object:

@@ -64,7 +64,9 @@ class MemoryStore(Store):
             return [(key, self._records[key]) for key in keys[:limit]]
 
     def _due(self) -> list[tuple[int, str]]:
-        dues = ((found.record.due_ms() if found.record else None, key) for key, found in self._records.items())
+        dues = (
+            (found.record.due_ms() if found.record else None, key) for key, found in self._records.items()
+        )
         return sorted((due_ms, key) for due_ms, key in dues if due_ms is not None)
 
     def due(self, limit: int) -> list[str]:

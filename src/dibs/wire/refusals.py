@@ -38,7 +38,9 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
         path = " → ".join((*outcome.cycle, outcome.cycle[0]))
         return status, f"Waiting would never end: {path}. Release something and try again later."
     if isinstance(outcome, outcomes.SessionOver):
-        ago = format_duration(max(0, outcome.now_ms - (outcome.session.ended_ms or outcome.session.expires_ms)))
+        ago = format_duration(
+            max(0, outcome.now_ms - (outcome.session.ended_ms or outcome.session.expires_ms))
+        )
         return status, f"This session ended {ago} ago, and everything it held was let go. Open a new one."
     return status, _SENTENCES[type(outcome)]
 

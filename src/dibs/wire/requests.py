@@ -91,7 +91,9 @@ def wait_ms(document: Document) -> int:
     """How long the caller is ready to wait for an answer."""
     waited: int = document.get("wait_seconds", 0) * 1000
     if waited > limits.WAIT_MS_MAX:
-        raise InvalidInput(f"wait_seconds may be {limits.WAIT_MS_MAX // 1000} at most; ask again with the ticket.")
+        raise InvalidInput(
+            f"wait_seconds may be {limits.WAIT_MS_MAX // 1000} at most; ask again with the ticket."
+        )
     return waited
 
 
@@ -355,7 +357,9 @@ def _bytes(document: Document, field: str, bytes_max: int) -> str | None:
 def _request_key(document: Document) -> str | None:
     key = _text(document, "request_key", limits.REQUEST_KEY_CHARS_MAX)
     if key == "":
-        raise InvalidInput("request_key may not be empty; leave it out or give a value that is new for each claim.")
+        raise InvalidInput(
+            "request_key may not be empty; leave it out or give a value that is new for each claim."
+        )
     return key
 
 
