@@ -2,9 +2,9 @@
 
 A hold is over when the store's clock reaches its deadline, not before. The deadline is `expires_ms`, moved later by
 each outage that began while the hold was live and ended before its owner was heard again: time in which nobody could
-renew is not held against the owner. Credit is min(ttl, OUTAGE_CREDIT_MS_MAX) after the outage's end, so that a dead owner's
-job is late by a bounded time. Sessions and places in a line are credited by the same rule. A hold is over too when its
-session is.
+renew is not held against the owner. Credit is min(ttl, OUTAGE_CREDIT_MS_MAX) after the outage's end, so that a dead
+owner's job is late by a bounded time. Sessions and places in a line are credited by the same rule. A hold is over too
+when its session is.
 
 `settle` is the first step of every rule: it takes a lock as stored and ends what is over. `end_hold` is the only way in
 which a hold ends, whatever the cause.
