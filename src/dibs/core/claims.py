@@ -12,7 +12,7 @@ from dibs.core.deadlock import find_cycle, find_own_cycle
 from dibs.core.exclusion import blockers, live_holders
 from dibs.core.expiry import end_hold, event_of, session_over, shown
 from dibs.core.limits import TTL_MS_DEFAULT, WANT_MS
-from dibs.core.line import advance, ahead, grant, join, keep, note_hold, refresh, settled
+from dibs.core.line import advance, ahead, grant, join, keep, note_hold, place_of, refresh, settled
 from dibs.core.outcomes import (
     AclDiffers,
     AclSet,
@@ -78,7 +78,8 @@ def acquire(draft: Draft, command: Acquire) -> Outcome:
     if not command.wait:
         note_want(draft, command, command.name)
         return verdict
-    return queued(draft, draft.lock(command.ns, command.name), join(draft, command, (command.name,)))
+    ticket = place_of(draft, command, command.name) or join(draft, command, (command.name,))
+    return queued(draft, draft.lock(command.ns, command.name), ticket)
 
 
 def check_session(
@@ -96,7 +97,13 @@ def check_session(
 
 
 def judge(
-    draft: Draft, ask: Ask, lock: Lock, ticket_id: str | None = None, lease_id: str | None = None
+    draft: Draft,
+    ask: Ask,
+    lock: Lock,
+    ticket_id: str | None = None,
+    lease_id: str | None = None,
+    *,
+    by_session: bool = True,
 ) -> Outcome | None:
     """What a newcomer asking for a refreshed lock is told; None when it can be granted now.
 
@@ -104,7 +111,7 @@ def judge(
     now_ms, name = draft.now_ms, lock.name
     if lock.acl and not ask.admin and not set(lock.acl).intersection(ask.badges):
         return Forbidden(now_ms=now_ms, name=name)
-    mine = _mine(lock, ask, ticket_id, lease_id)
+    mine = _mine(lock, ask, ticket_id, lease_id, ask.session if by_session else None)
     if mine is not None:
         return _regrant(draft, ask, lock, mine)
     spent = _spent(draft, lock, ask, lease_id)
@@ -129,7 +136,9 @@ def judge(
     return None
 
 
-def _mine(lock: Lock, ask: Ask, ticket_id: str | None, lease_id: str | None) -> Holder | None:
+def _mine(
+    lock: Lock, ask: Ask, ticket_id: str | None, lease_id: str | None, session: str | None
+) -> Holder | None:
     """The hold that this caller can prove to be its own: by lease id, session or request key, by the ticket that became
     it, or by being this very command whose commit went through and whose reply was lost.
 
@@ -140,7 +149,7 @@ def _mine(lock: Lock, ask: Ask, ticket_id: str | None, lease_id: str | None) -> 
             continue
         if holder.lease_id in proofs:
             return holder
-        if ask.session is not None and holder.session == ask.session:
+        if _same(holder.session, session):
             return holder
         if ask.request_key is not None and holder.request_key == ask.request_key:
             return holder

@@ -100,4 +100,6 @@ def keys_of(command: Command) -> list[str]:
         keys.append(session_key(session))
     if isinstance(command, Beat):
         keys.append(PULSE_KEY)
+    elif isinstance(command, Sweep):
+        keys.append(command.key)
     return keys

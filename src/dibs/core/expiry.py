@@ -93,8 +93,15 @@ def settle(draft: Draft, ns: str, name: str) -> Lock:
     for holder in lock.holders:
         over_ms = deadline_ms(draft, holder)
         if draft.now_ms >= over_ms:
-            lock = end_hold(draft, lock, holder, how=EXPIRED, at_ms=over_ms or draft.now_ms)
+            how = _how_over(draft, holder)
+            lock = end_hold(draft, lock, holder, how=how, at_ms=over_ms or draft.now_ms)
     return lock
+
+
+def _how_over(draft: Draft, holder: Holder) -> str:
+    """A hold whose session ended cleanly was let go; every other that is over was lost."""
+    session = draft.session(holder.session) if holder.session is not None else None
+    return (session.how if session is not None and session.ended_ms else None) or EXPIRED
 
 
 def end_hold(

@@ -61,6 +61,23 @@ def join(draft: Draft, ask: Ask, names: tuple[str, ...]) -> Ticket:
     return tickets[0]
 
 
+def place_of(draft: Draft, ask: Ask, name: str) -> Ticket | None:
+    """The place this caller has in the line already: a repeat whose first reply was lost must not stand there twice."""
+    line = draft.lock(ask.ns, name).line
+    if not line or (ask.request_key is None and ask.session is None):
+        return None
+    draft.need(*[ticket_key(ask.ns, name, number) for number in line])
+    for number in line:
+        ticket = draft.ticket(ask.ns, name, number)
+        if ticket is None or ticket.principal != ask.principal:
+            continue
+        if ask.request_key is not None and ticket.request_key == ask.request_key:
+            return ticket
+        if ask.session is not None and ticket.session == ask.session and ticket.request_key is None:
+            return ticket
+    return None
+
+
 def _new_ticket(draft: Draft, ask: Ask, part: Part, whole: tuple[Part, ...]) -> Ticket:
     return Ticket(
         ns=ask.ns,

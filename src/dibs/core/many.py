@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.claims import check_session, judge, note_want
 from dibs.core.deadlock import find_cycle
 from dibs.core.exclusion import blockers, overlaps
-from dibs.core.line import ahead, grant, join, keep, refresh
+from dibs.core.line import ahead, grant, join, keep, place_of, refresh
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Deadlock, Delayed, Granted, GrantedAll, Held, Queued, Refused
 from dibs.core.records import SHARED, lock_key
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
-    """The first of the names that can be claimed now; what is the caller's already counts as claimed."""
+    """The first of the names that can be claimed now. A repeat with the same request key gets the same one; what the
+    caller's session holds already is passed over, so that asking again gives the next one."""
     refused = check_session(draft, command.session, command.principal)
     if refused is not None:
         return refused
@@ -27,7 +28,7 @@ def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
     answers: list[Outcome] = []
     for name in command.names:
         lock = refresh(draft, command.ns, name, command.mode)
-        verdict = judge(draft, command, lock)
+        verdict = judge(draft, command, lock, by_session=False)
         if verdict is None:
             return grant(draft, command, name, command.fresh_lease_id)
         if isinstance(verdict, Granted):
@@ -64,7 +65,8 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     if not (command.wait and waitable):
         note_want(draft, command, bad[0].name)  # type: ignore[union-attr]  # every verdict of `judge` has a name
         return Refused(now_ms=draft.now_ms, outcomes=bad)
-    return _queued(draft, command, join(draft, command, command.names))
+    ticket = place_of(draft, command, command.names[0]) or join(draft, command, command.names)
+    return _queued(draft, command, ticket)
 
 
 def _queued(draft: Draft, command: AcquireAll, ticket: Ticket) -> Queued:

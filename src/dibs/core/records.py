@@ -179,7 +179,9 @@ class Session(Record):
     how: str | None = None
 
     def due_ms(self) -> int | None:
-        return self.ended_ms + SESSION_TOMBSTONE_MS if self.ended_ms else self.expires_ms
+        if self.ended_ms:
+            return self.ended_ms if self.holds or self.waits else self.ended_ms + SESSION_TOMBSTONE_MS
+        return self.expires_ms
 
 
 class TreeClaim(Record):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
+    from dibs.core.view import Decision
     from dibs.stores.port import Store
 
 UNKNOWN_RETRIES_MAX = 3
@@ -51,16 +52,19 @@ class _Batch:
             self._view.records[key] = found.record
 
     def decide(self, command: Command) -> Outcome:
-        try:
-            decision = decide(self._view, command)
-        except Missing as missing:
-            self.load(missing.keys)
-            return self.decide(command)
+        decision = self._decide(command)
         self._view.apply(decision)
         self.puts.update(decision.writes)
         self.events += decision.events
         self.handed += decision.handed
         return decision.outcome
+
+    def _decide(self, command: Command) -> Decision:
+        while True:
+            try:
+                return decide(self._view, command)
+            except Missing as missing:
+                self.load(missing.keys)
 
 
 class Coordinator:
