@@ -1,0 +1,275 @@
+"""A dumb model of dibs: who owns a job, told by lists that only grow. The clever rules are checked against it.
+
+It shares no code with `dibs.core`, only the numbers in `limits`. It is slow and small on purpose, and where the core is
+lazy it is eager: the core keeps outages and works a deadline out when it looks, the model moves every deadline at the
+moment an outage becomes known. Agreement of the two is then worth something.
+
+Every method is one command and returns a `Told`: what the caller must hear. Access lists and quotas are not in it.
+Outages beyond `OUTAGES_KEPT` are not merged here, so a longer history may only be compared as "not earlier".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dibs.core import limits
+
+
+@dataclass
+class Grant:
+    """One lease, from its grant on. Nothing is ever removed; `how` stays empty while nobody noticed an end."""
+
+    worker: str
+    principal: str
+    lease: str
+    token: int
+    attempt: int
+    key: str | None
+    delay_ms: int
+    ttl_ms: int
+    until_ms: int
+    metadata: str | None = None
+    checkpoint: str | None = None
+    how: str = ""
+    at_ms: int = 0
+    done_until_ms: int = 0
+    forgotten: bool = False
+
+
+@dataclass(frozen=True)
+class Told:
+    """An answer in plain words. Fields that an answer does not have stay at their defaults."""
+
+    says: str
+    owner: str | None = None
+    token: int | None = None
+    attempt: int | None = None
+    until_ms: int | None = None
+    again: bool = False
+    ended: str | None = None
+    previous: tuple[str, str, int, str | None] | None = None  # owner, how, when, checkpoint
+    count: int = 0
+
+
+@dataclass
+class Model:
+    """Jobs by name; of each, every grant that ever was, oldest first."""
+
+    grants: dict[str, list[Grant]] = field(default_factory=dict)
+    pulses: list[int] = field(default_factory=list)
+    outage_count: int = 0
+
+    # What is so
+
+    def current(self, job: str) -> Grant | None:
+        """The last grant, unless it ended. There is no other way to be the owner."""
+        known = self._known(job)
+        return known[-1] if known and not known[-1].how else None
+
+    def owner(self, job: str, now_ms: int) -> str | None:
+        grant = self.current(job)
+        return grant.worker if grant and now_ms < grant.until_ms else None
+
+    def endings(self, job: str) -> list[Grant]:
+        """What is still remembered of the ended ones, newest first."""
+        ended = [grant for grant in self._known(job) if grant.how]
+        return ended[::-1][: limits.ENDINGS_KEPT]
+
+    def next_token(self, job: str) -> int:
+        own = [grant.token for grant in self.grants.get(job, [])]
+        floor = [grant.token for grants in self.grants.values() for grant in grants if grant.forgotten]
+        return max([0, *own, *floor]) + 1
+
+    def failures(self, job: str) -> int:
+        """How many grants in a row were lost, up to now."""
+        count = 0
+        for grant in reversed([grant for grant in self._known(job) if grant.how]):
+            if grant.how == "released":
+                break
+            count += 1
+        return count
+
+    def instants(self) -> list[int]:
+        """Every moment at which something may change: what a test should step on, and just before and after."""
+        found = []
+        for job in self.grants:
+            for grant in self._known(job):
+                found += [grant.until_ms, grant.done_until_ms, grant.at_ms + grant.delay_ms]
+                found.append(grant.at_ms + limits.IDLE_RECORD_MS)
+        return sorted(set(found))
+
+    def _known(self, job: str) -> list[Grant]:
+        return [grant for grant in self.grants.get(job, []) if not grant.forgotten]
+
+    def _notice(self, job: str, now_ms: int) -> int:
+        """Whoever's time is over is over, from the deadline on. How many that were."""
+        grant = self.current(job)
+        if grant is None or now_ms < grant.until_ms:
+            return 0
+        grant.how, grant.at_ms = "expired", grant.until_ms
+        return 1
+
+    def _previous(self, job: str) -> tuple[str, str, int, str | None] | None:
+        ended = self.endings(job)
+        return (ended[0].worker, ended[0].how, ended[0].at_ms, ended[0].checkpoint) if ended else None
+
+    # What may be asked
+
+    def claim(
+        self,
+        now_ms: int,
+        job: str,
+        worker: str,
+        principal: str,
+        fresh: str,
+        ttl_ms: int,
+        *,
+        key: str | None = None,
+        lease: str | None = None,
+        delay_ms: int = 0,
+        metadata: str | None = None,
+        again: bool = False,
+    ) -> Told:
+        self._notice(job, now_ms)
+        holder = self.current(job)
+        if (
+            holder
+            and holder.principal == principal
+            and (lease == holder.lease or (key and key == holder.key))
+        ):
+            if now_ms + ttl_ms > holder.until_ms:
+                holder.until_ms, holder.ttl_ms = now_ms + ttl_ms, ttl_ms
+            return self._granted(job, holder, again=True)
+        own_endings = [grant for grant in self.endings(job) if grant.principal == principal]
+        for grant in own_endings:
+            if key and grant.key == key:
+                return Told("key-spent", owner=grant.worker, token=grant.token, ended=grant.how)
+            if lease == grant.lease:
+                return self._not_current(job, grant)
+        if lease is not None:
+            return self._not_current(job, None)
+        if holder:
+            return Told("held", owner=holder.worker, token=holder.token, until_ms=holder.until_ms)
+        last = self._known(job)[-1] if self._known(job) else None
+        if last and now_ms < last.done_until_ms and not again:
+            return Told("done", owner=last.worker, token=last.token, until_ms=last.done_until_ms)
+        if last and last.how != "released" and last.delay_ms and now_ms < last.at_ms + last.delay_ms:
+            return Told("delayed", until_ms=last.at_ms + last.delay_ms)
+        granted = Grant(
+            worker=worker,
+            principal=principal,
+            lease=fresh,
+            token=self.next_token(job),
+            attempt=self.failures(job) + 1,
+            key=key,
+            delay_ms=delay_ms,
+            ttl_ms=ttl_ms,
+            until_ms=now_ms + ttl_ms,
+            metadata=metadata,
+        )
+        self.grants.setdefault(job, []).append(granted)
+        return self._granted(job, granted, again=False)
+
+    def renew(
+        self,
+        now_ms: int,
+        job: str,
+        principal: str,
+        lease: str,
+        ttl_ms: int | None = None,
+        metadata: str | None = None,
+        checkpoint: str | None = None,
+    ) -> Told:
+        self._notice(job, now_ms)
+        holder = self.current(job)
+        if holder is None or (holder.lease, holder.principal) != (lease, principal):
+            return self._not_current(job, self._ended(job, principal, lease))
+        holder.ttl_ms = ttl_ms or holder.ttl_ms
+        holder.until_ms = now_ms + holder.ttl_ms
+        holder.metadata = holder.metadata if metadata is None else metadata
+        holder.checkpoint = holder.checkpoint if checkpoint is None else checkpoint
+        return Told("renewed", owner=holder.worker, token=holder.token, until_ms=holder.until_ms)
+
+    def release(
+        self,
+        now_ms: int,
+        job: str,
+        principal: str,
+        lease: str,
+        done_ms: int = 0,
+        checkpoint: str | None = None,
+    ) -> Told:
+        self._notice(job, now_ms)
+        holder = self.current(job)
+        if holder is None or (holder.lease, holder.principal) != (lease, principal):
+            ended = self._ended(job, principal, lease)
+            if ended and ended.how == "released":
+                return Told("released", owner=ended.worker, token=ended.token, again=True)
+            return self._not_current(job, ended)
+        holder.how, holder.at_ms = "released", now_ms
+        holder.done_until_ms = now_ms + done_ms if done_ms else 0
+        holder.checkpoint = holder.checkpoint if checkpoint is None else checkpoint
+        return Told("released", owner=holder.worker, token=holder.token)
+
+    def break_(self, now_ms: int, job: str) -> Told:
+        self._notice(job, now_ms)
+        holder = self.current(job)
+        if holder is None:
+            return Told("broken")
+        holder.how, holder.at_ms = "broken", now_ms
+        return Told("broken", owner=holder.worker, token=holder.token)
+
+    def look(self, now_ms: int, job: str) -> Told:
+        """Notices nothing: the only question that leaves no trace."""
+        holder = self.current(job)
+        if holder is None or now_ms >= holder.until_ms:
+            return Told("free")
+        return Told("held", owner=holder.worker, token=holder.token, until_ms=holder.until_ms)
+
+    def sweep(self, now_ms: int, job: str) -> Told:
+        expired = self._notice(job, now_ms)
+        known = self._known(job)
+        if not known or self.current(job):
+            return Told("swept", count=expired)
+        last = known[-1]
+        delay_until_ms = 0 if last.how == "released" else last.at_ms + last.delay_ms
+        if now_ms < max(last.at_ms + limits.IDLE_RECORD_MS, last.done_until_ms, delay_until_ms):
+            return Told("swept", count=expired)
+        for grant in known:
+            grant.forgotten = True
+        return Told("forgotten", count=expired)
+
+    def beat(self, now_ms: int, alive_since_ms: int) -> Told:
+        """The silence before this beat, if it was one, moves the deadline of everyone who was live when it began."""
+        last = self.pulses[-1] if self.pulses else None
+        self.pulses.append(now_ms)
+        if last is None or alive_since_ms - last <= limits.PULSE_LATE_MS:
+            return Told("beaten")
+        self.outage_count += 1
+        for job in self.grants:
+            grant = self.current(job)
+            if grant and grant.until_ms > last:
+                credit_ms = min(grant.ttl_ms, limits.OUTAGE_CREDIT_MS_MAX)
+                grant.until_ms = max(grant.until_ms, now_ms + credit_ms)
+        return Told("beaten", count=now_ms - last)
+
+    def _ended(self, job: str, principal: str, lease: str) -> Grant | None:
+        found = [grant for grant in self.endings(job) if (grant.principal, grant.lease) == (principal, lease)]
+        return found[0] if found else None
+
+    def _granted(self, job: str, grant: Grant, *, again: bool) -> Told:
+        return Told(
+            "granted",
+            owner=grant.worker,
+            token=grant.token,
+            attempt=grant.attempt,
+            until_ms=grant.until_ms,
+            again=again,
+            previous=self._previous(job),
+        )
+
+    def _not_current(self, job: str, ended: Grant | None) -> Told:
+        holder = self.current(job)
+        return Told(
+            "not-current", owner=holder.worker if holder else None, ended=ended.how if ended else None
+        )

@@ -1,0 +1,464 @@
+"""Random lives of a store, each answer compared with the dumb model's, and what must never happen looked for.
+
+DIBS_SOAK=1 looks for longer.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from dibs.core import events as kinds
+from dibs.core import outcomes
+from dibs.core.commands import Acquire, Beat, Break, Inspect, Release, Renew, SetAcl, Sweep
+from dibs.core.decide import decide, keys_of
+from dibs.core.limits import OUTAGE_CREDIT_MS_MAX, OUTAGES_KEPT, PULSE_LATE_MS
+from dibs.core.records import LOCK_PREFIX, Lock, lock_key
+from dibs.core.replay import Claim, replay
+from dibs.core.view import View
+from dibs.service.coordinator import Coordinator
+from dibs.stores.memory import MemoryStore
+from dibs.testing.model import Model, Told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.core.commands import Command
+    from dibs.core.events import Event
+    from dibs.core.outcomes import Outcome
+
+SOAK = os.environ.get("DIBS_SOAK") == "1"
+SETTINGS = settings(
+    deadline=None,
+    max_examples=3_000 if SOAK else 300,
+    stateful_step_count=120 if SOAK else 50,
+    suppress_health_check=list(HealthCheck),
+)
+NS = "default"
+JOBS = ("issue-1", "path:src/a b", "github://acme/app/issues/42")
+# Several workers of one credential, and one with its own.
+WORKERS = (("a1", "team"), ("a2", "team"), ("b1", "solo"))
+TTLS_MS = (1_000, 5_000, 60_000, OUTAGE_CREDIT_MS_MAX + 1_000)
+ENDS = (kinds.RELEASED, kinds.EXPIRED, kinds.BROKEN)
+
+jobs = st.sampled_from(JOBS)
+workers = st.sampled_from(WORKERS)
+ttls = st.sampled_from(TTLS_MS)
+keys = st.sampled_from((None, None, "k1", "k2"))
+notes = st.sampled_from((None, None, "half", "nearly"))
+
+
+def told_by(outcome: Outcome) -> Told:
+    """An outcome in the model's words."""
+    match outcome:
+        case outcomes.Granted(lease=lease, previous=before, again=again):
+            previous = (before.owner, before.how, before.at_ms, before.checkpoint) if before else None
+            return Told(
+                "granted", lease.owner, lease.token, lease.attempt, lease.expires_ms, again, None, previous
+            )
+        case outcomes.Held(holders=(holder,)):
+            return Told("held", holder.owner, holder.token, until_ms=holder.expires_ms)
+        case outcomes.AlreadyDone(done=done):
+            return Told("done", done.owner, done.token, until_ms=done.until_ms)
+        case outcomes.Delayed(until_ms=until_ms):
+            return Told("delayed", until_ms=until_ms)
+        case outcomes.Renewed(lease=lease):
+            return Told("renewed", lease.owner, lease.token, until_ms=lease.expires_ms)
+        case outcomes.Released(ending=ending, again=again):
+            return Told("released", ending.owner, ending.token, again=again)
+        case outcomes.NotCurrent(holders=holders, ending=end):
+            owner = holders[0].owner if holders else None
+            return Told("not-current", owner, ended=end.how if end else None)
+        case outcomes.KeySpent(ending=ending):
+            return Told("key-spent", ending.owner, ending.token, ended=ending.how)
+        case outcomes.Broken(holders=holders):
+            return Told("broken", holders[0].owner, holders[0].token) if holders else Told("broken")
+        case outcomes.Status(lock=Lock(holders=())):
+            return Told("free")
+        case outcomes.Status(lock=Lock(holders=(holder,))):
+            return Told("held", holder.owner, holder.token, until_ms=holder.expires_ms)
+        case outcomes.Swept(expired=count, forgotten=forgotten):
+            return Told("forgotten" if forgotten else "swept", count=count)
+        case outcomes.Beaten(outage_ms=lasted_ms):
+            return Told("beaten", count=lasted_ms)
+    raise AssertionError(f"no words for {outcome!r}")
+
+
+class Life(RuleBasedStateMachine):
+    """One store through one coordinator. `ask` is the only way in, and checks everything that one step can show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 1_000_000
+        self.store = MemoryStore(lambda: self.now_ms)
+        self.told: list[Event] = []
+        self.coordinator = Coordinator(self.store, on_events=self.told.extend)
+        self.model = Model()
+        self.fresh = 0
+        self.leases: list[tuple[str, str, str]] = []  # job, principal, lease id: all that were ever given
+        self.sent: list[Command] = []
+        self.promised_ms: dict[tuple[str, int], int] = {}  # job, token: the deadline its owner was last told
+
+    # Asking
+
+    def ask(self, command: Command, expected: Told) -> Outcome:
+        decision = self.decided(command)
+        outcome = self.coordinator.one(command)
+        assert outcome == decision
+        assert told_by(outcome) == expected
+        if isinstance(command, Acquire | Renew | Release | Break):
+            self.sent.append(command)
+        if isinstance(outcome, outcomes.Granted | outcomes.Renewed):
+            self.promised_ms[outcome.name, outcome.lease.token] = outcome.lease.expires_ms
+        return outcome
+
+    def decided(self, command: Command) -> Outcome:
+        """Decide twice on the side: the same both times, nothing given was touched, nothing written for nothing."""
+        snapshot = self.store.read(keys_of(command))
+        records = {key: found.record for key, found in snapshot.records.items()}
+        kept = copy.deepcopy(records)
+        first = decide(View(snapshot.now_ms, dict(records)), command)
+        assert decide(View(snapshot.now_ms, dict(records)), command) == first
+        assert records == kept
+        for key, record in first.writes.items():
+            if key.startswith(LOCK_PREFIX) and not isinstance(command, Renew):
+                assert record != records[key], f"{key} was written unchanged"
+        if isinstance(command, Inspect):
+            assert not first.writes
+            assert not first.events
+        holders = self.lock(command.name).holders if isinstance(command, Renew | Release) else ()
+        if isinstance(first.outcome, outcomes.Renewed):
+            assert [holder.lease_id for holder in holders] == [getattr(command, "lease_id", None)]
+        if isinstance(first.outcome, outcomes.Released) and not first.outcome.again:
+            assert [holder.lease_id for holder in holders] == [getattr(command, "lease_id", None)]
+        return first.outcome
+
+    def lock(self, job: str) -> Lock:
+        record = self.store.read([lock_key(NS, job)]).records[lock_key(NS, job)].record
+        assert record is None or isinstance(record, Lock)
+        return record or Lock(ns=NS, name=job)
+
+    def claim(self, command: Acquire) -> None:
+        expected = self.model.claim(
+            self.now_ms,
+            command.name,
+            command.owner,
+            command.principal,
+            command.fresh_lease_id,
+            command.ttl_ms,
+            key=command.request_key,
+            lease=command.lease_id,
+            delay_ms=command.delay_ms,
+            metadata=command.metadata,
+            again=command.again,
+        )
+        outcome = self.ask(command, expected)
+        if isinstance(outcome, outcomes.Granted):
+            self.leases.append((command.name, command.principal, outcome.lease.lease_id))
+
+    def fresh_id(self) -> str:
+        self.fresh += 1
+        return f"lease-{self.fresh}"
+
+    def renew(self, command: Renew) -> None:
+        asked = (command.name, command.principal, command.lease_id)
+        expected = self.model.renew(self.now_ms, *asked, command.ttl_ms, command.metadata, command.checkpoint)
+        self.ask(command, expected)
+
+    def release(self, command: Release) -> None:
+        asked = (command.name, command.principal, command.lease_id)
+        self.ask(command, self.model.release(self.now_ms, *asked, command.done_ms, command.checkpoint))
+
+    # What can happen
+
+    @initialize(beats=st.booleans())
+    def begin(self, beats: bool) -> None:
+        if beats:
+            self.beats(0)
+
+    @rule(
+        job=jobs,
+        worker=workers,
+        ttl_ms=ttls,
+        key=keys,
+        delay_ms=st.sampled_from((0, 0, 3_000)),
+        again=st.booleans(),
+        note=notes,
+    )
+    def claims(
+        self,
+        job: str,
+        worker: tuple[str, str],
+        ttl_ms: int,
+        key: str | None,
+        delay_ms: int,
+        again: bool,
+        note: str | None,
+    ) -> None:
+        owner, principal = worker
+        self.claim(
+            Acquire(
+                ns=NS,
+                name=job,
+                principal=principal,
+                owner=owner,
+                ttl_ms=ttl_ms,
+                fresh_lease_id=self.fresh_id(),
+                request_key=key,
+                delay_ms=delay_ms,
+                again=again,
+                metadata=note,
+            )
+        )
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), worker=workers, ttl_ms=ttls)
+    def claims_with_an_old_lease(self, data: st.DataObject, worker: tuple[str, str], ttl_ms: int) -> None:
+        job, _, lease = data.draw(st.sampled_from(self.leases))
+        owner, principal = worker
+        fresh = self.fresh_id()
+        self.claim(
+            Acquire(
+                ns=NS,
+                name=job,
+                principal=principal,
+                owner=owner,
+                ttl_ms=ttl_ms,
+                fresh_lease_id=fresh,
+                lease_id=lease,
+            )
+        )
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), ttl_ms=st.sampled_from((None, *TTLS_MS)), note=notes, metadata=notes)
+    def renews(self, data: st.DataObject, ttl_ms: int | None, note: str | None, metadata: str | None) -> None:
+        job, principal, lease = self.some_lease(data)
+        command = Renew(ns=NS, name=job, principal=principal, lease_id=lease, ttl_ms=ttl_ms)
+        self.renew(command.replace(checkpoint=note, metadata=metadata))
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), done_ms=st.sampled_from((0, 0, 20_000, 2 * 86_400_000)), note=notes)
+    def releases(self, data: st.DataObject, done_ms: int, note: str | None) -> None:
+        job, principal, lease = self.some_lease(data)
+        command = Release(
+            ns=NS, name=job, principal=principal, lease_id=lease, done_ms=done_ms, checkpoint=note
+        )
+        self.release(command)
+
+    def some_lease(self, data: st.DataObject) -> tuple[str, str, str]:
+        """Mostly as it was given; sometimes shown for another job, or with another credential."""
+        job, principal, lease = data.draw(st.sampled_from(self.leases[-6:]))
+        astray = data.draw(st.sampled_from(("", "", "", "job", "credential")))
+        if astray == "job":
+            job = data.draw(jobs)
+        elif astray == "credential":
+            principal = data.draw(workers)[1]
+        return job, principal, lease
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def an_old_message_arrives_again(self, data: st.DataObject) -> None:
+        command = data.draw(st.sampled_from(self.sent))
+        match command:
+            case Acquire():
+                self.claim(command.replace(fresh_lease_id=self.fresh_id()))
+            case Renew():
+                self.renew(command)
+            case Release():
+                self.release(command)
+            case Break():
+                self.breaks(command.name)
+
+    @rule(job=jobs)
+    def breaks(self, job: str) -> None:
+        self.ask(Break(ns=NS, name=job, principal="op", reason="stuck"), self.model.break_(self.now_ms, job))
+
+    @rule(job=jobs)
+    def looks(self, job: str) -> None:
+        self.ask(Inspect(ns=NS, name=job), self.model.look(self.now_ms, job))
+
+    @rule(job=jobs)
+    def sweeps(self, job: str) -> None:
+        self.ask(Sweep(ns=NS, name=job), self.model.sweep(self.now_ms, job))
+
+    @rule()
+    def sweeps_what_is_due(self) -> None:
+        for key in self.store.due(100):
+            self.sweeps(key.split("/", 2)[2])
+        assert not self.store.due(100), "a sweep left its job due"
+
+    @precondition(lambda self: self.model.outage_count < OUTAGES_KEPT)
+    @rule(up_ms=st.sampled_from((0, 0, 100, PULSE_LATE_MS, 10_000_000)))
+    def beats(self, up_ms: int) -> None:
+        since_ms = self.now_ms - up_ms
+        self.ask(Beat(alive_since_ms=since_ms), self.model.beat(self.now_ms, since_ms))
+
+    @rule(step_ms=st.sampled_from((1, 400, 1_500, 1_501, 4_000, 30_000, 86_400_000)))
+    def time_passes(self, step_ms: int) -> None:
+        self.now_ms += step_ms
+
+    @rule(data=st.data(), around_ms=st.sampled_from((-1, 0, 0, 1)))
+    def time_passes_up_to_a_deadline(self, data: st.DataObject, around_ms: int) -> None:
+        coming = [at_ms + around_ms for at_ms in self.model.instants() if at_ms + around_ms > self.now_ms]
+        if coming:
+            self.now_ms = data.draw(st.sampled_from(coming[:3]))
+
+    # What must always be so
+
+    @invariant()
+    def a_job_has_one_owner_at_most_and_the_model_agrees_who(self) -> None:
+        for job in JOBS:
+            status = self.coordinator.one(Inspect(ns=NS, name=job))
+            assert isinstance(status, outcomes.Status)
+            assert len(status.lock.holders) <= 1
+            owner = status.lock.holders[0].owner if status.lock.holders else None
+            assert owner == self.model.owner(job, self.now_ms)
+
+    @invariant()
+    def history_makes_sense(self) -> None:
+        history = self.store.events(0, 1_000_000)
+        assert [event.seq for event in history] == list(range(1, len(history) + 1))
+        assert [event.replace(seq=0) for event in history] == [event.replace(seq=0) for event in self.told]
+        assert all(one.at_ms <= other.at_ms for one, other in itertools.pairwise(history))
+        for job in JOBS:
+            self.check_history_of(job, [event for event in history if event.job == job])
+
+    def check_history_of(self, job: str, history: list[Event]) -> None:
+        highest, owner = 0, 0
+        for event in history:
+            if event.kind == kinds.ACQUIRED:
+                assert owner == 0, "granted while somebody had it"
+                assert event.token > highest, "the token did not rise"
+                highest = owner = event.token
+            elif event.kind == kinds.FORGOTTEN:
+                assert owner == 0, "forgotten while somebody had it"
+            else:
+                assert event.token == owner, f"{event.kind} of somebody who did not have it"
+                owner = 0 if event.kind in ENDS else owner
+            if event.kind == kinds.EXPIRED:
+                assert event.at_ms >= self.promised_ms[job, event.token], "expired early"
+
+    @invariant()
+    def history_played_from_the_start_gives_what_is_stored(self) -> None:
+        live: dict[tuple[str, str], dict[int, Claim]] = {}
+        for _, found in self.store.scan(LOCK_PREFIX):
+            assert isinstance(found.record, Lock)
+            for holder in found.record.holders:
+                claim = Claim(
+                    owner=holder.owner,
+                    principal=holder.principal,
+                    token=holder.token,
+                    mode=holder.mode,
+                    attempt=holder.attempt,
+                    metadata=holder.metadata,
+                    checkpoint=holder.checkpoint,
+                )
+                live.setdefault((found.record.ns, found.record.name), {})[holder.token] = claim
+        assert replay(self.store.events(0, 1_000_000)) == live
+
+
+@pytest.mark.promise("excl", "excl:same-token", "lease:never-early", "lease:outage-credit", "token:rises")
+@pytest.mark.promise("proof", "idem:acquire", "idem:release", "audit")
+@pytest.mark.timeout(3_600 if SOAK else 600)  # seconds when it passes; making a failure small takes minutes
+def test_every_answer_is_the_one_the_model_gives() -> None:
+    run_state_machine_as_test(Life, settings=SETTINGS)
+
+
+# Many commands in one write
+
+leases = st.integers(0, 12).map("lease-{}".format)
+principals = st.sampled_from(("team", "solo"))
+
+
+def built(kind: type[Any], **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.builds(kind, **fields)
+
+
+COMMANDS: st.SearchStrategy[Command] = st.one_of(
+    built(
+        Acquire,
+        ns=st.just(NS),
+        name=jobs,
+        principal=principals,
+        owner=st.sampled_from(("a1", "a2")),
+        ttl_ms=ttls,
+        fresh_lease_id=st.just(""),  # numbered by `numbered`
+        request_key=keys,
+        delay_ms=st.sampled_from((0, 3_000)),
+        again=st.booleans(),
+        acl=st.sampled_from((None, None, None, ("team",))),
+        badges=st.sampled_from(((), ("team",))),
+    ),
+    built(Renew, ns=st.just(NS), name=jobs, principal=principals, lease_id=leases, checkpoint=notes),
+    built(
+        Release,
+        ns=st.just(NS),
+        name=jobs,
+        principal=principals,
+        lease_id=leases,
+        done_ms=st.sampled_from((0, 5_000)),
+    ),
+    built(Break, ns=st.just(NS), name=jobs, principal=st.just("op"), reason=st.just("stuck")),
+    built(SetAcl, ns=st.just(NS), name=jobs, principal=principals, acl=st.sampled_from(((), ("solo",)))),
+    built(Inspect, ns=st.just(NS), name=jobs),
+    built(Sweep, ns=st.just(NS), name=jobs),
+    built(Beat, alive_since_ms=st.sampled_from((0, 90_000_000))),
+)
+BATCHES = st.lists(
+    st.tuples(st.sampled_from((0, 1_000, 5_000, 86_400_000)), st.lists(COMMANDS, max_size=8)), max_size=6
+)
+
+
+def numbered(batches: list[tuple[int, list[Command]]]) -> list[tuple[int, list[Command]]]:
+    """Claims with lease ids 0, 1, 2 ... so that later commands hit them."""
+    count = iter(range(1_000))
+    return [
+        (
+            step_ms,
+            [
+                each.replace(fresh_lease_id=f"lease-{next(count)}") if isinstance(each, Acquire) else each
+                for each in batch
+            ],
+        )
+        for step_ms, batch in batches
+    ]
+
+
+def life_of(
+    batches: list[tuple[int, list[Command]]], run: Callable[[Coordinator, list[Command]], list[Any]]
+) -> tuple[list[Any], dict[str, Any], list[Event]]:
+    """Every answer, what is stored in the end, and history."""
+    clock = [0]
+    store = MemoryStore(lambda: clock[0])
+    coordinator = Coordinator(store)
+    answers: list[Any] = []
+    for step_ms, batch in batches:
+        clock[0] += step_ms
+        answers += run(coordinator, batch)
+    return answers, {key: found.record for key, found in store.scan("")}, store.events(0, 1_000_000)
+
+
+@pytest.mark.promise("audit")
+@pytest.mark.timeout(3_600 if SOAK else 600)
+@settings(deadline=None, max_examples=5_000 if SOAK else 400, suppress_health_check=list(HealthCheck))
+@given(BATCHES.map(numbered))
+def test_many_commands_in_one_write_are_answered_like_one_after_the_other(
+    batches: list[tuple[int, list[Command]]],
+) -> None:
+    together = life_of(batches, lambda coordinator, batch: coordinator.run(batch))
+    apart = life_of(batches, lambda coordinator, batch: [coordinator.one(command) for command in batch])
+    assert together == apart

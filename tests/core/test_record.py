@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dibs.core import commands, events, outcomes, records, replay
+from dibs.core.record import Record
+from dibs.core.records import Done, Ending, Holder, Lock, Meta, Outage, Pulse
+from tests.core.make import acquire, ending, holder, lock
+
+MODULES = (records, events, commands, outcomes, replay)
+
+
+def record_classes() -> dict[str, type[Record]]:
+    """Every record that has a form outside this process or may be given one."""
+    found = {}
+    for module in MODULES:
+        for kind in vars(module).values():
+            if isinstance(kind, type) and issubclass(kind, Record) and kind.__module__ == module.__name__:
+                found[f"{module.__name__.rpartition('.')[2]}.{kind.__name__}"] = kind
+    return found
+
+
+CLASSES = record_classes()
+CLASSES_BY_NAME = {kind.__name__: kind for kind in CLASSES.values()}
+PLAIN = {
+    "str": st.text(max_size=20),
+    "int": st.integers(),
+    "bool": st.booleans(),
+}
+
+
+def values_of(annotation: str) -> st.SearchStrategy[Any]:
+    """Values for a field, from how its type is written."""
+    if annotation.endswith(" | None"):
+        return st.none() | values_of(annotation.removesuffix(" | None"))
+    if annotation.startswith("tuple["):
+        return st.lists(values_of(annotation[6:-6]), max_size=3).map(tuple)
+    if annotation in CLASSES_BY_NAME:
+        return st.deferred(lambda: records_of(CLASSES_BY_NAME[annotation]))
+    return PLAIN[annotation]
+
+
+def records_of(kind: type[Record]) -> st.SearchStrategy[Record]:
+    """Records with some of their optional fields given, and the others left at their defaults."""
+    fields = {field: values_of(kind._types[field]) for field in kind._fields}
+    needed = {field: values for field, values in fields.items() if field not in kind._defaults}
+    optional = {field: values for field, values in fields.items() if field in kind._defaults}
+    return st.fixed_dictionaries(needed, optional=optional).map(lambda values: kind(**values))
+
+
+@pytest.mark.promise("same-answer")
+@pytest.mark.parametrize("name", CLASSES)
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_what_was_written_out_is_read_back_as_the_same_record(name: str, data: st.DataObject) -> None:
+    kind = CLASSES[name]
+    record = data.draw(records_of(kind))
+    text = json.dumps(record.dump())
+    again = kind.load(json.loads(text))
+    assert again == record
+    assert repr(again) == repr(record)
+    assert json.dumps(again.dump()) == text
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@settings(deadline=None, max_examples=10)
+@given(data=st.data())
+def test_a_record_can_be_copied_changed_compared_and_hashed(name: str, data: st.DataObject) -> None:
+    kind = CLASSES[name]
+    record, other = data.draw(records_of(kind)), data.draw(records_of(kind))
+    same = record.replace()
+    assert same == record
+    assert same is not record
+    assert hash(same) == hash(record)
+    assert copy.copy(record) == copy.deepcopy(record) == pickle.loads(pickle.dumps(record)) == record
+    assert record.replace(**{field: getattr(other, field) for field in kind._fields}) == other
+    assert (record == other) == (record.astuple() == other.astuple())
+
+
+def test_an_optional_field_may_be_null_where_it_is_read() -> None:
+    written = {**holder().dump(), "checkpoint": None}
+    assert Holder.load(written) == holder()
+
+
+def test_a_field_at_its_default_is_not_written() -> None:
+    assert Lock(ns="n", name="j").dump() == {"ns": "n", "name": "j"}
+    assert Meta().dump() == {}
+    assert Pulse(at_ms=0).dump() == {"at_ms": 0}, "a field without a default is always written"
+    assert "attempt" not in holder().dump()
+    assert holder(attempt=2).dump()["attempt"] == 2
+
+
+def test_records_inside_records_are_written_and_read_as_themselves() -> None:
+    job = lock(holder(), endings=(ending(),), done=Done(owner="a", token=1, at_ms=2, until_ms=3), acl=("x",))
+    written = json.loads(json.dumps(job.dump()))
+    assert written["holders"] == [holder().dump()]
+    assert written["done"] == {"owner": "a", "token": 1, "at_ms": 2, "until_ms": 3}
+    again = Lock.load(written)
+    assert isinstance(again.holders, tuple)
+    assert isinstance(again.holders[0], Holder)
+    assert isinstance(again.endings[0], Ending)
+    assert isinstance(again.done, Done)
+    assert again.acl == ("x",)
+
+
+def test_a_key_that_a_newer_version_added_is_ignored_where_it_is_read() -> None:
+    written = {**lock(holder()).dump(), "colour": "red"}
+    written["holders"][0]["taste"] = "sweet"
+    assert Lock.load(written) == lock(holder())
+
+
+def test_a_field_that_must_be_there_is_missed_where_it_is_read() -> None:
+    with pytest.raises(KeyError, match="name"):
+        Lock.load({"ns": "n"})
+
+
+def test_a_field_that_is_none_is_refused() -> None:
+    with pytest.raises(TypeError, match="colour"):
+        Lock(ns="n", name="j", colour="red")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="colour"):
+        lock().replace(colour="red")
+    with pytest.raises(TypeError, match="name"):
+        Lock(ns="n")  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        Lock("n", "j")  # type: ignore[call-arg]
+    with pytest.raises(AttributeError):
+        lock().colour = "red"  # type: ignore[attr-defined]
+
+
+def test_a_refused_change_leaves_the_record_as_it_was() -> None:
+    job = lock(holder())
+    with pytest.raises(TypeError):
+        job.replace(token=7, colour="red")
+    assert job == lock(holder())
+
+
+def test_records_of_different_classes_are_never_equal() -> None:
+    assert outcomes.Forbidden(now_ms=0, name="j") != outcomes.AclDiffers(now_ms=0, name="j")
+    assert Outage(began_ms=0, ended_ms=1) != (0, 1)
+    assert len({outcomes.Forbidden(now_ms=0, name="j"), outcomes.NotFound(now_ms=0, name="j")}) == 2
+
+
+def test_a_record_shows_its_fields_that_are_not_at_their_default() -> None:
+    assert repr(Outage(began_ms=0, ended_ms=1)) == "Outage(began_ms=0, ended_ms=1)"
+    assert repr(Meta()) == "Meta()"
+    assert repr(Meta(token_floor=3)) == "Meta(token_floor=3)"
+    assert repr(acquire(again=True)).endswith("again=True)")
+
+
+# Records of records
+
+
+class Inner(Record):
+    depth: int
+
+
+class Outer(Record):
+    inner: Inner | None
+    others: tuple[Inner, ...]
+    label: str = "none"
+
+
+class Base(Record):
+    first: int
+    label: str = "base"
+
+
+class Derived(Base):
+    second: int
+    third: tuple[str, ...] = ()
+
+
+class Same(Base):
+    """Adds nothing."""
+
+
+@pytest.mark.parametrize("inner", [None, Inner(depth=1)])
+def test_a_record_that_may_be_absent_is_written_also_when_the_field_has_no_default(
+    inner: Inner | None,
+) -> None:
+    outer = Outer(inner=inner, others=(Inner(depth=2),))
+    assert Outer.load(json.loads(json.dumps(outer.dump()))) == outer
+
+
+def test_a_record_made_from_another_has_the_fields_of_both_whichever_was_used_first() -> None:
+    assert Base.load(Base(first=1).replace(label="x").dump()) == Base(first=1, label="x")
+    derived = Derived(first=1, second=2)
+    assert (derived.label, derived.third) == ("base", ())
+    assert derived.replace(third=("x",)) == Derived(first=1, second=2, third=("x",))
+    assert type(derived.replace(first=3)) is Derived
+    assert Derived.load(derived.dump()) == derived
+    assert derived != Base(first=1)
+    assert type(Same(first=1).replace(first=2)) is Same
+    assert type(Same.load({"first": 1})) is Same
+
+
+def test_two_records_of_one_name_in_different_places_do_not_take_each_other_s_place() -> None:
+    def elsewhere() -> type[Record]:
+        class Leaf(Record):
+            colour: str
+
+        return Leaf
+
+    class Leaf(Record):
+        depth: int
+
+    class Tree(Record):
+        leaf: Leaf
+
+    elsewhere()
+    assert Tree.load({"leaf": {"depth": 1}}).leaf.depth == 1
+
+
+def test_no_two_records_of_dibs_have_the_same_name() -> None:
+    """The name is how a record inside a record is found."""
+    assert len(CLASSES_BY_NAME) == len(CLASSES)

@@ -1,0 +1,475 @@
+"""Reads, decides, writes if unchanged: what happens when others write in between, a rule breaks or a reply is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.core import outcomes
+from dibs.core.commands import Acquire, Beat, Break, Inspect, Release, Renew, SetAcl, Sweep
+from dibs.core.decide import decide
+from dibs.core.limits import CONFLICT_RETRIES_MAX, IDLE_RECORD_MS
+from dibs.core.records import META_KEY, Lock, lock_key
+from dibs.errors import DibsError, StoreFull, StoreUnavailable
+from dibs.service.coordinator import UNKNOWN_RETRIES_MAX, Coordinator
+from dibs.stores.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from dibs.core.commands import Command
+    from dibs.core.events import Event
+    from dibs.core.outcomes import Outcome
+    from dibs.core.records import Stored
+    from dibs.core.view import Decision, View
+    from dibs.stores.port import Snapshot
+
+NS = "default"
+JOB = "issue-1"
+
+
+class Clock:
+    now_ms = 0
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class WatchedStore(MemoryStore):
+    """Counts its calls. Of `before_commit` and `after_commit` one is run at each commit, in turn; what runs there may
+    use the store itself, undisturbed."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        super().__init__(clock)
+        self.reads: list[list[str]] = []
+        self.commits = 0
+        self._inside = False
+        self.before_commit: list[Callable[[], None]] = []
+        self.after_commit: list[Callable[[], None]] = []
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        asked = list(keys)
+        self.reads.append(asked)
+        return super().read(asked)
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        self.commits += 1
+        assert set(puts) <= set(expect), "what is written was read first"
+        self._let(self.before_commit)
+        revision = super().commit(expect, puts, events)
+        self._let(self.after_commit)
+        return revision
+
+    def _let(self, waiting: list[Callable[[], None]]) -> None:
+        if waiting and not self._inside:
+            self._inside = True
+            try:
+                waiting.pop(0)()
+            finally:
+                self._inside = False
+
+
+class World:
+    """A store, its coordinator, and a second coordinator for whoever comes in between."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.store = WatchedStore(self.clock)
+        self.told: list[Sequence[Event]] = []
+        self.coordinator = Coordinator(self.store, on_events=lambda events: self.told.append(list(events)))
+        self.other = Coordinator(self.store)
+
+    def one(self, command: Command) -> Any:
+        return self.coordinator.one(command)
+
+    def lock(self, name: str = JOB) -> Lock:
+        record = self.store.read([lock_key(NS, name)]).records[lock_key(NS, name)].record
+        assert isinstance(record, Lock)
+        return record
+
+    def history(self) -> list[tuple[str, str]]:
+        return [(event.kind, event.owner) for event in self.store.events(0, 1_000)]
+
+    def loses_reply(self) -> None:
+        """The commit happened; its caller does not learn it."""
+        self.store.after_commit.append(lost)
+
+
+def lost() -> None:
+    raise StoreUnavailable("The connection broke.", unknown=True)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def acquire(who: str, name: str = JOB, **more: Any) -> Acquire:
+    made = Acquire(
+        ns=NS, name=name, principal="team", owner=who, ttl_ms=10_000, fresh_lease_id=f"lease-{who}"
+    )
+    return made.replace(**more)
+
+
+def renew(who: str, **more: Any) -> Renew:
+    return Renew(ns=NS, name=JOB, principal="team", lease_id=f"lease-{who}").replace(**more)
+
+
+def release(who: str, **more: Any) -> Release:
+    return Release(ns=NS, name=JOB, principal="team", lease_id=f"lease-{who}").replace(**more)
+
+
+BREAK = Break(ns=NS, name=JOB, principal="op", reason="stuck")
+
+
+# Others write in between
+
+
+@pytest.mark.promise("excl")
+def test_a_claim_that_was_overtaken_is_decided_again_on_what_is_there_now(world: World) -> None:
+    world.store.before_commit.append(lambda: granted(world.other.one(acquire("a2"))))
+    outcome = world.one(acquire("a1"))
+    assert isinstance(outcome, outcomes.Held)
+    assert [holder.owner for holder in outcome.holders] == ["a2"]
+    assert world.history() == [("acquired", "a2")]
+
+
+@pytest.mark.promise("excl", "token:rises")
+def test_two_that_see_the_same_expired_lease_do_not_both_get_it(world: World) -> None:
+    world.one(acquire("a0"))
+    world.clock.now_ms = 10_000
+    world.store.before_commit.append(lambda: granted(world.other.one(acquire("a2"))))
+    assert isinstance(world.one(acquire("a1")), outcomes.Held)
+    assert world.history() == [("acquired", "a0"), ("expired", "a0"), ("acquired", "a2")]
+    assert world.lock().token == 2
+
+
+@pytest.mark.promise("proof")
+def test_a_heartbeat_that_was_overtaken_by_a_break_is_told_so(world: World) -> None:
+    world.one(acquire("a1"))
+    world.store.before_commit.append(lambda: broken(world.other.one(BREAK)))
+    outcome = world.one(renew("a1"))
+    assert isinstance(outcome, outcomes.NotCurrent)
+    assert outcome.ending is not None
+    assert outcome.ending.how == "broken"
+
+
+@pytest.mark.promise("lease:outage-credit")
+def test_a_takeover_that_was_overtaken_by_news_of_an_outage_gives_way_to_the_credit(world: World) -> None:
+    """What a decision only read is compared too, not only what it writes."""
+    world.one(Beat(alive_since_ms=0))
+    world.one(acquire("a1"))
+    world.clock.now_ms = 60_000
+    world.store.before_commit.append(lambda: beaten(world.other.one(Beat(alive_since_ms=60_000))))
+    assert isinstance(world.one(acquire("a2")), outcomes.Held)
+
+
+@pytest.mark.promise("token:rises")
+def test_a_claim_that_was_overtaken_by_the_forgetting_of_the_job_takes_the_floor_into_account(
+    world: World,
+) -> None:
+    for who in ("a1", "a2"):
+        world.one(acquire(who))
+        world.one(release(who))
+    world.clock.now_ms = IDLE_RECORD_MS
+    world.store.before_commit.append(lambda: forgotten(world.other.one(Sweep(ns=NS, name=JOB))))
+    outcome = world.one(acquire("a3"))
+    assert isinstance(outcome, outcomes.Granted)
+    assert outcome.lease.token == 3
+
+
+@pytest.mark.promise("excl")
+def test_it_goes_on_deciding_as_often_as_it_is_overtaken(world: World) -> None:
+    def pass_by() -> None:
+        who = f"b{len(world.store.before_commit)}"
+        first, second = world.other.run([acquire(who), release(who)])
+        assert isinstance(first, outcomes.Granted)
+        assert isinstance(second, outcomes.Released)
+
+    world.store.before_commit += [pass_by] * 20
+    outcome = world.one(acquire("a1"))
+    assert isinstance(outcome, outcomes.Granted)
+    assert outcome.lease.token == 21
+    assert [kind for kind, _ in world.history()] == ["acquired", "released"] * 20 + ["acquired"]
+
+
+def test_being_overtaken_without_end_is_an_unavailable_store_and_nothing_is_written(world: World) -> None:
+    world.one(acquire("a0"))
+
+    def overtake() -> None:
+        renewed(world.other.one(renew("a0")))
+        world.store.before_commit.append(overtake)
+
+    world.store.before_commit.append(overtake)
+    before = world.store.commits
+    with pytest.raises(StoreUnavailable) as caught:
+        world.one(release("a0"))
+    assert not caught.value.unknown
+    assert world.store.commits - before == 2 * CONFLICT_RETRIES_MAX
+    assert world.history() == [("acquired", "a0")]
+
+
+# Many at once
+
+
+@pytest.mark.promise("excl")
+def test_of_a_hundred_claims_of_one_job_in_one_write_one_is_granted(world: World) -> None:
+    results = world.coordinator.run([acquire(f"w{number}") for number in range(100)])
+    assert [type(result) for result in results] == [outcomes.Granted] + [outcomes.Held] * 99
+    assert all(result.holders[0].owner == "w0" for result in results if isinstance(result, outcomes.Held))
+    assert world.store.commits == 1
+    assert world.history() == [("acquired", "w0")]
+
+
+def test_many_commands_are_one_read_and_one_write(world: World) -> None:
+    results = world.coordinator.run([acquire("a1", f"issue-{number}") for number in range(50)])
+    assert all(isinstance(result, outcomes.Granted) for result in results)
+    assert (len(world.store.reads), world.store.commits) == (1, 1)
+    assert world.store.reads[0].count(META_KEY) == 1
+
+
+def test_a_command_sees_what_the_ones_before_it_did(world: World) -> None:
+    results = world.coordinator.run(
+        [acquire("a1"), acquire("a2"), release("a1"), acquire("a2"), renew("a1"), BREAK, acquire("a3")]
+    )
+    kinds = [type(result).__name__ for result in results]
+    assert kinds == ["Granted", "Held", "Released", "Granted", "NotCurrent", "Broken", "Granted"]
+    assert [holder.token for holder in world.lock().holders] == [3]
+
+
+def test_nothing_to_do_is_nothing_done(world: World) -> None:
+    assert world.coordinator.run([]) == []
+    assert world.store.commits == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Inspect(ns=NS, name=JOB),
+        Inspect(ns=NS, name="never-seen"),
+        acquire("a2"),
+        renew("a2"),
+        release("a2"),
+        release("a0"),
+    ],
+    ids=["look", "look at nothing", "held", "stranger renews", "stranger releases", "released again"],
+)
+def test_an_answer_that_changes_nothing_writes_nothing(world: World, command: Command) -> None:
+    for each in (acquire("a0"), release("a0"), acquire("a1")):
+        world.one(each)
+    commits, told = world.store.commits, len(world.told)
+    world.one(command)
+    assert (world.store.commits, len(world.told)) == (commits, told)
+
+
+def test_looking_does_not_even_write_the_expiry_it_sees(world: World) -> None:
+    world.one(acquire("a1"))
+    world.clock.now_ms = 10_000
+    status = world.one(Inspect(ns=NS, name=JOB))
+    assert isinstance(status, outcomes.Status)
+    assert not status.lock.holders
+    assert world.store.commits == 1
+    assert world.lock().holders
+
+
+# A rule breaks
+
+
+def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every decision about the job named bad raises."""
+
+    def broken_decide(view: View, command: Command) -> Decision:
+        if getattr(command, "name", "") == "bad":
+            raise error
+        return decide(view, command)
+
+    monkeypatch.setattr("dibs.service.coordinator.decide", broken_decide)
+
+
+def test_a_rule_that_raises_takes_only_its_own_command_down(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = ZeroDivisionError("a fault")
+    failing(fault, monkeypatch)
+    first, second, third = world.coordinator.run(
+        [acquire("a1"), acquire("a1", "bad"), acquire("a1", "issue-2")]
+    )
+    assert isinstance(first, outcomes.Granted)
+    assert second is fault
+    assert isinstance(third, outcomes.Granted)
+    assert world.history() == [("acquired", "a1"), ("acquired", "a1")]
+    with pytest.raises(ZeroDivisionError):
+        world.one(acquire("a1", "bad"))
+
+
+def test_an_error_of_the_store_concerns_everyone(world: World) -> None:
+    def full() -> None:
+        raise StoreFull("The disk is full.")
+
+    world.store.before_commit.append(full)
+    with pytest.raises(StoreFull):
+        world.coordinator.run([acquire("a1"), acquire("a1", "issue-2")])
+    assert world.history() == []
+    assert not world.told
+
+
+# The reply to a write is lost
+
+
+@pytest.mark.promise("idem:acquire")
+@pytest.mark.parametrize("times", range(1, UNKNOWN_RETRIES_MAX + 1))
+def test_a_claim_whose_commit_went_through_unheard_is_the_same_lease(world: World, times: int) -> None:
+    for _ in range(times):
+        world.loses_reply()
+    outcome = world.one(acquire("a1"))
+    assert isinstance(outcome, outcomes.Granted)
+    assert (outcome.lease.lease_id, outcome.lease.token) == ("lease-a1", 1)
+    assert world.history() == [("acquired", "a1")]
+
+
+def test_a_claim_whose_commit_never_arrived_is_made_again(world: World) -> None:
+    world.store.before_commit.append(lost)
+    outcome = world.one(acquire("a1"))
+    assert isinstance(outcome, outcomes.Granted)
+    assert not outcome.again
+    assert world.history() == [("acquired", "a1")]
+
+
+@pytest.mark.promise("excl", "idem:acquire")
+def test_a_claim_that_never_arrived_and_was_overtaken_meanwhile_is_held_by_another(world: World) -> None:
+    def overtaken() -> None:
+        granted(world.other.one(acquire("a2")))
+        lost()
+
+    world.store.before_commit.append(overtaken)
+    assert isinstance(world.one(acquire("a1")), outcomes.Held)
+    assert world.history() == [("acquired", "a2")]
+
+
+@pytest.mark.promise("idem:release")
+def test_a_release_whose_commit_went_through_unheard_is_released(world: World) -> None:
+    world.one(acquire("a1"))
+    world.loses_reply()
+    outcome = world.one(release("a1", done_ms=5_000, result="merged"))
+    assert isinstance(outcome, outcomes.Released)
+    assert world.history() == [("acquired", "a1"), ("released", "a1")]
+    done = world.lock().done
+    assert done is not None
+    assert done.until_ms == 5_000
+
+
+def test_a_heartbeat_whose_commit_went_through_unheard_is_renewed_and_told_once(world: World) -> None:
+    world.one(acquire("a1"))
+    world.clock.now_ms = 9_000
+    world.loses_reply()
+    outcome = world.one(renew("a1", checkpoint="half"))
+    assert isinstance(outcome, outcomes.Renewed)
+    assert outcome.lease.expires_ms == 19_000
+    assert world.history() == [("acquired", "a1"), ("progress", "a1")]
+
+
+@pytest.mark.promise("idem:release", "idem:acquire")
+def test_a_hand_over_within_one_unheard_write_is_found_as_it_was_made(world: World) -> None:
+    world.one(acquire("a1"))
+    world.loses_reply()
+    first, second = world.coordinator.run([release("a1"), acquire("a2")])
+    assert isinstance(first, outcomes.Released)
+    assert isinstance(second, outcomes.Granted)
+    assert second.lease.token == 2
+    assert world.history() == [("acquired", "a1"), ("released", "a1"), ("acquired", "a2")]
+
+
+@pytest.mark.promise("proof")
+@pytest.mark.parametrize("went_through", [True, False])
+def test_a_break_of_unknown_outcome_is_not_repeated_and_says_so(world: World, went_through: bool) -> None:
+    """Repeated, it could take the job from whoever got it next."""
+    world.one(acquire("a1"))
+    (world.store.after_commit if went_through else world.store.before_commit).append(lost)
+    other, result = world.coordinator.run([acquire("b1", "issue-2"), BREAK])
+    assert isinstance(other, outcomes.Granted), "its neighbours are answered"
+    assert isinstance(result, StoreUnavailable)
+    assert result.unknown
+    assert [kind for kind, _ in world.history()].count("broken") == went_through
+    assert bool(world.lock().holders) != went_through
+
+
+def test_a_change_of_access_of_unknown_outcome_is_not_repeated_and_says_so(world: World) -> None:
+    world.one(acquire("a1"))
+    world.loses_reply()
+    with pytest.raises(StoreUnavailable) as caught:
+        world.one(SetAcl(ns=NS, name=JOB, principal="team", acl=("team",)))
+    assert caught.value.unknown
+
+
+def test_a_store_that_stays_silent_is_unavailable_with_an_unknown_outcome(world: World) -> None:
+    world.store.before_commit += [lost] * (UNKNOWN_RETRIES_MAX + 1)
+    with pytest.raises(StoreUnavailable) as caught:
+        world.one(acquire("a1"))
+    assert caught.value.unknown
+    assert world.store.commits == UNKNOWN_RETRIES_MAX + 1
+
+
+def test_what_the_store_says_did_not_happen_is_not_tried_again(world: World) -> None:
+    def refuse() -> None:
+        raise StoreUnavailable("Not now.")
+
+    world.store.before_commit.append(refuse)
+    with pytest.raises(DibsError, match="Not now"):
+        world.one(acquire("a1"))
+    assert world.store.commits == 1
+
+
+# Telling
+
+
+@pytest.mark.promise("audit")
+def test_what_was_committed_is_told_in_order_one_commit_at_a_time(world: World) -> None:
+    world.coordinator.run([acquire("a1"), release("a1"), acquire("a2")])
+    world.one(renew("a2"))
+    world.one(BREAK)
+    told = [[(event.kind, event.owner) for event in events] for events in world.told if events]
+    assert told == [[("acquired", "a1"), ("released", "a1"), ("acquired", "a2")], [("broken", "a2")]]
+
+
+def test_what_was_not_committed_is_not_told(world: World) -> None:
+    world.store.before_commit.append(lambda: granted(world.other.one(acquire("a2"))))
+    world.one(acquire("a1"))
+    assert not world.told
+
+
+@pytest.mark.promise("audit")
+def test_what_was_committed_unheard_is_told_too(world: World) -> None:
+    """Otherwise a tally of live leases that is fed from here is wrong for good."""
+    world.loses_reply()
+    world.one(acquire("a1"))
+    told = [(event.kind, event.owner) for events in world.told for event in events]
+    assert told == world.history()
+
+
+# What the one in between got
+
+
+def granted(outcome: Outcome) -> None:
+    assert isinstance(outcome, outcomes.Granted)
+
+
+def renewed(outcome: Outcome) -> None:
+    assert isinstance(outcome, outcomes.Renewed)
+
+
+def broken(outcome: Outcome) -> None:
+    assert isinstance(outcome, outcomes.Broken)
+    assert outcome.holders
+
+
+def beaten(outcome: Outcome) -> None:
+    assert isinstance(outcome, outcomes.Beaten)
+    assert outcome.outage_ms
+
+
+def forgotten(outcome: Outcome) -> None:
+    assert isinstance(outcome, outcomes.Swept)
+    assert outcome.forgotten
