@@ -109,11 +109,11 @@ def judge(
 
     The order of the checks is the order of the lines. `Granted` when it is the caller's already."""
     now_ms, name = draft.now_ms, lock.name
-    if lock.acl and not ask.admin and not set(lock.acl).intersection(ask.badges):
-        return Forbidden(now_ms=now_ms, name=name)
     mine = _mine(lock, ask, ticket_id, lease_id, ask.session if by_session else None)
     if mine is not None:
-        return _regrant(draft, ask, lock, mine)
+        return _regrant(draft, ask, lock, mine, ticket_id)
+    if lock.acl and not ask.admin and not set(lock.acl).intersection(ask.badges):
+        return Forbidden(now_ms=now_ms, name=name)
     spent = _spent(draft, lock, ask, lease_id)
     if spent is not None:
         return spent
@@ -170,7 +170,7 @@ def _spent(draft: Draft, lock: Lock, ask: Ask, lease_id: str | None) -> KeySpent
     return None
 
 
-def _regrant(draft: Draft, ask: Ask, lock: Lock, mine: Holder) -> Outcome:
+def _regrant(draft: Draft, ask: Ask, lock: Lock, mine: Holder, ticket_id: str | None) -> Outcome:
     """Asking again for what one holds gives the same lease, never a shorter one, never in another mode."""
     if mine.mode != ask.mode:
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=mine.mode, asked=ask.mode)
@@ -179,7 +179,8 @@ def _regrant(draft: Draft, ask: Ask, lock: Lock, mine: Holder) -> Outcome:
     if mine.ttl_ms and ask.ttl_ms and expires_ms > kept.expires_ms:
         kept = mine.replace(renewed_ms=draft.now_ms, ttl_ms=ask.ttl_ms, expires_ms=expires_ms)
         draft.put(_swap(lock, kept))
-    return Granted(now_ms=draft.now_ms, name=lock.name, lease=kept, previous=_previous(lock), again=True)
+    again = mine.lease_id not in (ask.fresh_lease_id, ticket_id)
+    return Granted(now_ms=draft.now_ms, name=lock.name, lease=kept, previous=_previous(lock), again=again)
 
 
 def _ticket_of(draft: Draft, command: Acquire) -> Ticket | None:
@@ -378,7 +379,8 @@ def set_acl(draft: Draft, command: SetAcl) -> Outcome:
     lock = settled(draft, command.ns, command.name)
     if not command.admin and all(holder.principal != command.principal for holder in lock.holders):
         return Forbidden(now_ms=draft.now_ms, name=lock.name)
-    draft.put(lock.replace(acl=command.acl))
+    if command.acl != lock.acl:
+        draft.put(lock.replace(acl=command.acl))
     return AclSet(now_ms=draft.now_ms, name=lock.name, acl=command.acl)
 
 

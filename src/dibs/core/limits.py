@@ -50,8 +50,8 @@ IDLE_RECORD_MS = 24 * 3600 * 1000
 
 # Outages: a server that is up notes so this often, while there are leases; silence longer than `PULSE_LATE_MS` is an
 # outage. A lease that was live when it began keeps at least min(its ttl, OUTAGE_CREDIT_MS_MAX) after it ended.
-PULSE_MS = 500
-PULSE_LATE_MS = 1_500
+PULSE_MS = 300
+PULSE_LATE_MS = 900  # less than TTL_MS_MIN: no lease can run out in a silence that is not noticed
 OUTAGE_CREDIT_MS_MAX = 10 * 60 * 1000
 OUTAGES_KEPT = 16
 
@@ -61,6 +61,7 @@ SWEEP_LATE_MS_MAX = 250
 SWEEP_BATCH_MAX = 512
 COMMIT_BATCH_MAX = 512
 CONFLICT_RETRIES_MAX = 200
+UNKNOWN_RETRIES_MAX = 3
 LIST_PAGE_DEFAULT = 1_000
 LIST_PAGE_MAX = 10_000
 HISTORY_PAGE_DEFAULT = 100

@@ -48,6 +48,10 @@ def _check_unprintable(name: str) -> None:
 
     for position, character in enumerate(name):
         category = unicodedata.category(character)
+        if category == "Cf" and position in (0, len(name) - 1):
+            raise InvalidName(
+                f"A job name may not begin or end with a character that cannot be seen (U+{ord(character):04X})."
+            )
         if category in ("Cc", "Cs", "Cn", "Zl", "Zp") or character in _OVERRIDES:
             raise InvalidName(
                 f"A job name may not hold control characters; character {position + 1} is U+{ord(character):04X}."

@@ -10,7 +10,7 @@ from dibs.core.records import Done, Ending, Holder, Lock, Session
 
 
 class Granted(Record):
-    """The job is the caller's. `again` when it was before this command, too."""
+    """The job is the caller's. `again` when the caller had been told so before."""
 
     now_ms: int
     name: str

@@ -32,6 +32,7 @@ else:
 
 _CLASSES: dict[str, type[Record]] = {}
 _MISSING = object()
+_LAZY: dict[str, Any] = {}
 
 
 class _RecordType(type):
@@ -52,6 +53,10 @@ class _RecordType(type):
             if value is not _MISSING:
                 defaults[field] = value
         space["__slots__"] = tuple(own)
+        # Each class has its own lazy methods: those inherited may have been compiled already, for the base's fields.
+        for method in ("__init__", "replace", "dump", "load"):
+            if bases and method not in space:
+                space[method] = _LAZY[method]
         cls = super().__new__(mcls, name, bases, space)
         fields = inherited + tuple(own)
         # A field without a default may not follow one that has it. Fields are given by keyword, so their order is free
@@ -59,6 +64,11 @@ class _RecordType(type):
         cls._fields = tuple(sorted(fields, key=lambda field: field in defaults))  # type: ignore[attr-defined]
         cls._defaults = defaults  # type: ignore[attr-defined]
         cls._types = types  # type: ignore[attr-defined]
+        if name in _CLASSES and (_CLASSES[name].__module__, _CLASSES[name].__qualname__) != (
+            cls.__module__,
+            cls.__qualname__,
+        ):
+            raise TypeError(f"there is a record {name} already, in {_CLASSES[name].__module__}")
         _CLASSES[name] = cls  # type: ignore[assignment]
         return cls
 
@@ -71,27 +81,17 @@ class Record(metaclass=_RecordType):
     _defaults: dict[str, Any] = {}  # noqa: RUF012 - set per class by the metaclass, never mutated
     _types: dict[str, str] = {}  # noqa: RUF012 - likewise
 
-    if not TYPE_CHECKING:
+    if TYPE_CHECKING:
 
-        def __init__(self, **values):
-            _compile(type(self))
-            self.__init__(**values)
+        def dump(self) -> dict[str, Any]:
+            """A dict of plain values, without fields that hold their default."""
 
-    def dump(self) -> dict[str, Any]:
-        """A dict of plain values, without fields that hold their default."""
-        _compile(type(self))
-        return self.dump()
+        @classmethod
+        def load(cls, values: dict[str, Any]) -> Self:
+            """The record that `dump` made this from. Unknown keys are ignored: a newer version may add fields."""
 
-    @classmethod
-    def load(cls, values: dict[str, Any]) -> Self:
-        """The record that `dump` made this from. Unknown keys are ignored: a newer minor version may add fields."""
-        _compile(cls)
-        return cls.load(values)
-
-    def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed."""
-        _compile(type(self))
-        return self.replace(**changes)
+        def replace(self, **changes: Any) -> Self:
+            """A copy with some fields changed."""
 
     def astuple(self) -> tuple[Any, ...]:
         return tuple([getattr(self, field) for field in self._fields])
@@ -109,6 +109,25 @@ class Record(metaclass=_RecordType):
             if getattr(self, field) != self._defaults.get(field, _MISSING)
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _lazy(method: str) -> Callable[..., Any]:
+    """The method's first call compiles the class, then is made again."""
+
+    def first(self: Record, *values: Any, **named: Any) -> Any:
+        _compile(type(self))
+        return getattr(self, method)(*values, **named)
+
+    return first
+
+
+def _lazy_load(cls: type[Record], values: dict[str, Any]) -> Record:
+    _compile(cls)
+    return cls.load(values)
+
+
+_LAZY.update({method: _lazy(method) for method in ("__init__", "replace", "dump")})
+_LAZY["load"] = classmethod(_lazy_load)
 
 
 def _compile(cls: type[Record]) -> None:
@@ -153,7 +172,9 @@ def _dump_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
         value = f"self.{field}"
         nested = _nested(cls._types[field])
         if nested is not None:
-            one = f"{value}.dump()" if nested[0] == "one" else f"[each.dump() for each in {value}]"
+            one = f"[each.dump() for each in {value}]"
+            if nested[0] == "one":
+                one = f"{value}.dump() if {value} is not None else None"
         else:
             one = value
         if field in cls._defaults:
@@ -183,7 +204,7 @@ def _load_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
                     f"    made.{field} = tuple([t_{field}.load(each) for each in value]) if value else ()"
                 )
         elif annotation.startswith("tuple["):
-            lines.append(f"    made.{field} = tuple(value)")
+            lines.append(f"    made.{field} = tuple(value) if value is not None else None")
         else:
             lines.append(f"    made.{field} = value")
     return [*lines, "    return made"]

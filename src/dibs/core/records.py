@@ -229,9 +229,10 @@ class Meta(Record):
 
 
 class Pulse(Record):
-    """The last time at which some server said it was up."""
+    """The last time at which some server said it was up, and since when that has been in doubt."""
 
     at_ms: int
+    doubt_ms: int = 0
 
     def due_ms(self) -> int | None:
         return None

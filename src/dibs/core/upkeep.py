@@ -71,7 +71,8 @@ def _write_credit(draft: Draft, lock: Lock) -> None:
 def _forget(draft: Draft, lock: Lock) -> None:
     """Drop an idle record. Its number moves into the floor first, so that the job's next token still rises."""
     meta = draft.meta()
-    draft.put(meta.replace(token_floor=max(meta.token_floor, lock.token)))
+    if lock.token > meta.token_floor:
+        draft.put(meta.replace(token_floor=lock.token))
     draft.drop(lock)
     draft.tell(Event(at_ms=draft.now_ms, kind=events.FORGOTTEN, ns=lock.ns, job=lock.name, token=lock.token))
 
@@ -106,17 +107,26 @@ def _sweep_ticket(draft: Draft, key: str) -> None:
 
 
 def beat(draft: Draft, command: Beat) -> Outcome:
-    """Note that a server is up. If none was for longer than PULSE_LATE_MS before it, that was an outage."""
+    """Note that a server is up. If none was for longer than PULSE_LATE_MS before it, that was an outage.
+
+    A server that has been up since before the last pulse shows that there was no gap. One that came up after it may be
+    the second of two, or the same one after a crash: the gap is kept in doubt until a server without a gap is heard,
+    so that a server which crashes faster than PULSE_LATE_MS is found out all the same."""
     pulse = draft.pulse()
     now_ms = draft.now_ms
-    draft.put(Pulse(at_ms=now_ms))
-    if pulse is None or command.alive_since_ms - pulse.at_ms <= PULSE_LATE_MS:
+    if pulse is None or command.alive_since_ms <= pulse.at_ms:
+        draft.put(Pulse(at_ms=now_ms))
         return Beaten(now_ms=now_ms)
+    began_ms = pulse.doubt_ms or pulse.at_ms
+    if command.alive_since_ms - began_ms <= PULSE_LATE_MS:
+        draft.put(Pulse(at_ms=now_ms, doubt_ms=began_ms))
+        return Beaten(now_ms=now_ms)
+    draft.put(Pulse(at_ms=now_ms))
     meta = draft.meta()
-    outage = Outage(began_ms=pulse.at_ms, ended_ms=now_ms)
+    outage = Outage(began_ms=began_ms, ended_ms=now_ms)
     draft.put(meta.replace(outages=_remember(meta.outages, outage)))
-    draft.tell(Event(at_ms=now_ms, kind=events.OUTAGE, began_ms=outage.began_ms))
-    return Beaten(now_ms=now_ms, outage_ms=outage.ended_ms - outage.began_ms)
+    draft.tell(Event(at_ms=now_ms, kind=events.OUTAGE, began_ms=began_ms))
+    return Beaten(now_ms=now_ms, outage_ms=now_ms - began_ms)
 
 
 def _remember(outages: tuple[Outage, ...], outage: Outage) -> tuple[Outage, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dibs.core.commands import Break, Free, SetAcl
 from dibs.core.decide import decide, keys_of
-from dibs.core.limits import CONFLICT_RETRIES_MAX
+from dibs.core.limits import CONFLICT_RETRIES_MAX, UNKNOWN_RETRIES_MAX
 from dibs.core.view import Missing, View
 from dibs.errors import DibsError, StoreUnavailable
 from dibs.stores.port import Conflict
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
     from dibs.core.view import Decision
     from dibs.stores.port import Store
-
-UNKNOWN_RETRIES_MAX = 3
 
 
 class _Batch:
@@ -69,7 +67,8 @@ class _Batch:
 
 class Coordinator:
     """One per store and process. Right after each commit, `on_events` is told what was committed, in order, and
-    `on_handed` which waiters were given what they waited for."""
+    `on_handed` which waiters were given what they waited for. A commit whose reply was lost is not told: whoever must
+    not miss one follows the store's events."""
 
     def __init__(
         self,
