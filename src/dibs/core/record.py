@@ -10,7 +10,7 @@ has the figures); this module imports nothing. A subclass lists its fields as an
         checkpoint: str | None = None
 
 and gets `__init__`, `==`, `hash`, `repr`, `replace(**changes)`, `dump()` (a plain dict without the fields that are at
-their default) and `load(dict)`. The methods are compiled when a class is first used, not when it is defined: a process
+their default) and `load(dict)`. Each method is compiled when it is first called, not when the class is defined: a process
 pays only for the records it touches.
 
 Field types that `dump` and `load` follow into are `X`, `X | None` and `tuple[X, ...]` where X is a record; every other
@@ -64,11 +64,9 @@ class _RecordType(type):
         cls._fields = tuple(sorted(fields, key=lambda field: field in defaults))  # type: ignore[attr-defined]
         cls._defaults = defaults  # type: ignore[attr-defined]
         cls._types = types  # type: ignore[attr-defined]
-        if name in _CLASSES and (_CLASSES[name].__module__, _CLASSES[name].__qualname__) != (
-            cls.__module__,
-            cls.__qualname__,
-        ):
-            raise TypeError(f"there is a record {name} already, in {_CLASSES[name].__module__}")
+        other = _CLASSES.get(name)
+        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(f"there is a record {name} already, in {other.__module__}")
         _CLASSES[name] = cls  # type: ignore[assignment]
         return cls
 
@@ -112,17 +110,17 @@ class Record(metaclass=_RecordType):
 
 
 def _lazy(method: str) -> Callable[..., Any]:
-    """The method's first call compiles the class, then is made again."""
+    """The method's first call writes it, then calls it again."""
 
-    def first(self: Record, *values: Any, **named: Any) -> Any:
-        _compile(type(self))
-        return getattr(self, method)(*values, **named)
+    def first(self: Record, **values: Any) -> Any:
+        _compile(type(self), method)
+        return getattr(self, method)(**values)
 
     return first
 
 
 def _lazy_load(cls: type[Record], values: dict[str, Any]) -> Record:
-    _compile(cls)
+    _compile(cls, "load")
     return cls.load(values)
 
 
@@ -130,31 +128,29 @@ _LAZY.update({method: _lazy(method) for method in ("__init__", "replace", "dump"
 _LAZY["load"] = classmethod(_lazy_load)
 
 
-def _compile(cls: type[Record]) -> None:
-    """Write the class's four hot methods as straight code. A loop over fields would cost three times as much."""
+def _compile(cls: type[Record], method: str) -> None:
+    """Write one of a class's hot methods as straight code. A loop over fields would cost three times as much."""
     space: dict[str, Any] = {"_new": cls.__new__, "cls": cls, "names": frozenset(cls._fields)}
-    parameters = []
-    for field in cls._fields:
-        if field in cls._defaults:
-            space[f"d_{field}"] = cls._defaults[field]
-            parameters.append(f"{field}=d_{field}")
-        else:
-            parameters.append(field)
+    space.update({f"d_{field}": value for field, value in cls._defaults.items()})
+    exec("\n".join(_WRITERS[method](cls, space)), space)  # our own field names, never a caller's text
+    made = space[method]
+    setattr(cls, method, staticmethod(made) if method == "load" else made)
+
+
+def _init_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
+    parameters = [f"{field}=d_{field}" if field in cls._defaults else field for field in cls._fields]
     star = "*, " if parameters else ""
     lines = [f"def __init__(self, {star}{', '.join(parameters)}):"]
-    lines += [f"    self.{field} = {field}" for field in cls._fields] or ["    pass"]
-    lines.append("def replace(self, **changes):")
-    lines.append("    made = _new(cls)")
+    return lines + ([f"    self.{field} = {field}" for field in cls._fields] or ["    pass"])
+
+
+def _replace_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
+    lines = ["def replace(self, **changes):", "    made = _new(cls)"]
     lines += [f"    made.{field} = self.{field}" for field in cls._fields]
     lines.append("    for name, value in changes.items():")
     lines.append("        if name not in names: raise TypeError(f'{cls.__name__} has no field {name}')")
     lines.append("        setattr(made, name, value)")
-    lines.append("    return made")
-    lines += _dump_code(cls, space) + _load_code(cls, space)
-    exec("\n".join(lines), space)  # our own field names, never a caller's text
-    for method in ("__init__", "replace", "dump"):
-        setattr(cls, method, space[method])
-    cls.load = staticmethod(space["load"])  # type: ignore[method-assign]
+    return [*lines, "    return made"]
 
 
 def _nested(annotation: str) -> tuple[str, type[Record]] | None:
@@ -208,3 +204,11 @@ def _load_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
         else:
             lines.append(f"    made.{field} = value")
     return [*lines, "    return made"]
+
+
+_WRITERS: dict[str, Callable[[type[Record], dict[str, Any]], list[str]]] = {
+    "__init__": _init_code,
+    "replace": _replace_code,
+    "dump": _dump_code,
+    "load": _load_code,
+}
