@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _U32_MAX = 2**32 - 1
 
+_PROVEN = ("renew", "release", "transfer")  # only for whoever can prove the lease
+
 # A "!" marks a field that must be there.
 _PROOF = {"lease_id": "id", "session_id": "id"}
 _ASK = {
@@ -58,24 +60,28 @@ def shape(verb: str, document: object) -> Document:
     """`document` with every known field of the right type, ids in lower case, nulls gone."""
     if not isinstance(document, dict):
         raise Unprocessable("The request body must be a JSON object.")
+    fields = SHAPES[verb]
+    for field in _REQUIRED[verb]:
+        if document.get(field) is None:
+            raise Unprocessable(f"The field {field} is required.")
     shaped: Document = {}
-    for field, kind in SHAPES[verb].items():
-        value = document.get(field)
-        if value is None:
-            if kind.endswith("!"):
-                raise Unprocessable(f"The field {field} is required.")
+    for field, value in document.items():  # few are sent, many are known
+        kind = fields.get(field)
+        if kind is None or value is None:
             continue
-        good, words = _KINDS[kind.removesuffix("!")]
+        good, words = _KINDS[kind]
         if not good(value):
             raise Unprocessable(f"The field {field} must be {words}.")
-        shaped[field] = value.lower() if kind.startswith("id") else value
-    if verb in ("renew", "release", "transfer") and not ("lease_id" in shaped or "session_id" in shaped):
+        shaped[field] = value.lower() if kind in _IDS else value
+    if verb in _PROVEN and not ("lease_id" in shaped or "session_id" in shaped):
         raise Unprocessable("The field lease_id is required (or session_id, inside a session).")
     return shaped
 
 
 def is_unicode(text: str) -> bool:
     """Whether text can be sent: half a surrogate pair cannot."""
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -98,4 +104,9 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "object": (lambda value: isinstance(value, dict), "an object"),
     "list": (lambda value: isinstance(value, list), "a list"),
     "id": (lambda value: isinstance(value, str) and is_id(value), "an id as dibs gave it (a UUID)"),
+}
+_KINDS |= {f"{kind}!": rule for kind, rule in _KINDS.items()}
+_IDS = ("id", "id!")
+_REQUIRED = {
+    verb: [field for field, kind in fields.items() if kind.endswith("!")] for verb, fields in SHAPES.items()
 }
