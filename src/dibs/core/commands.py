@@ -6,28 +6,68 @@ from dibs.core.record import Record
 from dibs.core.records import EXCLUSIVE
 
 
-class Acquire(Record):
-    """Claim one job, or say who has it."""
+class Ask(Record):
+    """What every way of claiming says: who wants it, and how."""
+
+    ns: str
+    principal: str
+    owner: str
+    ttl_ms: int  # 0: as long as the session lives
+    fresh_lease_id: str  # becomes the lease's id if this is granted; also recognises our own lost commit
+    metadata: str | None = None
+    request_key: str | None = None
+    session: str | None = None
+    ephemeral: bool = True
+    delay_ms: int = 0
+    mode: str = EXCLUSIVE
+    slots: int = 1
+    max_attempts: int = 0
+    again: bool = False  # claim even though the job is marked done
+    badges: tuple[str, ...] = ()  # the access entries this caller satisfies
+    admin: bool = False
+    over_quota: bool = False
+
+
+class Acquire(Ask):
+    """Claim one job, or say who has it, or wait in line for it."""
+
+    name: str
+    lease_id: str | None = None  # proof that a lease on this job is the caller's already
+    acl: tuple[str, ...] | None = None
+    wait: bool = False
+    ticket: int = 0  # the place in the line that the caller has already
+    ticket_id: str | None = None  # and the proof of it
+
+
+class AcquireAny(Ask):
+    """Claim the first of several that can be claimed now."""
+
+    names: tuple[str, ...]
+
+
+class AcquireAll(Ask):
+    """Claim all of several or none, at once or by waiting in all their lines with nothing in hand."""
+
+    names: tuple[str, ...]  # sorted: everybody looks in the same order
+    wait: bool = False
+    ticket: int = 0  # in the line of the first name
+    ticket_id: str | None = None
+
+
+class Leave(Record):
+    """Give up a place in the line."""
 
     ns: str
     name: str
     principal: str
-    owner: str
-    ttl_ms: int
-    fresh_lease_id: (
-        str  # becomes the lease's id if this command is granted; also recognises our own lost commit
-    )
-    metadata: str | None = None
-    request_key: str | None = None
-    lease_id: str | None = None  # proof that a lease on this job is the caller's already
-    delay_ms: int = 0
-    mode: str = EXCLUSIVE
-    slots: int = 1
-    again: bool = False  # claim even though the job is marked done
-    acl: tuple[str, ...] | None = None
-    badges: tuple[str, ...] = ()  # the access entries this caller satisfies
-    admin: bool = False
-    over_quota: bool = False
+    ticket: int
+    ticket_id: str
+
+
+class KeepPlaces(Record):
+    """Say that these waiters are still asking: what a server does for the callers it keeps waiting."""
+
+    places: tuple[tuple[str, str, int], ...]  # namespace, job, ticket
 
 
 class Renew(Record):
@@ -36,7 +76,8 @@ class Renew(Record):
     ns: str
     name: str
     principal: str
-    lease_id: str
+    lease_id: str | None = None
+    session: str | None = None  # instead of the lease id
     ttl_ms: int | None = None  # None keeps the lease's own
     metadata: str | None = None
     checkpoint: str | None = None
@@ -48,9 +89,25 @@ class Release(Record):
     ns: str
     name: str
     principal: str
-    lease_id: str
+    lease_id: str | None = None
+    session: str | None = None
     done_ms: int = 0
     result: str | None = None
+    checkpoint: str | None = None
+
+
+class Transfer(Record):
+    """Hand a job to another owner, who goes on where this one stopped."""
+
+    ns: str
+    name: str
+    principal: str
+    fresh_lease_id: str
+    lease_id: str | None = None
+    session: str | None = None
+    to_owner: str | None = None
+    to_session: str | None = None
+    ttl_ms: int | None = None
     checkpoint: str | None = None
 
 
@@ -61,6 +118,14 @@ class Break(Record):
     name: str
     principal: str
     reason: str
+
+
+class Free(Record):
+    """Let a parked job be claimed again. The caller's right to do so was checked before."""
+
+    ns: str
+    name: str
+    principal: str
 
 
 class SetAcl(Record):
@@ -80,11 +145,41 @@ class Inspect(Record):
     name: str
 
 
-class Sweep(Record):
-    """Turn what is due on one job into events: an expiry, or the forgetting of a long idle record."""
+class OpenSession(Record):
+    """Begin a run of a worker."""
 
-    ns: str
-    name: str
+    fresh_id: str
+    principal: str
+    owner: str
+    ttl_ms: int
+    process: str | None = None
+    metadata: str | None = None
+
+
+class KeepSession(Record):
+    """The worker is alive."""
+
+    session: str
+    principal: str
+
+
+class EndSession(Record):
+    """The worker is done, or (`dead`) was seen to be gone by a neighbour."""
+
+    session: str
+    principal: str | None  # None: not its owner but somebody who saw its process dead
+    dead: bool = False
+
+
+class InspectSession(Record):
+    session: str
+    principal: str | None
+
+
+class Sweep(Record):
+    """Turn what is due on one record into events: an expiry, a lost place, the forgetting of what is long over."""
+
+    key: str
 
 
 class Beat(Record):
@@ -93,4 +188,23 @@ class Beat(Record):
     alive_since_ms: int
 
 
-Command = Acquire | Renew | Release | Break | SetAcl | Inspect | Sweep | Beat
+Command = (
+    Acquire
+    | AcquireAny
+    | AcquireAll
+    | Leave
+    | KeepPlaces
+    | Renew
+    | Release
+    | Transfer
+    | Break
+    | Free
+    | SetAcl
+    | Inspect
+    | OpenSession
+    | KeepSession
+    | EndSession
+    | InspectSession
+    | Sweep
+    | Beat
+)

@@ -3,17 +3,48 @@
 Pure. Time comes in as `view.now_ms`, fresh ids with the command, records through the view. The same inputs give the
 same decision, so every rule is tested in microseconds, replayed and explained. Where to read on:
 
-    claims.py   who owns a job: acquire, renew, release, break
-    expiry.py   when a hold is over: deadlines, outage credit, sweeping, forgetting
-    replay.py   events folded back into ownership
+    claims.py     who owns a job: acquire, renew, release, transfer, break
+    exclusion.py  who stands in whose way: modes, slots, trees
+    expiry.py     when a hold is over: deadlines, outage credit, the one way in which a hold ends
+    line.py       waiting in line, and the one way in which a waiter is given the job
+    deadlock.py   would waiting ever end
+    many.py       the first free of several; all or none
+    sessions.py   one run of one worker, and what ends with it
+    upkeep.py     what time brings: sweeping, forgetting, outages
+    replay.py     events folded back into ownership
 """
 
 from __future__ import annotations
 
-from dibs.core.claims import acquire, break_, inspect, release, renew, set_acl
-from dibs.core.commands import Acquire, Beat, Break, Inspect, Release, Renew, SetAcl, Sweep
-from dibs.core.expiry import beat, sweep
-from dibs.core.records import META_KEY, PULSE_KEY, lock_key
+from dibs.core.claims import acquire, break_, free, inspect, release, renew, set_acl, transfer
+from dibs.core.commands import (
+    Acquire,
+    AcquireAll,
+    AcquireAny,
+    Beat,
+    Break,
+    EndSession,
+    Free,
+    Inspect,
+    InspectSession,
+    KeepPlaces,
+    KeepSession,
+    Leave,
+    OpenSession,
+    Release,
+    Renew,
+    SetAcl,
+    Sweep,
+    Transfer,
+)
+from dibs.core.draft import Draft
+from dibs.core.line import keep_places, leave
+from dibs.core.many import acquire_all, acquire_any
+from dibs.core.names import in_tree
+from dibs.core.records import META_KEY, PULSE_KEY, lock_key, session_key, tree_key
+from dibs.core.sessions import end_session, inspect_session, keep_session, open_session
+from dibs.core.upkeep import beat, sweep
+from dibs.core.view import Decision
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,15 +52,26 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.commands import Command
-    from dibs.core.view import Decision, View
+    from dibs.core.outcomes import Outcome
+    from dibs.core.view import View
 
-_RULES: dict[type[Any], Callable[[View, Any], Decision]] = {
+_RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
     Acquire: acquire,
+    AcquireAny: acquire_any,
+    AcquireAll: acquire_all,
+    Leave: leave,
+    KeepPlaces: keep_places,
     Renew: renew,
     Release: release,
+    Transfer: transfer,
     Break: break_,
+    Free: free,
     SetAcl: set_acl,
     Inspect: inspect,
+    OpenSession: open_session,
+    KeepSession: keep_session,
+    EndSession: end_session,
+    InspectSession: inspect_session,
     Sweep: sweep,
     Beat: beat,
 }
@@ -37,11 +79,27 @@ _RULES: dict[type[Any], Callable[[View, Any], Decision]] = {
 
 def decide(view: View, command: Command) -> Decision:
     """The outcome of `command`, and the writes and events that make it so. May raise `Missing`."""
-    return _RULES[type(command)](view, command)
+    draft = Draft(view)
+    outcome = _RULES[type(command)](draft, command)
+    return Decision(
+        outcome=outcome, writes=draft.writes, events=tuple(draft.events), handed=tuple(draft.handed)
+    )
 
 
-def keys_of(command: Command) -> tuple[str, ...]:
-    """The keys a decision will surely look at: a hint that saves a round trip. `Missing` finds the others."""
+def keys_of(command: Command) -> list[str]:
+    """Keys a decision will surely look at: a hint that saves a round trip. `Missing` finds the others."""
+    keys = [META_KEY]
+    ns = getattr(command, "ns", None)
+    if ns is not None:
+        names = getattr(command, "names", None) or (command.name,)  # type: ignore[union-attr]  # all with an ns have one
+        keys += [lock_key(ns, name) for name in names]
+        if any(in_tree(name) for name in names):
+            keys.append(tree_key(ns))
+    session = getattr(command, "session", None)
+    if session is not None:
+        keys.append(session_key(session))
     if isinstance(command, Beat):
-        return (PULSE_KEY, META_KEY)
-    return (lock_key(command.ns, command.name), META_KEY)
+        keys.append(PULSE_KEY)
+    elif isinstance(command, Sweep):
+        keys.append(command.key)
+    return keys

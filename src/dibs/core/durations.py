@@ -24,8 +24,8 @@ def check_ttl_ms(ttl_ms: int) -> int:
     """`ttl_ms` itself, or InvalidTtl with the range."""
     if not TTL_MS_MIN <= ttl_ms <= TTL_MS_MAX:
         raise InvalidTtl(
-            f"A lease lasts from {format_duration(TTL_MS_MIN)} to {format_duration(TTL_MS_MAX)}; "
-            f"{format_duration(ttl_ms)} was asked for."
+            f"A lease lasts from {TTL_MS_MIN // 1000} to {TTL_MS_MAX // 1000} seconds (24h); "
+            f"{ttl_ms / 1000:g} were asked for."
         )
     return ttl_ms
 

@@ -13,10 +13,17 @@ PROGRESS = "progress"
 RELEASED = "released"
 EXPIRED = "expired"
 BROKEN = "broken"
+TRANSFERRED = "transferred"
+QUEUED = "queued"
+LEFT = "left"  # a place in the line was given up, lost, or became pointless
+PARKED = "parked"
+FREED = "freed"  # an operator freed a parked job
+SESSION_OPENED = "session-opened"
+SESSION_ENDED = "session-ended"
 FORGOTTEN = "forgotten"  # an idle job's record was collected; its number lives on in the floor
 OUTAGE = "outage"
 
-OWNERSHIP_ENDS = frozenset((RELEASED, EXPIRED, BROKEN))
+OWNERSHIP_ENDS = frozenset((RELEASED, EXPIRED, BROKEN, TRANSFERRED))
 
 
 class Event(Record):
@@ -40,3 +47,5 @@ class Event(Record):
     by: str | None = None
     reason: str | None = None
     began_ms: int | None = None  # of an outage
+    ticket: int = 0  # the place in the line that this is about, or that was handed the job
+    slots: int = 1

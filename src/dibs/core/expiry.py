@@ -1,67 +1,111 @@
-"""When a hold is over, and what becomes of it. The promises `lease:never-early` and `lease:outage-credit` live here.
+"""When a hold is over, and what becomes of it. `lease:never-early` and `lease:outage-credit` live here.
 
-A hold is over when the store's clock reaches its deadline, not before. The deadline is `expires_ms`, moved later by each
-outage that began while the hold was live and ended before its owner was heard again: time in which nobody could renew is
-not held against the owner. Credit is min(ttl, OUTAGE_CREDIT_MS_MAX) after the outage's end, so that a dead owner's job
-is late by a bounded time.
+A hold is over when the store's clock reaches its deadline, not before. The deadline is `expires_ms`, moved later by
+each outage that began while the hold was live and ended before its owner was heard again: time in which nobody could
+renew is not held against the owner. Credit is min(ttl, OUTAGE_CREDIT_MS_MAX) after the outage's end, so that a dead
+owner's job is late by a bounded time. Sessions and places in a line are credited by the same rule. A hold is over too
+when its session is.
 
-`settle` is the first step of every rule: it takes a lock as stored and gives it as it stands now.
+`settle` is the first step of every rule: it takes a lock as stored and ends what is over. `end_hold` is the only way in
+which a hold ends, whatever the cause.
 """
 
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.commands import Beat, Sweep
 from dibs.core.events import Event
-from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, OUTAGES_KEPT, PULSE_LATE_MS
-from dibs.core.outcomes import Beaten, Swept
-from dibs.core.records import (
-    EXPIRED,
-    META_KEY,
-    PULSE_KEY,
-    Ending,
-    Holder,
-    Lock,
-    Meta,
-    Outage,
-    Pulse,
-    lock_key,
-)
-from dibs.core.view import Decision, View
+from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX
+from dibs.core.names import in_tree
+from dibs.core.records import EXPIRED, INVOLUNTARY, RELEASED, Ending, lock_key, session_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.records import Stored
+    from dibs.core.draft import Draft
+    from dibs.core.records import Holder, Lock, Outage, Session, Ticket
+
+_EVENT_OF = {
+    "released": events.RELEASED,
+    "expired": events.EXPIRED,
+    "broken": events.BROKEN,
+    "transferred": events.TRANSFERRED,
+}
 
 
-def deadline_ms(holder: Holder, outages: tuple[Outage, ...]) -> int:
-    """When `holder` may be replaced. Never before its TTL has passed since it was last heard."""
-    deadline = holder.expires_ms
+def credited_ms(expires_ms: int, renewed_ms: int, span_ms: int, outages: tuple[Outage, ...]) -> int:
+    """When something that was to expire at `expires_ms` really does, given the outages. Never earlier."""
+    deadline_ms = expires_ms
     for outage in outages:
-        if holder.renewed_ms < outage.ended_ms and deadline > outage.began_ms:
-            deadline = max(deadline, outage.ended_ms + min(holder.ttl_ms, OUTAGE_CREDIT_MS_MAX))
-    return deadline
+        if renewed_ms < outage.ended_ms and deadline_ms > outage.began_ms:
+            deadline_ms = max(deadline_ms, outage.ended_ms + min(span_ms, OUTAGE_CREDIT_MS_MAX))
+    return deadline_ms
 
 
-def settle(lock: Lock, now_ms: int, outages: tuple[Outage, ...]) -> tuple[Lock, tuple[Event, ...]]:
-    """`lock` as it stands at `now_ms`, and the expiries that this notices. The same object when nothing changed."""
+def session_deadline_ms(draft: Draft, session: Session) -> int:
+    """When a session is over: when it ended, or when its silence has lasted for its TTL."""
+    if session.ended_ms:
+        return session.ended_ms
+    return credited_ms(session.expires_ms, session.renewed_ms, session.ttl_ms, draft.meta().outages)
+
+
+def session_over(draft: Draft, session: Session | None) -> bool:
+    return session is None or draft.now_ms >= session_deadline_ms(draft, session)
+
+
+def ticket_over(draft: Draft, ticket: Ticket) -> bool:
+    """Whether a waiter stopped asking, or its session is over: it must not be given the job."""
+    if ticket.session is not None and session_over(draft, draft.session(ticket.session)):
+        return True
+    span_ms = ticket.expires_ms - ticket.renewed_ms
+    return draft.now_ms >= credited_ms(ticket.expires_ms, ticket.renewed_ms, span_ms, draft.meta().outages)
+
+
+def deadline_ms(draft: Draft, holder: Holder) -> int:
+    """When `holder` may be replaced."""
+    deadline = None
+    if holder.ttl_ms:
+        deadline = credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, draft.meta().outages)
+    if holder.session is not None and holder.ephemeral:
+        session = draft.session(holder.session)
+        ends_ms = session_deadline_ms(draft, session) if session is not None else 0
+        deadline = ends_ms if deadline is None else min(deadline, ends_ms)
+    return holder.expires_ms if deadline is None else deadline
+
+
+def shown(draft: Draft, holder: Holder) -> Holder:
+    """`holder` with the deadline that really holds, for showing."""
+    deadline = deadline_ms(draft, holder)
+    return holder if deadline == holder.expires_ms else holder.replace(expires_ms=deadline)
+
+
+def need_sessions(draft: Draft, *locks: Lock) -> None:
+    """Load the sessions of these locks' owners in one go."""
+    keys = [session_key(holder.session) for lock in locks for holder in lock.holders if holder.session]
+    if keys:
+        draft.need(*keys)
+
+
+def settle(draft: Draft, ns: str, name: str) -> Lock:
+    """The lock as it stands now: what is over is ended and told. Does not hand the job on; `line.advance` does."""
+    lock = draft.lock(ns, name)
     if not lock.holders:
-        return lock, ()
-    noticed: list[Event] = []
-    kept: list[Holder] = []
+        return lock
+    need_sessions(draft, lock)
     for holder in lock.holders:
-        deadline = deadline_ms(holder, outages)
-        if now_ms < deadline:
-            kept.append(holder if deadline == holder.expires_ms else holder.replace(expires_ms=deadline))
-        else:
-            lock = end(lock, holder, how=EXPIRED, at_ms=deadline)
-            noticed.append(event_of(lock, holder, events.EXPIRED, now_ms, checkpoint=holder.checkpoint))
-    if tuple(kept) != lock.holders:
-        lock = lock.replace(holders=tuple(kept))
-    return lock, tuple(noticed)
+        over_ms = deadline_ms(draft, holder)
+        if draft.now_ms >= over_ms:
+            how = _how_over(draft, holder)
+            lock = end_hold(draft, lock, holder, how=how, at_ms=over_ms or draft.now_ms)
+    return lock
 
 
-def end(
+def _how_over(draft: Draft, holder: Holder) -> str:
+    """A hold whose session ended cleanly was let go; every other that is over was lost."""
+    session = draft.session(holder.session) if holder.session is not None else None
+    return (session.how if session is not None and session.ended_ms else None) or EXPIRED
+
+
+def end_hold(
+    draft: Draft,
     lock: Lock,
     holder: Holder,
     *,
@@ -70,8 +114,9 @@ def end(
     checkpoint: str | None = None,
     by: str | None = None,
     reason: str | None = None,
+    **told: object,
 ) -> Lock:
-    """`lock` without `holder`, which ended `how`. An involuntary end counts as a failure and starts the lock delay."""
+    """`lock` without `holder`. An involuntary end counts as a failure, starts the lock delay, and may park the job."""
     ending = Ending(
         lease_id=holder.lease_id,
         owner=holder.owner,
@@ -81,20 +126,69 @@ def end(
         at_ms=at_ms,
         checkpoint=checkpoint if checkpoint is not None else holder.checkpoint,
         request_key=holder.request_key,
+        session=holder.session,
         by=by,
         reason=reason,
     )
     # Checkpoints may be 4 KiB each: only the newest ending is ever shown to a successor.
     older = [each.replace(checkpoint=None) for each in lock.endings[: ENDINGS_KEPT - 1]]
-    lost = how != "released"
-    return lock.replace(
+    lock = lock.replace(
         holders=tuple([each for each in lock.holders if each.lease_id != holder.lease_id]),
         endings=(ending, *older),
-        failures=lock.failures + 1 if lost else 0,
-        delay_until_ms=max(lock.delay_until_ms, at_ms + holder.delay_ms)
-        if lost and holder.delay_ms
-        else lock.delay_until_ms,
     )
+    event = event_of(
+        lock,
+        holder,
+        _EVENT_OF[how],
+        draft.now_ms,
+        checkpoint=ending.checkpoint,
+        by=by,
+        reason=reason,
+        **told,
+    )
+    draft.tell(event)
+    lock = _count(draft, lock, holder, how, at_ms)
+    draft.put(lock)
+    _forget_in_session(draft, lock, holder)
+    if in_tree(lock.name):
+        tree = draft.tree(lock.ns)
+        draft.put(
+            tree.replace(
+                claims=tuple([c for c in tree.claims if (c.name, c.lease_id) != (lock.name, holder.lease_id)])
+            )
+        )
+    return lock
+
+
+def _count(draft: Draft, lock: Lock, holder: Holder, how: str, at_ms: int) -> Lock:
+    """Failures, delay and parking after a hold ended `how`."""
+    if how == RELEASED:
+        return lock.replace(failures=0)
+    if how not in INVOLUNTARY:
+        return lock
+    lock = lock.replace(failures=lock.failures + 1)
+    if holder.delay_ms:
+        lock = lock.replace(delay_until_ms=max(lock.delay_until_ms, at_ms + holder.delay_ms))
+    if lock.max_attempts and lock.failures >= lock.max_attempts:
+        draft.tell(event_of(lock, holder, events.PARKED, draft.now_ms))
+        lock = lock.replace(parked=True)
+    return lock
+
+
+def _forget_in_session(draft: Draft, lock: Lock, holder: Holder) -> None:
+    """A session's list may name too much, never too little: a lock goes from it when the hold it stood for is gone.
+
+    Letting something go also says that the session is not stuck, so what it wanted a moment ago no longer counts."""
+    if holder.session is None:
+        return
+    session = draft.session(holder.session)
+    if session is None:
+        return
+    key = lock_key(lock.ns, lock.name)
+    still = any(each.session == holder.session for each in lock.holders)
+    if (key in session.holds and not still) or session.want is not None:
+        holds = session.holds if still else tuple([each for each in session.holds if each != key])
+        draft.put(session.replace(holds=holds, want=None))
 
 
 def event_of(lock: Lock, holder: Holder, kind: str, at_ms: int, **more: object) -> Event:
@@ -109,60 +203,6 @@ def event_of(lock: Lock, holder: Holder, kind: str, at_ms: int, **more: object) 
         token=holder.token,
         mode=holder.mode,
         attempt=holder.attempt,
+        slots=lock.slots,
         **more,  # type: ignore[arg-type]  # names of Event's own fields, checked by its constructor
     )
-
-
-def sweep(view: View, command: Sweep) -> Decision:
-    """Do what is due on one job. A sweep that comes too early, or twice, does nothing."""
-    stored = view.lock(command.ns, command.name)
-    if stored is None:
-        return Decision(outcome=Swept(now_ms=view.now_ms, name=command.name))
-    meta = view.meta()
-    lock, noticed = settle(stored, view.now_ms, meta.outages)
-    key = lock_key(command.ns, command.name)
-    due_ms = lock.due_ms()
-    if not lock.holders and due_ms is not None and due_ms <= view.now_ms:
-        return _forget(view, lock, meta, noticed)
-    swept = Swept(now_ms=view.now_ms, name=command.name, expired=len(noticed))
-    # A lease with outage credit is written back with its later deadline: the store's index of what is due follows it.
-    return Decision(outcome=swept, writes={} if lock is stored else {key: lock}, events=noticed)
-
-
-def _forget(view: View, lock: Lock, meta: Meta, noticed: tuple[Event, ...]) -> Decision:
-    """Drop an idle record. Its number moves into the floor first, so that the job's next token still rises."""
-    gone = Event(at_ms=view.now_ms, kind=events.FORGOTTEN, ns=lock.ns, job=lock.name, token=lock.token)
-    return Decision(
-        outcome=Swept(now_ms=view.now_ms, name=lock.name, expired=len(noticed), forgotten=True),
-        writes={
-            lock_key(lock.ns, lock.name): None,
-            META_KEY: meta.replace(token_floor=max(meta.token_floor, lock.token)),
-        },
-        events=(*noticed, gone),
-    )
-
-
-def beat(view: View, command: Beat) -> Decision:
-    """Note that a server is up. If none was for longer than PULSE_LATE_MS before it, that was an outage."""
-    pulse = view.pulse()
-    now_ms = view.now_ms
-    writes: dict[str, Stored | None] = {PULSE_KEY: Pulse(at_ms=now_ms)}
-    if pulse is None or command.alive_since_ms - pulse.at_ms <= PULSE_LATE_MS:
-        return Decision(outcome=Beaten(now_ms=now_ms), writes=writes)
-    meta = view.meta()
-    outage = Outage(began_ms=pulse.at_ms, ended_ms=now_ms)
-    writes[META_KEY] = meta.replace(outages=_remember(meta.outages, outage))
-    told = Event(at_ms=now_ms, kind=events.OUTAGE, began_ms=outage.began_ms)
-    return Decision(
-        outcome=Beaten(now_ms=now_ms, outage_ms=outage.ended_ms - outage.began_ms),
-        writes=writes,
-        events=(told,),
-    )
-
-
-def _remember(outages: tuple[Outage, ...], outage: Outage) -> tuple[Outage, ...]:
-    """Keep the newest; merge the two oldest when there are too many, which can only give more credit, never less."""
-    kept = [*outages, outage]
-    if len(kept) > OUTAGES_KEPT:
-        kept[:2] = [Outage(began_ms=kept[0].began_ms, ended_ms=kept[1].ended_ms)]
-    return tuple(kept)

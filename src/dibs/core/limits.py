@@ -23,6 +23,25 @@ TTL_MS_MAX = 24 * 3600 * 1000
 TTL_MS_DEFAULT = 60_000
 LOCK_DELAY_MS_MAX = 60_000
 DONE_MS_MAX = 365 * 24 * 3600 * 1000
+ATTEMPTS_MAX = 1_000_000
+
+# Sessions. A session that ended is remembered for a while, so that a late call is told "it ended" and not "unknown".
+SESSION_TTL_MS_MIN = 10_000
+SESSION_TTL_MS_MAX = 300_000
+SESSION_TTL_MS_DEFAULT = 60_000
+SESSION_TOMBSTONE_MS = 3600 * 1000
+
+# Waiting. A waiter that does not ask for TICKET_MS loses its place; a server asks for those it keeps waiting every
+# TICKET_KEEP_MS. A refused poll counts as waiting, for deadlock detection, for WANT_MS.
+TICKET_MS = 15_000
+TICKET_KEEP_MS = 5_000
+WAIT_MS_MAX = 3600 * 1000
+WANT_MS = 5_000
+
+# Several at once
+NAMES_MAX = 1_000
+ALL_NAMES_MAX = 100
+SLOTS_MAX = 10_000
 
 # Memory of what has ended: how many endings a job remembers (so that a repeated release is recognised), and how long
 # an idle job's record is kept before its fencing number moves into the store's floor.
@@ -31,8 +50,8 @@ IDLE_RECORD_MS = 24 * 3600 * 1000
 
 # Outages: a server that is up notes so this often, while there are leases; silence longer than `PULSE_LATE_MS` is an
 # outage. A lease that was live when it began keeps at least min(its ttl, OUTAGE_CREDIT_MS_MAX) after it ended.
-PULSE_MS = 500
-PULSE_LATE_MS = 1_500
+PULSE_MS = 300
+PULSE_LATE_MS = 900  # less than TTL_MS_MIN: no lease can run out in a silence that is not noticed
 OUTAGE_CREDIT_MS_MAX = 10 * 60 * 1000
 OUTAGES_KEPT = 16
 
@@ -41,7 +60,9 @@ SWEEP_INTERVAL_MS = 50
 SWEEP_LATE_MS_MAX = 250
 SWEEP_BATCH_MAX = 512
 COMMIT_BATCH_MAX = 512
+KEEP_BATCH_MAX = 256
 CONFLICT_RETRIES_MAX = 200
+UNKNOWN_RETRIES_MAX = 3
 LIST_PAGE_DEFAULT = 1_000
 LIST_PAGE_MAX = 10_000
 HISTORY_PAGE_DEFAULT = 100

@@ -1,9 +1,9 @@
 """What a job may be called.
 
-A name is any printable text of 1 to 512 UTF-8 bytes: slashes, colons, spaces inside, emoji. It is never changed:
-two names are the same job exactly when they are the same characters. Refused is what cannot be told apart on a screen
-or cannot be sent: control characters, line and paragraph separators, lone surrogates, unassigned code points,
-direction overrides, and blanks at either end.
+A name is any printable text of 1 to 512 UTF-8 bytes: slashes, colons, spaces inside, emoji. It is never changed, but
+for the spelling of a `path:`: two names are the same job exactly when they are the same characters. Refused is what
+cannot be told apart on a screen or cannot be sent: control characters, line and paragraph separators, lone surrogates,
+unassigned code points, direction overrides, and blanks at either end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def check_name(name: object) -> str:
         raise InvalidName("A job name may not begin or end with a blank.")
     if not name.isprintable():
         _check_unprintable(name)
-    return name
+    return _tree_name(name) if in_tree(name) else name
 
 
 def _check_unprintable(name: str) -> None:
@@ -48,10 +48,34 @@ def _check_unprintable(name: str) -> None:
 
     for position, character in enumerate(name):
         category = unicodedata.category(character)
+        if category == "Cf" and position in (0, len(name) - 1):
+            raise InvalidName(
+                f"A job name may not begin or end with a character that cannot be seen (U+{ord(character):04X})."
+            )
         if category in ("Cc", "Cs", "Cn", "Zl", "Zp") or character in _OVERRIDES:
             raise InvalidName(
                 f"A job name may not hold control characters; character {position + 1} is U+{ord(character):04X}."
             )
+
+
+def in_tree(name: str) -> bool:
+    """Whether a name is a place in its namespace's tree, where claims overlap (see exclusion.py)."""
+    return name.startswith(("path:", "repo:"))
+
+
+def _tree_name(name: str) -> str:
+    """One spelling for one place: `path:./src//auth/` is `path:src/auth`."""
+    kind, rest = name[:5], name[5:]
+    if kind == "repo:":
+        if not rest:
+            raise InvalidName("repo: needs a name after it, such as repo:deploy.")
+        return name
+    parts = [part for part in rest.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise InvalidName("A path: name may not hold '..': it could lead out of its tree.")
+    if not parts and not rest.startswith("/"):
+        raise InvalidName("path: needs a path after it; to claim everything, claim repo:NAME.")
+    return kind + ("/" if rest.startswith("/") else "") + "/".join(parts)
 
 
 def check_namespace(namespace: object) -> str:

@@ -6,11 +6,11 @@ Each outcome is a row of the one table in `wire/codes.py`: HTTP status, exit cod
 from __future__ import annotations
 
 from dibs.core.record import Record
-from dibs.core.records import Done, Ending, Holder, Lock
+from dibs.core.records import Done, Ending, Holder, Lock, Session
 
 
 class Granted(Record):
-    """The job is the caller's. `again` when it was before this command, too."""
+    """The job is the caller's. `again` when the caller had been told so before."""
 
     now_ms: int
     name: str
@@ -19,12 +19,126 @@ class Granted(Record):
     again: bool = False
 
 
+class GrantedAll(Record):
+    """Every one of several jobs is the caller's."""
+
+    now_ms: int
+    grants: tuple[Granted, ...]
+
+
+class Blocker(Record):
+    """A claim in the way. In a tree it may be on another name than the one asked for."""
+
+    name: str
+    holder: Holder
+
+
 class Held(Record):
-    """Somebody else has it."""
+    """Somebody else has it. `blockers` may be empty when it is only others in the line that come first."""
 
     now_ms: int
     name: str
-    holders: tuple[Holder, ...]
+    blockers: tuple[Blocker, ...] = ()
+    waiting: int = 0  # how many are in the line
+
+
+class Queued(Record):
+    """In the line, at `position` (1: next)."""
+
+    now_ms: int
+    ns: str
+    name: str
+    ticket: int
+    ticket_id: str
+    position: int
+    blockers: tuple[Blocker, ...] = ()
+    delay_until_ms: int = 0
+
+
+class Refused(Record):
+    """None of several could be claimed, or not all: one outcome a name, in the order asked."""
+
+    now_ms: int
+    outcomes: tuple[Outcome, ...]
+
+
+class Deadlock(Record):
+    """Waiting would never end. `cycle` alternates owner and job, beginning with the asker."""
+
+    now_ms: int
+    name: str
+    cycle: tuple[str, ...]
+
+
+class Differs(Record):
+    """The job is held in another way than asked: `what` is slots or mode."""
+
+    now_ms: int
+    name: str
+    what: str
+    has: str
+    asked: str
+
+
+class Parked(Record):
+    """Too many owners lost the job; an operator must free it."""
+
+    now_ms: int
+    name: str
+    failures: int
+    ending: Ending | None = None
+
+
+class Freed(Record):
+    now_ms: int
+    name: str
+    was_parked: bool
+
+
+class Left(Record):
+    """No longer in the line. `was_in` is False when that was so before."""
+
+    now_ms: int
+    name: str
+    was_in: bool
+
+
+class Kept(Record):
+    """Places kept."""
+
+    now_ms: int
+    gone: tuple[tuple[str, str, int], ...] = ()
+
+
+class Transferred(Record):
+    """Handed over. `lease` is the new owner's."""
+
+    now_ms: int
+    name: str
+    lease: Holder
+
+
+class SessionState(Record):
+    """How a session stands. `holds` are the leases that are really its own now."""
+
+    now_ms: int
+    session: Session
+    holds: tuple[Blocker, ...] = ()
+    live: bool = True
+
+
+class SessionUnknown(Record):
+    """There is no such session, or it is somebody else's: the two are not told apart."""
+
+    now_ms: int
+    session: str
+
+
+class SessionOver(Record):
+    """The session ended."""
+
+    now_ms: int
+    session: Session
 
 
 class AlreadyDone(Record):
@@ -125,11 +239,13 @@ class Status(Record):
     name: str
     lock: Lock
     seen: bool  # False when the store has no record of the job
+    waiting: int = 0  # how many are in the line
+    overlapping: tuple[Blocker, ...] = ()  # in a tree: other claims that stand in its way
 
 
 class Swept(Record):
     now_ms: int
-    name: str
+    key: str
     expired: int = 0
     forgotten: bool = False
 
@@ -141,7 +257,20 @@ class Beaten(Record):
 
 Outcome = (
     Granted
+    | GrantedAll
     | Held
+    | Queued
+    | Refused
+    | Deadlock
+    | Differs
+    | Parked
+    | Freed
+    | Left
+    | Kept
+    | Transferred
+    | SessionState
+    | SessionUnknown
+    | SessionOver
     | AlreadyDone
     | Delayed
     | Renewed

@@ -10,7 +10,7 @@ has the figures); this module imports nothing. A subclass lists its fields as an
         checkpoint: str | None = None
 
 and gets `__init__`, `==`, `hash`, `repr`, `replace(**changes)`, `dump()` (a plain dict without the fields that are at
-their default) and `load(dict)`. The methods are compiled when a class is first used, not when it is defined: a process
+their default) and `load(dict)`. Each method is compiled when it is first called, not when the class is defined: a process
 pays only for the records it touches.
 
 Field types that `dump` and `load` follow into are `X`, `X | None` and `tuple[X, ...]` where X is a record; every other
@@ -32,6 +32,7 @@ else:
 
 _CLASSES: dict[str, type[Record]] = {}
 _MISSING = object()
+_LAZY: dict[str, Any] = {}
 
 
 class _RecordType(type):
@@ -52,13 +53,20 @@ class _RecordType(type):
             if value is not _MISSING:
                 defaults[field] = value
         space["__slots__"] = tuple(own)
+        # Each class has its own lazy methods: those inherited may have been compiled already, for the base's fields.
+        for method in ("__init__", "replace", "dump", "load"):
+            if bases and method not in space:
+                space[method] = _LAZY[method]
         cls = super().__new__(mcls, name, bases, space)
         fields = inherited + tuple(own)
-        # A field without a default may not follow one that has it; subclasses of a record with defaults are keyword-only
-        # in spirit, so the order is made legal here instead of being an error there.
+        # A field without a default may not follow one that has it. Fields are given by keyword, so their order is free
+        # and is made legal here.
         cls._fields = tuple(sorted(fields, key=lambda field: field in defaults))  # type: ignore[attr-defined]
         cls._defaults = defaults  # type: ignore[attr-defined]
         cls._types = types  # type: ignore[attr-defined]
+        other = _CLASSES.get(name)
+        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(f"there is a record {name} already, in {other.__module__}")
         _CLASSES[name] = cls  # type: ignore[assignment]
         return cls
 
@@ -71,27 +79,17 @@ class Record(metaclass=_RecordType):
     _defaults: dict[str, Any] = {}  # noqa: RUF012 - set per class by the metaclass, never mutated
     _types: dict[str, str] = {}  # noqa: RUF012 - likewise
 
-    if not TYPE_CHECKING:
+    if TYPE_CHECKING:
 
-        def __init__(self, **values):
-            _compile(type(self))
-            self.__init__(**values)
+        def dump(self) -> dict[str, Any]:
+            """A dict of plain values, without fields that hold their default."""
 
-    def dump(self) -> dict[str, Any]:
-        """A dict of plain values, without fields that hold their default."""
-        _compile(type(self))
-        return self.dump()
+        @classmethod
+        def load(cls, values: dict[str, Any]) -> Self:
+            """The record that `dump` made this from. Unknown keys are ignored: a newer version may add fields."""
 
-    @classmethod
-    def load(cls, values: dict[str, Any]) -> Self:
-        """The record that `dump` made this from. Unknown keys are ignored: a newer minor version may add fields."""
-        _compile(cls)
-        return cls.load(values)
-
-    def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed."""
-        _compile(type(self))
-        return self.replace(**changes)
+        def replace(self, **changes: Any) -> Self:
+            """A copy with some fields changed."""
 
     def astuple(self) -> tuple[Any, ...]:
         return tuple([getattr(self, field) for field in self._fields])
@@ -111,29 +109,48 @@ class Record(metaclass=_RecordType):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def _compile(cls: type[Record]) -> None:
-    """Write the class's four hot methods as straight code. A loop over fields would cost three times as much."""
-    space: dict[str, Any] = {"_new": cls.__new__, "cls": cls}
-    parameters = []
-    for field in cls._fields:
-        if field in cls._defaults:
-            space[f"d_{field}"] = cls._defaults[field]
-            parameters.append(f"{field}=d_{field}")
-        else:
-            parameters.append(field)
+def _lazy(method: str) -> Callable[..., Any]:
+    """The method's first call writes it, then calls it again."""
+
+    def first(self: Record, **values: Any) -> Any:
+        _compile(type(self), method)
+        return getattr(self, method)(**values)
+
+    return first
+
+
+def _lazy_load(cls: type[Record], values: dict[str, Any]) -> Record:
+    _compile(cls, "load")
+    return cls.load(values)
+
+
+_LAZY.update({method: _lazy(method) for method in ("__init__", "replace", "dump")})
+_LAZY["load"] = classmethod(_lazy_load)
+
+
+def _compile(cls: type[Record], method: str) -> None:
+    """Write one of a class's hot methods as straight code. A loop over fields would cost three times as much."""
+    space: dict[str, Any] = {"_new": cls.__new__, "cls": cls, "names": frozenset(cls._fields)}
+    space.update({f"d_{field}": value for field, value in cls._defaults.items()})
+    exec("\n".join(_WRITERS[method](cls, space)), space)  # our own field names, never a caller's text
+    made = space[method]
+    setattr(cls, method, staticmethod(made) if method == "load" else made)
+
+
+def _init_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
+    parameters = [f"{field}=d_{field}" if field in cls._defaults else field for field in cls._fields]
     star = "*, " if parameters else ""
     lines = [f"def __init__(self, {star}{', '.join(parameters)}):"]
-    lines += [f"    self.{field} = {field}" for field in cls._fields] or ["    pass"]
-    lines.append("def replace(self, **changes):")
-    lines.append("    made = _new(cls); get = changes.pop")
-    lines += [f"    made.{field} = get({field!r}, self.{field})" for field in cls._fields]
-    lines.append("    if changes: raise TypeError(f'{cls.__name__} has no field {sorted(changes)}')")
-    lines.append("    return made")
-    lines += _dump_code(cls, space) + _load_code(cls, space)
-    exec("\n".join(lines), space)  # our own field names, never a caller's text
-    for method in ("__init__", "replace", "dump"):
-        setattr(cls, method, space[method])
-    cls.load = staticmethod(space["load"])  # type: ignore[method-assign]
+    return lines + ([f"    self.{field} = {field}" for field in cls._fields] or ["    pass"])
+
+
+def _replace_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
+    lines = ["def replace(self, **changes):", "    made = _new(cls)"]
+    lines += [f"    made.{field} = self.{field}" for field in cls._fields]
+    lines.append("    for name, value in changes.items():")
+    lines.append("        if name not in names: raise TypeError(f'{cls.__name__} has no field {name}')")
+    lines.append("        setattr(made, name, value)")
+    return [*lines, "    return made"]
 
 
 def _nested(annotation: str) -> tuple[str, type[Record]] | None:
@@ -151,7 +168,9 @@ def _dump_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
         value = f"self.{field}"
         nested = _nested(cls._types[field])
         if nested is not None:
-            one = f"{value}.dump()" if nested[0] == "one" else f"[each.dump() for each in {value}]"
+            one = f"[each.dump() for each in {value}]"
+            if nested[0] == "one":
+                one = f"{value}.dump() if {value} is not None else None"
         else:
             one = value
         if field in cls._defaults:
@@ -181,7 +200,15 @@ def _load_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
                     f"    made.{field} = tuple([t_{field}.load(each) for each in value]) if value else ()"
                 )
         elif annotation.startswith("tuple["):
-            lines.append(f"    made.{field} = tuple(value)")
+            lines.append(f"    made.{field} = tuple(value) if value is not None else None")
         else:
             lines.append(f"    made.{field} = value")
     return [*lines, "    return made"]
+
+
+_WRITERS: dict[str, Callable[[type[Record], dict[str, Any]], list[str]]] = {
+    "__init__": _init_code,
+    "replace": _replace_code,
+    "dump": _dump_code,
+    "load": _load_code,
+}

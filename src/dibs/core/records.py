@@ -6,15 +6,18 @@ a record is for the rules. Instants are store time in milliseconds (`now_ms` of 
 
 from __future__ import annotations
 
-from dibs.core.limits import IDLE_RECORD_MS
+from dibs.core.limits import IDLE_RECORD_MS, SESSION_TOMBSTONE_MS
 from dibs.core.record import Record
 
 EXCLUSIVE = "exclusive"
+SHARED = "shared"
 
 # How a hold on a job can end.
 RELEASED = "released"
 EXPIRED = "expired"
 BROKEN = "broken"
+TRANSFERRED = "transferred"
+INVOLUNTARY = frozenset((EXPIRED, BROKEN))
 
 
 class Holder(Record):
@@ -26,10 +29,11 @@ class Holder(Record):
     token: int  # the fencing token
     since_ms: int
     renewed_ms: int
-    ttl_ms: int
+    ttl_ms: int  # 0: the hold has no time of its own and lives as long as its session
     expires_ms: int
     mode: str = EXCLUSIVE
     session: str | None = None
+    ephemeral: bool = True  # with a session: the session's end ends the hold
     metadata: str | None = None
     checkpoint: str | None = None
     checkpoint_ms: int | None = None
@@ -45,10 +49,11 @@ class Ending(Record):
     owner: str
     principal: str
     token: int
-    how: str  # RELEASED, EXPIRED or BROKEN
+    how: str  # RELEASED, EXPIRED, BROKEN or TRANSFERRED
     at_ms: int
     checkpoint: str | None = None
     request_key: str | None = None
+    session: str | None = None
     by: str | None = None  # who broke it
     reason: str | None = None  # and why
 
@@ -71,22 +76,139 @@ class Lock(Record):
     token: int = 0  # the highest fencing token ever given for this job
     slots: int = 1
     holders: tuple[Holder, ...] = ()
-    line: tuple[int, ...] = ()  # numbers of the tickets that wait, first come first
+    line: tuple[
+        int, ...
+    ] = ()  # numbers of the tickets that wait, first come first (a tree keeps its own line)
+    next_ticket: int = 1
     endings: tuple[Ending, ...] = ()  # newest first
     failures: int = 0  # holds lost, not released, since the last clean release
+    max_attempts: int = 0  # 0: no limit
+    parked: bool = False  # too many failures: nobody may claim until an operator frees it
     done: Done | None = None
     delay_until_ms: int = 0
     acl: tuple[str, ...] = ()
 
     def due_ms(self) -> int | None:
-        """The first expiry; with no holder, the time at which the record may be forgotten."""
+        """The first expiry; with no holder, the end of the delay somebody waits for, or the time to be forgotten.
+
+        Holds that live by their session alone are found through the session."""
         if self.holders:
-            return min([holder.expires_ms for holder in self.holders])
-        if self.line or self.acl:
+            timed = [holder.expires_ms for holder in self.holders if holder.ttl_ms]
+            return min(timed) if timed else None
+        if self.line:  # nobody holds it and somebody waits: for a delay to end, or for other jobs of a ticket
+            return self.delay_until_ms or None
+        if self.acl or self.parked:
             return None
         idle_since_ms = self.endings[0].at_ms if self.endings else 0
         done_until_ms = self.done.until_ms if self.done else 0
         return max(idle_since_ms + IDLE_RECORD_MS, done_until_ms, self.delay_until_ms)
+
+
+class Part(Record):
+    """One of the jobs that a ticket for several waits for, and that ticket's number there."""
+
+    name: str
+    number: int
+
+
+class Ticket(Record):
+    """A place in a job's line, with everything needed to grant the job to whoever holds it."""
+
+    ns: str
+    name: str
+    number: int
+    lease_id: str  # becomes the lease's id when the job is handed over; until then the proof of the place
+    owner: str
+    principal: str
+    ttl_ms: int
+    since_ms: int
+    renewed_ms: int  # when its owner last asked
+    expires_ms: int  # when it loses its place if its owner does not ask again
+    mode: str = EXCLUSIVE
+    slots: int = 1
+    session: str | None = None
+    ephemeral: bool = True
+    metadata: str | None = None
+    request_key: str | None = None
+    delay_ms: int = 0
+    again: bool = False
+    whole: tuple[Part, ...] = ()  # all the jobs it wants at once; empty for one alone
+
+    def due_ms(self) -> int | None:
+        return self.expires_ms
+
+
+class Want(Record):
+    """A job that a session asked for and was refused, a moment ago: an edge in the wait-for graph, for a short time."""
+
+    ns: str
+    name: str
+    until_ms: int
+    mode: str = EXCLUSIVE
+    slots: int = 1
+
+
+class Wait(Record):
+    """A ticket that a session holds."""
+
+    ns: str
+    name: str
+    number: int
+
+
+class Session(Record):
+    """One run of one worker: what it holds and waits for ends with it."""
+
+    id: str
+    principal: str
+    owner: str
+    ttl_ms: int
+    since_ms: int
+    renewed_ms: int
+    expires_ms: int
+    holds: tuple[
+        str, ...
+    ] = ()  # keys of locks; may name one that was lost meanwhile, never misses one that is held
+    waits: tuple[Wait, ...] = ()
+    want: Want | None = None
+    process: str | None = (
+        None  # boot, pid and start time of the worker, where a neighbour on the machine can look
+    )
+    metadata: str | None = None
+    ended_ms: int = 0  # when it ended; remembered for a while so that a late call can be told so
+    how: str | None = None
+
+    def due_ms(self) -> int | None:
+        if self.ended_ms:
+            return self.ended_ms if self.holds or self.waits else self.ended_ms + SESSION_TOMBSTONE_MS
+        return self.expires_ms
+
+
+class TreeClaim(Record):
+    """A live claim in a tree: which name, and whose. The lock itself holds the rest."""
+
+    name: str
+    lease_id: str
+    mode: str = EXCLUSIVE
+
+
+class TreePlace(Record):
+    """A place in a tree's line."""
+
+    name: str
+    number: int
+    mode: str = EXCLUSIVE
+
+
+class Tree(Record):
+    """All `path:` and `repo:` claims of a namespace and their line, in one record: overlap cannot slip between two."""
+
+    ns: str
+    claims: tuple[TreeClaim, ...] = ()
+    line: tuple[TreePlace, ...] = ()
+
+    def due_ms(self) -> int | None:
+        return None
 
 
 class Outage(Record):
@@ -107,20 +229,29 @@ class Meta(Record):
 
 
 class Pulse(Record):
-    """The last time at which some server said it was up."""
+    """The last time at which some server said it was up, and since when that has been in doubt."""
 
     at_ms: int
+    doubt_ms: int = 0
 
     def due_ms(self) -> int | None:
         return None
 
 
-Stored = Lock | Meta | Pulse
+Stored = Lock | Ticket | Session | Tree | Meta | Pulse
 
 META_KEY = "meta"
 PULSE_KEY = "pulse"
 LOCK_PREFIX = "lock/"
-_CLASSES: dict[str, type[Lock | Meta | Pulse]] = {"lock": Lock, META_KEY: Meta, PULSE_KEY: Pulse}
+SESSION_PREFIX = "session/"
+_CLASSES: dict[str, type[Lock | Ticket | Session | Tree | Meta | Pulse]] = {
+    "lock": Lock,
+    "ticket": Ticket,
+    "session": Session,
+    "tree": Tree,
+    META_KEY: Meta,
+    PULSE_KEY: Pulse,
+}
 
 
 def lock_key(ns: str, name: str) -> str:
@@ -128,11 +259,24 @@ def lock_key(ns: str, name: str) -> str:
     return f"{LOCK_PREFIX}{ns}/{name}"
 
 
+def ticket_key(ns: str, name: str, number: int) -> str:
+    return f"ticket/{ns}/{number}/{name}"
+
+
+def session_key(session_id: str) -> str:
+    return f"{SESSION_PREFIX}{session_id}"
+
+
+def tree_key(ns: str) -> str:
+    return f"tree/{ns}"
+
+
 def split_lock_key(key: str) -> tuple[str, str]:
+    """Namespace and name of a lock's key."""
     _, ns, name = key.split("/", 2)
     return ns, name
 
 
-def class_of(key: str) -> type[Lock | Meta | Pulse]:
+def class_of(key: str) -> type[Lock | Ticket | Session | Tree | Meta | Pulse]:
     """The record class that lives under a key: what a store needs to read its bytes back."""
     return _CLASSES[key.split("/", 1)[0]]

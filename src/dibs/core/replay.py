@@ -52,7 +52,9 @@ def apply(live: dict[tuple[str, str], dict[int, Claim]], event: Event) -> None:
         claim = claims.get(event.token)
         if claim is not None:
             claims[event.token] = claim.replace(metadata=event.metadata, checkpoint=event.checkpoint)
-    elif event.kind in events.OWNERSHIP_ENDS:
+    elif (
+        event.kind in events.OWNERSHIP_ENDS
+    ):  # a transfer's new owner is an `acquired` of its own, right after
         claims = live.get(job, {})
         claims.pop(event.token, None)
         if not claims:

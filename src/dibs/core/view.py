@@ -7,15 +7,15 @@ records stay plain straight code, and every record looked at is known: the write
 from __future__ import annotations
 
 from dibs.core.record import Record
-from dibs.core.records import META_KEY, PULSE_KEY, Lock, Meta, Pulse, lock_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dibs.core.draft import Handed
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
-
-NO_META = Meta()
 
 
 class Missing(Exception):
@@ -35,20 +35,16 @@ class View:
         self.now_ms = now_ms
         self.records: dict[str, Stored | None] = {} if records is None else records
 
-    def _get(self, key: str) -> Stored | None:
+    def get(self, key: str) -> Stored | None:
         try:
             return self.records[key]
         except KeyError:
             raise Missing(key) from None
 
-    def lock(self, ns: str, name: str) -> Lock | None:
-        return self._get(lock_key(ns, name))  # type: ignore[return-value]  # a key's prefix fixes its class
-
-    def meta(self) -> Meta:
-        return self._get(META_KEY) or NO_META  # type: ignore[return-value]
-
-    def pulse(self) -> Pulse | None:
-        return self._get(PULSE_KEY)  # type: ignore[return-value]
+    def need(self, keys: Iterable[str]) -> None:
+        missing = [key for key in keys if key not in self.records]
+        if missing:
+            raise Missing(*missing)
 
     def apply(self, decision: Decision) -> None:
         """Show the next decision of the same batch what this one is about to write."""
@@ -56,8 +52,11 @@ class View:
 
 
 class Decision(Record):
-    """The answer, what to write for it to be true, and what to tell history. A write of None deletes."""
+    """The answer, what to write for it to be true, and what to tell: history, and whoever waited for it.
+
+    A write of None deletes."""
 
     outcome: Outcome
     writes: dict[str, Stored | None] = {}  # noqa: RUF012 - never mutated; a fresh dict is passed to write
     events: tuple[Event, ...] = ()
+    handed: tuple[Handed, ...] = ()

@@ -10,9 +10,9 @@ that `service/batcher.py` keeps for it.
 
 from __future__ import annotations
 
-from dibs.core.commands import Break, SetAcl
+from dibs.core.commands import Break, Free, SetAcl
 from dibs.core.decide import decide, keys_of
-from dibs.core.limits import CONFLICT_RETRIES_MAX
+from dibs.core.limits import CONFLICT_RETRIES_MAX, UNKNOWN_RETRIES_MAX
 from dibs.core.view import Missing, View
 from dibs.errors import DibsError, StoreUnavailable
 from dibs.stores.port import Conflict
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dibs.core.commands import Command
+    from dibs.core.draft import Handed
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
+    from dibs.core.view import Decision
     from dibs.stores.port import Store
-
-UNKNOWN_RETRIES_MAX = 3
 
 
 class _Batch:
@@ -39,6 +39,7 @@ class _Batch:
         self.versions: dict[str, int] = {}
         self.puts: dict[str, Stored | None] = {}
         self.events: list[Event] = []
+        self.handed: list[Handed] = []
 
     def load(self, keys: Iterable[str]) -> None:
         wanted = [key for key in keys if key not in self.versions]
@@ -49,23 +50,35 @@ class _Batch:
             self._view.records[key] = found.record
 
     def decide(self, command: Command) -> Outcome:
-        try:
-            decision = decide(self._view, command)
-        except Missing as missing:
-            self.load(missing.keys)
-            return self.decide(command)
+        decision = self._decide(command)
         self._view.apply(decision)
         self.puts.update(decision.writes)
         self.events += decision.events
+        self.handed += decision.handed
         return decision.outcome
+
+    def _decide(self, command: Command) -> Decision:
+        while True:
+            try:
+                return decide(self._view, command)
+            except Missing as missing:
+                self.load(missing.keys)
 
 
 class Coordinator:
-    """One per store and process. `on_events` is told what was committed, in order, right after each commit."""
+    """One per store and process. Right after each commit, `on_events` is told what was committed, in order, and
+    `on_handed` which waiters were given what they waited for. A commit whose reply was lost is not told: whoever must
+    not miss one follows the store's events."""
 
-    def __init__(self, store: Store, on_events: Callable[[Sequence[Event]], None] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        on_events: Callable[[Sequence[Event]], None] | None = None,
+        on_handed: Callable[[Sequence[Handed]], None] | None = None,
+    ) -> None:
         self.store = store
         self._on_events = on_events
+        self._on_handed = on_handed
 
     def one(self, command: Command) -> Outcome:
         """The outcome of one command; raises what went wrong."""
@@ -88,8 +101,8 @@ class Coordinator:
             except Conflict:
                 continue
             except StoreUnavailable as error:
-                # Did the write happen? Deciding again finds out: an acquire recognises its own fresh lease id, a release
-                # its own ending. What cannot be recognised must not be done twice, and says so instead.
+                # Did the write happen? Deciding again finds out: an acquire recognises its own fresh lease id, a
+                # release its own ending. What cannot be recognised must not be done twice, and says so instead.
                 unknown += 1
                 if not error.unknown or unknown > UNKNOWN_RETRIES_MAX:
                     raise
@@ -97,7 +110,7 @@ class Coordinator:
                     {
                         index: error
                         for index, command in enumerate(commands)
-                        if isinstance(command, Break | SetAcl)
+                        if isinstance(command, Break | Free | SetAcl)
                     }
                 )
         raise StoreUnavailable("The store is too busy: others kept changing the same records. Try again.")
@@ -120,3 +133,5 @@ class Coordinator:
         self.store.commit(batch.versions, batch.puts, batch.events)
         if self._on_events is not None:
             self._on_events(batch.events)
+        if self._on_handed is not None and batch.handed:
+            self._on_handed(batch.handed)

@@ -1,8 +1,8 @@
 """The store port: what dibs asks of a place that keeps records, and the contract of each call.
 
-A store keeps records under string keys, each with a version, and a log of events. It compares and swaps; it never looks
-inside a record except to ask `record.due_ms()`, and it never decides anything. `dibs.testing.contract` is the suite
-that every store passes, the ones shipped here and yours.
+A store keeps records under string keys, each with a version, and a log of events. It compares and swaps; it never
+looks inside a record except to ask `record.due_ms()`, and it never decides anything. `dibs.testing.contract` is the
+suite that every store passes, the ones shipped here and yours.
 
 Five things hold for every method:
 

@@ -36,10 +36,23 @@ def _row(word: str, http: int, exit_code: int, title: str) -> Row:
     return Row(word=word, http=http, exit=exit_code, title=title)
 
 
-# What the rules answer. A row whose status is 400 or more and which is not `delayed` is sent as an error document.
+# What the rules answer. A row with a word of CODES is sent as an error document, the others as what they say.
 OUTCOMES: dict[type[Record], Row] = {
     outcomes.Granted: _row("acquired", 200, YES, "The job is yours"),
+    outcomes.GrantedAll: _row("acquired", 200, YES, "The jobs are yours"),
     outcomes.Held: _row("held", 200, NO, "Somebody else has it"),
+    outcomes.Queued: _row("queued", 200, NO, "You are in line"),
+    outcomes.Refused: _row("held", 200, NO, "Not to be had now"),
+    outcomes.Deadlock: _row("deadlock", 409, DEADLOCK, "Waiting would deadlock"),
+    outcomes.Differs: _row("conflict", 409, NOT_YOURS, "Conflict"),
+    outcomes.Parked: _row("parked", 409, TRY_LATER, "The job is parked"),
+    outcomes.Freed: _row("freed", 200, YES, "The job may be claimed again"),
+    outcomes.Left: _row("left", 200, YES, "No longer in line"),
+    outcomes.Kept: _row("kept", 200, YES, "Places kept"),
+    outcomes.Transferred: _row("transferred", 200, YES, "Handed over"),
+    outcomes.SessionState: _row("session", 200, YES, "How the session stands"),
+    outcomes.SessionUnknown: _row("not_found", 404, NOT_YOURS, "Session not found"),
+    outcomes.SessionOver: _row("session_expired", 410, NOT_YOURS, "Session expired"),
     outcomes.AlreadyDone: _row("done", 200, DONE, "It was done already"),
     outcomes.Delayed: _row("delayed", 409, TRY_LATER, "The job rests after a loss"),
     outcomes.Renewed: _row("renewed", 200, YES, "Still yours"),

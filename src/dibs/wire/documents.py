@@ -7,12 +7,13 @@ clients' clocks differ from the store's.
 
 from __future__ import annotations
 
-import time
-
 from dibs.core import outcomes
-from dibs.core.durations import format_duration
+from dibs.core.limits import TICKET_KEEP_MS
 from dibs.core.record import Record
 from dibs.wire.codes import OUTCOMES, row_of_error
+from dibs.wire.parts import holder_document, in_the_way, previous_document, timestamp
+from dibs.wire.refusals import refusal
+from dibs.wire.tickets import ticket_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import Ending, Holder, Lock
+    from dibs.core.records import Lock
 
     Document = dict[str, Any]
 
@@ -33,20 +34,17 @@ class Reply(Record):
     body: dict[str, Any] | None
 
 
-def timestamp(ms: int) -> str:
-    """RFC 3339 in UTC, to the millisecond."""
-    year, month, day, hour, minute, second, *_ = time.gmtime(ms // 1000)
-    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms % 1000:03}Z"
-
-
 def reply_for(outcome: Outcome) -> Reply:
     """The reply that says `outcome`."""
     row = OUTCOMES[type(outcome)]
     present = _PRESENT.get(type(outcome))
     if present is not None:
         return Reply(status=row.http, body=present(outcome))
-    status, details = _refusal(outcome, row.http)
-    return Reply(status=status, body=_error(row.title, row.word, details))
+    status, details = refusal(outcome, row.http)
+    body = _error(row.title, row.word, details)
+    if isinstance(outcome, outcomes.Deadlock):
+        body["cycle"] = list(outcome.cycle)
+    return Reply(status=status, body=body)
 
 
 def reply_for_error(error: BaseException) -> Reply:
@@ -78,19 +76,118 @@ def _acquired(outcome: outcomes.Granted) -> Document:
         "attempt": lease.attempt,
     }
     if outcome.previous is not None:
-        document["previous"] = _previous(outcome.previous)
+        document["previous"] = previous_document(outcome.previous)
     return document
 
 
+def _acquired_all(outcome: outcomes.GrantedAll) -> Document:
+    leases = [_acquired(granted) for granted in outcome.grants]
+    remaining_ms = min(lease["remaining_ms"] for lease in leases)
+    return {
+        "status": "acquired",
+        "lease_id": leases[0]["lease_id"],
+        "owner": leases[0]["owner"],
+        "remaining_ms": remaining_ms,
+        "renew_after_ms": remaining_ms // 2,
+        "leases": leases,
+    }
+
+
 def _held(outcome: outcomes.Held) -> Document:
-    # With several holders, the one that ends first is the one worth waiting for.
-    holder = min(outcome.holders, key=lambda each: each.expires_ms)
-    remaining_ms = holder.expires_ms - outcome.now_ms
+    document = in_the_way(outcome.name, outcome.blockers, outcome.now_ms)
+    # Without a hold in the way it is others in the line that come first: they will have it in a moment.
+    retry_after_ms = document["remaining_ms"] if outcome.blockers else 1_000
     return {
         "status": "held",
         "name": outcome.name,
-        **_holder(holder, outcome.now_ms),
-        "retry_after_ms": remaining_ms,
+        **document,
+        "waiting": outcome.waiting,
+        "retry_after_ms": retry_after_ms,
+    }
+
+
+def _queued(outcome: outcomes.Queued) -> Document:
+    document = in_the_way(outcome.name, outcome.blockers, outcome.now_ms)
+    remaining_ms = document["remaining_ms"] if outcome.blockers else TICKET_KEEP_MS
+    return {
+        "status": "queued",
+        "name": outcome.name,
+        "ticket": ticket_text(outcome.ns, outcome.name, outcome.ticket, outcome.ticket_id),
+        "position": outcome.position,
+        **document,
+        # Asking again is what keeps the place, so this is never longer than a waiter may stay silent.
+        "retry_after_ms": max(1, min(TICKET_KEEP_MS, remaining_ms)),
+    }
+
+
+def _refused(outcome: outcomes.Refused) -> Document:
+    """Several names, none of them to be had: one entry a name saying why."""
+    refused = []
+    for each in outcome.outcomes:
+        reply = reply_for(each)
+        entry = dict(reply.body or {})
+        if "code" in entry:  # an error has no name of its own
+            entry = {"name": getattr(each, "name", None), "status": entry["code"], **entry}
+        refused.append(entry)
+    waits = [entry["retry_after_ms"] for entry in refused if entry.get("retry_after_ms")]
+    return {"status": "held", "refused": refused, "retry_after_ms": min(waits, default=1_000)}
+
+
+def _parked(outcome: outcomes.Parked) -> Document:
+    document: Document = {"status": "parked", "name": outcome.name, "failures": outcome.failures}
+    if outcome.ending is not None:
+        document["previous"] = previous_document(outcome.ending)
+    return document
+
+
+def _freed(outcome: outcomes.Freed) -> Document:
+    return {"name": outcome.name, "freed": outcome.was_parked}
+
+
+def _left(outcome: outcomes.Left) -> Document:
+    return {"name": outcome.name, "left": outcome.was_in}
+
+
+def _transferred(outcome: outcomes.Transferred) -> Document:
+    lease = outcome.lease
+    return {
+        "status": "transferred",
+        "name": outcome.name,
+        "lease_id": lease.lease_id,
+        "fencing_token": lease.token,
+        "owner": lease.owner,
+        "expires_at": timestamp(lease.expires_ms),
+        "remaining_ms": lease.expires_ms - outcome.now_ms,
+        "checkpoint": lease.checkpoint,
+        "attempt": lease.attempt,
+    }
+
+
+def session_document(outcome: outcomes.SessionState) -> Document:
+    """A session, as its owner may see it."""
+    session = outcome.session
+    return {
+        "session_id": session.id,
+        "user_id": session.principal,
+        "owner": session.owner,
+        "metadata": session.metadata,
+        "since": timestamp(session.since_ms),
+        "expires_at": timestamp(session.expires_ms),
+        "remaining_ms": max(0, session.expires_ms - outcome.now_ms) if outcome.live else 0,
+        "ttl_seconds": session.ttl_ms // 1000,
+        "keepalive_interval_secs": session.ttl_ms // 2000,
+        "active": outcome.live,
+        "lock_count": len(outcome.holds),
+        "holds": [
+            {
+                "name": hold.name,
+                "fencing_token": hold.holder.token,
+                "mode": hold.holder.mode,
+                "remaining_ms": hold.holder.expires_ms - outcome.now_ms,
+            }
+            for hold in outcome.holds
+        ],
+        "waits": [wait.name for wait in session.waits],
     }
 
 
@@ -152,7 +249,14 @@ def _acl_set(outcome: outcomes.AclSet) -> Document:
 
 
 def _status(outcome: outcomes.Status) -> Document:
-    return status_document(outcome.lock, outcome.now_ms, with_acl=True)
+    document = status_document(outcome.lock, outcome.now_ms, with_acl=True)
+    document["waiting"] = outcome.waiting
+    if outcome.overlapping:
+        document["overlapping"] = [
+            {"name": blocker.name, "owner": blocker.holder.owner, "mode": blocker.holder.mode}
+            for blocker in outcome.overlapping
+        ]
+    return document
 
 
 def status_document(lock: Lock, now_ms: int, *, with_acl: bool = False) -> Document:
@@ -168,7 +272,10 @@ def status_document(lock: Lock, now_ms: int, *, with_acl: bool = False) -> Docum
     }
     if lock.holders:
         holder = min(lock.holders, key=lambda each: each.expires_ms)
-        document.update(_holder(holder, now_ms))
+        document.update(holder_document(holder, now_ms))
+        document["slots"] = lock.slots
+        if len(lock.holders) > 1:
+            document["holders"] = [holder_document(each, now_ms) for each in lock.holders]
     if document["status"] == "done" and lock.done is not None:
         document["done"] = {
             "owner": lock.done.owner,
@@ -181,7 +288,7 @@ def status_document(lock: Lock, now_ms: int, *, with_acl: bool = False) -> Docum
         document["available_at"] = timestamp(lock.delay_until_ms)
         document["retry_after_ms"] = lock.delay_until_ms - now_ms
     if lock.endings:
-        document["previous"] = _previous(lock.endings[0])
+        document["previous"] = previous_document(lock.endings[0])
     if with_acl and lock.acl:
         document["acl"] = _acl(lock.acl)
     return document
@@ -190,47 +297,11 @@ def status_document(lock: Lock, now_ms: int, *, with_acl: bool = False) -> Docum
 def _state(lock: Lock, now_ms: int) -> str:
     if lock.holders:
         return "held"
+    if lock.parked:
+        return "parked"
     if lock.done is not None and now_ms < lock.done.until_ms:
         return "done"
     return "delayed" if now_ms < lock.delay_until_ms else "free"
-
-
-def _holder(holder: Holder, now_ms: int) -> Document:
-    """A hold as everybody may see it: no lease id, no request key."""
-    return {
-        "holder_id": holder_id(holder),
-        "owner": holder.owner,
-        "fencing_token": holder.token,
-        "since": timestamp(holder.since_ms),
-        "held_ms": now_ms - holder.since_ms,
-        "expires_at": timestamp(holder.expires_ms),
-        "remaining_ms": holder.expires_ms - now_ms,
-        "metadata": holder.metadata,
-        "checkpoint": holder.checkpoint,
-        "attempt": holder.attempt,
-    }
-
-
-def holder_id(holder: Holder) -> str:
-    """A one-way name for a hold's owner, shaped like a UUID: the same for the same credential and owner."""
-    import hashlib  # only refusals and listings need it
-
-    text = hashlib.sha256(f"{holder.principal}\0{holder.owner}".encode()).hexdigest()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
-
-
-def _previous(ending: Ending) -> Document:
-    document: Document = {
-        "owner": ending.owner,
-        "how": ending.how,
-        "at": timestamp(ending.at_ms),
-        "fencing_token": ending.token,
-        "checkpoint": ending.checkpoint,
-    }
-    if ending.reason is not None:
-        document["by"] = ending.by
-        document["reason"] = ending.reason
-    return document
 
 
 def _acl(entries: tuple[str, ...]) -> Document:
@@ -267,44 +338,17 @@ def history_document(name: str, events: list[Event]) -> Document:
     return {"name": name, "events": [event_document(event) for event in events]}
 
 
-def _refusal(outcome: Outcome, status: int) -> tuple[int, str]:
-    """HTTP status and the sentence that says what happened and what to do next."""
-    if isinstance(outcome, outcomes.NotCurrent):
-        # The contract tells "somebody else is in" (400) from "nobody is" (404).
-        return (400 if outcome.holders else 404), _why_not_current(outcome)
-    if isinstance(outcome, outcomes.KeySpent):
-        ago = format_duration(outcome.now_ms - outcome.ending.at_ms)
-        return status, (
-            f"This request key's lease was {outcome.ending.how} {ago} ago. "
-            "Repeating it cannot claim the job again; use a new request key for a new claim."
-        )
-    return status, _SENTENCES[type(outcome)]
-
-
-_SENTENCES: dict[type[Record], str] = {
-    outcomes.Forbidden: "The job's access list does not allow this.",
-    outcomes.AclDiffers: "The job has another access list. Leave acl out, or change it with PUT /locks/{name}/acl.",
-    outcomes.NotFound: "There is no such job on record.",
-    outcomes.QuotaExceeded: "This token holds as many jobs as it may. Release some, or ask the operator for more.",
-}
-
-
-def _why_not_current(outcome: outcomes.NotCurrent) -> str:
-    ending = outcome.ending
-    now = f" {outcome.holders[0].owner} has the job now." if outcome.holders else " Nobody has the job now."
-    if ending is None:
-        return "This lease id does not hold the job." + now
-    ago = format_duration(outcome.now_ms - ending.at_ms)
-    if ending.how == "broken":
-        return f"This lease was broken {ago} ago by {ending.by}: {ending.reason}." + now
-    if ending.how == "expired":
-        return f"This lease expired {ago} ago: no heartbeat came in time. Stop the work." + now
-    return f"This lease was {ending.how} {ago} ago." + now
-
-
 _PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
     outcomes.Granted: _acquired,
+    outcomes.GrantedAll: _acquired_all,
     outcomes.Held: _held,
+    outcomes.Queued: _queued,
+    outcomes.Refused: _refused,
+    outcomes.Parked: _parked,
+    outcomes.Freed: _freed,
+    outcomes.Left: _left,
+    outcomes.Transferred: _transferred,
+    outcomes.SessionState: session_document,
     outcomes.AlreadyDone: _done,
     outcomes.Delayed: _delayed,
     outcomes.Renewed: _renewed,

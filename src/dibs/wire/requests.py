@@ -1,19 +1,39 @@
 """From a request document to a command. The same checks, in the same order, over HTTP and embedded.
 
-Two steps, because the contract puts the caller's credential between them: `shape` looks only at fields and types (a
-wrong one is `Unprocessable`, HTTP 422), `command_for` at what the values mean (HTTP 400, each with its own code). Unknown
-fields are ignored. `null` is the same as leaving a field out.
+Two steps, because the contract puts the caller's credential between them: `shapes.shape` looks only at fields and types
+(a wrong one is `Unprocessable`, HTTP 422), `command_for` at what the values mean (HTTP 400, each with its own code).
+Unknown fields are ignored. `null` is the same as leaving a field out.
 """
 
 from __future__ import annotations
 
 from dibs.core import limits
-from dibs.core.commands import Acquire, Break, Inspect, Release, Renew, SetAcl
+from dibs.core.commands import (
+    Acquire,
+    AcquireAll,
+    AcquireAny,
+    Break,
+    EndSession,
+    Free,
+    Inspect,
+    InspectSession,
+    KeepSession,
+    Leave,
+    OpenSession,
+    Release,
+    Renew,
+    SetAcl,
+    Transfer,
+)
 from dibs.core.durations import check_ttl_ms
+from dibs.core.many import overlapping_pair
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
 from dibs.core.record import Record
-from dibs.errors import InvalidInput, InvalidTtl, NotAllowed, Unprocessable
+from dibs.core.records import EXCLUSIVE, SHARED
+from dibs.errors import InvalidInput, InvalidTtl, NotAllowed
 from dibs.ids import new_id
+from dibs.wire.shapes import is_id, is_unicode, shape
+from dibs.wire.tickets import parse_ticket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,12 +44,12 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+__all__ = ["LOCAL", "Caller", "command_for", "namespace_for", "shape", "token_badge", "wait_ms"]
+
 AGENT = "agent"
 OPERATOR = "operator"
 ADMIN = "admin"
 ROLES = (AGENT, OPERATOR, ADMIN)
-
-_U32_MAX = 2**32 - 1
 
 
 class Caller(Record):
@@ -45,73 +65,6 @@ class Caller(Record):
 # The embedded store is the user's own file: whoever can write it is its admin.
 LOCAL = Caller(principal="local", role=ADMIN, badges=("user:local",))
 
-_SHAPES: dict[str, dict[str, str]] = {
-    "acquire": {
-        "ttl_seconds": "whole",
-        "metadata": "text",
-        "owner": "text",
-        "request_key": "text",
-        "lease_id": "id",
-        "session_id": "id",
-        "ephemeral": "flag",
-        "lock_delay_seconds": "whole",
-        "again": "flag",
-        "acl": "object",
-    },
-    "renew": {"lease_id": "id!", "ttl_seconds": "whole", "metadata": "text", "checkpoint": "text"},
-    "release": {
-        "lease_id": "id!",
-        "done_seconds": "whole",
-        "result": "text",
-        "checkpoint": "text",
-    },
-    "break": {"reason": "text"},
-    "acl": {"acl": "object!"},
-    "inspect": {},
-}
-
-_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "whole": (lambda value: type(value) is int and 0 <= value <= _U32_MAX, "a whole number from 0 up"),
-    "text": (lambda value: isinstance(value, str) and _is_unicode(value), "text"),
-    "flag": (lambda value: isinstance(value, bool), "true or false"),
-    "object": (lambda value: isinstance(value, dict), "an object"),
-    "id": (lambda value: isinstance(value, str) and _is_id(value), "an id as dibs gave it (a UUID)"),
-}
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _is_id(text: str) -> bool:
-    parts = text.split("-")
-    return [len(part) for part in parts] == [8, 4, 4, 4, 12] and all(
-        character in "0123456789abcdefABCDEF" for part in parts for character in part
-    )
-
-
-def shape(verb: str, document: object) -> Document:
-    """`document` with every known field of the right type, ids in lower case, nulls gone."""
-    if not isinstance(document, dict):
-        raise Unprocessable("The request body must be a JSON object.")
-    fields = _SHAPES[verb]
-    shaped: Document = {}
-    for field, kind in fields.items():
-        value = document.get(field)
-        if value is None:
-            if kind.endswith("!"):
-                raise Unprocessable(f"The field {field} is required.")
-            continue
-        good, words = _KINDS[kind.removesuffix("!")]
-        if not good(value):
-            raise Unprocessable(f"The field {field} must be {words}.")
-        shaped[field] = value.lower() if kind.startswith("id") else value
-    return shaped
-
 
 def namespace_for(caller: Caller, asked: str | None) -> str:
     """The namespace a request works in: the one asked for, bounded by what the caller's credential allows."""
@@ -124,32 +77,99 @@ def namespace_for(caller: Caller, asked: str | None) -> str:
 
 
 def command_for(verb: str, ns: str, name: str, document: Document, caller: Caller) -> Command:
-    """The command for a shaped document. Raises InvalidInput with a code that says which part is wrong."""
-    check_name(name)
-    return _BUILDERS[verb](ns, name, document, caller)
+    """The command for a shaped document. Raises InvalidInput with a code that says which part is wrong.
+
+    `name` is a job's, or for the verbs of sessions the session's id; the verbs for several jobs take none."""
+    if verb.startswith("session-"):
+        return _SESSION_BUILDERS[verb](name, document, caller)
+    if verb in ("acquire-any", "acquire-all"):
+        return _acquire_many(verb, ns, document, caller)
+    return _BUILDERS[verb](ns, check_name(name), document, caller)
+
+
+def wait_ms(document: Document) -> int:
+    """How long the caller is ready to wait for an answer."""
+    waited: int = document.get("wait_seconds", 0) * 1000
+    if waited > limits.WAIT_MS_MAX:
+        raise InvalidInput(
+            f"wait_seconds may be {limits.WAIT_MS_MAX // 1000} at most; ask again with the ticket."
+        )
+    return waited
+
+
+def _ask(ns: str, document: Document, caller: Caller) -> Document:
+    """What every way of claiming says, judged."""
+    session = document.get("session_id")
+    if document.get("ephemeral") and session is None:
+        raise InvalidInput("ephemeral needs a session_id: an ephemeral lease lives as long as its session.")
+    ephemeral = document.get("ephemeral", True)
+    mode, slots = _mode(document)
+    max_attempts = document.get("max_attempts", 0)
+    if max_attempts > limits.ATTEMPTS_MAX:
+        raise InvalidInput(f"max_attempts may be {limits.ATTEMPTS_MAX} at most.")
+    # Inside a session a lease needs no time of its own; outside it always has one.
+    default_ms = 0 if session is not None and ephemeral else limits.TTL_MS_DEFAULT
+    return {
+        "ns": ns,
+        "principal": caller.principal,
+        "owner": _text(document, "owner", limits.OWNER_CHARS_MAX) or caller.principal,
+        "ttl_ms": _ttl_ms(document, default_ms),
+        "fresh_lease_id": new_id(),
+        "metadata": _text(document, "metadata", limits.METADATA_CHARS_MAX),
+        "request_key": _request_key(document),
+        "session": session,
+        "ephemeral": ephemeral,
+        "delay_ms": _delay_ms(document),
+        "mode": mode,
+        "slots": slots,
+        "max_attempts": max_attempts,
+        "again": document.get("again", False),
+        "badges": caller.badges,
+        "admin": caller.role == ADMIN,
+        "over_quota": caller.over_quota,
+    }
 
 
 def _acquire(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
-    if document.get("ephemeral") and "session_id" not in document:
-        raise InvalidInput("ephemeral needs a session_id: an ephemeral lease lives as long as its session.")
     acl = document.get("acl")
+    number, ticket_id = _ticket(ns, name, document)
     return Acquire(
-        ns=ns,
         name=name,
-        principal=caller.principal,
-        owner=_text(document, "owner", limits.OWNER_CHARS_MAX) or caller.principal,
-        ttl_ms=_ttl_ms(document, limits.TTL_MS_DEFAULT),
-        fresh_lease_id=new_id(),
-        metadata=_text(document, "metadata", limits.METADATA_CHARS_MAX),
-        request_key=_request_key(document),
         lease_id=document.get("lease_id"),
-        delay_ms=_delay_ms(document),
-        again=document.get("again", False),
         acl=None if acl is None else _acl(acl),
-        badges=caller.badges,
-        admin=caller.role == ADMIN,
-        over_quota=caller.over_quota,
+        wait=wait_ms(document) > 0 or ticket_id is not None,
+        ticket=number,
+        ticket_id=ticket_id,
+        **_ask(ns, document, caller),
     )
+
+
+def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> AcquireAny | AcquireAll:
+    names = document["names"]
+    most = limits.NAMES_MAX if verb == "acquire-any" else limits.ALL_NAMES_MAX
+    if not 1 <= len(names) <= most:
+        raise InvalidInput(f"names is a list of 1 to {most} jobs; this one has {len(names)}.")
+    checked = tuple([check_name(name) for name in names])
+    if len(set(checked)) != len(checked):
+        twice = next(name for index, name in enumerate(checked) if name in checked[:index])
+        raise InvalidInput(f"names holds {twice} twice.")
+    if verb == "acquire-any":
+        if document.get("wait_seconds"):
+            raise InvalidInput("Claiming any of several does not wait; ask again, or wait for one of them.")
+        return AcquireAny(names=checked, **_ask(ns, document, caller))
+    ordered = tuple(sorted(checked))
+    ask = _ask(ns, document, caller)
+    pair = overlapping_pair(ordered, ask["mode"])
+    if pair is not None:
+        raise InvalidInput(f"{pair[0]} and {pair[1]} overlap: nobody can claim both. Claim the outer one.")
+    number, ticket_id = _ticket(ns, ordered[0], document)
+    wait = wait_ms(document) > 0 or ticket_id is not None
+    return AcquireAll(names=ordered, wait=wait, ticket=number, ticket_id=ticket_id, **ask)
+
+
+def _leave(ns: str, name: str, document: Document, caller: Caller) -> Leave:
+    number, ticket_id = parse_ticket(ns, name, document["ticket"])
+    return Leave(ns=ns, name=name, principal=caller.principal, ticket=number, ticket_id=ticket_id)
 
 
 def _renew(ns: str, name: str, document: Document, caller: Caller) -> Renew:
@@ -157,7 +177,8 @@ def _renew(ns: str, name: str, document: Document, caller: Caller) -> Renew:
         ns=ns,
         name=name,
         principal=caller.principal,
-        lease_id=document["lease_id"],
+        lease_id=document.get("lease_id"),
+        session=document.get("session_id"),
         ttl_ms=_ttl_ms(document, None),
         metadata=_text(document, "metadata", limits.METADATA_CHARS_MAX),
         checkpoint=_bytes(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
@@ -175,9 +196,28 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
         ns=ns,
         name=name,
         principal=caller.principal,
-        lease_id=document["lease_id"],
+        lease_id=document.get("lease_id"),
+        session=document.get("session_id"),
         done_ms=done_ms,
         result=result,
+        checkpoint=_bytes(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
+    )
+
+
+def _transfer(ns: str, name: str, document: Document, caller: Caller) -> Transfer:
+    to_owner = _text(document, "to_owner", limits.OWNER_CHARS_MAX)
+    if not to_owner and "to_session" not in document:
+        raise InvalidInput("Say to whom: to_session (an open session) or to_owner (a name to show).")
+    return Transfer(
+        ns=ns,
+        name=name,
+        principal=caller.principal,
+        fresh_lease_id=new_id(),
+        lease_id=document.get("lease_id"),
+        session=document.get("session_id"),
+        to_owner=to_owner,
+        to_session=document.get("to_session"),
+        ttl_ms=_ttl_ms(document, None),
         checkpoint=_bytes(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
     )
 
@@ -188,6 +228,11 @@ def _break(ns: str, name: str, document: Document, caller: Caller) -> Break:
     if not reason:
         raise InvalidInput("Breaking a claim needs a reason: the old owner is told.")
     return Break(ns=ns, name=name, principal=caller.principal, reason=reason)
+
+
+def _free(ns: str, name: str, document: Document, caller: Caller) -> Free:
+    require_operator(caller, "free a parked job")
+    return Free(ns=ns, name=name, principal=caller.principal)
 
 
 def _set_acl(ns: str, name: str, document: Document, caller: Caller) -> SetAcl:
@@ -206,17 +251,77 @@ def _inspect(ns: str, name: str, document: Document, caller: Caller) -> Inspect:
 
 _BUILDERS: dict[str, Callable[[str, str, Document, Caller], Command]] = {
     "acquire": _acquire,
+    "leave": _leave,
     "renew": _renew,
     "release": _release,
+    "transfer": _transfer,
     "break": _break,
+    "free": _free,
     "acl": _set_acl,
     "inspect": _inspect,
 }
 
 
+def _open_session(_: str, document: Document, caller: Caller) -> OpenSession:
+    asked_ms = document.get("ttl_seconds", limits.SESSION_TTL_MS_DEFAULT // 1000) * 1000
+    return OpenSession(
+        fresh_id=new_id(),
+        principal=caller.principal,
+        owner=_text(document, "owner", limits.OWNER_CHARS_MAX) or caller.principal,
+        # The contract clamps this one instead of refusing it.
+        ttl_ms=min(max(asked_ms, limits.SESSION_TTL_MS_MIN), limits.SESSION_TTL_MS_MAX),
+        process=_text(document, "process", limits.OWNER_CHARS_MAX),
+        metadata=_text(document, "metadata", limits.METADATA_CHARS_MAX),
+    )
+
+
+def _keep_session(session_id: str, _: Document, caller: Caller) -> KeepSession:
+    return KeepSession(session=_session_id(session_id), principal=caller.principal)
+
+
+def _end_session(session_id: str, _: Document, caller: Caller) -> EndSession:
+    return EndSession(session=_session_id(session_id), principal=caller.principal)
+
+
+def _show_session(session_id: str, _: Document, caller: Caller) -> InspectSession:
+    return InspectSession(session=_session_id(session_id), principal=caller.principal)
+
+
+_SESSION_BUILDERS: dict[str, Callable[[str, Document, Caller], Command]] = {
+    "session-open": _open_session,
+    "session-keep": _keep_session,
+    "session-end": _end_session,
+    "session-show": _show_session,
+}
+
+
+def _session_id(text: str) -> str:
+    if not is_id(text):
+        raise InvalidInput("A session id is the UUID that opening the session gave.")
+    return text.lower()
+
+
 def require_operator(caller: Caller, what: str) -> None:
+    """Only some may do this."""
     if caller.role not in (OPERATOR, ADMIN):
         raise NotAllowed(f"Only an operator or admin may {what}; this token's role is {caller.role}.")
+
+
+def _mode(document: Document) -> tuple[str, int]:
+    mode = document.get("mode", EXCLUSIVE)
+    if mode not in (EXCLUSIVE, SHARED):
+        raise InvalidInput(f"mode is {EXCLUSIVE} or {SHARED}, not {mode!r}.")
+    slots = document.get("slots", 1)
+    if not 1 <= slots <= limits.SLOTS_MAX:
+        raise InvalidInput(f"slots is a number from 1 to {limits.SLOTS_MAX}.")
+    if slots > 1 and mode == SHARED:
+        raise InvalidInput("A shared claim has no slots: give slots or mode shared, not both.")
+    return mode, slots
+
+
+def _ticket(ns: str, name: str, document: Document) -> tuple[int, str | None]:
+    text = document.get("ticket")
+    return (0, None) if text is None else parse_ticket(ns, name, text)
 
 
 def _ttl_ms(document: Document, default: int | None) -> Any:
@@ -267,7 +372,7 @@ def _acl(document: Document) -> tuple[str, ...]:
 
 
 def _acl_entry(entry: object) -> str:
-    if isinstance(entry, str) and _is_unicode(entry) and len(entry.encode()) <= limits.ACL_ENTRY_BYTES_MAX:
+    if isinstance(entry, str) and is_unicode(entry) and len(entry.encode()) <= limits.ACL_ENTRY_BYTES_MAX:
         kind, _, value = entry.partition(":")
         if kind == "user" and value:
             return entry

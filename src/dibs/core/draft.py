@@ -1,0 +1,119 @@
+"""A decision in the making: the view, and over it what the decision has written so far.
+
+Rules read and write through a draft, so that one command may touch a lock, its line, a session and a tree in plain
+straight code. From outside nothing is seen of it: `decide` returns the draft's writes as a value and the view is as it
+was. A draft knows no rules.
+"""
+
+from __future__ import annotations
+
+from dibs.core.record import Record
+from dibs.core.records import (
+    META_KEY,
+    PULSE_KEY,
+    Lock,
+    Meta,
+    Pulse,
+    Session,
+    Ticket,
+    Tree,
+    lock_key,
+    session_key,
+    ticket_key,
+    tree_key,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.events import Event
+    from dibs.core.outcomes import Granted, GrantedAll
+    from dibs.core.records import Stored
+    from dibs.core.view import View
+
+NO_META = Meta()
+
+
+class Handed(Record):
+    """A job given to somebody who waited, so that the one waiter can be told without asking again."""
+
+    ns: str
+    name: str
+    number: int
+    outcome: Granted | GrantedAll
+
+
+class Draft:
+    """See the module's text. `now_ms` is the view's."""
+
+    __slots__ = ("_view", "events", "handed", "now_ms", "writes")
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.now_ms = view.now_ms
+        self.writes: dict[str, Stored | None] = {}
+        self.events: list[Event] = []
+        self.handed: list[Handed] = []
+
+    def _get(self, key: str) -> Stored | None:
+        if key in self.writes:
+            return self.writes[key]
+        return self._view.get(key)
+
+    def need(self, *keys: str) -> None:
+        """Load all of these in one go, if any is missing."""
+        self._view.need([key for key in keys if key not in self.writes])
+
+    def knows(self, ns: str, name: str) -> bool:
+        return self._get(lock_key(ns, name)) is not None
+
+    def lock(self, ns: str, name: str) -> Lock:
+        """The lock as stored, or a blank one."""
+        found = self._get(lock_key(ns, name))
+        return found if isinstance(found, Lock) else Lock(ns=ns, name=name)
+
+    def ticket(self, ns: str, name: str, number: int) -> Ticket | None:
+        found = self._get(ticket_key(ns, name, number))
+        return found if isinstance(found, Ticket) else None
+
+    def session(self, session_id: str) -> Session | None:
+        found = self._get(session_key(session_id))
+        return found if isinstance(found, Session) else None
+
+    def tree(self, ns: str) -> Tree:
+        found = self._get(tree_key(ns))
+        return found if isinstance(found, Tree) else Tree(ns=ns)
+
+    def meta(self) -> Meta:
+        found = self._get(META_KEY)
+        return found if isinstance(found, Meta) else NO_META
+
+    def pulse(self) -> Pulse | None:
+        found = self._get(PULSE_KEY)
+        return found if isinstance(found, Pulse) else None
+
+    def put(self, record: Lock | Ticket | Session | Tree | Meta | Pulse) -> None:
+        self.writes[_key(record)] = record
+
+    def drop(self, record: Lock | Ticket | Session) -> None:
+        self.writes[_key(record)] = None
+
+    def discard(self) -> None:
+        """Forget everything written and told: the command is refused after all."""
+        self.writes.clear()
+        self.events.clear()
+        self.handed.clear()
+
+    def tell(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def _key(record: Stored) -> str:
+    if isinstance(record, Lock):
+        return lock_key(record.ns, record.name)
+    if isinstance(record, Ticket):
+        return ticket_key(record.ns, record.name, record.number)
+    if isinstance(record, Session):
+        return session_key(record.id)
+    if isinstance(record, Tree):
+        return tree_key(record.ns)
+    return META_KEY if isinstance(record, Meta) else PULSE_KEY

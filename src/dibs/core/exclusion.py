@@ -1,0 +1,82 @@
+"""Who stands in whose way: the promises `excl` and `tree`, as functions of what is held.
+
+A job has one exclusive owner, or any number of shared ones, or up to N owners of N slots. Names that begin with `path:`
+or `repo:` stand in a tree: a path conflicts with what lies above and beneath it, a `repo:` claim with every path and
+every other `repo:` claim of its namespace, siblings never. Claims of one session never stand in its own way.
+"""
+
+from __future__ import annotations
+
+from dibs.core.expiry import need_sessions, shown
+from dibs.core.names import in_tree
+from dibs.core.outcomes import Blocker
+from dibs.core.records import EXCLUSIVE, SHARED, lock_key
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dibs.core.draft import Draft
+    from dibs.core.records import Holder, Lock
+
+
+def fits(lock_slots: int, live: tuple[Holder, ...], mode: str, slots: int) -> bool:
+    """Whether one more owner fits beside the live ones of the same job."""
+    if not live:
+        return True
+    if mode == SHARED:
+        return all(holder.mode == SHARED for holder in live)
+    return (
+        slots > 1
+        and lock_slots == slots
+        and len(live) < slots
+        and all(holder.mode == EXCLUSIVE for holder in live)
+    )
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Whether two tree names of one namespace cover a common place."""
+    if one.startswith("repo:") or other.startswith("repo:"):
+        return True
+    return one == other or _beneath(one, other) or _beneath(other, one)
+
+
+def _beneath(inner: str, outer: str) -> bool:
+    return inner.startswith(outer if outer.endswith("/") else outer + "/")
+
+
+def blockers(draft: Draft, lock: Lock, mode: str, slots: int, session: str | None) -> tuple[Blocker, ...]:
+    """The holds that keep a claim on `lock` from being granted now. Holds that are over do not count."""
+    if not lock.holders and not in_tree(lock.name):
+        return ()
+    found: list[Blocker] = []
+    live = live_holders(draft, lock)
+    if not fits(lock.slots, live, mode, slots):
+        found += [Blocker(name=lock.name, holder=holder) for holder in live]
+    if in_tree(lock.name):
+        names = list(tree_neighbours(draft, lock.ns, lock.name, mode))
+        draft.need(*[lock_key(lock.ns, name) for name in names])
+        for name in names:
+            found += [
+                Blocker(name=name, holder=holder)
+                for holder in live_holders(draft, draft.lock(lock.ns, name))
+                if not (mode == SHARED and holder.mode == SHARED)
+                and not (session is not None and session == holder.session)
+            ]
+    return tuple(found)
+
+
+def live_holders(draft: Draft, lock: Lock) -> tuple[Holder, ...]:
+    """The holds on `lock` that are not over, with the deadlines that really hold."""
+    need_sessions(draft, lock)
+    holders = [shown(draft, holder) for holder in lock.holders]
+    return tuple([holder for holder in holders if draft.now_ms < holder.expires_ms])
+
+
+def tree_neighbours(draft: Draft, ns: str, name: str, mode: str) -> Iterable[str]:
+    """Names of other live claims that overlap `name` and cannot be shared with it, each once."""
+    return dict.fromkeys(
+        claim.name
+        for claim in draft.tree(ns).claims
+        if claim.name != name and overlaps(claim.name, name) and not (mode == SHARED and claim.mode == SHARED)
+    )

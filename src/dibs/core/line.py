@@ -1,0 +1,378 @@
+"""Waiting in line: the promises `queue:fifo`, `queue:no-dead-grant` and `queue:one-wake`.
+
+A place in a job's line is a ticket. The lock keeps the order (numbers only, so that a thousand waiters cost a few bytes
+each), each ticket is a record of its own. `advance` is the only function that gives a job to somebody who waited: every
+rule that frees something calls it in the same decision, so the job is never free while somebody live waits for it, and
+nobody who comes later can slip in between.
+
+All names of a tree share one line, in which a place waits for the claims and for the earlier places that overlap it.
+A ticket for several jobs stands in all their lines at once, with nothing in hand; a job whose turn has come for it is
+kept for it until the others are free too. Places in all lines were taken in one commit, so two such tickets stand in
+the same order everywhere and cannot wait for each other.
+"""
+
+from __future__ import annotations
+
+from dibs.core import events
+from dibs.core.draft import Handed
+from dibs.core.events import Event
+from dibs.core.exclusion import blockers, overlaps, tree_neighbours
+from dibs.core.expiry import event_of, settle, shown, ticket_over
+from dibs.core.limits import TICKET_MS
+from dibs.core.names import in_tree
+from dibs.core.outcomes import Granted, GrantedAll, Kept, Left
+from dibs.core.records import (
+    EXCLUSIVE,
+    SHARED,
+    Holder,
+    Part,
+    Ticket,
+    TreeClaim,
+    TreePlace,
+    Wait,
+    lock_key,
+    ticket_key,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.commands import Ask, KeepPlaces, Leave
+    from dibs.core.draft import Draft
+    from dibs.core.outcomes import Outcome
+    from dibs.core.records import Lock
+
+_PEEK = 16  # how many tickets are loaded at once when a line moves
+
+
+def join(draft: Draft, ask: Ask, names: tuple[str, ...]) -> Ticket:
+    """Take a place at the end of the line of each of `names`. Returns the ticket of the first."""
+    locks = [draft.lock(ask.ns, name) for name in names]
+    parts = tuple([Part(name=lock.name, number=lock.next_ticket) for lock in locks])
+    tickets = [_new_ticket(draft, ask, part, parts if len(parts) > 1 else ()) for part in parts]
+    for lock, ticket in zip(locks, tickets, strict=True):
+        draft.put(ticket)
+        draft.put(lock.replace(next_ticket=ticket.number + 1, line=(*lock.line, ticket.number)))
+        if in_tree(lock.name):
+            tree = draft.tree(lock.ns)
+            place = TreePlace(name=lock.name, number=ticket.number, mode=ticket.mode)
+            draft.put(tree.replace(line=(*tree.line, place)))
+        draft.tell(_ticket_event(draft, ticket, events.QUEUED))
+    _note_wait(draft, tickets)
+    return tickets[0]
+
+
+def place_of(draft: Draft, ask: Ask, name: str) -> Ticket | None:
+    """The place this caller has in the line already: a repeat whose first reply was lost must not stand there twice."""
+    line = draft.lock(ask.ns, name).line
+    if not line or (ask.request_key is None and ask.session is None):
+        return None
+    draft.need(*[ticket_key(ask.ns, name, number) for number in line])
+    for number in line:
+        ticket = draft.ticket(ask.ns, name, number)
+        if ticket is None or ticket.principal != ask.principal:
+            continue
+        if ask.request_key is not None and ticket.request_key == ask.request_key:
+            return ticket
+        if ask.session is not None and ticket.session == ask.session and ticket.request_key is None:
+            return ticket
+    return None
+
+
+def _new_ticket(draft: Draft, ask: Ask, part: Part, whole: tuple[Part, ...]) -> Ticket:
+    return Ticket(
+        ns=ask.ns,
+        name=part.name,
+        number=part.number,
+        lease_id=ask.fresh_lease_id,
+        owner=ask.owner,
+        principal=ask.principal,
+        ttl_ms=ask.ttl_ms,
+        since_ms=draft.now_ms,
+        renewed_ms=draft.now_ms,
+        expires_ms=draft.now_ms + TICKET_MS,
+        mode=ask.mode,
+        slots=ask.slots,
+        session=ask.session,
+        ephemeral=ask.ephemeral,
+        metadata=ask.metadata,
+        request_key=ask.request_key,
+        delay_ms=ask.delay_ms,
+        again=ask.again,
+        whole=whole,
+    )
+
+
+def _note_wait(draft: Draft, tickets: list[Ticket]) -> None:
+    if tickets[0].session is None:
+        return
+    session = draft.session(tickets[0].session)
+    if session is not None:
+        waits = [Wait(ns=ticket.ns, name=ticket.name, number=ticket.number) for ticket in tickets]
+        draft.put(session.replace(waits=(*session.waits, *waits), want=None))
+
+
+def keep(draft: Draft, ticket: Ticket) -> None:
+    """Its owner asked again. Written only now and then: a poll every second need not be a write every second."""
+    for part in ticket.whole or (Part(name=ticket.name, number=ticket.number),):
+        each = draft.ticket(ticket.ns, part.name, part.number)
+        if each is not None and draft.now_ms - each.renewed_ms > TICKET_MS // 6:
+            draft.put(each.replace(renewed_ms=draft.now_ms, expires_ms=draft.now_ms + TICKET_MS))
+
+
+def remove(draft: Draft, ticket: Ticket) -> None:
+    """Take a ticket, with all its parts, out of every line. Says nothing: being granted is no leaving."""
+    for part in ticket.whole or (Part(name=ticket.name, number=ticket.number),):
+        each = draft.ticket(ticket.ns, part.name, part.number)
+        _remove_place(draft, ticket.ns, part.name, part.number)
+        if each is not None:
+            draft.drop(each)
+    if ticket.session is not None:
+        session = draft.session(ticket.session)
+        if session is not None:
+            gone = {(part.name, part.number) for part in ticket.whole} or {(ticket.name, ticket.number)}
+            waits = tuple([w for w in session.waits if w.ns != ticket.ns or (w.name, w.number) not in gone])
+            draft.put(session.replace(waits=waits))
+
+
+def _remove_place(draft: Draft, ns: str, name: str, number: int) -> None:
+    if in_tree(name):
+        tree = draft.tree(ns)
+        kept = tuple([place for place in tree.line if (place.name, place.number) != (name, number)])
+        if len(kept) != len(tree.line):
+            draft.put(tree.replace(line=kept))
+    lock = draft.lock(ns, name)
+    if lock.line and lock.line[0] == number:
+        draft.put(lock.replace(line=lock.line[1:]))
+    elif number in lock.line:
+        draft.put(lock.replace(line=tuple([each for each in lock.line if each != number])))
+
+
+def drop(draft: Draft, ticket: Ticket, reason: str) -> None:
+    """Take a ticket out of the line and say why."""
+    remove(draft, ticket)
+    for part in ticket.whole or (Part(name=ticket.name, number=ticket.number),):
+        gone = ticket.replace(name=part.name, number=part.number)
+        draft.tell(_ticket_event(draft, gone, events.LEFT, reason=reason))
+
+
+def advance_all(draft: Draft, ticket: Ticket) -> None:
+    """After a ticket for several left: each of its lines may move."""
+    for part in ticket.whole or (Part(name=ticket.name, number=ticket.number),):
+        advance(draft, ticket.ns, part.name)
+
+
+def advance(draft: Draft, ns: str, name: str) -> None:
+    """Give the job to the head of its line, and to the next ones for as long as they fit."""
+    if in_tree(name):
+        _advance_tree(draft, ns)
+        return
+    while True:
+        lock = draft.lock(ns, name)
+        if not lock.line:
+            return
+        draft.need(*[ticket_key(ns, name, number) for number in lock.line[:_PEEK]])
+        if not _step(draft, ns, name, lock.line[0]):
+            return
+
+
+def _step(draft: Draft, ns: str, name: str, number: int) -> bool:
+    """Deal with one place whose turn it is. False when it must go on waiting."""
+    ticket = draft.ticket(ns, name, number)
+    if ticket is None:
+        _remove_place(draft, ns, name, number)
+        return True
+    reason = _pointless(draft, ticket)
+    if reason is not None:
+        drop(draft, ticket, reason)
+        return True
+    if not _ready(draft, ticket):
+        return False
+    _hand_over(draft, ticket)
+    return True
+
+
+def _pointless(draft: Draft, ticket: Ticket) -> str | None:
+    """Why a ticket must not be served: its owner is gone, or there is nothing left to do."""
+    if ticket_over(draft, ticket):
+        return "stopped asking"
+    for part in ticket.whole or (Part(name=ticket.name, number=ticket.number),):
+        lock = draft.lock(ticket.ns, part.name)
+        if lock.parked:
+            return "parked"
+        if lock.done is not None and draft.now_ms < lock.done.until_ms and not ticket.again:
+            return "done"
+    return None
+
+
+def _ready(draft: Draft, ticket: Ticket) -> bool:
+    """Whether every job the ticket wants is free for it, and its turn has come in every line."""
+    for part in ticket.whole or (Part(name=ticket.name, number=ticket.number),):
+        lock = draft.lock(ticket.ns, part.name)
+        if draft.now_ms < lock.delay_until_ms or ahead(draft, lock, part.number, ticket.mode):
+            return False
+        if blockers(draft, lock, ticket.mode, ticket.slots, ticket.session):
+            return False
+    return True
+
+
+def ahead(draft: Draft, lock: Lock, number: int, mode: str) -> int:
+    """How many come before this place (number 0: a newcomer)."""
+    if not lock.line and not in_tree(lock.name):
+        return 0
+    if not in_tree(lock.name):
+        return lock.line.index(number) if number in lock.line else len(lock.line)
+    count = 0
+    for place in draft.tree(lock.ns).line:
+        if (place.name, place.number) == (lock.name, number):
+            break
+        if overlaps(place.name, lock.name) and not (mode == SHARED and place.mode == SHARED):
+            count += 1
+    return count
+
+
+def settled(draft: Draft, ns: str, name: str) -> Lock:
+    """The lock as it stands now, for those who hold it: what is over on it is ended and handed on."""
+    before = draft.lock(ns, name)
+    if settle(draft, ns, name) is not before:
+        advance(draft, ns, name)
+    return draft.lock(ns, name)
+
+
+def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> Lock:
+    """The lock as it stands now, for those who want it: what is in its way and over is ended, and its line moved.
+
+    The line is moved even if nothing ended: its head may have stopped asking, or a lock delay may be over."""
+    before = len(draft.events)
+    lock = _settle_all(draft, ns, name, mode)
+    if lock.line or len(draft.events) > before or (in_tree(name) and draft.tree(ns).line):
+        advance(draft, ns, name)
+    return draft.lock(ns, name)
+
+
+def _settle_all(draft: Draft, ns: str, name: str, mode: str) -> Lock:
+    lock = settle(draft, ns, name)
+    if in_tree(name):
+        neighbours = list(tree_neighbours(draft, ns, name, mode))
+        draft.need(*[lock_key(ns, each) for each in neighbours])
+        for each in neighbours:
+            settle(draft, ns, each)
+    return lock
+
+
+def _advance_tree(draft: Draft, ns: str) -> None:
+    """One walk along the line: each place is served if nothing held and nobody earlier overlaps it."""
+    line = draft.tree(ns).line
+    draft.need(*[ticket_key(ns, place.name, place.number) for place in line])
+    for place in line:
+        if place in draft.tree(ns).line:  # a ticket for several may have taken its other places with it
+            _step(draft, ns, place.name, place.number)
+
+
+def _hand_over(draft: Draft, ticket: Ticket) -> None:
+    remove(draft, ticket)
+    parts = ticket.whole or (Part(name=ticket.name, number=ticket.number),)
+    for part in parts:
+        _settle_all(draft, ticket.ns, part.name, ticket.mode)
+    grants = tuple([grant(draft, ticket, part.name, ticket.lease_id, part.number) for part in parts])
+    outcome = GrantedAll(now_ms=draft.now_ms, grants=grants) if ticket.whole else grants[0]
+    draft.handed.append(Handed(ns=ticket.ns, name=parts[0].name, number=parts[0].number, outcome=outcome))
+    for part in ticket.whole:
+        if part.name != ticket.name:  # the line that is moving now moves on by itself
+            advance(draft, ticket.ns, part.name)
+
+
+def grant(draft: Draft, ask: Ask | Ticket, name: str, lease_id: str, number: int = 0) -> Granted:
+    """Make `ask` an owner of the job. The only place where a holder is made, but for a transfer between owners."""
+    lock = draft.lock(ask.ns, name)
+    token = max(lock.token, draft.meta().token_floor) + 1
+    session = draft.session(ask.session) if ask.session is not None else None
+    bound_ms = session.expires_ms if session is not None else draft.now_ms
+    lease = Holder(
+        lease_id=lease_id,
+        owner=ask.owner,
+        principal=ask.principal,
+        token=token,
+        since_ms=draft.now_ms,
+        renewed_ms=draft.now_ms,
+        ttl_ms=ask.ttl_ms,
+        expires_ms=draft.now_ms + ask.ttl_ms if ask.ttl_ms else bound_ms,
+        mode=ask.mode,
+        session=ask.session,
+        ephemeral=ask.ephemeral,
+        metadata=ask.metadata,
+        request_key=ask.request_key,
+        delay_ms=ask.delay_ms,
+        attempt=lock.failures + 1,
+    )
+    previous = lock.endings[0] if lock.endings else None
+    lock = lock.replace(
+        token=token,
+        holders=(*lock.holders, lease),
+        slots=lock.slots if lock.holders else ask.slots,
+        done=None,
+        delay_until_ms=0,
+    )
+    draft.put(lock)
+    told = event_of(
+        lock,
+        lease,
+        events.ACQUIRED,
+        draft.now_ms,
+        metadata=lease.metadata,
+        ttl_ms=lease.ttl_ms,
+        ticket=number,
+    )
+    draft.tell(told)
+    note_hold(draft, lock, lease)
+    return Granted(now_ms=draft.now_ms, name=name, lease=shown(draft, lease), previous=previous)
+
+
+def note_hold(draft: Draft, lock: Lock, lease: Holder) -> None:
+    """Write a new hold where its session and its tree look for it."""
+    if lease.session is not None:
+        session = draft.session(lease.session)
+        if session is not None:
+            key = lock_key(lock.ns, lock.name)
+            holds = session.holds if key in session.holds else (*session.holds, key)
+            draft.put(session.replace(holds=holds, want=None))
+    if in_tree(lock.name):
+        tree = draft.tree(lock.ns)
+        claim = TreeClaim(name=lock.name, lease_id=lease.lease_id, mode=lease.mode)
+        draft.put(tree.replace(claims=(*tree.claims, claim)))
+
+
+def _ticket_event(draft: Draft, ticket: Ticket, kind: str, reason: str | None = None) -> Event:
+    return Event(
+        at_ms=draft.now_ms,
+        kind=kind,
+        ns=ticket.ns,
+        job=ticket.name,
+        owner=ticket.owner,
+        principal=ticket.principal,
+        mode=ticket.mode,
+        ticket=ticket.number,
+        reason=reason,
+    )
+
+
+def leave(draft: Draft, command: Leave) -> Outcome:
+    """Give up a place. Giving it up twice is fine; a place that became the job is not given up by this."""
+    ticket = draft.ticket(command.ns, command.name, command.ticket)
+    if ticket is None or (ticket.lease_id, ticket.principal) != (command.ticket_id, command.principal):
+        return Left(now_ms=draft.now_ms, name=command.name, was_in=False)
+    drop(draft, ticket, "left")
+    advance_all(draft, ticket)
+    return Left(now_ms=draft.now_ms, name=command.name, was_in=True)
+
+
+def keep_places(draft: Draft, command: KeepPlaces) -> Outcome:
+    """Keep the places of those who wait at a server. Says which are gone, so that their callers can be told."""
+    draft.need(*[ticket_key(ns, name, number) for ns, name, number in command.places])
+    gone = []
+    for ns, name, number in command.places:
+        ticket = draft.ticket(ns, name, number)
+        if ticket is None:
+            gone.append((ns, name, number))
+        else:
+            keep(draft, ticket)
+    return Kept(now_ms=draft.now_ms, gone=tuple(gone))

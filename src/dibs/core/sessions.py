@@ -1,0 +1,137 @@
+"""Sessions: one run of one worker, and everything that ends with it. The promise `session`.
+
+A session's end frees the holds that bear its id, and nothing else: not what it once held, not what somebody took after
+it. That is checked on the lock itself, never on the session's own list, which is only where to look.
+"""
+
+from __future__ import annotations
+
+from dibs.core import events
+from dibs.core.events import Event
+from dibs.core.exclusion import live_holders
+from dibs.core.expiry import end_hold, session_deadline_ms, session_over
+from dibs.core.line import advance, advance_all, drop
+from dibs.core.outcomes import Blocker, SessionOver, SessionState, SessionUnknown
+from dibs.core.records import EXPIRED, RELEASED, Session, split_lock_key, ticket_key
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.commands import EndSession, InspectSession, KeepSession, OpenSession
+    from dibs.core.draft import Draft
+    from dibs.core.outcomes import Outcome
+
+# A session may hold more than one commit can carry: the rest is freed by sweeps, and is nobody's meanwhile because
+# every rule sees that its session has ended.
+_FREED_AT_ONCE = 64
+
+
+def open_session(draft: Draft, command: OpenSession) -> Outcome:
+    found = draft.session(command.fresh_id)
+    if found is None:
+        found = Session(
+            id=command.fresh_id,
+            principal=command.principal,
+            owner=command.owner,
+            ttl_ms=command.ttl_ms,
+            since_ms=draft.now_ms,
+            renewed_ms=draft.now_ms,
+            expires_ms=draft.now_ms + command.ttl_ms,
+            process=command.process,
+            metadata=command.metadata,
+        )
+        draft.put(found)
+        draft.tell(_session_event(draft, found, events.SESSION_OPENED))
+    return SessionState(now_ms=draft.now_ms, session=found)
+
+
+def keep_session(draft: Draft, command: KeepSession) -> Outcome:
+    """The worker is alive: its time starts anew. A session that is over does not come back."""
+    session = _own(draft, command.session, command.principal)
+    if not isinstance(session, Session):
+        return session
+    kept = session.replace(renewed_ms=draft.now_ms, expires_ms=draft.now_ms + session.ttl_ms)
+    draft.put(kept)
+    return SessionState(now_ms=draft.now_ms, session=kept)
+
+
+def end_session(draft: Draft, command: EndSession) -> Outcome:
+    """The worker is done: what it held is released. Or it was found dead: what it held is lost."""
+    session = draft.session(command.session)
+    if session is None or (command.principal is not None and session.principal != command.principal):
+        return SessionUnknown(now_ms=draft.now_ms, session=command.session)
+    if session.ended_ms:
+        return SessionOver(now_ms=draft.now_ms, session=session)
+    how = EXPIRED if command.dead or session_over(draft, session) else RELEASED
+    ended = finish(draft, session, how)
+    return SessionState(now_ms=draft.now_ms, session=ended, live=False)
+
+
+def finish(draft: Draft, session: Session, how: str) -> Session:
+    """End a session, or go on ending one: mark it over, leave its lines, free what is still its own."""
+    if not session.ended_ms:
+        ended_ms = min(draft.now_ms, session_deadline_ms(draft, session))
+        session = session.replace(ended_ms=ended_ms, how=how, want=None)
+        draft.put(session)
+        draft.tell(_session_event(draft, session, events.SESSION_ENDED, reason=how))
+    _leave_lines(draft, session)
+    _free_holds(draft, session, how)
+    return draft.session(session.id) or session
+
+
+def _leave_lines(draft: Draft, session: Session) -> None:
+    draft.need(*[ticket_key(wait.ns, wait.name, wait.number) for wait in session.waits])
+    for wait in session.waits:
+        ticket = draft.ticket(wait.ns, wait.name, wait.number)
+        if ticket is not None:
+            drop(draft, ticket, "session ended")
+            advance_all(draft, ticket)
+
+
+def _free_holds(draft: Draft, session: Session, how: str) -> None:
+    keys = session.holds[:_FREED_AT_ONCE]
+    draft.need(*keys)
+    for key in keys:
+        ns, name = split_lock_key(key)
+        lock = draft.lock(ns, name)
+        for holder in lock.holders:
+            if holder.session == session.id and holder.ephemeral:
+                lock = end_hold(draft, lock, holder, how=how, at_ms=session.ended_ms)
+        advance(draft, ns, name)
+    now = draft.session(session.id)
+    if now is not None and now.holds:
+        left = tuple([key for key in now.holds if key not in keys])
+        draft.put(now.replace(holds=left))
+
+
+def inspect_session(draft: Draft, command: InspectSession) -> Outcome:
+    """How a session stands and what it really holds, writing nothing."""
+    session = draft.session(command.session)
+    if session is None or (command.principal is not None and session.principal != command.principal):
+        return SessionUnknown(now_ms=draft.now_ms, session=command.session)
+    draft.need(*session.holds)
+    holds = [
+        Blocker(name=name, holder=holder)
+        for ns, name in map(split_lock_key, session.holds)
+        for holder in live_holders(draft, draft.lock(ns, name))
+        if holder.session == session.id
+    ]
+    live = not session_over(draft, session)
+    deadline_ms = session_deadline_ms(draft, session)
+    return SessionState(
+        now_ms=draft.now_ms, session=session.replace(expires_ms=deadline_ms), holds=tuple(holds), live=live
+    )
+
+
+def _own(draft: Draft, session_id: str, principal: str) -> Session | SessionUnknown | SessionOver:
+    session = draft.session(session_id)
+    if session is None or session.principal != principal:
+        return SessionUnknown(now_ms=draft.now_ms, session=session_id)
+    if session_over(draft, session):
+        return SessionOver(now_ms=draft.now_ms, session=session)
+    return session
+
+
+def _session_event(draft: Draft, session: Session, kind: str, reason: str | None = None) -> Event:
+    return Event(
+        at_ms=draft.now_ms, kind=kind, owner=session.owner, principal=session.principal, reason=reason
+    )

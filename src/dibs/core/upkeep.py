@@ -1,0 +1,137 @@
+"""What time brings: sweeping what is due, forgetting what is long over, and noting outages."""
+
+from __future__ import annotations
+
+from dibs.core import events
+from dibs.core.events import Event
+from dibs.core.expiry import deadline_ms, session_deadline_ms, session_over, ticket_over
+from dibs.core.limits import OUTAGES_KEPT, PULSE_LATE_MS
+from dibs.core.line import advance_all, drop, refresh
+from dibs.core.outcomes import Beaten, Swept
+from dibs.core.records import (
+    EXPIRED,
+    LOCK_PREFIX,
+    SESSION_PREFIX,
+    Outage,
+    Pulse,
+    split_lock_key,
+)
+from dibs.core.sessions import finish
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.commands import Beat, Sweep
+    from dibs.core.draft import Draft
+    from dibs.core.outcomes import Outcome
+    from dibs.core.records import Lock
+
+
+def sweep(draft: Draft, command: Sweep) -> Outcome:
+    """Do what is due on one record. A sweep that comes too early, or twice, does nothing."""
+    if command.key.startswith(LOCK_PREFIX):
+        return _sweep_lock(draft, command.key)
+    if command.key.startswith(SESSION_PREFIX):
+        return _sweep_session(draft, command.key)
+    _sweep_ticket(draft, command.key)
+    return Swept(now_ms=draft.now_ms, key=command.key)
+
+
+def _sweep_lock(draft: Draft, key: str) -> Swept:
+    ns, name = split_lock_key(key)
+    if not draft.knows(ns, name):
+        return Swept(now_ms=draft.now_ms, key=key)
+    stored = draft.lock(ns, name)
+    lock = refresh(draft, ns, name)
+    due_ms = lock.due_ms()
+    if not lock.holders and not lock.line and due_ms is not None and due_ms <= draft.now_ms:
+        _forget(draft, lock)
+        return Swept(now_ms=draft.now_ms, key=key, forgotten=True)
+    if lock.delay_until_ms <= draft.now_ms and lock.delay_until_ms:
+        lock = lock.replace(delay_until_ms=0)  # over: without this, a kept job would be due for ever
+        draft.put(lock)
+    _write_credit(draft, lock)
+    ended = [event for event in draft.events if event.kind == events.EXPIRED]
+    return Swept(now_ms=draft.now_ms, key=key, expired=len(ended) if stored.holders else 0)
+
+
+def _write_credit(draft: Draft, lock: Lock) -> None:
+    """A lease with outage credit is written back with its later deadline: the store's index of what is due follows."""
+    holders = tuple(
+        [
+            holder.replace(expires_ms=max(holder.expires_ms, deadline_ms(draft, holder)))
+            if holder.ttl_ms and holder.expires_ms <= draft.now_ms
+            else holder
+            for holder in lock.holders
+        ]
+    )
+    if holders != lock.holders:
+        draft.put(lock.replace(holders=holders))
+
+
+def _forget(draft: Draft, lock: Lock) -> None:
+    """Drop an idle record. Its number moves into the floor first, so that the job's next token still rises."""
+    meta = draft.meta()
+    if lock.token > meta.token_floor:
+        draft.put(meta.replace(token_floor=lock.token))
+    draft.drop(lock)
+    draft.tell(Event(at_ms=draft.now_ms, kind=events.FORGOTTEN, ns=lock.ns, job=lock.name, token=lock.token))
+
+
+def _sweep_session(draft: Draft, key: str) -> Swept:
+    session = draft.session(key.removeprefix(SESSION_PREFIX))
+    if session is None:
+        return Swept(now_ms=draft.now_ms, key=key)
+    if session.ended_ms:
+        if session.holds or session.waits:
+            finish(draft, session, session.how or EXPIRED)
+        elif (session.due_ms() or 0) <= draft.now_ms:
+            draft.drop(session)
+    elif session_over(draft, session):
+        finish(draft, session, EXPIRED)
+    elif session.expires_ms <= draft.now_ms:
+        draft.put(session.replace(expires_ms=session_deadline_ms(draft, session)))
+    return Swept(now_ms=draft.now_ms, key=key)
+
+
+def _sweep_ticket(draft: Draft, key: str) -> None:
+    _, ns, number, name = key.split("/", 3)
+    ticket = draft.ticket(ns, name, int(number))
+    if ticket is None:
+        return
+    if ticket_over(draft, ticket):
+        drop(draft, ticket, "stopped asking")
+        advance_all(draft, ticket)
+    elif ticket.expires_ms <= draft.now_ms:
+        # Credited: look again when the credit may be over. Exact enough, since the rules never trust this number alone.
+        draft.put(ticket.replace(expires_ms=draft.now_ms + (ticket.expires_ms - ticket.renewed_ms)))
+
+
+def beat(draft: Draft, command: Beat) -> Outcome:
+    """Note that a server is up. If none was for longer than PULSE_LATE_MS before it, that was an outage.
+
+    A server that has been up since before the last pulse shows that there was no gap. One that came up after it may be
+    the second of two, or the same one after a crash: the gap is kept in doubt until a server without a gap is heard,
+    so that a server which crashes faster than PULSE_LATE_MS is found out all the same."""
+    pulse = draft.pulse()
+    now_ms = draft.now_ms
+    if pulse is None or command.alive_since_ms <= pulse.at_ms:
+        draft.put(Pulse(at_ms=now_ms))
+        return Beaten(now_ms=now_ms)
+    began_ms = pulse.doubt_ms or pulse.at_ms
+    if command.alive_since_ms - began_ms <= PULSE_LATE_MS:
+        draft.put(Pulse(at_ms=now_ms, doubt_ms=began_ms))
+        return Beaten(now_ms=now_ms)
+    draft.put(Pulse(at_ms=now_ms))
+    meta = draft.meta()
+    outage = Outage(began_ms=began_ms, ended_ms=now_ms)
+    draft.put(meta.replace(outages=_remember(meta.outages, outage)))
+    draft.tell(Event(at_ms=now_ms, kind=events.OUTAGE, began_ms=began_ms))
+    return Beaten(now_ms=now_ms, outage_ms=now_ms - began_ms)
+
+
+def _remember(outages: tuple[Outage, ...], outage: Outage) -> tuple[Outage, ...]:
+    """Keep the newest; merge the two oldest when there are too many, which can only give more credit, never less."""
+    kept = [*outages, outage]
+    if len(kept) > OUTAGES_KEPT:
+        kept[:2] = [Outage(began_ms=kept[0].began_ms, ended_ms=kept[1].ended_ms)]
+    return tuple(kept)

@@ -1,0 +1,85 @@
+"""Pieces that several documents share: times, a hold as everybody may see it, how an earlier one ended."""
+
+from __future__ import annotations
+
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.core.outcomes import Blocker
+    from dibs.core.records import Ending, Holder
+
+    Document = dict[str, Any]
+
+
+_SECONDS: dict[int, str] = {}  # a busy server says the same few seconds thousands of times
+
+
+def timestamp(ms: int) -> str:
+    """RFC 3339 in UTC, to the millisecond."""
+    text = _SECONDS.get(ms // 1000)
+    if text is None:
+        year, month, day, hour, minute, second, *_ = time.gmtime(ms // 1000)
+        text = f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+        if len(_SECONDS) >= 256:
+            _SECONDS.clear()
+        _SECONDS[ms // 1000] = text
+    return f"{text}.{ms % 1000:03}Z"
+
+
+def holder_document(holder: Holder, now_ms: int) -> Document:
+    """A hold as everybody may see it: no lease id, no session, no request key."""
+    return {
+        "holder_id": holder_id(holder),
+        "owner": holder.owner,
+        "fencing_token": holder.token,
+        "mode": holder.mode,
+        "since": timestamp(holder.since_ms),
+        "held_ms": now_ms - holder.since_ms,
+        "expires_at": timestamp(holder.expires_ms),
+        "remaining_ms": holder.expires_ms - now_ms,
+        "metadata": holder.metadata,
+        "checkpoint": holder.checkpoint,
+        "attempt": holder.attempt,
+    }
+
+
+def in_the_way(name: str, blockers: tuple[Blocker, ...], now_ms: int) -> Document:
+    """What stands in the way of a claim: in full the hold that ends first, which is the one worth waiting for."""
+    if not blockers:
+        return {"holder_id": None, "owner": None, "expires_at": None, "remaining_ms": None, "metadata": None}
+    first = min(blockers, key=lambda blocker: blocker.holder.expires_ms)
+    document = holder_document(first.holder, now_ms)
+    if first.name != name:
+        document["conflict"] = first.name  # in a tree, the claim that overlaps the one asked for
+    if len(blockers) > 1:
+        document["holders"] = [
+            {"name": blocker.name, "owner": blocker.holder.owner, "fencing_token": blocker.holder.token}
+            for blocker in blockers
+        ]
+    return document
+
+
+def holder_id(holder: Holder) -> str:
+    """A one-way name for a hold's owner, shaped like a UUID: the same for the same credential and owner."""
+    import hashlib  # only refusals and listings need it
+
+    text = hashlib.sha256(f"{holder.principal}\0{holder.owner}".encode()).hexdigest()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
+
+
+def previous_document(ending: Ending) -> Document:
+    """Who had the job before, how that ended, and where it stopped."""
+    document: Document = {
+        "owner": ending.owner,
+        "how": ending.how,
+        "at": timestamp(ending.at_ms),
+        "fencing_token": ending.token,
+        "checkpoint": ending.checkpoint,
+    }
+    if ending.reason is not None:
+        document["by"] = ending.by
+        document["reason"] = ending.reason
+    return document

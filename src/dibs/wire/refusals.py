@@ -1,0 +1,60 @@
+"""The sentences of refusal: what happened and what to do next."""
+
+from __future__ import annotations
+
+from dibs.core import outcomes
+from dibs.core.durations import format_duration
+from dibs.core.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.outcomes import Outcome
+
+_SENTENCES: dict[type[Record], str] = {
+    outcomes.Forbidden: "The job's access list does not allow this.",
+    outcomes.AclDiffers: "The job has another access list. Leave acl out, or change it with PUT /locks/{name}/acl.",
+    outcomes.NotFound: "There is no such job on record.",
+    outcomes.QuotaExceeded: "This token holds as many jobs as it may. Release some, or ask the operator for more.",
+    outcomes.SessionUnknown: "There is no such session under this token. Open one with POST /sessions.",
+}
+
+
+def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
+    """HTTP status and sentence for an outcome that is sent as an error."""
+    if isinstance(outcome, outcomes.NotCurrent):
+        # The contract tells "somebody else is in" (400) from "nobody is" (404).
+        return (400 if outcome.holders else 404), _why_not_current(outcome)
+    if isinstance(outcome, outcomes.KeySpent):
+        ago = format_duration(outcome.now_ms - outcome.ending.at_ms)
+        return status, (
+            f"This request key's lease was {outcome.ending.how} {ago} ago. "
+            "Repeating it cannot claim the job again; use a new request key for a new claim."
+        )
+    if isinstance(outcome, outcomes.Differs):
+        return status, (
+            f"The job is held with {outcome.what} {outcome.has}, and {outcome.what} {outcome.asked} was asked for."
+        )
+    if isinstance(outcome, outcomes.Deadlock):
+        path = " → ".join((*outcome.cycle, outcome.cycle[0]))
+        return status, f"Waiting would never end: {path}. Release something and try again later."
+    if isinstance(outcome, outcomes.SessionOver):
+        ago = format_duration(
+            max(0, outcome.now_ms - (outcome.session.ended_ms or outcome.session.expires_ms))
+        )
+        return status, f"This session ended {ago} ago, and everything it held was let go. Open a new one."
+    return status, _SENTENCES[type(outcome)]
+
+
+def _why_not_current(outcome: outcomes.NotCurrent) -> str:
+    ending = outcome.ending
+    now = f" {outcome.holders[0].owner} has the job now." if outcome.holders else " Nobody has the job now."
+    if ending is None:
+        return "This lease does not hold the job." + now
+    ago = format_duration(outcome.now_ms - ending.at_ms)
+    if ending.how == "broken":
+        return f"This lease was broken {ago} ago by {ending.by}: {ending.reason}." + now
+    if ending.how == "expired":
+        return f"This lease expired {ago} ago: no heartbeat came in time. Stop the work." + now
+    if ending.how == "transferred":
+        return f"This lease was handed to {ending.by} {ago} ago." + now
+    return f"This lease was {ending.how} {ago} ago." + now

@@ -1,0 +1,112 @@
+"""What fields a request may have, and of which type. Looks at nothing else: values are judged in `requests.py`."""
+
+from __future__ import annotations
+
+from dibs.errors import Unprocessable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Document = dict[str, Any]
+
+_U32_MAX = 2**32 - 1
+
+_PROVEN = ("renew", "release", "transfer")  # only for whoever can prove the lease
+
+# A "!" marks a field that must be there.
+_PROOF = {"lease_id": "id", "session_id": "id"}
+_ASK = {
+    "ttl_seconds": "whole",
+    "metadata": "text",
+    "owner": "text",
+    "request_key": "text",
+    "session_id": "id",
+    "ephemeral": "flag",
+    "lock_delay_seconds": "whole",
+    "mode": "text",
+    "slots": "whole",
+    "max_attempts": "whole",
+    "again": "flag",
+}
+_WAIT = {"wait_seconds": "whole", "ticket": "text"}
+SHAPES: dict[str, dict[str, str]] = {
+    "acquire": {**_ASK, **_WAIT, "lease_id": "id", "acl": "object"},
+    "acquire-any": {**_ASK, "names": "list!", "wait_seconds": "whole"},
+    "acquire-all": {**_ASK, **_WAIT, "names": "list!"},
+    "leave": {"ticket": "text!"},
+    "renew": {**_PROOF, "ttl_seconds": "whole", "metadata": "text", "checkpoint": "text"},
+    "release": {**_PROOF, "done_seconds": "whole", "result": "text", "checkpoint": "text"},
+    "transfer": {
+        **_PROOF,
+        "to_owner": "text",
+        "to_session": "id",
+        "ttl_seconds": "whole",
+        "checkpoint": "text",
+    },
+    "break": {"reason": "text"},
+    "free": {},
+    "acl": {"acl": "object!"},
+    "inspect": {},
+    "session-open": {"ttl_seconds": "whole", "owner": "text", "metadata": "text", "process": "text"},
+    "session-keep": {},
+    "session-end": {},
+    "session-show": {},
+}
+
+
+def shape(verb: str, document: object) -> Document:
+    """`document` with every known field of the right type, ids in lower case, nulls gone."""
+    if not isinstance(document, dict):
+        raise Unprocessable("The request body must be a JSON object.")
+    fields = SHAPES[verb]
+    for field in _REQUIRED[verb]:
+        if document.get(field) is None:
+            raise Unprocessable(f"The field {field} is required.")
+    shaped: Document = {}
+    for field, value in document.items():  # few are sent, many are known
+        kind = fields.get(field)
+        if kind is None or value is None:
+            continue
+        good, words = _KINDS[kind]
+        if not good(value):
+            raise Unprocessable(f"The field {field} must be {words}.")
+        shaped[field] = value.lower() if kind in _IDS else value
+    if verb in _PROVEN and not ("lease_id" in shaped or "session_id" in shaped):
+        raise Unprocessable("The field lease_id is required (or session_id, inside a session).")
+    return shaped
+
+
+def is_unicode(text: str) -> bool:
+    """Whether text can be sent: half a surrogate pair cannot."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_id(text: str) -> bool:
+    """Whether text is shaped like the ids that dibs gives out (a UUID)."""
+    parts = text.split("-")
+    return [len(part) for part in parts] == [8, 4, 4, 4, 12] and all(
+        character in "0123456789abcdefABCDEF" for part in parts for character in part
+    )
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "whole": (lambda value: type(value) is int and 0 <= value <= _U32_MAX, "a whole number from 0 up"),
+    "text": (lambda value: isinstance(value, str) and is_unicode(value), "text"),
+    "flag": (lambda value: isinstance(value, bool), "true or false"),
+    "object": (lambda value: isinstance(value, dict), "an object"),
+    "list": (lambda value: isinstance(value, list), "a list"),
+    "id": (lambda value: isinstance(value, str) and is_id(value), "an id as dibs gave it (a UUID)"),
+}
+_KINDS |= {f"{kind}!": rule for kind, rule in _KINDS.items()}
+_IDS = ("id", "id!")
+_REQUIRED = {
+    verb: [field for field, kind in fields.items() if kind.endswith("!")] for verb, fields in SHAPES.items()
+}

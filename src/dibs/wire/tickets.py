@@ -1,0 +1,28 @@
+"""How a place in a line is written: number, a check on the job, and the secret that proves it.
+
+The check tells a ticket of another job (a mistake worth an error) from one that lost its place (worth a new one)."""
+
+from __future__ import annotations
+
+from binascii import crc32
+
+from dibs.errors import InvalidInput
+
+
+def ticket_text(ns: str, name: str, number: int, ticket_id: str) -> str:
+    return f"{number}.{_check(ns, name)}.{ticket_id}"
+
+
+def parse_ticket(ns: str, name: str, text: str) -> tuple[int, str]:
+    """Number and secret, or InvalidInput when it is no ticket, or one of another job."""
+    number, _, rest = text.partition(".")
+    check, _, ticket_id = rest.partition(".")
+    if not (number.isascii() and number.isdecimal() and len(number) < 16 and ticket_id):
+        raise InvalidInput("ticket is not one that dibs gave out.")
+    if check != _check(ns, name):
+        raise InvalidInput(f"This ticket is for another job than {name}.")
+    return int(number), ticket_id
+
+
+def _check(ns: str, name: str) -> str:
+    return f"{crc32(f'{ns}/{name}'.encode()):08x}"
