@@ -7,8 +7,8 @@ server must not pay for them.
 from __future__ import annotations
 
 from dibs.errors import DibsError, InvalidInput
-from dibs.wire.documents import history_document, list_document, reply_for, reply_for_error
-from dibs.wire.requests import LOCAL, command_for, namespace_for, shape
+from dibs.wire.documents import history_document, list_document, reply_for_error, reply_to
+from dibs.wire.requests import LOCAL, command_for, namespace_for, shape, wait_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ def default_store_url() -> str:
     from dibs.stores.registry import default_url
 
     return default_url()
+
+
+CLAIMS = ("acquire", "acquire-any", "acquire-all")
 
 
 class EmbeddedDoor:
@@ -64,7 +67,12 @@ class EmbeddedDoor:
             shaped = shape(verb, document)
             ns = namespace_for(LOCAL, self._namespace)
             command = command_for(verb, ns, name, shaped, LOCAL)
-            return reply_for(Coordinator(self.store()).one(command))
+            coordinator = Coordinator(self.store())
+            if verb in CLAIMS:
+                from dibs.client.claiming import claim
+
+                return reply_to(verb, claim(coordinator, command, wait_ms(shaped)))
+            return reply_to(verb, coordinator.one(command))
 
         return _reply(answer)
 
@@ -88,11 +96,19 @@ class EmbeddedDoor:
 
         return _reply(answer)
 
+    def sessions(self) -> Reply:
+        def answer() -> Reply:
+            from dibs.service.queries import open_sessions
+            from dibs.wire.documents import session_document
+
+            return _ok({"sessions": [session_document(state) for state in open_sessions(self.store(), None)]})
+
+        return _reply(answer)
+
     def sweep(self) -> Document:
         """Do now what is due on any job: expiries become events, long idle records are forgotten."""
         from dibs.core.commands import Sweep
         from dibs.core.limits import SWEEP_BATCH_MAX
-        from dibs.core.records import LOCK_PREFIX, split_lock_key
         from dibs.service.coordinator import Coordinator
 
         coordinator = Coordinator(self.store())
@@ -100,13 +116,11 @@ class EmbeddedDoor:
         seen: set[str] = set()
         while True:
             # A lease with outage credit may stay due for the store and not for the rules: once around is enough.
-            keys = [key for key in self.store().due(SWEEP_BATCH_MAX) if key.startswith(LOCK_PREFIX)]
+            keys = self.store().due(SWEEP_BATCH_MAX)
             if seen.issuperset(keys):
                 return swept
             seen.update(keys)
-            for outcome in coordinator.run(
-                [Sweep(ns=ns, name=name) for ns, name in map(split_lock_key, keys)]
-            ):
+            for outcome in coordinator.run([Sweep(key=key) for key in keys]):
                 if isinstance(outcome, BaseException):
                     raise outcome
                 swept["jobs"] += 1

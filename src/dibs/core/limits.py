@@ -36,6 +36,7 @@ SESSION_TOMBSTONE_MS = 3600 * 1000
 TICKET_MS = 15_000
 TICKET_KEEP_MS = 5_000
 WAIT_MS_MAX = 3600 * 1000
+EMBEDDED_POLL_MS = 1_000  # without a server: how long a waiter sleeps at most before it looks, news or not
 WANT_MS = 5_000
 
 # Several at once
@@ -66,6 +67,7 @@ UNKNOWN_RETRIES_MAX = 3
 LIST_PAGE_DEFAULT = 1_000
 LIST_PAGE_MAX = 10_000
 HISTORY_PAGE_DEFAULT = 100
+HISTORY_PAGE_MAX = 10_000
 
 # Per principal; a server setting may change it. Soft by the size of one batch: it guards an operator, not an owner.
 LOCKS_PER_PRINCIPAL_MAX = 100_000

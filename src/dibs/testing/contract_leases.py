@@ -54,7 +54,7 @@ class LeaseContract(ContractBase):
         mine = granted(store, ttl_ms=3_600_000)
         held = acquire(connect(), owner="b")
         assert isinstance(held, Held)
-        assert held.holders == (mine.lease,)
+        assert [blocker.holder for blocker in held.blockers] == [mine.lease]
 
     @pytest.mark.promise("lease:never-early")
     @pytest.mark.promise("token:rises")

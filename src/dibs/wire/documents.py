@@ -34,6 +34,16 @@ class Reply(Record):
     body: dict[str, Any] | None
 
 
+def reply_to(verb: str, outcome: Outcome) -> Reply:
+    """The reply that says `outcome` to somebody who asked `verb`."""
+    if isinstance(outcome, outcomes.SessionState):
+        if verb == "session-open":
+            return Reply(status=201, body=session_document(outcome))
+        if verb == "session-end":
+            return Reply(status=204, body=None)
+    return reply_for(outcome)
+
+
 def reply_for(outcome: Outcome) -> Reply:
     """The reply that says `outcome`."""
     row = OUTCOMES[type(outcome)]
