@@ -10,8 +10,8 @@ has the figures); this module imports nothing. A subclass lists its fields as an
         checkpoint: str | None = None
 
 and gets `__init__`, `==`, `hash`, `repr`, `replace(**changes)`, `dump()` (a plain dict without the fields that are at
-their default) and `load(dict)`. Each method is compiled when it is first called, not when the class is defined: a process
-pays only for the records it touches.
+their default) and `load(dict)`. Each method is compiled when it is first called, not when the class is defined: a
+process pays only for the records it touches.
 
 Field types that `dump` and `load` follow into are `X`, `X | None` and `tuple[X, ...]` where X is a record; every other
 value is passed as it is and must be something JSON can hold. Immutability is held by the type checker (frozen) and by
