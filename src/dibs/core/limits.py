@@ -40,11 +40,15 @@ OUTAGES_KEPT = 16
 SWEEP_INTERVAL_MS = 50
 SWEEP_LATE_MS_MAX = 250
 SWEEP_BATCH_MAX = 512
+TALLY_INTERVAL_MS = 500
+PRUNE_INTERVAL_MS = 60_000
 COMMIT_BATCH_MAX = 512
+COMMIT_QUEUE_MAX = 20_000
 CONFLICT_RETRIES_MAX = 200
 LIST_PAGE_DEFAULT = 1_000
 LIST_PAGE_MAX = 10_000
 HISTORY_PAGE_DEFAULT = 100
+HISTORY_PAGE_MAX = 10_000
 
 # Per principal; a server setting may change it. Soft by the size of one batch: it guards an operator, not an owner.
 LOCKS_PER_PRINCIPAL_MAX = 100_000
@@ -52,3 +56,14 @@ LOCKS_PER_PRINCIPAL_MAX = 100_000
 # How long and how much history is kept when nobody says otherwise.
 EVENTS_KEPT_MAX = 1_000_000
 EVENTS_AGE_MS_MAX = 30 * 24 * 3600 * 1000
+
+# A server and its clients. A client has REQUEST_MS_MAX to send a request it has begun; a silent connection is closed.
+HEAD_BYTES_MAX = 64 * 1024
+HEADERS_MAX = 100
+REQUEST_MS_MAX = 30_000
+KEEP_ALIVE_MS = 75_000
+OVERLOAD_RETRY_MS = 1_000
+HEALTH_MS_MAX = 2_000
+SHUTDOWN_MS_MAX = 5_000
+READERS_MAX = 4
+TOKENS_FILE_BYTES_MAX = 4 * 1024 * 1024

@@ -33,10 +33,19 @@ class Reply(Record):
     body: dict[str, Any] | None
 
 
+_SECONDS: dict[int, str] = {}  # a busy server says the same few seconds thousands of times
+
+
 def timestamp(ms: int) -> str:
     """RFC 3339 in UTC, to the millisecond."""
-    year, month, day, hour, minute, second, *_ = time.gmtime(ms // 1000)
-    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms % 1000:03}Z"
+    text = _SECONDS.get(ms // 1000)
+    if text is None:
+        year, month, day, hour, minute, second, *_ = time.gmtime(ms // 1000)
+        text = f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+        if len(_SECONDS) >= 256:
+            _SECONDS.clear()
+        _SECONDS[ms // 1000] = text
+    return f"{text}.{ms % 1000:03}Z"
 
 
 def reply_for(outcome: Outcome) -> Reply:

@@ -1,8 +1,8 @@
 """From a request document to a command. The same checks, in the same order, over HTTP and embedded.
 
 Two steps, because the contract puts the caller's credential between them: `shape` looks only at fields and types (a
-wrong one is `Unprocessable`, HTTP 422), `command_for` at what the values mean (HTTP 400, each with its own code). Unknown
-fields are ignored. `null` is the same as leaving a field out.
+wrong one is `Unprocessable`, HTTP 422), `command_for` at what the values mean (HTTP 400, each with its own code).
+Unknown fields are ignored. `null` is the same as leaving a field out.
 """
 
 from __future__ import annotations
@@ -70,6 +70,10 @@ _SHAPES: dict[str, dict[str, str]] = {
     "inspect": {},
 }
 
+_REQUIRED = {
+    verb: [field for field, kind in fields.items() if kind.endswith("!")] for verb, fields in _SHAPES.items()
+}
+_IDS = ("id", "id!")
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "whole": (lambda value: type(value) is int and 0 <= value <= _U32_MAX, "a whole number from 0 up"),
     "text": (lambda value: isinstance(value, str) and _is_unicode(value), "text"),
@@ -77,9 +81,12 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "object": (lambda value: isinstance(value, dict), "an object"),
     "id": (lambda value: isinstance(value, str) and _is_id(value), "an id as dibs gave it (a UUID)"),
 }
+_KINDS |= {f"{kind}!": rule for kind, rule in _KINDS.items()}
 
 
 def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -99,17 +106,18 @@ def shape(verb: str, document: object) -> Document:
     if not isinstance(document, dict):
         raise Unprocessable("The request body must be a JSON object.")
     fields = _SHAPES[verb]
+    for field in _REQUIRED[verb]:
+        if document.get(field) is None:
+            raise Unprocessable(f"The field {field} is required.")
     shaped: Document = {}
-    for field, kind in fields.items():
-        value = document.get(field)
-        if value is None:
-            if kind.endswith("!"):
-                raise Unprocessable(f"The field {field} is required.")
+    for field, value in document.items():  # few are sent, many are known
+        kind = fields.get(field)
+        if kind is None or value is None:
             continue
-        good, words = _KINDS[kind.removesuffix("!")]
+        good, words = _KINDS[kind]
         if not good(value):
             raise Unprocessable(f"The field {field} must be {words}.")
-        shaped[field] = value.lower() if kind.startswith("id") else value
+        shaped[field] = value.lower() if kind in _IDS else value
     return shaped
 
 
