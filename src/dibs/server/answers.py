@@ -1,0 +1,93 @@
+"""What goes back over HTTP: a status, a JSON body, an id for the request. The same bytes on either way through.
+
+Errors have exactly the keys error, code, details and request_id; where asking later helps, retry_after_ms too, and the
+Retry-After header. What is not ours is told as an internal error, and logged under the request's id.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from dibs.errors import DibsError
+from dibs.ids import new_request_id
+from dibs.wire.codes import CODES
+from dibs.wire.documents import Reply, reply_for, reply_for_error
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.core.outcomes import Outcome
+
+log = logging.getLogger("dibs")
+
+Header = tuple[bytes, bytes]
+encode = msgspec.json.Encoder().encode
+JSON = b"application/json"
+
+
+class Refused(DibsError):
+    """HTTP itself was used in a way we do not serve: no such address, method, media type, size."""
+
+    def __init__(
+        self, details: str, status: int, *, code: str = "invalid_input", headers: tuple[Header, ...] = ()
+    ) -> None:
+        super().__init__(details)
+        self.code = code
+        self.status = status
+        self.headers = headers
+
+
+class Answer(NamedTuple):
+    """A response, still without what a connection adds (date, connection: close)."""
+
+    status: int
+    body: bytes
+    request_id: bytes
+    more: tuple[Header, ...] = ()
+
+    def headers(self) -> list[Header]:
+        return [
+            (b"content-type", JSON),
+            (b"content-length", str(len(self.body)).encode()),
+            (b"x-request-id", self.request_id),
+            *self.more,
+        ]
+
+
+def answer_for(result: Outcome | BaseException) -> Answer:
+    """The answer that says an outcome, or what went wrong instead. Never raises."""
+    if isinstance(result, BaseException):
+        return answer_for_error(result)
+    try:
+        reply = reply_for(result)
+        request_id = new_request_id()
+        if reply.status >= 400 and reply.body is not None and "error" in reply.body:
+            reply.body["request_id"] = request_id
+        return Answer(reply.status, encode(reply.body), request_id.encode())
+    except Exception as error:
+        return answer_for_error(error)
+
+
+def answer_document(document: dict[str, Any], status: int = 200) -> Answer:
+    return Answer(status, encode(document), new_request_id().encode())
+
+
+def answer_for_error(error: BaseException) -> Answer:
+    request_id = new_request_id()
+    reply, more = _refusal(error) if isinstance(error, Refused) else (reply_for_error(error), ())
+    body: dict[str, Any] = {**(reply.body or {}), "request_id": request_id}
+    if body["code"] == "internal_error":
+        log.error("request %s failed", request_id, exc_info=error)
+    retry_after_ms = getattr(error, "retry_after_ms", None)
+    if retry_after_ms is not None:
+        body["retry_after_ms"] = retry_after_ms
+        more = (*more, (b"retry-after", str(-(-retry_after_ms // 1000)).encode()))
+    return Answer(reply.status, encode(body), request_id.encode(), more)
+
+
+def _refusal(error: Refused) -> tuple[Reply, tuple[Header, ...]]:
+    body = {"error": CODES[error.code].title, "code": error.code, "details": error.details}
+    return Reply(status=error.status, body=body), error.headers

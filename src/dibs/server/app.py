@@ -1,0 +1,149 @@
+"""The comfortable way through HTTP: Starlette's router over the handlers.
+
+Routes match the path as it was sent, still percent-encoded: a `%2F` is part of a name, a `/` is not. Whatever the
+framework refuses (no such address, no such method) is told in our words.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.routing import Route, Router
+
+from dibs.core.limits import BODY_BYTES_MAX
+from dibs.server.answers import Answer, Refused, answer_for_error
+from dibs.server.bodies import check_head, too_large
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from dibs.server.handlers import Api
+
+    Handler = Callable[["Call"], Awaitable[Answer]]
+
+UNSUPPORTED = "The request could not be parsed or is not supported by this endpoint"
+
+
+class _Segment(Convertor[str]):
+    """One segment, perhaps empty: an empty name deserves to be told what is wrong with it."""
+
+    regex = "[^/]*"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("segment", _Segment())
+
+
+class _Gone(Exception):
+    """The client left before its request was complete."""
+
+
+class Call:
+    """One request, as the handlers want it."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.raw_name: bytes = scope["path_params"].get("name", "").encode("latin-1")
+        self.query: bytes = scope["query_string"]
+        self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of a repeated one, the first
+        self._receive = receive
+
+    async def body(self) -> bytes:
+        """All of the body, once its head is in order."""
+        check_head(self.headers)
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            part = message.get("body", b"")
+            size += len(part)
+            if size > BODY_BYTES_MAX:
+                raise too_large()
+            parts.append(part)
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+
+class _Endpoint:
+    """An ASGI app around one handler. It has its whole answer before it sends anything."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._handler(Call(scope, receive))
+        except _Gone:
+            return
+        except Exception as error:
+            answer = answer_for_error(error)
+        await _send(answer, send)
+
+
+async def _send(answer: Answer, send: Send) -> None:
+    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers()})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+def build_app(api: Api) -> ASGIApp:
+    """Every address of the server."""
+    router = Router(_routes(api), redirect_slashes=False)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await router(scope, receive, send)
+            return
+        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        try:
+            # "app" in the scope has the router raise what it refuses, instead of answering in plain text.
+            await router({**scope, "app": app, "path": raw_path.decode("latin-1")}, receive, send)
+        except HTTPException as error:
+            await _send(answer_for_error(_refused(error)), send)
+
+    return app
+
+
+def _routes(api: Api) -> list[Route]:
+    def job(verb: str) -> Handler:
+        async def handle(call: Call) -> Answer:
+            body = b"" if verb == "inspect" else await call.body()
+            return await api.job(verb, call.raw_name, call.query, call.headers, body)
+
+        return handle
+
+    name = "/locks/{name:segment}"
+    table: list[tuple[str, str, Handler]] = [
+        ("POST", f"{name}/acquire", job("acquire")),
+        ("POST", f"{name}/renew", job("renew")),
+        ("POST", f"{name}/release", job("release")),
+        ("POST", f"{name}/break", job("break")),
+        ("PUT", f"{name}/acl", job("acl")),
+        ("GET", f"{name}/history", lambda call: api.history(call.raw_name, call.query, call.headers)),
+        ("GET", name, job("inspect")),
+        ("GET", "/locks", lambda call: api.list(call.query, call.headers)),
+        ("GET", "/health", lambda call: api.health()),
+        ("GET", "/readyz", lambda call: api.health()),
+        ("GET", "/healthz", lambda call: api.alive()),
+        ("GET", "/status", lambda call: api.status()),
+    ]
+    return [Route(path, _Endpoint(handler), methods=[method]) for method, path, handler in table]
+
+
+def _refused(error: HTTPException) -> Refused:
+    if error.status_code == 404:
+        return Refused(
+            "There is nothing at this address. A / inside a name is sent as %2F.", 404, code="not_found"
+        )
+    allow = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
+    more = ((b"allow", allow.encode()),) if allow else ()
+    return Refused(UNSUPPORTED, error.status_code, headers=more)

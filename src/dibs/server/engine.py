@@ -1,0 +1,64 @@
+"""A server without HTTP: the store, the thread that writes, the sweeping and the counts, put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.clock import steady_ms
+from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
+from dibs.service.batcher import Batcher
+from dibs.service.liveness import Decider
+from dibs.service.sweeper import Sweeper
+from dibs.service.tally import Tally
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from dibs.stores.port import Store
+
+
+class Engine:
+    """For one event loop, whose thread asks and is answered. The store stays its opener's."""
+
+    def __init__(
+        self,
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        keep_events: int = EVENTS_KEPT_MAX,
+        keep_events_ms: int = EVENTS_AGE_MS_MAX,
+        steady: Callable[[], int] = steady_ms,
+    ) -> None:
+        self.store = store
+        self.tally = Tally()
+        self.decider = Decider(store, self.tally.committed, steady)
+        self.sweeper = Sweeper(
+            store,
+            self.decider,
+            self.tally,
+            keep_events=keep_events,
+            keep_events_ms=keep_events_ms,
+            steady=steady,
+        )
+        self.batcher = Batcher(
+            self.decider.run,
+            deliver=loop.call_soon_threadsafe,
+            soon=loop.call_soon,
+            chore=self.sweeper.step,
+            steady=steady,
+        )
+        self._steady = steady
+        self._started_ms = steady()
+
+    def start(self) -> None:
+        """Count what is held, note the outage that ended with this start, and begin to answer."""
+        self.tally.build(self.store)
+        self.decider.beat_if_due()
+        self.batcher.start()
+
+    def stop(self, timeout_ms: int = SHUTDOWN_MS_MAX) -> bool:
+        return self.batcher.stop(timeout_ms)
+
+    def uptime_ms(self) -> int:
+        return self._steady() - self._started_ms

@@ -1,0 +1,173 @@
+"""What each address does, whichever way a request came in: Starlette's routes and the fast lane both call this.
+
+The order of the checks is the contract's: the body's type, size, syntax and fields first, then who asks, then what the
+values mean. `Api.command` is all of that for the verbs of a job; the answer is `answers.answer_for` of its outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from dibs._version import __version__
+from dibs.core import events
+from dibs.core.limits import (
+    HEALTH_MS_MAX,
+    HISTORY_PAGE_DEFAULT,
+    HISTORY_PAGE_MAX,
+    LIST_PAGE_DEFAULT,
+    LIST_PAGE_MAX,
+    NAME_BYTES_MAX,
+    READERS_MAX,
+)
+from dibs.core.names import check_name
+from dibs.core.records import META_KEY
+from dibs.errors import InvalidInput, InvalidName, StoreUnavailable
+from dibs.server.answers import Answer, answer_document, answer_for
+from dibs.server.bodies import (
+    check_head,
+    decode_name,
+    header_text,
+    parse_json,
+    parse_query,
+    unquote_key,
+    whole_number,
+)
+from dibs.service.queries import claimed
+from dibs.wire.documents import history_document, list_document
+from dibs.wire.requests import command_for, namespace_for, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypeVar
+
+    from dibs.core.commands import Command
+    from dibs.server.engine import Engine
+    from dibs.service.auth import Guard
+    from dibs.wire.requests import Caller
+
+    Headers = Mapping[bytes, bytes]
+    Found = TypeVar("Found")
+
+_SEQ_MAX = 2**63 - 1
+
+
+class Api:
+    def __init__(self, engine: Engine, guard: Guard, *, locks_per_principal: int) -> None:
+        self.engine = engine
+        self.post = engine.batcher.post
+        self._guard = guard
+        self._locks_max = locks_per_principal
+        self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
+
+    def close(self) -> None:
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    def command(self, verb: str, raw_name: bytes, query: bytes, headers: Headers, body: bytes) -> Command:
+        """The command that a request for one job asks for; raises what is wrong with it."""
+        document: dict[str, Any] = {}
+        if verb != "inspect":
+            check_head(headers)
+            document = shape(verb, parse_json(body))
+        caller = self._guard.caller(headers.get(b"authorization"))
+        ns = self._namespace(caller, parse_query(query) if query else {}, headers)
+        if verb == "acquire":
+            if b"idempotency-key" in headers:
+                _add_key(document, headers[b"idempotency-key"])
+            if self.engine.tally.live_of(caller.principal) >= self._locks_max:
+                caller = caller.replace(over_quota=True)
+        return command_for(verb, ns, decode_name(raw_name), document, caller)
+
+    async def job(self, verb: str, raw_name: bytes, query: bytes, headers: Headers, body: bytes) -> Answer:
+        command = self.command(verb, raw_name, query, headers, body)
+        return answer_for(await self.engine.batcher.submit(command))
+
+    async def list(self, query: bytes, headers: Headers) -> Answer:
+        ns, asked = self._reader(query, headers)
+        prefix, after = _name_part(asked, "prefix"), _name_part(asked, "after")
+        limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
+
+        def read() -> Answer:
+            page = claimed(self.engine.store, ns, prefix, after, limit)
+            return answer_document(list_document(page.locks, page.now_ms, prefix, page.next_after))
+
+        return await self._read(read)
+
+    async def history(self, raw_name: bytes, query: bytes, headers: Headers) -> Answer:
+        """The newest events of a job; with `after` those that follow it, for reading on."""
+        ns, asked = self._reader(query, headers)
+        name = check_name(decode_name(raw_name))
+        limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
+        after = whole_number(asked, "after", 0, 0, _SEQ_MAX)
+
+        def read() -> Answer:
+            found = self.engine.store.events(after, limit, (ns, name), newest="after" not in asked)
+            return answer_document(history_document(name, found))
+
+        return await self._read(read)
+
+    async def health(self) -> Answer:
+        """Asks the store, and waits for it no longer than a probe would."""
+        store = self.engine.store
+
+        def ask() -> Answer:
+            store.read((META_KEY,))
+            size = store.size_bytes()
+            return answer_document(
+                {"status": "ok", "storage": store.capabilities.name, "db_size_bytes": size}
+            )
+
+        try:
+            return await asyncio.wait_for(self._read(ask), HEALTH_MS_MAX / 1000)
+        except TimeoutError:
+            raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
+
+    async def alive(self) -> Answer:
+        return answer_document({"status": "ok"})
+
+    async def status(self) -> Answer:
+        tally = self.engine.tally
+        return answer_document(
+            {
+                "status": "ok",
+                "uptime_seconds": self.engine.uptime_ms() // 1000,
+                "active_locks": tally.live,
+                "total_acquires": tally.kinds[events.ACQUIRED],
+                "total_releases": tally.kinds[events.RELEASED],
+                "version": __version__,
+            }
+        )
+
+    def _reader(self, query: bytes, headers: Headers) -> tuple[str, dict[str, str]]:
+        caller = self._guard.caller(headers.get(b"authorization"))
+        asked = parse_query(query)
+        return self._namespace(caller, asked, headers), asked
+
+    def _namespace(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
+        raw = headers.get(b"x-dibs-namespace")
+        named = asked.get("namespace")
+        if raw is None:
+            return namespace_for(caller, named)
+        in_header = header_text(raw, "X-Dibs-Namespace")
+        if named is not None and named != in_header:
+            raise InvalidInput("The header X-Dibs-Namespace and the query name two different namespaces.")
+        return namespace_for(caller, in_header)
+
+    async def _read(self, read: Callable[[], Found]) -> Found:
+        """Reading may be long, and must keep neither the event loop nor the commits waiting."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, read)
+
+
+def _add_key(document: dict[str, Any], header: bytes) -> None:
+    """The Idempotency-Key header is the request key."""
+    key = unquote_key(header_text(header, "Idempotency-Key"))
+    if document.setdefault("request_key", key) != key:
+        raise InvalidInput("The header Idempotency-Key and the field request_key differ.")
+
+
+def _name_part(asked: Mapping[str, str], field: str) -> str:
+    text = asked.get(field, "")
+    if len(text.encode()) > NAME_BYTES_MAX or any(character < " " for character in text):
+        raise InvalidName(f"{field} may have {NAME_BYTES_MAX} bytes at most, and no control characters.")
+    return text

@@ -1,0 +1,118 @@
+"""Where a server listens: `127.0.0.1:3427`, `[::1]:3427`, `unix:/path`. Port 0 asks for any free one."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+import stat
+from dataclasses import dataclass
+
+from dibs.errors import InvalidInput, Unavailable
+
+BACKLOG = 2048
+_FORM = "Write HOST:PORT (127.0.0.1:3427), [IPV6]:PORT ([::1]:3427) or unix:/path."
+
+
+@dataclass(frozen=True)
+class Address:
+    """A parsed `--bind`: a host and port, or the path of a Unix socket."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Can only this machine reach it?"""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_bind(text: str) -> Address:
+    if text.startswith("unix:"):
+        path = text.removeprefix("unix:")
+        path = path[2:] if path.startswith("//") else path
+        if not os.path.isabs(path) or "\0" in path:
+            raise InvalidInput(f"{text!r} does not name a socket. Write unix:/path, with the whole path.")
+        return Address(path=path)
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise InvalidInput(f"{text!r} is not an address. {_FORM}")
+    if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise InvalidInput(f"{text!r} is not an address. {_FORM}")
+    return Address(host=host, port=int(port))
+
+
+def open_socket(address: Address) -> socket.socket:
+    """A socket that listens there. Every way it can fail is said in words."""
+    made = socket.socket(socket.AF_UNIX if address.path else _family(address), socket.SOCK_STREAM)
+    try:
+        if address.path:
+            _bind_unix(made, address.path)
+        else:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind((address.host, address.port))
+        made.listen(BACKLOG)
+        made.setblocking(False)
+        return made
+    except OSError as error:
+        made.close()
+        raise _refusal(address, error) from None
+    except BaseException:
+        made.close()
+        raise
+
+
+def url_of(address: Address, listening: socket.socket) -> str:
+    """What a client on this machine calls it."""
+    if address.path:
+        return f"unix://{address.path}"
+    host, port = listening.getsockname()[:2]
+    if ipaddress.ip_address(host).is_unspecified:
+        host = "::1" if ":" in host else "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _family(address: Address) -> int:
+    try:
+        return socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
+    except OSError:
+        raise InvalidInput(f"{address.host!r} is no address of a machine. {_FORM}") from None
+
+
+def _bind_unix(made: socket.socket, path: str) -> None:
+    """Bind, for this user only. A socket file that nobody listens on is left over from a crash and goes."""
+    if _is_left_over(path):
+        os.unlink(path)
+    before = os.umask(0o177)
+    try:
+        made.bind(path)
+    finally:
+        os.umask(before)
+
+
+def _is_left_over(path: str) -> bool:
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return False
+    except OSError:
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(path) == errno.ECONNREFUSED
+
+
+def _refusal(address: Address, error: OSError) -> InvalidInput | Unavailable:
+    where = address.path or f"{address.host}:{address.port}"
+    if error.errno == errno.EADDRINUSE:
+        return Unavailable(
+            f"{where} is in use; perhaps a dibs server runs there already. Choose another with --bind."
+        )
+    return InvalidInput(f"Cannot listen on {where}: {error.strerror or error}.")

@@ -1,0 +1,234 @@
+"""`dibs serve`: open the store, let the right people in, listen, and end cleanly.
+
+SIGTERM and SIGINT stop accepting, finish what is under way and drain the writes, within SHUTDOWN_MS_MAX. SIGHUP reads
+the tokens again. Standard error gets one line for what matters; no line ever holds a token or a lease id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gc
+import getpass
+import logging
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dibs import paths
+from dibs._version import __version__
+from dibs.core.limits import (
+    EVENTS_AGE_MS_MAX,
+    EVENTS_KEPT_MAX,
+    LOCKS_PER_PRINCIPAL_MAX,
+    SHUTDOWN_MS_MAX,
+)
+from dibs.errors import InvalidInput, MissingExtra
+from dibs.server.listen import Address, open_socket, parse_bind, url_of
+from dibs.service.auth import Guard, ensure_token_file
+from dibs.stores.registry import default_url, open_store
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator
+
+    import uvicorn
+
+    from dibs.server.handlers import Api
+    from dibs.stores.port import Store
+
+log = logging.getLogger("dibs")
+
+DEFAULT_BIND = "127.0.0.1:3427"
+# Reading requests and waiting for the disk are two threads. The default of 5 ms between switches starves the second.
+SWITCH_INTERVAL_S = 0.001
+# Nearly nothing a server makes is in a cycle: looking for them after every 700 new objects is a tenth of its time.
+GC_THRESHOLDS = (50_000, 20, 100)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What can be chosen about a server. `store` None: the user's own; `tokens_file` None: the user's own token."""
+
+    bind: str = DEFAULT_BIND
+    store: str | None = None
+    tokens_file: str | None = None
+    keep_events: int = EVENTS_KEPT_MAX
+    keep_events_ms: int = EVENTS_AGE_MS_MAX
+    locks_per_principal: int = LOCKS_PER_PRINCIPAL_MAX
+    log_level: str = "warning"
+    access_log: bool = False
+
+
+def serve(settings: Settings) -> None:
+    """Serve until told to stop. Raises DibsError for everything that keeps it from starting."""
+    _check_extras()
+    address = parse_bind(settings.bind)
+    _set_up_logging(settings)
+    guard, says = _open_guard(settings, address)
+    store_url = settings.store or default_url()
+    with contextlib.ExitStack() as stack:
+        store = open_store(store_url)
+        stack.callback(store.close)
+        listening = open_socket(address)
+        stack.callback(listening.close)
+        if address.path:
+            stack.callback(_remove, address.path)
+        url = url_of(address, listening)
+        greeting = _greeting(settings, url, store_url, says)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        gc.set_threshold(*GC_THRESHOLDS)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(settings, store, guard, listening, lambda: _tell(greeting)))
+    log.warning("stopped")
+
+
+def _check_extras() -> None:
+    try:
+        import httptools  # noqa: F401 - only whether it is there
+        import msgspec  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(f"dibs serve needs {error.name}. Run: pip install 'dibs[server]'") from None
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _open_guard(settings: Settings, address: Address) -> tuple[Guard, str]:
+    """Who is let in, and the words about where their tokens are."""
+    if settings.tokens_file is not None:
+        guard = Guard(settings.tokens_file)
+        return guard, f"tokens   {guard.path} ({len(guard)}); SIGHUP reads it again"
+    if not address.is_local:
+        raise InvalidInput(
+            f"{settings.bind} can be reached from other machines: give --tokens FILE, with a line name:token for each "
+            "client. Or bind to 127.0.0.1."
+        )
+    path = paths.token_path()
+    made = ensure_token_file(path, _login())
+    return Guard(path), f"token    {path}{' (made just now)' if made else ''}; your own dibs finds it there"
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no entry for this user id, as in many containers
+        return f"uid-{os.getuid()}"
+
+
+def _set_up_logging(settings: Settings) -> None:
+    level = logging.getLevelNamesMapping().get(settings.log_level.upper())
+    if level is None:
+        raise InvalidInput(f"{settings.log_level!r} is not a log level: debug, info, warning, error.")
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log.setLevel(level)
+    logging.getLogger("uvicorn.error").setLevel(max(level, logging.WARNING))
+    logging.getLogger("uvicorn.access").setLevel(logging.INFO if settings.access_log else logging.CRITICAL)
+
+
+def _greeting(settings: Settings, url: str, store_url: str, says: str) -> str:
+    own = settings.tokens_file is None
+    token = "" if own else "DIBS_TOKEN=... "
+    return (
+        f"dibs {__version__} listens on {url}\n"
+        f"  store    {store_url}\n"
+        f"  {says}\n"
+        f"  try      {token}dibs claim issue-1842 --url {url}\n"
+    )
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+async def _serve(
+    settings: Settings, store: Store, guard: Guard, listening: socket.socket, on_ready: Callable[[], None]
+) -> None:
+    from dibs.server.engine import Engine
+    from dibs.server.handlers import Api
+
+    loop = asyncio.get_running_loop()
+    engine = Engine(
+        store,
+        loop,
+        keep_events=settings.keep_events,
+        keep_events_ms=settings.keep_events_ms,
+    )
+    await asyncio.to_thread(engine.start)
+    api = Api(engine, guard, locks_per_principal=settings.locks_per_principal)
+    try:
+        server = make_server(api, access_log=settings.access_log, on_ready=on_ready)
+        with _signals(loop, server, guard):
+            await server.serve(sockets=[listening])
+    finally:
+        api.close()
+        if not await asyncio.to_thread(engine.stop, SHUTDOWN_MS_MAX // 2):
+            log.error("the store did not take the last writes in time; who waited for them was not answered")
+
+
+def make_server(
+    api: Api, *, access_log: bool = False, lane: bool = True, on_ready: Callable[[], None] = lambda: None
+) -> uvicorn.Server:
+    """A uvicorn server for `api` that leaves signals to its caller."""
+    import uvicorn
+
+    from dibs.server.app import build_app
+    from dibs.server.lane import LaneProtocol
+    from dibs.server.protocol import CarefulProtocol
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            # uvicorn would raise the signal again when it is done, and the process would not end with 0.
+            yield
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            on_ready()
+
+    config = uvicorn.Config(
+        build_app(api),
+        # Called once a connection, as the class it asks for would be.
+        http=functools.partial(LaneProtocol, api=api) if lane else CarefulProtocol,  # type: ignore[arg-type]
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=access_log,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=SHUTDOWN_MS_MAX // 2000,
+    )
+    return Server(config)
+
+
+@contextlib.contextmanager
+def _signals(loop: asyncio.AbstractEventLoop, server: uvicorn.Server, guard: Guard) -> Iterator[None]:
+    def stop() -> None:
+        if server.should_exit:  # asked a second time: without waiting for anybody
+            server.force_exit = True
+        server.should_exit = True
+
+    handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: guard.reload}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,186 @@
+"""Deciding only when it is known how long this process was away. The promise `lease:outage-credit` needs it.
+
+Before a batch is decided, the thread that decides looks whether it was kept from work: stopped, suspended, stuck in a
+write, or cut off from its store. If so, a `Beat` goes first, and notes the outage before any expiry is decided.
+`Liveness` knows since when there was no gap; `Watched` notices a gap that falls between that look and the reading of
+the records; `Decider` puts the two around the coordinator.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from dibs.clock import steady_ms
+from dibs.core.commands import Beat
+from dibs.core.limits import PULSE_LATE_MS, PULSE_MS
+from dibs.core.outcomes import Beaten
+from dibs.errors import StoreUnavailable
+from dibs.service.coordinator import Coordinator
+from dibs.stores.port import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from dibs.core.commands import Command
+    from dibs.core.events import Event
+    from dibs.core.outcomes import Outcome
+    from dibs.core.records import Stored
+    from dibs.stores.port import Snapshot, Versioned
+
+    Result = Outcome | BaseException
+
+log = logging.getLogger("dibs")
+
+STALLS_MAX = 5
+
+
+class Stalled(StoreUnavailable):
+    """This process was kept from work just before the records were read. Nothing was decided or written."""
+
+
+class Liveness:
+    """Since when this process has been able to take work and reach its store, without a gap."""
+
+    def __init__(self, steady: Callable[[], int] = steady_ms) -> None:
+        self._steady = steady
+        self._ticked_ms = self._good_ms = self._since_ms = steady()
+        self._beaten_ms: int | None = None
+        self._cut_off = False
+
+    def tick(self) -> None:
+        """Called at least every 250 ms by a worker that is free. A long silence means that it was not."""
+        self._ticked_ms = self._steady()
+        if not self._cut_off:
+            self._note_gap()
+            self._good_ms = self._ticked_ms
+
+    def stalled(self) -> bool:
+        return self._steady() - self._ticked_ms > PULSE_LATE_MS
+
+    def cut_off(self) -> None:
+        """The store failed us: until it takes a beat, nobody can renew here."""
+        self._cut_off = True
+
+    def beat_is_due(self) -> bool:
+        return self._cut_off or self._beaten_ms is None or self._steady() - self._beaten_ms >= PULSE_MS
+
+    def beat(self, store_now_ms: int) -> Beat:
+        """A beat that says since when, on the store's clock."""
+        self._note_gap()
+        return Beat(alive_since_ms=store_now_ms - (self._steady() - self._since_ms))
+
+    def beaten(self) -> None:
+        self._beaten_ms = self._good_ms = self._steady()
+        self._cut_off = False
+
+    def _note_gap(self) -> None:
+        now_ms = self._steady()
+        if now_ms - self._good_ms > PULSE_LATE_MS:
+            self._since_ms = now_ms
+
+
+class Watched(Store):
+    """A store that refuses to be read for a decision when the process was stopped since its last tick."""
+
+    def __init__(self, store: Store, liveness: Liveness) -> None:
+        self.capabilities = store.capabilities
+        self.inner = store
+        self.last_seq = 0
+        self._liveness = liveness
+        self._unknown = False
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        snapshot = self.inner.read(keys)
+        # Asked after the read: a stop before it shows here, one after it cannot have made its time too late.
+        if self._liveness.stalled():
+            unknown, self._unknown = self._unknown, False
+            if unknown:
+                raise StoreUnavailable(
+                    "The server was stopped while it wrote; ask how things stand.", unknown=True
+                )
+            raise Stalled("The server was stopped; it notes so and decides again.")
+        return snapshot
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        try:
+            self.last_seq = self.inner.commit(expect, puts, events)
+        except StoreUnavailable as error:
+            self._unknown = error.unknown
+            raise
+        self._unknown = False
+        return self.last_seq
+
+    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
+        return self.inner.scan(prefix, after, limit)
+
+    def due(self, limit: int) -> list[str]:
+        return self.inner.due(limit)
+
+    def next_due_ms(self) -> int | None:
+        return self.inner.next_due_ms()
+
+    def events(
+        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
+    ) -> list[Event]:
+        return self.inner.events(after, limit, job, newest=newest)
+
+    def watch(self, after: int, timeout_ms: int) -> bool:
+        return self.inner.watch(after, timeout_ms)
+
+    def prune(self, *, keep: int, before_ms: int) -> int:
+        return self.inner.prune(keep=keep, before_ms=before_ms)
+
+    def size_bytes(self) -> int:
+        return self.inner.size_bytes()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class Decider:
+    """Runs batches on the thread that calls it, a beat before them where one is due."""
+
+    def __init__(
+        self,
+        store: Store,
+        on_commit: Callable[[Sequence[Event], int], None],
+        steady: Callable[[], int] = steady_ms,
+    ) -> None:
+        self.liveness = Liveness(steady)
+        self._store = store
+        watched = Watched(store, self.liveness)
+        self._coordinator = Coordinator(watched, lambda events: on_commit(events, watched.last_seq))
+
+    def run(self, commands: Sequence[Command]) -> list[Result]:
+        """One result a command. Raises what all of them met."""
+        stalls = 0
+        while True:
+            self.liveness.tick()
+            try:
+                return self._run(commands)
+            except Exception as error:
+                stalls += 1
+                # Reads that are always that slow would otherwise be tried for ever.
+                if isinstance(error, Stalled) and stalls < STALLS_MAX:
+                    continue
+                self.liveness.cut_off()
+                raise
+
+    def beat_if_due(self) -> None:
+        if self.liveness.beat_is_due():
+            self.run(())
+
+    def _run(self, commands: Sequence[Command]) -> list[Result]:
+        if not self.liveness.beat_is_due():
+            return self._coordinator.run(commands)
+        beat = self.liveness.beat(self._store.read(()).now_ms)
+        noted, *results = self._coordinator.run((beat, *commands))
+        if isinstance(noted, BaseException):
+            raise noted
+        self.liveness.beaten()
+        if isinstance(noted, Beaten) and noted.outage_ms:
+            log.warning("outage of %d ms noted: leases that were live get time to renew", noted.outage_ms)
+        return results

@@ -1,0 +1,210 @@
+"""A dibs server in a thread of the test: a real socket, a store in memory, and a clock that the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import re
+import socket
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from dibs.core.limits import LOCKS_PER_PRINCIPAL_MAX
+from dibs.server.engine import Engine
+from dibs.server.handlers import Api
+from dibs.server.listen import Address, open_socket
+from dibs.server.run import make_server
+from dibs.service.auth import Guard
+from dibs.stores.memory import MemoryStore
+from dibs.testing.clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import uvicorn
+
+    from dibs.stores.port import Store
+
+WAIT_S = 10.0
+TOKENS = {
+    "agent": "tok-agent",
+    "other": "tok-other",
+    "operator": "tok-operator",
+    "admin": "tok-admin",
+    "scoped": "tok-scoped",
+}
+LINES = """
+agent:tok-agent
+other:tok-other
+operator:tok-operator:operator
+admin:tok-admin:admin
+scoped:tok-scoped:agent:team-a
+"""
+JSON = {"Content-Type": "application/json"}
+UNKNOWN_LEASE = "00000000-0000-4000-8000-000000000000"
+
+
+class Response:
+    def __init__(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        self.status = status
+        self.headers = {name.lower(): value for name, value in headers}
+        self.body = body
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Server:
+    def __init__(
+        self, store: Store, clock: ManualClock, port: int, engine: Engine, guard: Guard, inner: uvicorn.Server
+    ) -> None:
+        self._inner = inner
+        self.store = store
+        self.clock = clock
+        self.port = port
+        self.engine = engine
+        self.guard = guard
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        who: str | None = "agent",
+        headers: dict[str, str] | None = None,
+    ) -> Response:
+        """One request. A dict is sent as JSON, bytes as they are; `who` None sends no Authorization."""
+        sent = dict(headers or {})
+        if who is not None:
+            sent.setdefault("Authorization", f"Bearer {TOKENS.get(who, who)}")
+        if isinstance(body, dict | list):
+            body = json.dumps(body).encode()
+            sent = {**JSON, **sent}
+        self._connection.request(method, path, body, sent)
+        raw = self._connection.getresponse()
+        return Response(raw.status, raw.getheaders(), raw.read())
+
+    def acquire(self, name: str, body: dict[str, Any] | None = None, **more: Any) -> Response:
+        return self.ask("POST", f"/locks/{name}/acquire", body or {}, **more)
+
+    def lease(self, name: str, **fields: Any) -> str:
+        """The lease id of a fresh claim."""
+        reply = self.acquire(name, fields)
+        assert reply.json["status"] == "acquired", reply.json
+        return str(reply.json["lease_id"])
+
+    def pass_time(self, ms: int) -> None:
+        """Let time pass while the server runs: in steps so small that it is seen to be up."""
+        while ms > 0:
+            self.clock.advance(min(ms, 500))
+            ms -= 500
+            assert self.ask("GET", "/locks/clock").status == 200
+
+    def begin_stop(self) -> None:
+        """What SIGTERM does."""
+        self._inner.should_exit = True
+
+    def connections(self) -> int:
+        return len(self._inner.server_state.connections)
+
+    def accepts(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def raw(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S)
+
+
+@contextmanager
+def running(
+    folder: Path,
+    *,
+    store: Store | None = None,
+    clock: ManualClock | None = None,
+    lane: bool = True,
+    locks_per_principal: int = LOCKS_PER_PRINCIPAL_MAX,
+) -> Iterator[Server]:
+    """A server on a free port, ended with the block."""
+    clock = clock or ManualClock()
+    store = store or MemoryStore(clock)
+    tokens = folder / "tokens"
+    tokens.touch(mode=0o600)
+    tokens.write_text(LINES)
+    guard = Guard(str(tokens))
+    listening = open_socket(Address(host="127.0.0.1"))
+    port = listening.getsockname()[1]
+    ready: list[tuple[Engine, uvicorn.Server]] = []
+    up = threading.Event()
+
+    async def main() -> None:
+        engine = Engine(store, asyncio.get_running_loop(), steady=clock.steady_ms)
+        engine.start()
+        api = Api(engine, guard, locks_per_principal=locks_per_principal)
+        server = make_server(api, lane=lane, on_ready=up.set)
+        ready.append((engine, server))
+        await server.serve(sockets=[listening])
+        api.close()
+        await asyncio.to_thread(engine.stop)
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert up.wait(WAIT_S)
+    engine, uvicorn_server = ready[0]
+    server = Server(store, clock, port, engine, guard, uvicorn_server)
+    try:
+        yield server
+    finally:
+        server._connection.close()
+        server.begin_stop()
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+        listening.close()
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Everything until the server closes."""
+    parts = []
+    while part := connection.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def read_response(
+    connection: socket.socket, buffered: bytes = b""
+) -> tuple[int, dict[bytes, bytes], bytes, bytes]:
+    """One response: status, headers, body, and what came after it."""
+    data = buffered
+    while b"\r\n\r\n" not in data:
+        part = connection.recv(65536)
+        assert part, f"closed in the middle of a head: {data!r}"
+        data += part
+    head, _, rest = data.partition(b"\r\n\r\n")
+    status_line, *lines = head.split(b"\r\n")
+    headers = dict(line.split(b": ", 1) for line in lines)
+    length = int(headers.get(b"content-length", b"0"))
+    while len(rest) < length:
+        part = connection.recv(65536)
+        assert part, "closed in the middle of a body"
+        rest += part
+    return int(status_line.split()[1]), headers, rest[:length], rest[length:]
+
+
+def masked(response: bytes) -> bytes:
+    """Without what differs between any two answers: ids, and the date."""
+    response = re.sub(rb"req_[0-9a-f]{32}", b"REQUEST", response)
+    response = re.sub(
+        rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", b"LEASE", response
+    )
+    return re.sub(rb"date: [^\r]*", b"date: DATE", response)

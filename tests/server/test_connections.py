@@ -1,0 +1,274 @@
+"""What clients do to a connection: halves, heaps, silence, haste. Raw sockets, both ways through HTTP."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.core.limits import HEADERS_MAX
+from dibs.server import protocol
+from tests.server.harness import WAIT_S, masked, read_all, read_response, running
+from tests.server.test_lane import AUTH, JSON, request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.server.harness import Server
+
+
+def acquire(name: str, head: bytes = b"", body: bytes = b"{}") -> bytes:
+    return request("POST", f"/locks/{name}/acquire", body, AUTH + JSON + head)
+
+
+def wait_until(is_so: object, what: str) -> None:
+    """Bounded; for what happens on the server's side of a connection."""
+    assert callable(is_so)
+    end = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < end, what
+        time.sleep(0.005)
+
+
+def test_pipelined_requests_are_answered_in_order(server: Server, name: str) -> None:
+    sent = [
+        acquire(name),
+        acquire(name),
+        request("GET", f"/locks/{name}"),
+        request("GET", "/health"),
+        acquire(f"{name}-2"),
+    ]
+    with server.raw() as connection:
+        connection.sendall(b"".join(sent * 20))
+        rest, words = b"", []
+        for _ in range(len(sent) * 20):
+            _, _, body, rest = read_response(connection, rest)
+            words.append(json.loads(body)["status"])
+    assert (
+        words == ["acquired", "held", "held", "ok", "acquired"] + ["held", "held", "held", "ok", "held"] * 19
+    )
+
+
+def test_a_request_may_come_byte_by_byte(server: Server, name: str) -> None:
+    with server.raw() as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in acquire(name):
+            connection.sendall(bytes([byte]))
+        assert json.loads(read_response(connection)[2])["status"] == "acquired"
+        connection.sendall(acquire(name))
+        assert json.loads(read_response(connection)[2])["status"] == "held"
+
+
+def test_a_chunked_body_is_read(server: Server, name: str) -> None:
+    with server.raw() as connection:
+        head = request(
+            "POST", f"/locks/{name}/acquire", None, AUTH + JSON + b"Transfer-Encoding: chunked\r\n"
+        )
+        connection.sendall(head + b'7\r\n{"owner\r\n5\r\n":"x"\r\n1\r\n}\r\n0\r\n\r\n')
+        status, _, body, _ = read_response(connection)
+        assert (status, json.loads(body)["owner"]) == (200, "x")
+        connection.sendall(request("GET", f"/locks/{name}"))
+        assert read_response(connection)[0] == 200
+
+
+def test_a_client_that_expects_100_continue_is_told_to(server: Server, name: str) -> None:
+    head, _, body = acquire(name, b"Expect: 100-continue\r\n").partition(b"\r\n\r\n")
+    with server.raw() as connection:
+        connection.sendall(head + b"\r\n\r\n")
+        assert connection.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(body)
+        assert read_response(connection)[0] == 200
+
+
+@pytest.mark.parametrize("head", [b"", b"Connection: keep-alive\r\n"])
+def test_http_1_0_is_answered_and_closed(server: Server, name: str, head: bytes) -> None:
+    with server.raw() as connection:
+        connection.sendall(acquire(name, head).replace(b"HTTP/1.1", b"HTTP/1.0"))
+        status, headers, body, rest = read_response(connection)
+        assert (status, json.loads(body)["status"], rest) == (200, "acquired", b"")
+        assert headers[b"connection"] == b"close"
+        assert read_all(connection) == b""
+
+
+def test_connection_close_is_honoured(server: Server, name: str) -> None:
+    with server.raw() as connection:
+        connection.sendall(acquire(name, b"Connection: close\r\n"))
+        status, headers, _, _ = read_response(connection)
+        assert (status, headers[b"connection"]) == (200, b"close")
+        assert read_all(connection) == b""
+
+
+@pytest.mark.parametrize(
+    "sent", [b"what is this\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00" * 9]
+)
+def test_what_is_no_http_request_gets_400_in_json(server: Server, sent: bytes) -> None:
+    with server.raw() as connection:
+        connection.sendall(sent)
+        status, headers, body, _ = read_response(connection)
+        assert (status, headers[b"connection"], headers[b"content-type"]) == (
+            400,
+            b"close",
+            b"application/json",
+        )
+        assert set(json.loads(body)) == {"error", "code", "details", "request_id"}
+        assert headers[b"x-request-id"].decode() == json.loads(body)["request_id"]
+        assert read_all(connection) == b""
+
+
+def test_nonsense_behind_a_good_request_does_not_cost_it_its_answer(server: Server, name: str) -> None:
+    with server.raw() as connection:
+        connection.sendall(acquire(name) + b"nonsense\r\n\r\n")
+        status, _, body, rest = read_response(connection)
+        assert (status, json.loads(body)["status"]) == (200, "acquired")
+        assert read_response(connection, rest)[0] == 400
+
+
+def test_a_broken_chunk_gets_400(server: Server, name: str) -> None:
+    with server.raw() as connection:
+        connection.sendall(
+            request("POST", f"/locks/{name}/acquire", None, AUTH + JSON + b"Transfer-Encoding: chunked\r\n")
+            + b"zz\r\n"
+        )
+        assert read_response(connection)[0] == 400
+        assert read_all(connection) == b""
+    assert server.ask("GET", f"/locks/{name}").json["status"] == "free"
+
+
+def test_a_broken_body_behind_a_good_request_is_told_after_its_answer(server: Server, name: str) -> None:
+    broken = (
+        request("POST", f"/locks/{name}/acquire", None, AUTH + JSON + b"Transfer-Encoding: chunked\r\n")
+        + b"zz\r\n"
+    )
+    with server.raw() as connection:
+        connection.sendall(acquire(name) + request("GET", f"/locks/{name}") + broken)
+        status, _, body, rest = read_response(connection)
+        assert (status, json.loads(body)["status"]) == (200, "acquired")
+        status, _, body, rest = read_response(connection, rest)
+        assert (status, json.loads(body)["status"]) == (200, "held")
+        assert read_response(connection, rest)[0] == 400
+
+
+@pytest.mark.parametrize(
+    "head", [b"X-A: b\r\n" * (HEADERS_MAX + 1), b"X-Long: " + b"x" * 100_000 + b"\r\n"], ids=["many", "long"]
+)
+def test_a_head_beyond_the_limit_gets_431(server: Server, name: str, head: bytes) -> None:
+    with server.raw() as connection:
+        connection.sendall(acquire(name, head))
+        status, _, body, _ = read_response(connection)
+        assert (status, json.loads(body)["code"]) == (431, "invalid_input")
+    assert server.ask("GET", f"/locks/{name}").json["status"] == "free"
+
+
+def test_a_head_without_end_is_cut_off(server: Server) -> None:
+    with server.raw() as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nX-Long: " + b"x" * 200_000)
+        assert read_response(connection)[0] == 431
+        assert read_all(connection) == b""
+        wait_until(lambda: _is_cut_off(connection), "the server goes on reading")
+
+
+def _is_cut_off(connection: socket.socket) -> bool:
+    try:
+        connection.sendall(b"x")
+    except OSError:
+        return True
+    return False
+
+
+def test_many_headers_within_the_limit_are_served(server: Server, name: str) -> None:
+    extra = b"".join(b"X-%d: y\r\n" % number for number in range(HEADERS_MAX - 10))
+    with server.raw() as connection:
+        connection.sendall(acquire(name, extra))
+        assert read_response(connection)[0] == 200
+
+
+def test_half_a_request_and_gone_changes_nothing(server: Server, name: str) -> None:
+    for cut in (5, 60, -1):
+        with server.raw() as connection:
+            connection.sendall(acquire(name)[:cut])
+    assert server.ask("GET", f"/locks/{name}").json["status"] == "free"
+
+
+def test_a_client_that_sends_and_leaves_has_claimed(server: Server, name: str) -> None:
+    """Its reply is lost; its request key finds the lease again."""
+    with server.raw() as connection:
+        connection.sendall(acquire(name, body=b'{"request_key":"k"}'))
+    wait_until(lambda: server.ask("GET", f"/locks/{name}").json["status"] == "held", "the claim was not made")
+    assert server.acquire(name, {"request_key": "k"}).json["status"] == "acquired"
+
+
+def test_a_client_that_closes_its_sending_side_still_gets_its_answer(fast: Server, name: str) -> None:
+    with fast.raw() as connection:
+        connection.sendall(acquire(name))
+        connection.shutdown(socket.SHUT_WR)
+        assert b'"acquired"' in read_all(connection)
+
+
+def test_a_client_that_does_not_read_is_not_read_from_either(server: Server, name: str) -> None:
+    one = request("GET", f"/locks/{name}") * 200
+    with server.raw() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            connection.sendall(one * 2_000)
+        assert server.ask("GET", f"/locks/{name}").status == 200
+
+
+def test_one_slow_client_does_not_hold_up_the_others(server: Server, name: str) -> None:
+    with server.raw() as slow_one:
+        slow_one.sendall(acquire(name)[:-1])
+        assert server.acquire(f"{name}-2").json["status"] == "acquired"
+        slow_one.sendall(b"}")
+        assert json.loads(read_response(slow_one)[2])["status"] == "acquired"
+
+
+@pytest.mark.parametrize("lane", [True, False])
+@pytest.mark.parametrize(
+    "sent", [b"", b"POST /locks/x/acq", acquire("x")[:-1]], ids=["nothing", "half a head", "half a body"]
+)
+def test_a_client_that_keeps_us_waiting_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: bool, sent: bytes
+) -> None:
+    monkeypatch.setattr(protocol, "REQUEST_S", 0.05)
+    monkeypatch.setattr(protocol.CarefulProtocol, "keep_alive_s", 0.1)
+    with running(tmp_path, lane=lane) as server, server.raw() as connection:
+        connection.sendall(sent)
+        assert read_all(connection) == b""
+
+
+@pytest.mark.parametrize("lane", [True, False])
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: bool
+) -> None:
+    monkeypatch.setattr(protocol.CarefulProtocol, "keep_alive_s", 0.2)
+    with running(tmp_path, lane=lane) as server, server.raw() as connection:
+        began = time.monotonic()
+        while time.monotonic() - began < 0.5:
+            connection.sendall(request("GET", "/locks/x"))
+            assert read_response(connection)[0] == 200
+        assert read_all(connection) == b""
+
+
+@pytest.mark.parametrize("lane", [True, False])
+def test_a_stopping_server_answers_what_it_has_taken(tmp_path: Path, lane: bool) -> None:
+    with running(tmp_path, lane=lane) as server, server.raw() as connection:
+        connection.sendall(acquire("x")[:-1])
+        wait_until(lambda: server.connections() == 1, "not connected")
+        server.begin_stop()
+        wait_until(lambda: not server.accepts(), "still listening")
+        connection.sendall(b"}")
+        status, headers, body, _ = read_response(connection)
+        assert (status, json.loads(body)["status"], headers[b"connection"]) == (200, "acquired", b"close")
+        assert read_all(connection) == b""
+
+
+def test_both_ways_refuse_nonsense_with_the_same_bytes(fast: Server, slow: Server) -> None:
+    answers = []
+    for server in (fast, slow):
+        with server.raw() as connection:
+            connection.sendall(b"nonsense\r\n\r\n")
+            answers.append(masked(read_all(connection)))
+    assert answers[0] == answers[1]

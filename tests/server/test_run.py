@@ -1,0 +1,253 @@
+"""`serve` as a process: what it refuses, what it says, how it ends."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.errors import InvalidInput, MissingExtra, Unavailable
+from dibs.server.listen import Address, open_socket, parse_bind, url_of
+from dibs.server.run import Settings, serve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WAIT_S = 20.0
+PROGRAM = """
+import sys
+from dibs.server.run import Settings, serve
+serve(Settings(bind=sys.argv[1], store=sys.argv[2], tokens_file=sys.argv[3] if len(sys.argv) > 3 else None))
+"""
+
+
+class Process:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.said = [self._line() for _ in range(4)]
+        self.url = self.said[0].split()[-1]
+
+    def _line(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.readline()
+
+    def ask(self, token: str, path: str = "/locks/job") -> int:
+        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=WAIT_S)
+        try:
+            connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        self.process.send_signal(number)
+        _, rest = self.process.communicate(timeout=WAIT_S)
+        return self.process.returncode, rest
+
+
+@contextmanager
+def serving(state: Path, bind: str, store: str = "memory://", *more: str) -> Iterator[Process]:
+    env = {**os.environ, "XDG_STATE_HOME": str(state)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, bind, store, *more], stderr=subprocess.PIPE, text=True, env=env
+    )
+    try:
+        yield Process(process)
+    finally:
+        process.kill()
+        process.wait(WAIT_S)
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+def tokens_file(folder: Path, text: str) -> Path:
+    path = folder / "tokens"
+    path.touch(mode=0o600)
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.e2e
+def test_a_first_start_makes_a_token_says_where_and_lets_its_owner_in(tmp_path: Path) -> None:
+    with serving(tmp_path, "127.0.0.1:0") as server:
+        file = tmp_path / "dibs" / "token"
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert file.parent.stat().st_mode & 0o777 == 0o700
+        token = file.read_text().split(":")[1]
+        assert str(file) in server.said[2]
+        assert "dibs claim" in server.said[3]
+        assert token not in "".join(server.said)
+        assert server.ask(token) == 200
+        assert server.ask("nobody") == 401
+        code, rest = server.end()
+        assert code == 0
+        assert token not in rest
+    with serving(tmp_path, "127.0.0.1:0") as again:
+        assert again.ask(token) == 200
+        assert again.end(signal.SIGINT)[0] == 0
+
+
+@pytest.mark.e2e
+def test_sighup_reads_the_tokens_again_and_a_broken_file_keeps_the_old(tmp_path: Path) -> None:
+    file = tokens_file(tmp_path, "a:one\nb:two\n")
+    with serving(tmp_path, "127.0.0.1:0", "memory://", str(file)) as server:
+        assert (server.ask("one"), server.ask("two")) == (200, 200)
+        file.write_text("b:two\n")
+        server.process.send_signal(signal.SIGHUP)
+        assert "reloaded" in server._line()
+        assert (server.ask("one"), server.ask("two")) == (401, 200)
+        file.write_text("nonsense\n")
+        server.process.send_signal(signal.SIGHUP)
+        said = server._line()
+        assert "NOT reloaded" in said
+        assert "line 1" in said
+        assert server.ask("two") == 200
+        assert server.end()[0] == 0
+
+
+@pytest.mark.e2e
+def test_a_server_listens_on_a_unix_socket_for_its_owner_only_and_takes_it_away(tmp_path: Path) -> None:
+    path = tmp_path / "dibs.sock"
+    with serving(tmp_path, f"unix:{path}") as server:
+        assert server.url == f"unix://{path}"
+        assert path.stat().st_mode & 0o777 == 0o600
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(WAIT_S)
+            connection.connect(str(path))
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        assert server.end()[0] == 0
+    assert not path.exists()
+
+
+@pytest.mark.e2e
+def test_a_server_with_idle_connections_ends_at_once(tmp_path: Path) -> None:
+    with serving(tmp_path, "127.0.0.1:0") as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        with (
+            socket.create_connection((host, int(port)), WAIT_S),
+            socket.create_connection((host, int(port)), WAIT_S) as half,
+        ):
+            half.sendall(b"POST /locks/x/acquire HT")
+            began = time.monotonic()
+            assert server.end()[0] == 0
+            assert time.monotonic() - began < 5
+
+
+@pytest.mark.e2e
+@pytest.mark.promise("lease:outage-credit")
+def test_a_stopped_process_does_not_give_away_what_it_could_not_renew(tmp_path: Path) -> None:
+    file = tokens_file(tmp_path, "a:one\n")
+    with serving(tmp_path, "127.0.0.1:0", f"sqlite://{tmp_path}/d.db", str(file)) as server:
+        connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=WAIT_S)
+        headers = {"Authorization": "Bearer one", "Content-Type": "application/json"}
+
+        def acquire() -> bytes:
+            connection.request("POST", "/locks/job/acquire", b'{"ttl_seconds":2}', headers)
+            return connection.getresponse().read()
+
+        assert b"acquired" in acquire()
+        server.process.send_signal(signal.SIGSTOP)
+        time.sleep(3)  # the outage itself: longer than the lease and than what counts as one
+        server.process.send_signal(signal.SIGCONT)
+        assert b"held" in acquire()
+        connection.close()
+        assert server.end()[0] == 0
+
+
+def test_a_port_in_use_is_said_in_words(tmp_path: Path) -> None:
+    with open_socket(Address(host="127.0.0.1")) as taken:
+        port = taken.getsockname()[1]
+        file = tokens_file(tmp_path, "a:one\n")
+        with pytest.raises(Unavailable, match=f"127.0.0.1:{port} is in use"):
+            serve(Settings(bind=f"127.0.0.1:{port}", store="memory://", tokens_file=str(file)))
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0:0", "[::]:0", "192.0.2.1:3427", "example.org:80"])
+def test_an_address_that_others_can_reach_needs_tokens(bind: str) -> None:
+    with pytest.raises(InvalidInput, match="--tokens"):
+        serve(Settings(bind=bind, store="memory://"))
+
+
+@pytest.mark.parametrize(
+    "bind",
+    [
+        "",
+        "3427",
+        "127.0.0.1",
+        "127.0.0.1:",
+        ":3427",
+        "127.0.0.1:99999",
+        "::1:3427",
+        "127.0.0.1:x",
+        "unix:",
+        "unix:relative",
+    ],
+)
+def test_what_is_no_address_is_refused(bind: str) -> None:
+    with pytest.raises(InvalidInput):
+        parse_bind(bind)
+
+
+@pytest.mark.parametrize(
+    ("bind", "local"),
+    [
+        ("127.0.0.1:3427", True),
+        ("[::1]:3427", True),
+        ("localhost:0", True),
+        ("unix:/tmp/x", True),
+        ("unix:///tmp/x", True),
+        ("0.0.0.0:1", False),
+        ("10.0.0.1:1", False),
+    ],
+)
+def test_it_is_known_which_addresses_are_this_machines_own(bind: str, local: bool) -> None:
+    assert parse_bind(bind).is_local is local
+
+
+def test_a_client_on_this_machine_can_use_the_url_that_is_shown() -> None:
+    with open_socket(parse_bind("0.0.0.0:0")) as everywhere:
+        assert (
+            url_of(parse_bind("0.0.0.0:0"), everywhere) == f"http://127.0.0.1:{everywhere.getsockname()[1]}"
+        )
+
+
+def test_a_socket_left_by_a_crash_is_replaced_and_one_in_use_is_not(tmp_path: Path) -> None:
+    address = parse_bind(f"unix:{tmp_path}/s")
+    open_socket(address).close()  # the file stays, as after kill -9
+    with open_socket(address), pytest.raises(Unavailable, match="in use"):
+        open_socket(address)
+
+
+def test_a_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="Cannot listen"):
+        open_socket(parse_bind(f"unix:{tmp_path}/{'x' * 200}"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match="in use"):
+        open_socket(parse_bind(f"unix:{tmp_path}/file"))
+
+
+def test_a_log_level_that_is_not_one_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="log level"):
+        serve(Settings(log_level="loud"))
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'dibs\[server\]'"):
+        serve(Settings())
+
+
+def test_a_store_url_that_is_not_one_is_refused(tmp_path: Path) -> None:
+    file = tokens_file(tmp_path, "a:one\n")
+    with pytest.raises(InvalidInput):
+        serve(Settings(bind="127.0.0.1:0", store="ftp://x", tokens_file=str(file)))

@@ -1,0 +1,181 @@
+"""Whether this process was away is known before anything is decided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.core.commands import Acquire, Break, Sweep
+from dibs.core.limits import PULSE_LATE_MS, PULSE_MS
+from dibs.core.outcomes import Broken, Granted, Held, Swept
+from dibs.core.records import META_KEY, PULSE_KEY, Meta, Pulse
+from dibs.errors import StoreUnavailable
+from dibs.ids import new_id
+from dibs.service.liveness import STALLS_MAX, Decider, Liveness, Stalled
+from dibs.stores.memory import MemoryStore
+from dibs.testing.clock import ManualClock
+from dibs.testing.faulty import FaultyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dibs.service.liveness import Result
+    from dibs.stores.port import Snapshot, Store
+
+
+class World:
+    def __init__(self, store: Store | None = None) -> None:
+        self.clock = ManualClock()
+        self.store = store or MemoryStore(self.clock)
+        self.decider = Decider(self.store, lambda events, last_seq: None, self.clock.steady_ms)
+        self.decider.beat_if_due()
+
+    def acquire(self, who: str = "a", ttl_ms: int = 10_000) -> Result:
+        return self.decider.run([acquire(who, ttl_ms)])[0]
+
+    def acquire_another(self) -> Result:
+        return self.decider.run([acquire("a").replace(name=new_id())])[0]
+
+    def outages(self) -> int:
+        meta = self.store.read((META_KEY,)).records[META_KEY].record
+        return len(meta.outages) if isinstance(meta, Meta) else 0
+
+    def pulse_ms(self) -> int:
+        pulse = self.store.read((PULSE_KEY,)).records[PULSE_KEY].record
+        assert isinstance(pulse, Pulse)
+        return pulse.at_ms
+
+
+def acquire(who: str = "a", ttl_ms: int = 10_000) -> Acquire:
+    return Acquire(ns="d", name="job", principal=who, owner=who, ttl_ms=ttl_ms, fresh_lease_id=new_id())
+
+
+def test_a_beat_goes_before_a_batch_when_one_is_due_and_not_more_often() -> None:
+    world = World()
+    began = world.pulse_ms()
+    world.clock.advance(PULSE_MS - 1)
+    world.acquire()
+    assert world.pulse_ms() == began
+    world.clock.advance(1)
+    world.acquire()
+    assert world.pulse_ms() == began + PULSE_MS
+
+
+def test_a_server_that_had_nothing_to_do_for_an_hour_was_not_away() -> None:
+    world = World()
+    for _ in range(36):
+        world.clock.advance(PULSE_LATE_MS)
+        world.decider.liveness.tick()
+    assert isinstance(world.acquire(), Granted)
+    assert world.outages() == 0
+
+
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.parametrize("away_ms", [PULSE_LATE_MS + 1, 60_000, 24 * 3600 * 1000])
+def test_after_a_gap_the_outage_is_noted_before_anything_is_decided(away_ms: int) -> None:
+    world = World()
+    world.acquire("a", ttl_ms=1_000)
+    world.clock.advance(away_ms)
+    assert isinstance(world.acquire("b"), Held)
+    assert world.outages() == 1
+
+
+def test_a_gap_that_is_no_outage_is_none() -> None:
+    world = World()
+    world.acquire("a", ttl_ms=1_000)
+    world.clock.advance(PULSE_LATE_MS)
+    assert isinstance(world.acquire("b"), Granted)
+    assert world.outages() == 0
+
+
+@pytest.mark.promise("lease:outage-credit")
+def test_a_sweep_after_a_gap_ends_nothing() -> None:
+    world = World()
+    world.acquire("a", ttl_ms=5_000)
+    world.clock.advance(60_000)
+    (swept,) = world.decider.run([Sweep(ns="d", name="job")])
+    assert isinstance(swept, Swept)
+    assert swept.expired == 0
+
+
+class Sleepy(FaultyStore):
+    """The process is stopped in the middle of a read: after the look at the clock, before the records are read."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        super().__init__(store)
+        self.clock = clock
+        self.naps_ms: list[int] = []
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        keys = list(keys)
+        if keys and self.naps_ms:
+            self.clock.advance(self.naps_ms.pop(0))
+        return super().read(keys)
+
+
+def sleepy_world() -> tuple[World, Sleepy]:
+    world = World()
+    sleepy = Sleepy(world.store, world.clock)
+    world.decider = Decider(sleepy, lambda events, last_seq: None, world.clock.steady_ms)
+    world.decider.beat_if_due()
+    return world, sleepy
+
+
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.parametrize("beat_was_due", [False, True])
+def test_a_stop_between_the_look_and_the_read_is_noticed(beat_was_due: bool) -> None:
+    world, sleepy = sleepy_world()
+    world.acquire("a", ttl_ms=2_000)
+    if beat_was_due:
+        world.clock.advance(PULSE_MS)
+    sleepy.naps_ms = [60_000]
+    assert isinstance(world.acquire("b"), Held)
+    assert world.outages() == 1
+
+
+def test_a_store_that_is_always_that_slow_is_given_up_on() -> None:
+    world, sleepy = sleepy_world()
+    sleepy.naps_ms = [PULSE_LATE_MS + 1] * STALLS_MAX
+    with pytest.raises(Stalled):
+        world.acquire()
+    assert sleepy.naps_ms == []
+    assert isinstance(world.acquire(), Granted)
+
+
+def test_a_break_whose_fate_is_unknown_is_not_repeated_after_a_stop() -> None:
+    world, sleepy = sleepy_world()
+    world.acquire("a")
+    sleepy.faults = ["lost after"]
+    sleepy.naps_ms = [0, 60_000]
+    with pytest.raises(StoreUnavailable) as lost:
+        world.decider.run([Break(ns="d", name="job", principal="op", reason="stuck")])
+    assert lost.value.unknown
+    # It had been written; whoever asks again sees so.
+    (again,) = world.decider.run([Break(ns="d", name="job", principal="op", reason="stuck")])
+    assert again == Broken(now_ms=world.clock(), name="job", holders=())
+
+
+def test_a_short_trouble_with_the_store_is_no_outage_and_a_long_one_is() -> None:
+    world = World()
+    faulty = FaultyStore(world.store)
+    world.decider = Decider(faulty, lambda events, last_seq: None, world.clock.steady_ms)
+    world.decider.beat_if_due()
+    for away_ms, outages in ((PULSE_MS, 0), (PULSE_LATE_MS + 1, 1)):
+        faulty.faults = ["refused", "refused"]
+        with pytest.raises(StoreUnavailable):
+            world.acquire_another()
+        world.clock.advance(away_ms // 2)
+        with pytest.raises(StoreUnavailable):
+            world.acquire_another()
+        world.clock.advance(away_ms - away_ms // 2)
+        assert not isinstance(world.acquire_another(), BaseException)
+        assert world.outages() == outages
+
+
+def test_time_stands_for_the_stores_clock_not_the_steady_one() -> None:
+    clock = ManualClock()
+    liveness = Liveness(clock.steady_ms)
+    clock.advance(1_000)
+    liveness.tick()
+    assert liveness.beat(store_now_ms=77_000).alive_since_ms == 76_000

@@ -1,0 +1,203 @@
+"""Expiry becomes an event on time; history is pruned; an idle server is quiet; a fault is survived."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.core import events
+from dibs.core.commands import Acquire
+from dibs.core.limits import (
+    IDLE_RECORD_MS,
+    PRUNE_INTERVAL_MS,
+    PULSE_MS,
+    SWEEP_BATCH_MAX,
+    SWEEP_INTERVAL_MS,
+    SWEEP_LATE_MS_MAX,
+)
+from dibs.errors import StoreUnavailable
+from dibs.ids import new_id
+from dibs.service.batcher import Batcher
+from dibs.service.coordinator import Coordinator
+from dibs.service.liveness import Decider
+from dibs.service.sweeper import Sweeper
+from dibs.service.tally import Tally
+from dibs.stores.memory import MemoryStore
+from dibs.stores.sqlite import SqliteStore
+from dibs.testing.clock import ManualClock
+from dibs.testing.faulty import FaultyStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class World:
+    def __init__(self, keep_events: int = 1_000, keep_events_ms: int = 3_600_000) -> None:
+        self.clock = ManualClock()
+        self.store = FaultyStore(MemoryStore(self.clock))
+        self.tally = Tally()
+        self.decider = Decider(self.store, self.tally.committed, self.clock.steady_ms)
+        self.sweeper = Sweeper(
+            self.store,
+            self.decider,
+            self.tally,
+            keep_events=keep_events,
+            keep_events_ms=keep_events_ms,
+            steady=self.clock.steady_ms,
+        )
+        self.decider.beat_if_due()
+
+    def acquire(self, *names: str, ttl_ms: int = 1_000) -> None:
+        self.decider.run([acquire(name, ttl_ms) for name in names])
+
+    def live_through(self, ms: int) -> None:
+        """What the thread does while time passes."""
+        while ms > 0:
+            wait_ms = max(1, min(self.sweeper.step(), ms))
+            self.clock.advance(wait_ms)
+            ms -= wait_ms
+        self.sweeper.step()
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.store.events(0, 100_000)]
+
+
+def acquire(name: str, ttl_ms: int) -> Acquire:
+    return Acquire(ns="d", name=name, principal="p", owner="o", ttl_ms=ttl_ms, fresh_lease_id=new_id())
+
+
+def test_an_expiry_is_an_event_within_the_bound() -> None:
+    world = World()
+    world.acquire("a", ttl_ms=1_000)
+    world.acquire("b", ttl_ms=1_730)
+    began_ms = world.clock()
+    world.live_through(3_000)
+    expired = {
+        event.job: event.at_ms - began_ms
+        for event in world.store.events(0, 10)
+        if event.kind == events.EXPIRED
+    }
+    assert 1_000 <= expired["a"] <= 1_000 + SWEEP_LATE_MS_MAX
+    assert 1_730 <= expired["b"] <= 1_730 + SWEEP_LATE_MS_MAX
+    assert world.tally.live == 0
+
+
+def test_the_next_round_is_wanted_when_the_next_lease_ends_and_never_later_than_the_bound() -> None:
+    world = World()
+    assert world.sweeper.step() == SWEEP_LATE_MS_MAX
+    world.acquire("a", ttl_ms=1_000)
+    assert world.sweeper.step() == SWEEP_LATE_MS_MAX
+    world.clock.advance(900)
+    assert world.sweeper.step() == 100
+    world.clock.advance(99)
+    assert world.sweeper.step() == SWEEP_INTERVAL_MS
+
+
+def test_many_that_end_together_are_swept_in_batches_without_a_pause() -> None:
+    world = World()
+    world.acquire(*[f"job-{number}" for number in range(SWEEP_BATCH_MAX + 5)])
+    world.clock.advance(1_000)
+    assert world.sweeper.step() == 0
+    assert world.sweeper.step() > 0
+    assert world.kinds().count(events.EXPIRED) == SWEEP_BATCH_MAX + 5
+
+
+def test_leases_of_other_processes_are_swept_too() -> None:
+    world = World()
+    Coordinator(world.store).one(acquire("theirs", 1_000))
+    world.live_through(1_500)
+    assert events.EXPIRED in world.kinds()
+    assert world.tally.live == 0
+
+
+def test_an_idle_server_leaves_its_store_alone() -> None:
+    world = World()
+    before = world.store.commits_tried
+    world.live_through(10_000)
+    assert world.store.commits_tried == before
+
+
+def test_a_server_beats_while_somebody_holds_something() -> None:
+    world = World()
+    world.acquire("a", ttl_ms=60_000)
+    before = world.store.commits_tried
+    world.live_through(10_000)
+    assert (
+        10_000 // (PULSE_MS + SWEEP_LATE_MS_MAX) <= world.store.commits_tried - before <= 10_000 // PULSE_MS
+    )
+
+
+def test_a_long_idle_record_is_forgotten() -> None:
+    world = World()
+    world.acquire("a")
+    world.live_through(1_500)
+    world.clock.advance(IDLE_RECORD_MS)
+    world.sweeper.step()
+    assert world.kinds()[-1] == events.FORGOTTEN
+    assert world.store.scan("lock/") == []
+
+
+def test_old_history_is_pruned_rarely_and_to_what_was_asked() -> None:
+    world = World(keep_events=5)
+    world.acquire(*[f"job-{number}" for number in range(20)], ttl_ms=3_600_000)
+    world.live_through(PRUNE_INTERVAL_MS - 1_000)
+    assert len(world.kinds()) == 20
+    world.live_through(1_500)
+    assert len(world.kinds()) == 5
+
+
+def test_history_is_pruned_by_age() -> None:
+    world = World(keep_events_ms=1_000)
+    world.acquire("old", ttl_ms=3_600_000)
+    world.clock.advance(1_001)
+    world.acquire("new", ttl_ms=3_600_000)
+    assert world.sweeper.prune() == 1
+    assert [event.job for event in world.store.events(0, 10)] == ["new"]
+
+
+def test_a_store_that_fails_is_told_and_the_next_round_goes_on() -> None:
+    world = World()
+    world.acquire("a", ttl_ms=1_000)
+    world.clock.advance(1_000)
+    world.store.faults = ["refused", "refused"]
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            world.sweeper.step()
+    world.sweeper.step()
+    assert events.EXPIRED in world.kinds()
+
+
+def test_two_thousand_leases_on_a_disk_end_on_time(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "d.db"))
+    tally = Tally()
+    decider = Decider(store, tally.committed)
+    sweeper = Sweeper(store, decider, tally)
+    decider.beat_if_due()
+    answered = threading.Semaphore(0)
+    batcher = Batcher(decider.run, deliver=lambda call, *args: call(*args), chore=sweeper.step)
+    batcher.start()
+    for number in range(2_000):
+        # Ends spread over two seconds, as they are in life.
+        batcher.post(acquire(f"job-{number}", 1_000 + number), lambda result: answered.release())
+    for _ in range(2_000):
+        assert answered.acquire(timeout=10)
+    end = time.monotonic() + 10
+    while tally.live:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    assert batcher.stop(10_000)
+    began = {
+        event.job: event.at_ms + (event.ttl_ms or 0)
+        for event in store.events(0, 9_999)
+        if event.kind == events.ACQUIRED
+    }
+    late = [
+        event.at_ms - began[event.job] for event in store.events(0, 9_999) if event.kind == events.EXPIRED
+    ]
+    store.close()
+    assert len(late) == 2_000
+    assert min(late) >= 0
+    assert max(late) <= SWEEP_LATE_MS_MAX

@@ -1,0 +1,133 @@
+"""Counts that follow the store, each event once, whoever wrote it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dibs.core.commands import Acquire, Break, Release
+from dibs.core.outcomes import Granted
+from dibs.ids import new_id
+from dibs.service.coordinator import Coordinator
+from dibs.service.liveness import Decider
+from dibs.service.tally import Tally
+from dibs.stores.memory import MemoryStore
+from dibs.testing.clock import ManualClock
+
+
+class World:
+    """A server with a tally, and another process on the same store."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+        self.tally = Tally()
+        self.decider = Decider(self.store, self.tally.committed, self.clock.steady_ms)
+        self.elsewhere = Coordinator(self.store)
+
+    def acquire(self, name: str, principal: str = "a") -> str:
+        (result,) = self.decider.run([_acquire(name, principal)])
+        assert isinstance(result, Granted)
+        return result.lease.lease_id
+
+    def release(self, name: str, lease: str, principal: str = "a") -> None:
+        self.decider.run([Release(ns="d", name=name, principal=principal, lease_id=lease)])
+
+    def acquire_elsewhere(self, name: str, principal: str = "b") -> str:
+        result = self.elsewhere.one(_acquire(name, principal))
+        assert isinstance(result, Granted)
+        return result.lease.lease_id
+
+    def counts(self) -> tuple[int, int, int]:
+        return self.tally.live, self.tally.live_of("a"), self.tally.live_of("b")
+
+
+def _acquire(name: str, principal: str) -> Acquire:
+    return Acquire(ns="d", name=name, principal=principal, owner="o", ttl_ms=60_000, fresh_lease_id=new_id())
+
+
+def test_our_own_commits_count_at_once() -> None:
+    world = World()
+    lease = world.acquire("x")
+    world.acquire("y")
+    assert world.counts() == (2, 2, 0)
+    world.release("x", lease)
+    assert world.counts() == (1, 1, 0)
+    world.decider.run([Break(ns="d", name="y", principal="op", reason="r")])
+    assert world.counts() == (0, 0, 0)
+    assert dict(world.tally.kinds) == {"acquired": 2, "released": 1, "broken": 1}
+
+
+def test_what_others_wrote_counts_when_it_is_read_and_nothing_counts_twice() -> None:
+    world = World()
+    world.acquire("x")
+    theirs = world.acquire_elsewhere("y")
+    world.acquire("z")  # behind theirs: both wait for the reading, in order
+    world.tally.catch_up(world.store)
+    assert world.counts() == (3, 2, 1)
+    world.elsewhere.one(Release(ns="d", name="y", principal="b", lease_id=theirs))
+    world.acquire("y")
+    world.tally.catch_up(world.store)
+    world.tally.catch_up(world.store)
+    assert world.counts() == (3, 3, 0)
+    assert world.tally.kinds["acquired"] == 4
+
+
+def test_our_own_events_are_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    for number in range(10):
+        world.acquire(f"job-{number}")
+    assert world.store.events(10, 10) == []
+    read: list[int] = []
+    original = world.store.events
+
+    def events(after: int, limit: int) -> list[object]:
+        read.append(after)
+        return list(original(after, limit))
+
+    monkeypatch.setattr(world.store, "events", events)
+    world.tally.catch_up(world.store)
+    assert read == [10]
+
+
+def test_a_start_counts_what_is_held_already() -> None:
+    world = World()
+    for number in range(2_500):  # more than one page
+        world.acquire_elsewhere(f"job-{number}")
+    gone = world.acquire_elsewhere("gone")
+    world.elsewhere.one(Release(ns="d", name="gone", principal="b", lease_id=gone))
+    world.tally.build(world.store)
+    assert world.counts() == (2_500, 0, 2_500)
+    assert not world.tally.kinds, "what happened before the start is not counted"
+    world.acquire("x")
+    assert world.counts() == (2_501, 1, 2_500)
+
+
+def test_what_happens_during_the_first_count_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    lease = world.acquire_elsewhere("early")
+    original = world.store.scan
+
+    def scan(*args: Any) -> list[Any]:
+        if args[1] == "":
+            world.acquire_elsewhere("during")  # in the scan and in the events after it
+        page = original(*args)
+        if args[1] == "":
+            world.elsewhere.one(Release(ns="d", name="early", principal="b", lease_id=lease))
+            passing = world.acquire_elsewhere("passing")
+            world.elsewhere.one(Release(ns="d", name="passing", principal="b", lease_id=passing))
+        return page
+
+    monkeypatch.setattr(world.store, "scan", scan)
+    world.tally.build(world.store)
+    assert world.counts() == (1, 0, 1)
+
+
+def test_principals_that_hold_nothing_are_forgotten() -> None:
+    world = World()
+    for number in range(50):
+        lease = world.acquire("job", f"p-{number}")
+        world.release("job", lease, f"p-{number}")
+    assert len(world.tally._by_principal) == 0
+    assert len(world.tally._claims) == 0

@@ -1,0 +1,97 @@
+"""The one table is total: every outcome and every error has its row, and the codes are a closed set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+
+import dibs.server.answers
+import dibs.service.batcher
+import dibs.service.liveness  # noqa: F401 - its errors count, too
+from dibs import errors
+from dibs.core import outcomes
+from dibs.core.record import Record
+from dibs.wire import codes
+from dibs.wire.documents import reply_for_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OCTOSTORE = {
+    "authentication_required": (401, "Authorization header required"),
+    "authentication_failed": (401, "Authentication failed"),
+    "forbidden": (403, "Forbidden"),
+    "lock_limit_exceeded": (403, "Lock limit exceeded"),
+    "invalid_input": (400, "Invalid input"),
+    "invalid_ttl": (400, "Invalid TTL"),
+    "invalid_lock_name": (400, "Invalid lock name"),
+    "not_found": (404, "Resource not found"),
+    "session_expired": (410, "Session expired"),
+    "lease_not_current": (404, "Lease is not current"),
+    "conflict": (409, "Conflict"),
+    "capacity_exceeded": (409, "Capacity exceeded"),
+    "rate_limited": (429, "Rate limit exceeded"),
+    "internal_error": (500, "Internal server error"),
+}
+EXITS = {0, 1, 2, 3, 4, 20, 64, 69, 70, 75, 77}
+
+
+def tree(root: type[errors.DibsError]) -> Iterator[type[errors.DibsError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from tree(child)
+
+
+def test_every_outcome_has_a_row_and_every_row_an_outcome() -> None:
+    assert set(codes.OUTCOMES) == set(get_args(outcomes.Outcome))
+    defined = {
+        value
+        for value in vars(outcomes).values()
+        if isinstance(value, type) and issubclass(value, Record) and value.__module__ == outcomes.__name__
+    }
+    assert set(codes.OUTCOMES) == defined
+
+
+@pytest.mark.parametrize("error", sorted(set(tree(errors.DibsError)), key=str))
+def test_every_error_has_a_code_of_the_closed_set(error: type[errors.DibsError]) -> None:
+    assert error.code in codes.CODES
+    made = error.__new__(error)
+    errors.DibsError.__init__(made, "why")
+    row = codes.row_of_error(made)
+    assert row.http >= 400
+    assert row.exit in EXITS - {0, 1}
+    assert reply_for_error(made).body == {"error": row.title, "code": error.code, "details": "why"}
+
+
+def test_the_codes_of_the_contract_have_its_status_and_words() -> None:
+    for code, (status, title) in OCTOSTORE.items():
+        assert (codes.CODES[code].http, codes.CODES[code].title) == (status, title)
+    assert set(codes.CODES) - set(OCTOSTORE) == {"deadlock", "upstream_unavailable"}
+
+
+def test_every_row_has_a_known_exit_code() -> None:
+    rows = [*codes.OUTCOMES.values(), *codes.CODES.values()]
+    assert {row.exit for row in rows} <= EXITS
+    for row in codes.OUTCOMES.values():
+        if row.http >= 400 and row.word != "delayed":
+            assert codes.CODES[row.word].http == row.http
+            assert row.exit != 0
+
+
+def test_a_missing_or_mistyped_field_is_422_with_the_code_of_bad_input() -> None:
+    row = codes.row_of_error(errors.Unprocessable("x"))
+    assert (row.word, row.http) == ("invalid_input", 422)
+
+
+def test_what_is_not_ours_is_our_fault_and_keeps_its_insides() -> None:
+    reply = reply_for_error(KeyError("secret"))
+    assert reply.status == 500
+    assert reply.body is not None
+    assert reply.body["code"] == "internal_error"
+    assert "secret" not in str(reply.body)
+
+
+def test_a_code_from_a_newer_server_has_an_exit_code() -> None:
+    assert codes.exit_of_code("invented_tomorrow") == codes.FAULT
+    assert codes.exit_of_code("forbidden") == codes.NOT_ALLOWED

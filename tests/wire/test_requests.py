@@ -1,0 +1,205 @@
+"""Requests: shapes first, meanings after, and what each field may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dibs.core import limits
+from dibs.core.commands import Acquire, Break, Inspect, Release, Renew, SetAcl
+from dibs.errors import DibsError, InvalidInput, InvalidName, InvalidTtl, NotAllowed, Unprocessable
+from dibs.wire.requests import Caller, command_for, namespace_for, shape, token_badge
+
+LEASE = "0f8fad5b-d9cb-469f-a165-70867728950e"
+AGENT = Caller(principal="team", badges=("user:team", "token:sha256:x"))
+OPERATOR = AGENT.replace(role="operator")
+ADMIN = AGENT.replace(role="admin")
+
+SHAPES: list[tuple[str, str, list[Any], list[Any]]] = [
+    ("acquire", "ttl_seconds", [0, 1, 2**32 - 1], [-1, 1.0, 1.5, "1", True, 2**32, [], {}]),
+    ("acquire", "metadata", ["", "x", "é\n"], [1, [], {}, True, "\ud800"]),
+    ("acquire", "owner", ["x"], [1, None.__class__]),
+    ("acquire", "request_key", ["x"], [1]),
+    ("acquire", "lease_id", [LEASE], ["x", "", LEASE[:-1], LEASE.replace("-", ""), LEASE + "0", 1]),
+    ("acquire", "ephemeral", [True, False], [1, "true"]),
+    ("acquire", "again", [True, False], [0]),
+    ("acquire", "lock_delay_seconds", [0, 30], [-1, 0.5]),
+    ("acquire", "acl", [{}], [[], "x"]),
+    ("renew", "ttl_seconds", [1], ["1"]),
+    ("renew", "checkpoint", ["x"], [1]),
+    ("release", "done_seconds", [0, 1], [-1, "1"]),
+    ("release", "result", ["x"], [1]),
+    ("break", "reason", ["x"], [1]),
+    ("acl", "acl", [{}], [[]]),
+]
+
+
+def required(verb: str) -> dict[str, Any]:
+    fields: dict[str, dict[str, Any]] = {
+        "renew": {"lease_id": LEASE},
+        "release": {"lease_id": LEASE},
+        "acl": {"acl": {}},
+    }
+    return fields.get(verb, {})
+
+
+@pytest.mark.parametrize(
+    ("verb", "field", "good", "bad"), SHAPES, ids=[f"{row[0]}-{row[1]}" for row in SHAPES]
+)
+def test_a_field_has_its_type(verb: str, field: str, good: list[Any], bad: list[Any]) -> None:
+    for value in good:
+        assert shape(verb, {**required(verb), field: value})[field] == value
+    for value in bad:
+        with pytest.raises(Unprocessable, match=field):
+            shape(verb, {**required(verb), field: value})
+
+
+@pytest.mark.parametrize(("verb", "field"), [("renew", "lease_id"), ("release", "lease_id"), ("acl", "acl")])
+def test_a_required_field_may_not_be_missing_or_null(verb: str, field: str) -> None:
+    for document in ({}, {field: None}):
+        with pytest.raises(Unprocessable, match=f"{field} is required"):
+            shape(verb, document)
+
+
+@pytest.mark.parametrize("document", [None, [], "x", 1, True])
+def test_a_body_is_an_object(document: object) -> None:
+    with pytest.raises(Unprocessable, match="JSON object"):
+        shape("acquire", document)
+
+
+def test_unknown_fields_and_nulls_are_left_out_and_ids_are_in_lower_case() -> None:
+    shaped = shape("acquire", {"surprise": 1, "owner": None, "lease_id": LEASE.upper()})
+    assert shaped == {"lease_id": LEASE}
+
+
+COMMANDS: list[tuple[str, dict[str, Any], type[DibsError], str]] = [
+    ("acquire", {"ttl_seconds": 0}, InvalidTtl, "invalid_ttl"),
+    ("acquire", {"ttl_seconds": 86_401}, InvalidTtl, "invalid_ttl"),
+    ("acquire", {"metadata": "x" * 1_025}, InvalidInput, "invalid_input"),
+    ("acquire", {"owner": "x" * 257}, InvalidInput, "invalid_input"),
+    ("acquire", {"request_key": ""}, InvalidInput, "invalid_input"),
+    ("acquire", {"request_key": "x" * 257}, InvalidInput, "invalid_input"),
+    ("acquire", {"ephemeral": True}, InvalidInput, "invalid_input"),
+    ("acquire", {"lock_delay_seconds": 61}, InvalidInput, "invalid_input"),
+    ("acquire", {"acl": {}}, InvalidInput, "invalid_input"),
+    ("acquire", {"acl": {"acquire": []}}, InvalidInput, "invalid_input"),
+    ("acquire", {"acl": {"acquire": ["user:"]}}, InvalidInput, "invalid_input"),
+    ("acquire", {"acl": {"acquire": [1]}}, InvalidInput, "invalid_input"),
+    ("acquire", {"acl": {"acquire": ["user:" + "x" * 256]}}, InvalidInput, "invalid_input"),
+    ("acquire", {"acl": {"acquire": ["user:x"] * 101}}, InvalidInput, "invalid_input"),
+    ("renew", {"ttl_seconds": 0}, InvalidTtl, "invalid_ttl"),
+    ("renew", {"checkpoint": "é" * 2_049}, InvalidInput, "invalid_input"),
+    ("release", {"done_seconds": 366 * 24 * 3600}, InvalidInput, "invalid_input"),
+    ("release", {"result": "x"}, InvalidInput, "invalid_input"),
+    ("release", {"done_seconds": 1, "result": "x" * 4_097}, InvalidInput, "invalid_input"),
+    ("break", {"reason": "x"}, NotAllowed, "forbidden"),
+]
+
+
+@pytest.mark.parametrize(("verb", "fields", "error", "code"), COMMANDS)
+def test_a_value_that_cannot_be_is_refused_with_its_own_code(
+    verb: str, fields: dict[str, Any], error: type[DibsError], code: str
+) -> None:
+    document = shape(verb, {**required(verb), **fields})
+    with pytest.raises(error) as refused:
+        command_for(verb, "default", "job", document, AGENT)
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize("verb", ["acquire", "renew", "release", "break", "acl", "inspect"])
+def test_every_verb_checks_the_name_first(verb: str) -> None:
+    with pytest.raises(InvalidName):
+        command_for(verb, "default", "", {}, AGENT)
+
+
+def build(verb: str, document: dict[str, Any], caller: Caller = AGENT) -> Any:
+    return command_for(verb, "ns", "job", shape(verb, {**required(verb), **document}), caller)
+
+
+def test_an_acquire_says_everything_its_request_said() -> None:
+    made = build(
+        "acquire",
+        {
+            "ttl_seconds": 90,
+            "metadata": "m",
+            "owner": "agent-7",
+            "request_key": "k",
+            "lock_delay_seconds": 3,
+            "again": True,
+            "acl": {"acquire": ["user:a", "token:t", "user:a"]},
+        },
+        ADMIN.replace(over_quota=True),
+    )
+    assert made == Acquire(
+        ns="ns",
+        name="job",
+        principal="team",
+        owner="agent-7",
+        ttl_ms=90_000,
+        fresh_lease_id=made.fresh_lease_id,
+        metadata="m",
+        request_key="k",
+        delay_ms=3_000,
+        again=True,
+        acl=("user:a", token_badge("t")),
+        badges=AGENT.badges,
+        admin=True,
+        over_quota=True,
+    )
+
+
+def test_an_acquire_without_fields_has_the_defaults_and_a_fresh_id_each_time() -> None:
+    first, second = build("acquire", {}), build("acquire", {})
+    assert (first.owner, first.ttl_ms, first.acl, first.request_key) == (
+        "team",
+        limits.TTL_MS_DEFAULT,
+        None,
+        None,
+    )
+    assert first.fresh_lease_id != second.fresh_lease_id
+
+
+def test_the_other_verbs_say_what_their_requests_said() -> None:
+    base: dict[str, Any] = {"ns": "ns", "name": "job", "principal": "team"}
+    assert build("renew", {"checkpoint": "c", "metadata": "m"}) == Renew(
+        **base, lease_id=LEASE, checkpoint="c", metadata="m"
+    )
+    assert build("renew", {"ttl_seconds": 5}).ttl_ms == 5_000
+    assert build("release", {"done_seconds": 5, "result": "r", "checkpoint": "c"}) == Release(
+        **base, lease_id=LEASE, done_ms=5_000, result="r", checkpoint="c"
+    )
+    assert build("break", {"reason": "stuck"}, OPERATOR) == Break(**base, reason="stuck")
+    assert build("break", {"reason": "stuck"}, ADMIN) == Break(**base, reason="stuck")
+    assert build("acl", {"acl": {"acquire": ["user:a"]}}, ADMIN) == SetAcl(
+        **base, acl=("user:a",), admin=True
+    )
+    assert build("inspect", {}) == Inspect(ns="ns", name="job")
+
+
+def test_breaking_needs_a_reason() -> None:
+    with pytest.raises(InvalidInput, match="reason"):
+        build("break", {}, OPERATOR)
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "found"),
+    [(None, None, "default"), (None, "a", "a"), ("a", None, "a"), ("a", "a", "a")],
+)
+def test_a_namespace_is_what_was_asked_for_within_what_the_token_allows(
+    own: str | None, asked: str | None, found: str
+) -> None:
+    assert namespace_for(AGENT.replace(namespace=own), asked) == found
+
+
+def test_another_namespace_than_the_tokens_is_not_allowed() -> None:
+    with pytest.raises(NotAllowed):
+        namespace_for(AGENT.replace(namespace="a"), "b")
+    with pytest.raises(InvalidName):
+        namespace_for(AGENT, "a/b")
+
+
+def test_a_token_in_an_access_list_is_kept_as_its_hash() -> None:
+    made = build("acquire", {"acl": {"acquire": ["token:secret"]}})
+    assert "secret" not in repr(made)
+    assert made.acl == (token_badge("secret"),)
