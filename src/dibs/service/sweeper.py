@@ -21,7 +21,6 @@ from dibs.core.limits import (
     SWEEP_LATE_MS_MAX,
     TALLY_INTERVAL_MS,
 )
-from dibs.core.records import LOCK_PREFIX, split_lock_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,12 +75,11 @@ class Sweeper:
         return self._rest_ms()
 
     def sweep(self) -> int:
-        """Do what is due. Returns how many jobs were looked at."""
-        keys = [key for key in self._store.due(SWEEP_BATCH_MAX) if key.startswith(LOCK_PREFIX)]
+        """Do what is due. Returns how many records were looked at."""
+        keys = self._store.due(SWEEP_BATCH_MAX)
         if not keys:
             return 0
-        jobs = [split_lock_key(key) for key in keys]
-        for result in self._decider.run([Sweep(ns=ns, name=name) for ns, name in jobs]):
+        for result in self._decider.run([Sweep(key=key) for key in keys]):
             if isinstance(result, BaseException):
                 raise result
         return len(keys)
