@@ -1,0 +1,81 @@
+"""The reference pages that are written by hand say what the code says: limits, stores, environment variables."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dibs.core import limits
+from dibs.core.durations import format_duration
+from dibs.stores.registry import FORMS, capabilities, open_store, sqlite_path
+from tests.docs.pages import REFERENCE, ROOT, code_words, read, rows, section
+
+SAID_BY = (ROOT / "src", ROOT / "scripts", ROOT / "tests" / "conftest.py")
+
+
+def said(name: str, value: int) -> str:
+    """How a page writes the value of a limit."""
+    return f"{value:,} ({format_duration(value)})" if "_MS" in name else f"{value:,}"
+
+
+def test_every_limit_is_on_its_page_with_its_value_and_what_it_bounds() -> None:
+    code = {name: said(name, value) for name, value in vars(limits).items() if name.isupper()}
+    page = rows(read(REFERENCE / "limits.md"))
+    assert {row[0].strip("`"): row[1] for row in page} == code
+    assert len(page) == len(code)
+    assert all(row[2] for row in page)
+
+
+def test_the_table_of_stores_is_what_the_stores_declare() -> None:
+    declared = [
+        [
+            f"`{store.name}`",
+            store.clock,
+            store.reach,
+            store.watch,
+            "yes" if store.durable else "no",
+            f"{store.commit_keys_max:,}",
+            "; ".join(store.cannot),
+        ]
+        for store in capabilities()
+    ]
+    page = read(REFERENCE / "stores.md")
+    assert [row for row in rows(page) if len(row) == len(declared[0])] == declared
+
+
+def test_every_form_of_a_store_url_is_on_its_page_and_names_a_store() -> None:
+    forms = [row[0].strip("`") for row in rows(section(read(REFERENCE / "stores.md"), "How to name one"))]
+    kinds = {re.split(r"[\w.]", form.partition(":")[2])[0] for form in FORMS}
+    assert {re.split(r"[\w.]", form.partition(":")[2])[0] for form in forms} == kinds
+    for form in forms:
+        if form.startswith("sqlite:"):
+            assert Path(sqlite_path(form)).is_absolute()
+        else:
+            open_store(form).close()
+
+
+def test_every_variable_that_dibs_reads_is_on_its_page_and_no_other() -> None:
+    files = [file for place in SAID_BY for file in ([place] if place.is_file() else place.rglob("*"))]
+    texts = [file.read_text(encoding="utf-8") for file in files if is_text(file)]
+    read_somewhere = {name for text in texts for name in re.findall(r"\bDIBS_[A-Z]+(?:_[A-Z]+)*\b", text)}
+    page = read(REFERENCE / "environment.md")
+    assert {word for word in code_words(page) if word.startswith("DIBS_")} == read_somewhere
+
+
+def is_text(file: Path) -> bool:
+    return file.is_file() and "__pycache__" not in file.parts and file.suffix in ("", ".py", ".sh")
+
+
+@pytest.mark.parametrize("page", sorted(REFERENCE.parent.rglob("*.md")), ids=lambda page: page.stem)
+def test_a_heading_that_is_linked_to_is_there(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)\s#:]*)#([^)\s]+)\)", read(page)):
+        linked = read((page.parent / target).resolve() if target else page)
+        headings = re.findall(r"^#+ (.*)$", linked, re.MULTILINE)
+        assert anchor in {anchor_of(heading) for heading in headings}, f"{target}#{anchor}"
+
+
+def anchor_of(heading: str) -> str:
+    """As the usual renderers make it."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")

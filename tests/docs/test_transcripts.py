@@ -1,0 +1,59 @@
+"""What the tutorial and the how-tos tell their reader to type works, and prints what they say it prints.
+
+DIBS_REWRITE=1 puts what really came out into the pages, where it differs by more than ids and times.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.docs.pages import DOCS, blocks, read
+from tests.docs.transcript import Said, run_page, shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Read when the tests are collected: while they run, no DIBS_ variable of whoever runs them is set.
+REWRITE = os.environ.get("DIBS_REWRITE") == "1"
+PAGES = sorted([*(DOCS / "tutorial").glob("*.md"), *(DOCS / "how-to").glob("*.md")])
+
+
+def rewritten(page: str, said: list[Said]) -> str:
+    for block, output in reversed(said):
+        if shape_of(output) != shape_of(block.text):
+            page = page[: block.start] + output + "\n" + page[block.end :]
+    return page
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("path", PAGES, ids=[page.stem for page in PAGES])
+def test_a_page_that_can_be_typed_prints_what_it_says(
+    path: Path, tmp_path: Path, need_program: Callable[[str], str]
+) -> None:
+    need_program("bash")
+    page = read(path)
+    if "curl" in page:
+        need_program("curl")
+    said = run_page(page, tmp_path)
+    if REWRITE:
+        path.write_text(rewritten(page, said), encoding="utf-8")
+        return
+    assert [shape_of(output) for _, output in said] == [shape_of(block.text) for block, _ in said]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=[page.stem for page in PAGES])
+def test_a_page_marks_its_blocks_in_a_way_that_is_known(path: Path) -> None:
+    infos = {block.info for block in blocks(read(path))}
+    assert infos <= {"sh", "sh run", "sh run other", "text", "text other", "json", ""}
+
+
+def test_what_differs_from_run_to_run_is_compared_by_its_shape() -> None:
+    one = "lease 0b6cc9e1-6c4f-4e0f-9c3b-3f1c9a2b7d10, for 1m 59s, until 12:30:01, 119873 ms"
+    other = "lease 3f1c9a2b-6c4f-4e0f-9c3b-0b6cc9e17d10, for 2m, until 12:31:02,  120000 ms"
+    assert shape_of(one) == shape_of(other)
+    assert shape_of("held by agent-7") != shape_of("held by agent-8")
+    assert shape_of("issue-1842") != shape_of("issue-1843")
