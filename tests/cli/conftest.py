@@ -38,6 +38,13 @@ class Ran:
         return document
 
     @property
+    def everything(self) -> dict[str, Any]:
+        """What the document carries, whether it says yes or no."""
+        document = self.document
+        carried: dict[str, Any] = document["data"] if document["ok"] else document["error"]["details"]
+        return carried
+
+    @property
     def data(self) -> dict[str, Any]:
         data: dict[str, Any] = self.document["data"]
         return data
@@ -49,16 +56,24 @@ class Ran:
         return error
 
 
+class Screen(io.StringIO):
+    """Where somebody looks."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 class Terminal:
-    """`terminal("claim", "job")` types a command."""
+    """`terminal("claim", "job")` types a command. On a `screen`, stderr is a terminal."""
 
     def __init__(self) -> None:
         self.now_ms = START_MS
         self.store = MemoryStore(lambda: self.now_ms)
         self.env: dict[str, str] = {"USER": "ann"}
+        self.screen = False
 
     def __call__(self, *argv: str, stdin: bytes | None = b"") -> Ran:
-        out, err = io.StringIO(), io.StringIO()
+        out, err = io.StringIO(), Screen() if self.screen else io.StringIO()
         source = None if stdin is None else io.BytesIO(stdin)
         exit_code = run(argv, self.env, out, err, source, self._open)
         return Ran(exit_code, out.getvalue(), err.getvalue())
@@ -71,6 +86,21 @@ class Terminal:
         ran = self("claim", "-q", *flags, "--", job)
         assert ran.exit == 0
         return ran.out.strip()
+
+    def session(self, *flags: str) -> str:
+        """Open a session and give its id."""
+        ran = self("session", "open", "-q", *flags)
+        assert ran.exit == 0
+        return ran.out.strip()
+
+    def until_in_line(self, job: str, count: int) -> None:
+        """Wait, in real time and not for ever, until this many stand in a job's line."""
+        for _ in range(400):
+            if self("owner", job, "--json").everything.get("waiting") == count:
+                return
+            newest = self.store.events(0, 1, newest=True)
+            self.store.watch(newest[-1].seq if newest else 0, 50)
+        raise AssertionError(f"nobody got in line for {job}")
 
     def wait(self, seconds: float) -> None:
         self.now_ms += int(seconds * 1000)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dibs.cli.paint import Paint, paint_for
 from dibs.cli.words import ago, instant_ms, plain, shell_word, span, table
-from dibs.wire.documents import timestamp
+from dibs.wire.parts import timestamp
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -33,6 +34,7 @@ VARY = {
     "held_ms",
     "retry_after_ms",
 }
+VARY |= {"session_id", "user_id", "ticket"}
 VARY |= {"at", "done_at", "done_ms_ago", "until", "done_until", "available_at", "seq", "request_id", "by"}
 
 
@@ -40,6 +42,7 @@ VARY |= {"at", "done_at", "done_ms_ago", "until", "done_until", "available_at", 
 def server(tmp_path: Path) -> Iterator[Door]:
     pytest.importorskip("uvicorn", reason="the server extra is not installed")
     env = {"XDG_STATE_HOME": str(tmp_path / "server"), "HOME": str(tmp_path)}
+    env |= {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
     words = [sys.executable, "-m", "dibs", "serve", "--bind", "127.0.0.1:0"]
     with subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr is not None
@@ -133,6 +136,96 @@ def program(door: Door) -> list[Reply]:
     replies.append(door.history(job, 2))
     replies.append(door.history("unheard of", 5))
     return replies
+
+
+def coordination(door: Door) -> list[Reply]:
+    """Sessions, lines, deadlocks, several jobs, shared and counted claims, trees, handing over."""
+    replies: list[Reply] = []
+
+    def call(verb: str, name: str, **document: Any) -> dict[str, Any]:
+        replies.append(door.call(verb, name, document))
+        return replies[-1].body or {}
+
+    def session(owner: str) -> str:
+        return str(call("session-open", "", owner=owner, ttl_seconds=300)["session_id"])
+
+    one, two, unknown = session("one"), session("two"), "00000000-0000-4000-8000-000000000000"
+    call("session-open", "", owner="short", ttl_seconds=1)
+    call("acquire", "a", session_id=one, owner="one")
+    call("acquire", "b", session_id=two, owner="two", metadata="m")
+    call("acquire", "b", session_id=one, owner="one")
+    call("acquire", "a", session_id=two, owner="two", wait_seconds=1)
+    for verb in ("session-show", "session-keep"):
+        for each in (one, unknown, "nonsense", ""):
+            call(verb, each)
+    call("renew", "a", session_id=one, checkpoint="half way")
+    call("renew", "a", session_id=two)
+    call("acquire", "x", session_id=unknown)
+    call("acquire", "x", session_id="nonsense")
+    ticket = call("acquire", "b", owner="three", wait_seconds=1, request_key="k", ttl_seconds=3600)["ticket"]
+    call("acquire", "b", owner="four", wait_seconds=1)
+    call("acquire", "b", owner="three", ticket=ticket, wait_seconds=1)
+    call("acquire", "a", owner="three", ticket=ticket)
+    call("acquire", "b", owner="three", ticket="nonsense")
+    call("acquire", "b", wait_seconds=999_999)
+    call("leave", "a", ticket=ticket)
+    call("leave", "b")
+    call("inspect", "b")
+    call("leave", "b", ticket=ticket)
+    call("leave", "b", ticket=ticket)
+    lists: list[Any] = [None, [], "x", ["a", "a"], ["n"] * 1001]
+    for names in lists:
+        call("acquire-any", "", names=names)
+        call("acquire-all", "", names=names)
+    call("acquire-any", "", names=["a", "b"], owner="five")
+    call("acquire-any", "", names=["a", 5], owner="five")
+    call("acquire-any", "", names=["a", "c", "d"], owner="five", ttl_seconds=3600)
+    call("acquire-all", "", names=["e", "a"], owner="five")
+    call("acquire-all", "", names=["f", "e"], owner="five", ttl_seconds=3600)
+    call("acquire-all", "", names=["f", "g"], owner="six", wait_seconds=1)
+    call("acquire-all", "", names=["path:src", "path:src/x"], owner="five")
+    call("acquire", "s", mode="shared", owner="one", ttl_seconds=3600)
+    call("acquire", "s", mode="shared", owner="two", ttl_seconds=3600)
+    call("acquire", "s", owner="three")
+    call("inspect", "s")
+    call("acquire", "n", slots=2, owner="one", ttl_seconds=3600)
+    call("acquire", "n", slots=3, owner="two", ttl_seconds=3600)
+    for slots in (0, -1, 10_001, "2"):
+        call("acquire", "n", slots=slots, owner="two")
+    call("acquire", "path:src/auth", owner="one", ttl_seconds=3600)
+    call("acquire", "path:src", owner="two")
+    call("acquire", "path:src//auth/", owner="two")
+    call("acquire", "path:../x", owner="two")
+    call("inspect", "path:src")
+    call("transfer", "a", session_id=one)
+    call("transfer", "a", session_id=one, to_session=unknown)
+    call("transfer", "a", session_id=two, to_owner="x")
+    call("transfer", "a", session_id=one, to_session=two)
+    call("renew", "a", session_id=one)
+    call("acquire", "p", owner="one", ttl_seconds=3600, max_attempts=1)
+    call("break", "p", reason="poison")
+    call("acquire", "p", owner="two")
+    call("inspect", "p")
+    call("free", "p")
+    call("free", "p")
+    call("session-end", two)
+    call("session-end", two)
+    call("session-show", two)
+    call("acquire", "x", session_id=two)
+    call("inspect", "a")
+    for name in ("a", "b", "p", "path:src"):
+        replies.append(door.history(name, 100))
+    replies.append(door.claimed("", "", 100))
+    return replies
+
+
+def test_a_server_and_a_store_coordinate_alike(server: Door, embedded: Door) -> None:
+    through_server, through_store = coordination(server), coordination(embedded)
+    for number, (theirs, ours) in enumerate(zip(through_server, through_store, strict=True)):
+        assert (number, theirs.status, known(theirs.body)) == (number, ours.status, known(ours.body))
+    sessions = [(door.sessions().body or {})["sessions"] for door in (server, embedded)]
+    for found in sessions:
+        assert {"one"} <= {each["owner"] for each in found} <= {"one", "short"}
 
 
 def test_a_server_and_a_store_give_the_same_documents(server: Door, embedded: Door) -> None:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 # Statuses that a reply may carry which are an answer of "no" and not an error.
-_REFUSALS = {row.word: row.exit for row in OUTCOMES.values() if row.word in ("held", "done", "delayed")}
+_NO = ("held", "queued", "done", "delayed", "parked")
+_REFUSALS = {row.word: row.exit for row in OUTCOMES.values() if row.word in _NO}
 
 
 # What to do next, where the sender cannot know how this caller is set up.
@@ -60,13 +61,13 @@ def yes(document: Document, text: str, *, quiet: str = "") -> Answer:
     return Answer(YES, document, text, quiet=quiet)
 
 
-def no(exit_code: int, document: Document, text: str, *, code: str, message: str) -> Answer:
+def no(exit_code: int, document: Document, text: str, *, code: str, message: str, quiet: str = "") -> Answer:
     """Asked and answered, with a no: somebody has it, it is done, nobody has it."""
-    return Answer(exit_code, document, text, code=code, message=message)
+    return Answer(exit_code, document, text, quiet=quiet, code=code, message=message)
 
 
 def refusal_exit(reply: Reply) -> int | None:
-    """The exit code of a reply that says held, done or delayed; None for any other."""
+    """The exit code of a reply that says no: held, queued, done, delayed or parked; None for any other."""
     status = reply.body.get("status") if reply.body else None
     return _REFUSALS.get(status) if isinstance(status, str) else None
 

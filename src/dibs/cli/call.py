@@ -27,7 +27,8 @@ def open_door(settings: Settings) -> Door:
 
 
 class Call:
-    """`values` are those of the command's flags and arguments. `stdout` is for commands that go on for long."""
+    """`values` are those of the command's flags and arguments. `stdout` and `stderr` are for those that go on
+    for long."""
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class Call:
         *,
         stdin: BinaryIO | None,
         stdout: TextIO | None,
+        stderr: TextIO | None = None,
         paint: Paint,
         opener: Opener = open_door,
     ) -> None:
@@ -45,6 +47,7 @@ class Call:
         self.settings = Settings(values, env)
         self.stdin = stdin
         self.stdout = stdout
+        self.stderr = stderr
         self.paint = paint
         self._opener = opener
         self._door: Door | None = None
@@ -58,6 +61,11 @@ class Call:
         if self._door is None:
             self._door = self._opener(self.settings)
         return self._door
+
+    def another_door(self, timeout_ms: int) -> Door:
+        """One more way to the same place, for a second thread, that gives up sooner. Whoever asks for it closes it."""
+        timeout_ms = min(timeout_ms, self.settings.timeout_ms)
+        return self._opener(Settings({**self.values, "timeout": f"{timeout_ms}ms"}, self.env))
 
     def close(self) -> None:
         if self._door is not None:

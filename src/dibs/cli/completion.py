@@ -1,13 +1,14 @@
 """completion: scripts for bash, zsh and fish, made from the same specifications as the parser.
 
-Job names are asked from `dibs list` when they are needed; whatever goes wrong there offers nothing and says nothing.
+Job names are asked from `dibs list`, and sessions from `dibs session list`, when they are needed; whatever goes wrong
+there offers nothing and says nothing.
 """
 
 from __future__ import annotations
 
 from dibs.cli.answer import yes
 from dibs.cli.spec import GLOBAL, Argument, Command
-from dibs.cli.table import NAMES, SUMMARIES, load
+from dibs.cli.table import FAMILIES, NAMES, SUMMARIES, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from dibs.cli.spec import Option
 
 SHELLS = ("bash", "zsh", "fish")
+_LISTS = {"job": "dibs list -q 2>/dev/null", "session": "dibs session list -q 2>/dev/null"}
 
 
 def completion(call: Call) -> Answer:
@@ -45,8 +47,8 @@ def _offers(command: Command) -> str:
     for argument in command.arguments:
         if argument.choices:
             return f"printf '%s\\n' {' '.join(argument.choices)}"
-        if argument.completes == "job":
-            return "dibs list -q 2>/dev/null"
+        if argument.completes is not None:
+            return _LISTS[argument.completes]
     return ":"
 
 
@@ -60,35 +62,51 @@ def _valued(kind: str | None) -> list[str]:
     )
 
 
-def _bash() -> str:
+def _bash_cases() -> str:
+    """What may follow each command."""
     cases = []
     for command in _commands():
-        first = command.name.split(" ")[0]
-        cases.append(
-            f'    {first}) flags="{" ".join(_flags(command))}"; words=$({_words_of(command, first)}) ;;'
-        )
+        flags = " ".join(_flags(command))
+        cases.append(f'    "{command.name}") flags="{flags}"; words=$({_offers(command)}) ;;')
+    for family in FAMILIES:
+        cases.append(f"    {family}) words=$(printf '%s\\n' {' '.join(_seconds(family))}) ;;")
+    return "\n".join(cases)
+
+
+def _bash() -> str:
+    special = (*_valued("file"), *_valued("session"), "--role")
     return f"""# bash completion for dibs:  source <(dibs completion bash)
+_dibs_offer() {{  # Not compgen -W, which would expand what a stranger wrote into a job's name.
+    local word
+    while IFS= read -r word; do
+        [[ -n $word && $word == "$2"* ]] && COMPREPLY+=("$(printf %q "$word")")
+    done <<<"$1"
+}}
 _dibs() {{
     local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} command= flags= words= word
     COMPREPLY=()
     case $previous in
     {"|".join(_valued("file"))}) COMPREPLY=($(compgen -f -- "$current")); return ;;
+    {"|".join(_valued("session"))}) _dibs_offer "$({_LISTS["session"]})" "$current"; return ;;
     --role) COMPREPLY=($(compgen -W "agent operator admin" -- "$current")); return ;;
-    {"|".join(flag for flag in _valued(None) if flag not in (*_valued("file"), "--role"))}) return ;;
+    {"|".join(flag for flag in _valued(None) if flag not in special)}) return ;;
     esac
     for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-        case $word in {"|".join(_firsts())}) command=$word; break ;; esac
+        case $command in
+        {"|".join(FAMILIES)}) command="$command $word"; break ;;
+        esac
+        case $word in
+        {"|".join(FAMILIES)}) command=$word ;;
+        {"|".join(first for first in _firsts() if first not in FAMILIES)}) command=$word; break ;;
+        esac
     done
     case $command in
-{chr(10).join(cases)}
+{_bash_cases()}
     *) flags="{" ".join(option.flag for option in GLOBAL)}"; words=$(printf '%s\\n' {" ".join(_firsts())}) ;;
     esac
     case $current in
     -*) COMPREPLY=($(compgen -W "$flags" -- "$current")) ;;
-    *)  # Not compgen -W, which would expand what a stranger wrote into a job's name.
-        while IFS= read -r word; do
-            [[ -n $word && $word == "$current"* ]] && COMPREPLY+=("$(printf %q "$word")")
-        done <<<"$words" ;;
+    *) _dibs_offer "$words" "$current" ;;
     esac
     # A colon splits words in bash; what it has typed already must not be offered again.
     declare -F __ltrim_colon_completions >/dev/null && __ltrim_colon_completions "$current"
@@ -97,22 +115,14 @@ complete -F _dibs dibs
 """
 
 
-def _words_of(command: Command, first: str) -> str:
-    seconds = _seconds(first)
-    return f"printf '%s\\n' {' '.join(seconds)}" if seconds else _offers(command)
-
-
 def _zsh() -> str:
-    cases = []
-    for command in _commands():
-        first = command.name.split(" ")[0]
-        options = " ".join(_zsh_option(option) for option in (*command.options, *GLOBAL))
-        words = "_dibs_words" if _words_of(command, first) != ":" else "_nothing"
-        cases.append(
-            f"    {first}) offer=\"{_words_of(command, first)}\"; _arguments -s {options} '*:: :{words}' ;;"
+    described = " ".join(f"'{first}:{_zsh_text(_summary(first))}'" for first in _firsts())
+    families = []
+    for family in FAMILIES:
+        seconds = " ".join(
+            f"'{second}:{_zsh_text(SUMMARIES[f'{family} {second}'])}'" for second in _seconds(family)
         )
-    described = " ".join(f"'{name}:{_zsh_text(SUMMARIES[name])}'" for name in NAMES if " " not in name)
-    described += " 'token:make bearer tokens'"
+        families.append(f"    {family}) commands=({seconds}) ;;")
     return f"""#compdef dibs
 # zsh completion for dibs:  dibs completion zsh > a file called _dibs in a folder of $fpath
 _dibs_words() {{ local -a found; found=(${{(f)"$(eval $offer)"}}); compadd -a found }}
@@ -124,12 +134,31 @@ _dibs() {{
     if (( CURRENT == 2 )); then _describe command commands; return; fi
     local command=$words[2]
     shift words; (( CURRENT-- ))
+    commands=()
     case $command in
-{chr(10).join(cases)}
+{chr(10).join(families)}
+    esac
+    if (( $#commands )); then
+        if (( CURRENT == 2 )); then _describe command commands; return; fi
+        command="$command $words[2]"
+        shift words; (( CURRENT-- ))
+    fi
+    case $command in
+{chr(10).join(_zsh_case(command) for command in _commands())}
     esac
 }}
 if [ "$funcstack[1]" = _dibs ]; then _dibs "$@"; else compdef _dibs dibs; fi
 """
+
+
+def _zsh_case(command: Command) -> str:
+    options = " ".join(_zsh_option(option) for option in (*command.options, *GLOBAL))
+    words = "_dibs_words" if _offers(command) != ":" else "_nothing"
+    return f'    "{command.name}") offer="{_offers(command)}"; _arguments -s {options} \'*:: :{words}\' ;;'
+
+
+def _summary(first: str) -> str:
+    return FAMILIES[first] if first in FAMILIES else SUMMARIES[first]
 
 
 def _zsh_text(text: str) -> str:
@@ -140,6 +169,8 @@ def _zsh_option(option: Option) -> str:
     value = ""
     if option.choices:
         value = f":{option.value}:({' '.join(option.choices)})"
+    elif option.completes == "session":
+        value = f":{option.value}:($({_LISTS['session']}))"
     elif option.value:
         value = f":{option.value}:{'_files' if option.completes == 'file' else ' '}"
     return f"'{option.flag}[{_zsh_text(option.help)}]{value}'"
@@ -150,19 +181,21 @@ def _fish() -> str:
     for option in GLOBAL:
         lines.append(_fish_option(option, ""))
     for first in _firsts():
-        summary = SUMMARIES.get(first, "make bearer tokens")
-        lines.append(f"complete -c dibs -n __fish_use_subcommand -a {first} -d '{_fish_text(summary)}'")
+        lines.append(
+            f"complete -c dibs -n __fish_use_subcommand -a {first} -d '{_fish_text(_summary(first))}'"
+        )
+    for family in FAMILIES:
+        seconds = " ".join(_seconds(family))
+        unless = f"__fish_seen_subcommand_from {family}; and not __fish_seen_subcommand_from {seconds}"
+        lines.append(f"complete -c dibs -n '{unless}' -a '{seconds}'")
     for command in _commands():
-        first = command.name.split(" ")[0]
-        when = f"-n '__fish_seen_subcommand_from {first}' "
-        offers = _words_of(command, first)
+        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in command.name.split(" "))
+        offers = _offers(command)
         if offers.startswith("printf"):
-            lines.append(
-                f"complete -c dibs {when}-a '{' '.join(_seconds(first) or command.arguments[0].choices)}'"
-            )
+            lines.append(f"complete -c dibs -n '{seen}' -a '{' '.join(command.arguments[0].choices)}'")
         elif offers != ":":
-            lines.append(f"complete -c dibs {when}-a '({offers})'")
-        lines += [_fish_option(option, when) for option in command.options]
+            lines.append(f"complete -c dibs -n '{seen}' -a '({offers})'")
+        lines += [_fish_option(option, f"-n '{seen}' ") for option in command.options]
     return "\n".join(lines) + "\n"
 
 
@@ -173,6 +206,8 @@ def _fish_text(text: str) -> str:
 def _fish_option(option: Option, when: str) -> str:
     short = f" -s {option.short[1:]}" if option.short else ""
     choices = f" -a '{' '.join(option.choices)}'" if option.choices else ""
+    if option.completes == "session":
+        choices = f" -a '({_LISTS['session']})'"
     value = f" -r{' -F' if option.completes == 'file' else ''}{choices}" if option.value else ""
     return f"complete -c dibs {when}-l {option.flag[2:]}{short}{value} -d '{_fish_text(option.help)}'"
 
@@ -182,7 +217,7 @@ COMMANDS = {
         "completion",
         "print the completion script of a shell",
         completion,
-        about="Completes commands, flags, and the names of claimed jobs.",
+        about="Completes commands, flags, the names of claimed jobs, and sessions.",
         arguments=(Argument("SHELL", "which shell", choices=SHELLS),),
         examples=(
             ("for bash, in ~/.bashrc", "source <(dibs completion bash)"),

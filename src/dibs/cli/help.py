@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.cli.spec import GLOBAL
+from dibs.cli.spec import GLOBAL, REST
 from dibs.cli.table import GROUPS, SUMMARIES
 from dibs.cli.words import table
 
@@ -31,6 +31,8 @@ def overview() -> str:
         "",
         "Examples:",
         "  dibs claim issue-1842 --ttl 2m        # yours, or who has it",
+        "  dibs claim issue-1842 --wait 5m       # in line, first come first served",
+        "  dibs session run -- ./worker.sh       # what it claims is let go when it ends",
         "  dibs owner issue-1842",
         "  dibs serve                            # for workers on several machines",
         "",
@@ -60,12 +62,13 @@ def page(command: Command) -> str:
 
 
 def usage_line(command: Command) -> str:
-    words = ["dibs", command.name, *(each.name for each in command.arguments)]
-    words += [
+    flags = [
         f"[{option.flag} {option.value}]" if option.value else f"[{option.flag}]"
         for option in command.options
     ]
-    return " ".join(words)
+    before = [each.shown for each in command.arguments if each.takes != REST]
+    after = [each.shown for each in command.arguments if each.takes == REST]
+    return " ".join(["dibs", command.name, *before, *flags, *after])
 
 
 def _options(options: Iterable[Option]) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dibs.cli import lookrender
 from dibs.cli.answer import Answer, failure, is_failure, no, yes
-from dibs.cli.parse import UsageError
 from dibs.cli.spec import JOB, Command, Option
+from dibs.cli.values import count
 from dibs.cli.words import plain
 from dibs.clock import wall_ms
 from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX
@@ -35,7 +35,7 @@ def owner(call: Call) -> Answer:
 
 def list_(call: Call) -> Answer:
     prefix, after = call.values.get("prefix", ""), call.values.get("after", "")
-    wanted = _count(call, "limit", LIST_PAGE_MAX)
+    wanted = count(call, "limit", LIST_PAGE_MAX)
     locks: list[Document] = []
     while True:
         reply = call.door().claimed(prefix, after, wanted or LIST_PAGE_DEFAULT)
@@ -53,22 +53,13 @@ def list_(call: Call) -> Answer:
 
 
 def history(call: Call) -> Answer:
-    wanted = _count(call, "limit", HISTORY_PAGE_MAX) or HISTORY_PAGE_DEFAULT
+    wanted = count(call, "limit", HISTORY_PAGE_MAX) or HISTORY_PAGE_DEFAULT
     reply = call.door().history(call.values["job"], wanted)
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
     text = lookrender.history(body, call.paint, wall_ms())
     return yes(body, text, quiet=text if body["events"] else "")
-
-
-def _count(call: Call, key: str, most: int) -> int | None:
-    text = call.values.get(key)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most):
-        raise UsageError(f"--{key} is a whole number from 1 to {most}, not {text!a}.", call.command)
-    return int(text)
 
 
 COMMANDS = {

@@ -30,18 +30,55 @@ def status(document: Document, paint: Paint, now_ms: int) -> str:
             lines.append(field("result", plain(done["result"])))
         return "\n".join(lines)
     lines = [f"Nobody has {name}."]
+    if document["status"] == "parked":
+        lines[0] += f" It is parked after too many losses; `dibs free {name}` lets it be claimed again."
     if document["status"] == "delayed":
         lines[0] += f" It rests after a loss and can be claimed in {span(document['retry_after_ms'])}."
     if document.get("previous"):
         lines += previous(document["previous"], now_ms)
-    return "\n".join(lines)
+    return "\n".join([*lines, *_around(document)])
 
 
 def _held(document: Document, paint: Paint) -> str:
-    name, owner = plain(document["name"]), paint.strong(plain(document["owner"]))
-    return "\n".join(
-        [f"{owner} has {name} for another {span(document['remaining_ms'])}.", *hold_fields(document)]
-    )
+    name, holders = plain(document["name"]), document.get("holders", [])
+    if len(holders) > 1:
+        how = _how(document)
+        rows = [("OWNER", "LEFT", "SINCE", "TOKEN")]
+        for each in holders:
+            left, since = span(each["remaining_ms"]), ago(each["held_ms"])
+            rows.append((plain(each["owner"]), left, since, str(each["fencing_token"])))
+        head, *lines = [f"  {line}" for line in table(rows)]
+        return "\n".join(
+            [f"{len(holders)} have {name} ({how}):", paint.faint(head), *lines, *_around(document)]
+        )
+    owner = paint.strong(plain(document["owner"]))
+    lines = [f"{owner} has {name} for another {span(document['remaining_ms'])}."]
+    # Who else waits or overlaps is said last, once.
+    lines += hold_fields({key: value for key, value in document.items() if key != "waiting"})
+    if document.get("slots", 1) > 1:
+        lines.append(field("slots", _how(document)))
+    return "\n".join([*lines, *_around(document)])
+
+
+def _how(document: Document) -> str:
+    """In which way a job is held: alone, shared, or some of its slots."""
+    count = len(document.get("holders", ())) or 1
+    if document.get("slots", 1) > 1:
+        return f"{count} of {document['slots']} slots"
+    if document.get("mode", "exclusive") == "exclusive":
+        return "exclusive"
+    return f"shared by {count}" if count > 1 else plain(document["mode"])
+
+
+def _around(document: Document) -> list[str]:
+    """Who else is concerned: those with something that overlaps, and those in line."""
+    lines = [
+        field("overlaps", f"{plain(each['name'])}, which {plain(each['owner'])} has")
+        for each in document.get("overlapping", ())
+    ]
+    if document.get("waiting"):
+        lines.append(field("waiting", f"{document['waiting']} in line"))
+    return lines
 
 
 def listing(document: Document, paint: Paint) -> str:
@@ -49,15 +86,17 @@ def listing(document: Document, paint: Paint) -> str:
     if not locks:
         prefix = document["prefix"]
         return f"No job that begins with {plain(prefix)} is claimed." if prefix else "No job is claimed."
-    rows = [("JOB", "OWNER", "LEFT", "SINCE", "NOTE")]
+    with_mode = any(_how(lock) != "exclusive" for lock in locks)
+    rows = [("JOB", "OWNER", "LEFT", "SINCE", *(("MODE",) if with_mode else ()), "NOTE")]
     for lock in locks:
         note = lock.get("checkpoint") or lock.get("metadata") or ""
         rows.append(
             (
                 plain(lock["name"]),
-                plain(lock["owner"]),
+                _owners(lock),
                 span(lock["remaining_ms"]),
                 ago(lock["held_ms"]),
+                *((_how(lock),) if with_mode else ()),
                 _short(plain(note)),
             )
         )
@@ -65,6 +104,11 @@ def listing(document: Document, paint: Paint) -> str:
     if document["next"]:
         lines.append(paint.faint(f"More follow: --after {plain(document['next'])}"))
     return "\n".join([paint.faint(head), *lines])
+
+
+def _owners(lock: Document) -> str:
+    others = len(lock.get("holders", ())) - 1
+    return plain(lock["owner"]) + (f" +{others}" if others > 0 else "")
 
 
 def _short(text: str, most: int = 60) -> str:
@@ -106,8 +150,24 @@ def _told(event: Document) -> str:
         told = f"{owner} went silent; the claim ran out"
     elif kind == "broken":
         told = f"{plain(event.get('by'))} took it from {owner}: {plain(event.get('reason'))}"
-    elif kind == "forgotten":
-        told = "idle for long; its record was put away"
     else:
-        told = f"{plain(kind)} {owner}".rstrip()
+        told = _told_rarely(kind, event, owner)
     return ": ".join([told, ", ".join(note.values())]) if note else told
+
+
+def _told_rarely(kind: str, event: Document, owner: str) -> str:
+    if kind == "queued":
+        return f"{owner} got in line"
+    if kind == "left":
+        why = {"left": "", "stopped asking": ": it stopped asking", "session ended": ": its session ended"}
+        reason = str(event.get("reason", "left"))
+        return f"{owner} left the line{why.get(reason, f': {plain(reason)}')}"
+    if kind == "transferred":
+        return f"{owner} handed it to {plain(event.get('by'))}"
+    if kind == "parked":
+        return f"parked: {owner} was the last of too many to lose it"
+    if kind == "freed":
+        return f"{plain(event.get('by'))} freed it: it may be claimed again"
+    if kind == "forgotten":
+        return "idle for long; its record was put away"
+    return f"{plain(kind)} {owner}".rstrip()

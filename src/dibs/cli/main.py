@@ -32,8 +32,8 @@ def entry() -> int:
     stdin = sys.stdin.buffer if sys.stdin is not None else None
     try:
         exit_code = run(sys.argv[1:], os.environ, sys.stdout, sys.stderr, stdin)
-    except KeyboardInterrupt:
-        exit_code = INTERRUPTED
+    except KeyboardInterrupt as interrupt:  # a `Stopped` knows by which signal
+        exit_code = getattr(interrupt, "exit_code", INTERRUPTED)
     if "threading" not in sys.modules:
         # All is written, flushed and closed. Taking the interpreter apart would take as long as the claim itself.
         os._exit(exit_code)
@@ -50,7 +50,7 @@ def run(
 ) -> int:
     """One command from its words to its exit code. Raises nothing but KeyboardInterrupt."""
     try:
-        answer = _answer(argv, env, stdout, stdin, opener)
+        answer = _answer(argv, env, stdout, stderr, stdin, opener)
     except DibsError as error:
         answer = _of_error(error)
     except Exception as error:  # the last door: whatever it is, one clear line
@@ -62,6 +62,7 @@ def _answer(
     argv: Sequence[str],
     env: Mapping[str, str],
     stdout: TextIO | None,
+    stderr: TextIO | None,
     stdin: BinaryIO | None,
     opener: Opener | None,
 ) -> Answer:
@@ -84,6 +85,7 @@ def _answer(
         env,
         stdin=stdin,
         stdout=stdout,
+        stderr=stderr,
         paint=paint_for(stdout, env),
         opener=opener or open_door,
     )

@@ -1,4 +1,4 @@
-"""break, gc: for whoever keeps an eye on the others."""
+"""break, free, gc: for whoever keeps an eye on the others."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ def break_(call: Call) -> Answer:
         return failure(reply)
     body: Document = reply.body or {}
     return yes(body, render.broken(body, call.paint))
+
+
+def free(call: Call) -> Answer:
+    reply = call.door().call("free", call.values["job"], {})
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    return yes(body, render.freed(body, call.paint))
 
 
 def gc(call: Call) -> Answer:
@@ -59,6 +67,18 @@ COMMANDS = {
         options=(Option("--reason", "why: the old owner is told, and history keeps it", value="TEXT"),),
         examples=(("a worker hangs", 'dibs break issue-1842 --reason "agent-7 hangs since noon"'),),
         exits=((0, "nobody has it any more"), (77, "this token may not do that")),
+    ),
+    "free": Command(
+        "free",
+        "let a parked job be claimed again",
+        free,
+        about=(
+            "A job claimed with --max-attempts is parked when that many owners were lost with it, so that it does not "
+            "take down the others. This lets it go on. On a server it needs the role operator or admin."
+        ),
+        arguments=(JOB,),
+        examples=(("the cause is gone", "dibs free issue-1842"),),
+        exits=((0, "it can be claimed, or was not parked"), (77, "this token may not do that")),
     ),
     "gc": Command(
         "gc",

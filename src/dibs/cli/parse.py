@@ -6,7 +6,7 @@ abbreviated: a script that relies on `--meta` breaks on the day `--method` comes
 
 from __future__ import annotations
 
-from dibs.cli.spec import GLOBAL
+from dibs.cli.spec import ANY, GLOBAL, MANY, MAYBE, REST
 from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False
@@ -73,12 +73,13 @@ def parse(command: Command, words: Sequence[str]) -> Values:
     options = (*command.options, *GLOBAL)
     values: Values = {}
     loose: list[str] = []
+    rest: list[str] = []  # what stands after --
     index = 0
     while index < len(words):
         word = words[index]
         index += 1
         if word == "--":
-            loose += words[index:]
+            rest += words[index:]
             break
         if word == "-" or not word.startswith("-"):
             loose.append(word)
@@ -96,7 +97,7 @@ def parse(command: Command, words: Sequence[str]) -> Values:
             value = _next_word(command, option, words[index:], options)
             index += 1
         values[option.key] = _chosen(command, option.flag, value, option.choices)
-    return values | _arguments(command, loose)
+    return values | _arguments(command, loose, rest)
 
 
 def _next_word(command: Command, option: Option, rest: Sequence[str], options: Iterable[Option]) -> str:
@@ -111,23 +112,42 @@ def _next_word(command: Command, option: Option, rest: Sequence[str], options: I
     return rest[0]
 
 
-def _arguments(command: Command, loose: list[str]) -> Values:
+def _arguments(command: Command, loose: list[str], rest: list[str]) -> Values:
     wanted = command.arguments
-    if len(loose) < len(wanted):
+    last = wanted[-1].takes if wanted else ""
+    if last == REST:
+        return _program(command, loose, rest)
+    loose = loose + rest
+    least = len(wanted) - (last in (MAYBE, ANY))
+    if len(loose) < least:
         missing = wanted[len(loose)]
         one_of = f", one of {', '.join(missing.choices)}" if missing.choices else ""
         raise UsageError(f"{command.name} needs {missing.name}: {missing.help}{one_of}.", command.name)
-    if len(loose) > len(wanted):
+    if len(loose) > len(wanted) and last not in (MANY, ANY):
         extra = _shown(loose[len(wanted)])
-        takes = " ".join(each.name for each in wanted) or "no arguments"
+        takes = " ".join(each.shown for each in wanted) or "no arguments"
         raise UsageError(
             f"{extra} is one word too many: dibs {command.name} takes {takes}. Put quotes around a value with blanks.",
             command.name,
         )
-    return {
+    values: Values = {
         each.key: _chosen(command, each.name, word, each.choices)
-        for each, word in zip(wanted, loose, strict=True)
+        for each, word in zip(wanted, loose, strict=False)
     }
+    if last in (MANY, ANY):
+        values[wanted[-1].key] = loose[len(wanted) - 1 :]
+    return values
+
+
+def _program(command: Command, loose: list[str], rest: list[str]) -> Values:
+    """The words after `--`, which are a program's and none of ours."""
+    argument = command.arguments[-1]
+    if loose:
+        line = f"dibs {command.name} -- {_shown(loose[0])}"
+        raise UsageError(f"Write -- before the command, so that its flags are its own: {line}.", command.name)
+    if not rest:
+        raise UsageError(f"{command.name} needs {argument.name} after --: {argument.help}.", command.name)
+    return {argument.key: rest}
 
 
 def _chosen(command: Command, what: str, value: str, choices: tuple[str, ...]) -> str:

@@ -30,8 +30,8 @@ get exactly one document on stdout, whatever happened, usage errors included:
 {"schema_version": 1, "ok": false, "error": {"code": "held", "message": "agent-7 has it.", "details": {"...": "..."}}}
 ```
 
-`ok` is true exactly when the exit code is 0. `data`, and `details` of a refusal (`held`, `done`, `delayed`), is the
-reply as a server sends it. Exit codes are on [their own page](exit-codes.md).
+`ok` is true exactly when the exit code is 0. `data`, and `details` of a refusal (`held`, `queued`, `done`, `delayed`,
+`parked`), is the reply as a server sends it. Exit codes are on [their own page](exit-codes.md).
 
 Times are written `90` (seconds), `30s`, `15m`, `2h`, `1d`. A job name that begins with a dash goes after `--`. Flags
 may stand before or after the command. A flag wins over its environment variable.
@@ -80,17 +80,19 @@ def _options(options: Iterable[Option]) -> list[str]:
 
 MEANINGS = {
     codes.YES: "yes",
-    codes.NO: "no: somebody else has it (`claim`), nobody has it (`owner`)",
+    codes.NO: "no: somebody else has it (`claim`), nobody has it (`owner`), the time is over (`wait`)",
     codes.NOT_YOURS: "it is not yours, or not any more: stop the work",
     codes.DEADLOCK: "waiting would deadlock",
     codes.DONE: "it was done already",
-    codes.LOST: "lost while holding; the work was stopped",
+    codes.LOST: "lost while holding; the work was stopped (`session run`)",
     codes.USAGE: "what was asked for cannot be: a flag, a name, a time, a URL",
     codes.UNREACHABLE: "the store or the server cannot be reached or used",
     codes.FAULT: "our fault",
     codes.TRY_LATER: "not now: try again later",
     codes.NOT_ALLOWED: "who you are does not permit it",
-    130: "interrupted from the keyboard",
+    126: "`session run`: the command cannot be run",
+    127: "`session run`: there is no such command",
+    130: "interrupted from the keyboard; 128+n by signal n",
 }
 
 

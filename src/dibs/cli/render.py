@@ -21,23 +21,38 @@ def field(name: str, value: str) -> str:
     return f"  {name:<15}{value}"
 
 
-def acquired(document: Document, paint: Paint, after: list[str]) -> str:
-    """A claim that succeeded. `after` are the global flags that the next command needs as well."""
-    name, lease_id = document["name"], document["lease_id"]
-    remaining_ms = document["remaining_ms"]
+def acquired(
+    document: Document, paint: Paint, after: list[str], *, timed: bool = False, in_session: bool = False
+) -> str:
+    """A claim that succeeded. `after` are the flags that the next command needs as well. Inside a session the name is
+    proof enough, and unless the claim is `timed` it has no time of its own."""
+    name, remaining_ms = document["name"], document["remaining_ms"]
     now_ms = instant_ms(document["expires_at"]) - remaining_ms
-    owner = plain(document["owner"])
-    head = f"{paint.good('Claimed')} {paint.strong(plain(name))} for {span(remaining_ms)}, as {owner}."
-    lines = [head, field("lease", lease_id), field("fencing token", str(document["fencing_token"]))]
+    by_session = in_session and not timed
+    how_long = "for as long as the session lives" if by_session else f"for {span(remaining_ms)}"
+    lines = [
+        f"{paint.good('Claimed')} {paint.strong(plain(name))} {how_long}, as {plain(document['owner'])}."
+    ]
+    if not in_session:
+        lines.append(field("lease", document["lease_id"]))
+    lines.append(field("fencing token", str(document["fencing_token"])))
     if document.get("previous"):
         lines += previous(document["previous"], now_ms)
     if document.get("attempt", 1) > 1:
         lines.append(field("attempt", str(document["attempt"])))
-    # A name that begins with a dash comes last, after two of them.
-    words = ["--lease", lease_id, "--", name] if name.startswith("-") else [name, "--lease", lease_id]
-    command = shell_line(["dibs", "heartbeat", *after, *words])
-    lines.append(f"Stay alive within {span(document['renew_after_ms'])}:  {command}")
+    proof = [] if in_session else ["--lease", document["lease_id"]]
+    if by_session:
+        lines.append(f"When it is done:  {_next('release', name, after, proof)}")
+    else:
+        within = span(document["renew_after_ms"])
+        lines.append(f"Stay alive within {within}:  {_next('heartbeat', name, after, proof)}")
     return "\n".join(lines)
+
+
+def _next(verb: str, name: str, after: list[str], proof: list[str]) -> str:
+    """What to type next about a job. A name that begins with a dash comes last, after two of them."""
+    words = [*proof, "--", name] if name.startswith("-") else [name, *proof]
+    return shell_line(["dibs", verb, *after, *words])
 
 
 def held(document: Document, paint: Paint) -> str:
@@ -46,20 +61,61 @@ def held(document: Document, paint: Paint) -> str:
 
 
 def held_sentence(document: Document) -> str:
-    owner, name = plain(document["owner"]), plain(document["name"])
-    return f"{owner} has {name} for another {span(document['remaining_ms'])}."
+    """Who is in the way: an owner, the owner of something that overlaps, or only others in line."""
+    name = plain(document["name"])
+    if document["owner"] is None:
+        return f"Nobody has {name} now, but others in line come first."
+    owner, others = plain(document["owner"]), len(document.get("holders", ())) - 1
+    if others > 0:
+        owner += f" and {others} {'other' if others == 1 else 'others'}"
+    verb, left = ("have" if others > 0 else "has"), span(document["remaining_ms"])
+    if document.get("conflict"):
+        return f"{owner} {verb} {plain(document['conflict'])}, which overlaps {name}, for another {left}."
+    return f"{owner} {verb} {name} for another {left}."
 
 
 def hold_fields(document: Document) -> list[str]:
     """What everybody may see of a hold."""
-    lines = [field("since", ago(document["held_ms"]))]
+    lines = [field("since", ago(document["held_ms"]))] if "held_ms" in document else []
     for key in ("metadata", "checkpoint"):
         if document.get(key):
             lines.append(field(key, plain(document[key])))
     if document.get("attempt", 1) > 1:
         lines.append(field("attempt", str(document["attempt"])))
-    lines.append(field("fencing token", str(document["fencing_token"])))
+    if document.get("mode", "exclusive") != "exclusive":
+        lines.append(field("mode", plain(document["mode"])))
+    if "fencing_token" in document:
+        lines.append(field("fencing token", str(document["fencing_token"])))
+    if document.get("waiting"):
+        lines.append(field("waiting", f"{document['waiting']} in line"))
     return lines
+
+
+def parked_sentence(document: Document) -> str:
+    failures = document["failures"]
+    lost = "its owner was lost" if failures == 1 else f"{failures} owners were lost"
+    return f"{plain(document['name'])} is parked: {lost} with it, one after the other."
+
+
+def parked(document: Document, paint: Paint, after: list[str]) -> str:
+    lines = [f"{paint.bad('Parked:')} {parked_sentence(document)}"]
+    if document.get("previous"):
+        lines += previous(document["previous"], instant_ms(document["previous"]["at"]))
+    command = _next("free", document["name"], after, [])
+    lines.append(f"Once the cause is gone, whoever looks after it frees it:  {command}")
+    return "\n".join(lines)
+
+
+def deadlock(cycle: list[str]) -> str:
+    """The circle as a path, from the asker back to the asker, and in words."""
+    names = [plain(each) for each in cycle]
+    path = " → ".join([*names, names[0]])
+    steps = []
+    for index in range(0, len(names) - 1, 2):
+        holder = names[(index + 2) % len(names)]
+        steps.append(f"{names[index]} waits for {names[index + 1]}, which {holder} has")
+    told = ";\n  ".join(steps)
+    return f"Waiting would never end:\n  {path}\n  {told}.\nRelease something and try again later."
 
 
 def done_sentence(document: Document) -> str:
@@ -94,6 +150,7 @@ def previous(document: Document, now_ms: int) -> list[str]:
     owner = plain(document["owner"])
     how = {
         "released": f"{owner} released it {when}",
+        "transferred": f"{owner} handed it to {plain(document.get('by', 'somebody'))} {when}",
         "expired": f"{owner} went silent; its claim ran out {when}",
         "broken": f"{plain(document.get('by'))} took it from {owner} {when}: {plain(document.get('reason'))}",
     }.get(document["how"], f"{owner}, {plain(document['how'])} {when}")
@@ -129,3 +186,22 @@ def broken(document: Document, paint: Paint) -> str:
         if hold.get("checkpoint"):
             lines.append(field("got to", plain(hold["checkpoint"])))
     return "\n".join(lines)
+
+
+def transferred(document: Document, paint: Paint, *, to_session: bool) -> str:
+    name, owner = plain(document["name"]), plain(document["owner"])
+    lines = [
+        f"{paint.good('Handed over:')} {name} is {owner}'s now, for another {span(document['remaining_ms'])}."
+    ]
+    lines.append(field("fencing token", str(document["fencing_token"])))
+    if not to_session:
+        lines.append(field("lease", document["lease_id"]))
+        lines.append(f"Give the lease id to {owner}: it proves the claim. Yours is over.")
+    return "\n".join(lines)
+
+
+def freed(document: Document, paint: Paint) -> str:
+    name = plain(document["name"])
+    if not document["freed"]:
+        return f"{name} was not parked; nothing was changed."
+    return f"{paint.good('Freed:')} {name} can be claimed again, and its count of losses is back at none."

@@ -43,22 +43,41 @@ class Option:
         return self.flag[2:].replace("-", "_")
 
 
-class Argument:
-    """A word that stands without a flag. `completes` says what a shell may offer for it: "job", or None."""
+ONE, MAYBE, MANY, ANY, REST = "one", "maybe", "many", "any", "rest"
+_SHOWN = {ONE: "{}", MAYBE: "[{}]", MANY: "{}...", ANY: "[{}...]", REST: "-- {}..."}
 
-    __slots__ = ("choices", "completes", "help", "name")
+
+class Argument:
+    """A word that stands without a flag. `completes` says what a shell may offer for it: "job", "session", or None.
+
+    `takes` says how many words: ONE, or for a command's last argument MAYBE (one or none), MANY (one or more), ANY
+    (none or more), REST (all that stands after `--`)."""
+
+    __slots__ = ("choices", "completes", "help", "name", "takes")
 
     def __init__(
-        self, name: str, help_: str, *, choices: tuple[str, ...] = (), completes: str | None = None
+        self,
+        name: str,
+        help_: str,
+        *,
+        choices: tuple[str, ...] = (),
+        completes: str | None = None,
+        takes: str = "one",
     ) -> None:
         self.name = name
         self.help = help_
         self.choices = choices
         self.completes = completes
+        self.takes = takes
 
     @property
     def key(self) -> str:
         return self.name.lower()
+
+    @property
+    def shown(self) -> str:
+        """As a line of usage has it."""
+        return _SHOWN[self.takes].format(self.name)
 
 
 class Command:

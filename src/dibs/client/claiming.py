@@ -7,10 +7,12 @@ something changed or the place must be kept.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # the C part of `signal`; typeshed does not list it
+
 from dibs.clock import steady_ms
-from dibs.core.commands import EndSession, Leave
+from dibs.core.commands import EndSession, Leave, Release
 from dibs.core.limits import EMBEDDED_POLL_MS, TICKET_KEEP_MS
-from dibs.core.outcomes import Held, Queued, Refused
+from dibs.core.outcomes import Granted, GrantedAll, Held, Left, Queued, Refused
 from dibs.core.records import Session, session_key
 
 TYPE_CHECKING = False
@@ -21,45 +23,66 @@ if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
     from dibs.service.coordinator import Coordinator
 
+_ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
+
 
 def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
-    """The outcome of a claim, after waiting in line for up to `wait_ms` where it asks for that."""
-    outcome = _ask(coordinator, command)
-    if not wait_ms or not isinstance(outcome, Queued):
-        return outcome
+    """The outcome of a claim, after waiting in line for up to `wait_ms` where it asks for that.
+
+    An interrupt gives up whatever was got so far. It comes while the store is watched, never while it is asked: what
+    was written is always known."""
+    if not wait_ms:
+        return _ask(coordinator, command)
     until_ms = steady_ms() + wait_ms
-    seen_seq = _last_seq(coordinator)
-    queued = outcome
+    outcome: Outcome | None = None
+    shield = _Shield()
     try:
         while True:
-            command = command.replace(ticket=queued.ticket, ticket_id=queued.ticket_id)
-            left_ms = until_ms - steady_ms()
-            if left_ms <= 0:
-                return queued
-            if coordinator.store.watch(seen_seq, min(left_ms, _patience_ms(queued))):
-                seen_seq = _last_seq(coordinator)
+            seen_seq = _last_seq(coordinator)
             outcome = _ask(coordinator, command)
-            if not isinstance(outcome, Queued):
+            left_ms = until_ms - steady_ms()
+            if not isinstance(outcome, Queued) or left_ms <= 0:
+                shield.down()
                 return outcome
-            queued = outcome
+            command = command.replace(ticket=outcome.ticket, ticket_id=outcome.ticket_id)
+            shield.down()
+            coordinator.store.watch(seen_seq, min(left_ms, _patience_ms(outcome)))
+            shield.up()
     except KeyboardInterrupt:
-        leave(coordinator, command)
+        give_up(coordinator, command, outcome)
         raise
+    finally:
+        shield.down()
 
 
-def leave(coordinator: Coordinator, command: Any) -> None:
-    """Give up the place that `command` holds, if it holds one."""
-    if command.ticket_id is not None:
-        name = getattr(command, "names", None) or (command.name,)
-        coordinator.one(
-            Leave(
-                ns=command.ns,
-                name=name[0],
-                principal=command.principal,
-                ticket=command.ticket,
-                ticket_id=command.ticket_id,
-            )
-        )
+class _Shield:
+    """While it is up, signals that end a process wait. Not `signal`, whose import costs more than a claim."""
+
+    def __init__(self) -> None:
+        self._before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _ENDING)
+
+    def up(self) -> None:
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, _ENDING)
+
+    def down(self) -> None:
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._before)
+
+
+def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> None:
+    """Let go of what `outcome` gave: the job, or the place in line, or the job that the place became a moment ago."""
+    ns, principal = command.ns, command.principal
+    grants = outcome.grants if isinstance(outcome, GrantedAll) else (outcome,)
+    got = [
+        (each.name, each.lease.lease_id) for each in grants if isinstance(each, Granted) and not each.again
+    ]
+    if isinstance(outcome, Queued):
+        number, ticket_id = outcome.ticket, outcome.ticket_id
+        place = Leave(ns=ns, name=outcome.name, principal=principal, ticket=number, ticket_id=ticket_id)
+        left = coordinator.one(place)
+        if isinstance(left, Left) and not left.was_in:
+            got = [(name, ticket_id) for name in getattr(command, "names", None) or (command.name,)]
+    for name, lease_id in got:
+        coordinator.one(Release(ns=ns, name=name, principal=principal, lease_id=lease_id))
 
 
 def _ask(coordinator: Coordinator, command: Command) -> Outcome:

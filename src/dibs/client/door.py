@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 else:
     Protocol = object
 
-VERBS = ("acquire", "renew", "release", "break", "inspect", "acl")
+VERBS = (
+    *("acquire", "acquire-any", "acquire-all", "leave", "renew", "release", "transfer"),
+    *("break", "free", "inspect", "acl", "session-open", "session-keep", "session-end", "session-show"),
+)
 # In the details of a reply when the request was sent and no answer came: it may have been carried out, or not.
 FATE_UNKNOWN = "Whether it was carried out is not known."
 
@@ -26,7 +29,9 @@ class Door(Protocol):
     """Not for several threads at once: a door is one caller's."""
 
     def call(self, verb: str, name: str, document: Document) -> Reply:
-        """Ask one of VERBS about the job `name`. `document` is the request body of the HTTP reference."""
+        """Ask one of VERBS about the job `name`. `document` is the request body of the HTTP reference.
+
+        For the verbs of sessions `name` is the session's id; to open one, and for several jobs, it is empty."""
         ...
 
     def claimed(self, prefix: str, after: str, limit: int) -> Reply:
@@ -35,6 +40,14 @@ class Door(Protocol):
 
     def history(self, name: str, limit: int) -> Reply:
         """The newest `limit` events of a job, oldest first."""
+        ...
+
+    def sessions(self) -> Reply:
+        """The open sessions of whoever asks."""
+        ...
+
+    def news(self, timeout_ms: int) -> None:
+        """Wait until something may have changed since the last call, `timeout_ms` at most."""
         ...
 
     def close(self) -> None:

@@ -28,6 +28,13 @@ def default_store_url() -> str:
     return default_url()
 
 
+def process_mark(pid: int) -> str | None:
+    """What names a process of this machine for good, or None when there is no such process, or no telling."""
+    from dibs.service.processes import process_mark as mark
+
+    return mark(pid)
+
+
 CLAIMS = ("acquire", "acquire-any", "acquire-all")
 
 
@@ -38,6 +45,7 @@ class EmbeddedDoor:
         self._open = open_it
         self._namespace = namespace
         self._opened: Store | None = None
+        self._seen_seq: int | None = None
 
     @classmethod
     def at(cls, url: str | None, namespace: str | None = None) -> EmbeddedDoor:
@@ -104,6 +112,12 @@ class EmbeddedDoor:
             return _ok({"sessions": [session_document(state) for state in open_sessions(self.store(), None)]})
 
         return _reply(answer)
+
+    def news(self, timeout_ms: int) -> None:
+        store = self.store()
+        if self._seen_seq is None or store.watch(self._seen_seq, timeout_ms):
+            newest = store.events(0, 1, newest=True)
+            self._seen_seq = newest[-1].seq if newest else 0
 
     def sweep(self) -> Document:
         """Do now what is due on any job: expiries become events, long idle records are forgotten."""

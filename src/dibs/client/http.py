@@ -2,7 +2,7 @@
 
 A lost reply is not lost ownership: acquire (with its request key), renew and release may be repeated, so when a
 connection breaks after the request was sent, it is sent again, unchanged, within the same deadline. A break is not:
-the second one could hit the next owner.
+the second one could hit the next owner. A claim that waits in line may take as long as it waits, and more.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dibs.client.urls import quote
 from dibs.core.names import check_name, check_namespace
 from dibs.errors import BadReply, DibsError, InvalidInput, ServerUnreachable, Unprocessable
 from dibs.wire.documents import Reply, reply_for_error
+from dibs.wire.shapes import is_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,22 +30,50 @@ if TYPE_CHECKING:
 RETRIES_MAX = 2
 TIMEOUT_MS_DEFAULT = 10_000
 
-_METHODS = {"inspect": "GET", "acl": "PUT"}
-_TAILS = {"inspect": ""}
-# What an answer has at least, by verb or by status. What lacks it is some other server's JSON.
+_CLAIMS = ("acquire", "acquire-any", "acquire-all")
+# What may be asked twice without doing it twice. A claim may with its request key.
+_REPEATABLE = ("renew", "release", "inspect", "leave", "free", "session-keep", "session-end", "session-show")
+_METHODS = {"inspect": "GET", "acl": "PUT", "session-show": "GET", "session-end": "DELETE"}
+_TAILS = {"inspect": "", "session-show": "", "session-end": "", "session-keep": "/keepalive"}
+# What an answer has at least, by verb; a claim's by its status. What lacks it is some other server's JSON.
 _FIELDS = {
-    "acquire": ("status", "name"),
-    "acquired": ("lease_id", "fencing_token", "owner", "expires_at", "remaining_ms", "renew_after_ms"),
-    "held": ("owner", "fencing_token", "held_ms", "remaining_ms"),
-    "done": ("owner", "done_ms_ago", "retry_after_ms"),
-    "delayed": ("retry_after_ms",),
     "renew": ("lease_id", "remaining_ms"),
     "release": (),
+    "leave": ("left",),
+    "transfer": ("lease_id", "fencing_token", "owner", "remaining_ms"),
+    "free": ("freed",),
     "inspect": ("name", "status", "fencing_token"),
     "break": ("name", "broken"),
     "acl": ("acl",),
     "list": ("locks", "next"),
     "history": ("name", "events"),
+    "session-open": ("session_id", "owner", "remaining_ms", "ttl_seconds"),
+    "session-keep": ("session_id", "remaining_ms"),
+    "session-show": ("session_id", "owner", "remaining_ms", "active"),
+    "session-end": (),
+    "sessions": ("sessions",),
+}
+_CLAIM_FIELDS = {
+    "acquired": (
+        "name",
+        "lease_id",
+        "fencing_token",
+        "owner",
+        "expires_at",
+        "remaining_ms",
+        "renew_after_ms",
+    ),
+    "held": ("name", "owner", "remaining_ms"),
+    "queued": ("name", "ticket", "position", "owner", "remaining_ms", "retry_after_ms"),
+    "done": ("name", "owner", "done_ms_ago", "retry_after_ms"),
+    "delayed": ("name", "retry_after_ms"),
+    "parked": ("name", "failures"),
+}
+# Claiming several says these otherwise.
+_SEVERAL_FIELDS = {
+    ("acquire-any", "held"): ("refused",),
+    ("acquire-all", "held"): ("refused",),
+    ("acquire-all", "acquired"): ("leases", "owner", "remaining_ms", "renew_after_ms"),
 }
 
 
@@ -66,12 +95,13 @@ class HttpDoor:
 
     def call(self, verb: str, name: str, document: Document) -> Reply:
         def answer() -> Reply:
-            # Checked here too, because a name that is not text cannot be sent at all.
-            target = f"/locks/{quote(check_name(name))}{_TAILS.get(verb, '/' + verb)}"
+            target = _target(verb, name)
             method = _METHODS.get(verb, "POST")
-            body = None if method == "GET" else _body(document)
-            repeatable = verb in ("renew", "release", "inspect") or bool(document.get("request_key"))
-            return self._ask(verb, method, target, body, repeatable=repeatable)
+            body = None if method in ("GET", "DELETE") else _body(document)
+            repeatable = verb in _REPEATABLE or bool(document.get("request_key"))
+            waits = document.get("wait_seconds")
+            waits_ms = waits * 1000 if isinstance(waits, int) else 0
+            return self._ask(verb, method, target, body, repeatable=repeatable, waits_ms=waits_ms)
 
         return _reply(answer)
 
@@ -89,6 +119,15 @@ class HttpDoor:
             lambda: self._ask("history", "GET", f"/locks/{quote(check_name(name))}/history?limit={limit}")
         )
 
+    def sessions(self) -> Reply:
+        return _reply(lambda: self._ask("sessions", "GET", "/sessions"))
+
+    def news(self, timeout_ms: int) -> None:
+        """A server tells no news to those who do not wait in line: time passes."""
+        from time import sleep
+
+        sleep(timeout_ms / 1000)
+
     def close(self) -> None:
         """Connections live for one request; there is nothing to let go of."""
 
@@ -101,16 +140,25 @@ class HttpDoor:
         return document
 
     def _ask(
-        self, verb: str, method: str, target: str, body: bytes | None = None, *, repeatable: bool = True
+        self,
+        verb: str,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        *,
+        repeatable: bool = True,
+        waits_ms: int = 0,
     ) -> Reply:
-        raw = self._exchange(method, target, body, repeatable=repeatable)
+        raw = self._exchange(method, target, body, repeatable=repeatable, waits_ms=waits_ms)
         return _understood(verb, raw, self.place)
 
-    def _exchange(self, method: str, target: str, body: bytes | None, *, repeatable: bool) -> RawReply:
+    def _exchange(
+        self, method: str, target: str, body: bytes | None, *, repeatable: bool, waits_ms: int = 0
+    ) -> RawReply:
         # The path of a unix:// place is the socket's, not a part of what is asked.
         base = "" if self.place.scheme == "unix" else self.place.path
         request = request_bytes(method, base + target, self._headers(), body)
-        deadline = Deadline(self._timeout_ms)
+        deadline = Deadline(self._timeout_ms + waits_ms)
         for left in range(RETRIES_MAX if repeatable else 0, -1, -1):
             try:
                 return exchange(self.place, request, deadline)
@@ -144,10 +192,26 @@ def _reply(answer: Callable[[], Reply]) -> Reply:
         return reply_for_error(error)
 
 
+def _target(verb: str, name: str) -> str:
+    """Where a verb is asked. Names are checked here too, because one that is not text cannot be sent at all."""
+    if verb == "session-open":
+        return "/sessions"
+    if verb in ("acquire-any", "acquire-all"):
+        return f"/locks/{verb}"
+    tail = _TAILS.get(verb, "/" + verb)
+    if not verb.startswith("session-"):
+        return f"/locks/{quote(check_name(name))}{tail}"
+    if not is_id(name):
+        raise InvalidInput("A session id is the UUID that opening the session gave.")
+    return f"/sessions/{name.lower()}{tail}"
+
+
 def _body(document: Document) -> bytes:
     try:
         return encode(document).encode()
     except UnicodeEncodeError:
+        for name in document.get("names", ()):
+            check_name(name)
         for field, value in document.items():
             if isinstance(value, str) and not _is_unicode(value):
                 raise Unprocessable(f"The field {field} must be text.") from None
@@ -171,10 +235,8 @@ def _query(text: str) -> str:
 def _understood(verb: str, raw: RawReply, place: ServerPlace) -> Reply:
     body = _document(raw, place)
     status = body.get("status") if body is not None else None
-    if raw.status < 300 or (verb == "acquire" and status == "delayed"):
-        wanted = _FIELDS[verb]
-        if verb == "acquire":
-            wanted += _FIELDS.get(str(status), ("a status that we know",))
+    if raw.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
+        wanted = _claim_fields(verb, str(status)) if verb in _CLAIMS else _FIELDS[verb]
         if not wanted or (body is not None and all(field in body for field in wanted)):
             return Reply(status=raw.status, body=body)
         raise BadReply(
@@ -186,6 +248,11 @@ def _understood(verb: str, raw: RawReply, place: ServerPlace) -> Reply:
     if after.isdecimal() and len(after) < 7:
         body.setdefault("retry_after_ms", int(after) * 1000)
     return Reply(status=raw.status, body=body)
+
+
+def _claim_fields(verb: str, status: str) -> tuple[str, ...]:
+    several = _SEVERAL_FIELDS.get((verb, status))
+    return several or _CLAIM_FIELDS.get(status, ("a status that we know",))
 
 
 def _document(raw: RawReply, place: ServerPlace) -> Document | None:

@@ -79,7 +79,7 @@ def previous_document(ending: Ending) -> Document:
         "fencing_token": ending.token,
         "checkpoint": ending.checkpoint,
     }
-    if ending.reason is not None:
-        document["by"] = ending.by
-        document["reason"] = ending.reason
+    for field in ("by", "reason"):
+        if getattr(ending, field) is not None:
+            document[field] = getattr(ending, field)
     return document

@@ -4,8 +4,6 @@ The check tells a ticket of another job (a mistake worth an error) from one that
 
 from __future__ import annotations
 
-from binascii import crc32
-
 from dibs.errors import InvalidInput
 
 
@@ -24,5 +22,12 @@ def parse_ticket(ns: str, name: str, text: str) -> tuple[int, str]:
     return int(number), ticket_id
 
 
+def secret_of(ticket: str) -> str:
+    """The secret in a ticket. It becomes the lease id when the job is handed over."""
+    return ticket.rpartition(".")[2]
+
+
 def _check(ns: str, name: str) -> str:
+    from binascii import crc32  # only lines need it
+
     return f"{crc32(f'{ns}/{name}'.encode()):08x}"

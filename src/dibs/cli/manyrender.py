@@ -1,0 +1,72 @@
+"""What claiming several jobs shows. Pure."""
+
+from __future__ import annotations
+
+from dibs.cli.render import delayed_sentence, done_sentence, held_sentence, parked_sentence
+from dibs.cli.words import plain, span, table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from dibs.cli.paint import Paint
+
+    Document = dict[str, Any]
+
+
+def pair(document: Document) -> str:
+    """For a script: no name holds a tab."""
+    return f"{document['name']}\t{document['lease_id']}"
+
+
+def acquired_all(document: Document, paint: Paint, *, timed: bool, in_session: bool) -> str:
+    leases = document["leases"]
+    by_session = in_session and not timed
+    remaining = span(document["remaining_ms"])
+    how_long = "for as long as the session lives" if by_session else f"for {remaining}"
+    what = f"all {len(leases)}" if len(leases) > 1 else "it"
+    lines = [f"{paint.good('Claimed')} {what} {how_long}, as {plain(document['owner'])}."]
+    rows = [("JOB", "TOKEN") if in_session else ("JOB", "TOKEN", "LEASE")]
+    for lease in leases:
+        row = (plain(lease["name"]), str(lease["fencing_token"]))
+        rows.append(row if in_session else (*row, lease["lease_id"]))
+    head, *more = table(rows)
+    lines += [paint.faint(f"  {head}"), *(f"  {line}" for line in more)]
+    if not by_session:
+        lines.append(f"Each needs a heartbeat within {span(document['renew_after_ms'])}.")
+    return "\n".join(lines)
+
+
+def refused_sentence(document: Document, wanted: str) -> str:
+    """`wanted` is "free" (any of them) or "all"."""
+    names = [plain(entry.get("name") or "?") for entry in document["refused"]]
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    if wanted == "free":
+        return f"None is to be had now: {shown}."
+    return f"Nothing was claimed, because not all can be had now: {shown}."
+
+
+def refused(document: Document, paint: Paint, wanted: str) -> str:
+    """Who has what."""
+    head = "None is to be had now." if wanted == "free" else "Nothing was claimed: not all can be had now."
+    rows = [(plain(entry.get("name") or "?"), _why(entry)) for entry in document["refused"]]
+    return "\n".join([paint.wait(head), *(f"  {line}" for line in table(rows))])
+
+
+def _why(entry: Document) -> str:
+    sentence = _SENTENCES.get(entry["status"])
+    # The name stands before it in the table.
+    return (
+        sentence({**entry, "name": "it"})
+        if sentence is not None
+        else plain(entry.get("details") or entry["status"])
+    )
+
+
+_SENTENCES: dict[str, Callable[[Document], str]] = {
+    "held": held_sentence,
+    "done": done_sentence,
+    "delayed": delayed_sentence,
+    "parked": parked_sentence,
+}

@@ -1,0 +1,46 @@
+"""Being told to stop while something must still be put in order: a signal becomes an exception, the order is kept."""
+
+from __future__ import annotations
+
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+    from typing import Any
+
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal other than Ctrl-C. Handled as that is, but for the exit code."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.exit_code = 128 + number
+
+
+class Stops:
+    """Inside `with Stops():` SIGTERM and SIGHUP raise Stopped, as Ctrl-C raises KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Stops:
+        for number in SIGNALS:
+            if signal.getsignal(number) is signal.SIG_DFL:  # who runs us under nohup means it
+                try:
+                    self._before[number] = signal.signal(number, _stop)
+                except ValueError:  # not in the main thread: whoever runs that sees to signals
+                    break
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped(number)

@@ -1,0 +1,64 @@
+"""dibs as processes on one file: started, looked at, and waited for, never for ever."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from dibs.client.embedded import EmbeddedDoor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PATIENCE_SECONDS = 30
+
+
+class Machine:
+    """One user's machine: a state folder that its processes share."""
+
+    def __init__(self, folder: Path) -> None:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("DIBS_")}
+        self.env = kept | {"XDG_STATE_HOME": str(folder), "DIBS": f"{sys.executable} -m dibs"}
+        self.door = EmbeddedDoor.at(f"sqlite://{folder / 'dibs' / 'dibs.db'}")
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        child = subprocess.Popen([sys.executable, "-m", "dibs", *words], env=self.env, **(pipes | more))
+        self._started.append(child)
+        return child
+
+    def run(self, *words: str) -> tuple[int, str]:
+        """Exit code and what was printed on both streams."""
+        return finished(self.start(*words, stderr=subprocess.STDOUT))
+
+    def look(self, job: str) -> dict[str, Any]:
+        return self.door.call("inspect", job, {}).body or {}
+
+    def until(self, so: Callable[[], bool]) -> None:
+        """Wait until it is so, looking whenever the store has news."""
+        for _ in range(PATIENCE_SECONDS * 20):
+            if so():
+                return
+            self.door.news(50)
+        raise AssertionError("it never became so")
+
+    def close(self) -> None:
+        for child in self._started:
+            if child.poll() is None:
+                child.kill()
+            child.communicate()
+        self.door.close()
+
+
+def finished(child: subprocess.Popen[str]) -> tuple[int, str]:
+    out, _ = child.communicate(timeout=PATIENCE_SECONDS)
+    return child.returncode, out
+
+
+def first_line(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().strip()

@@ -1,0 +1,258 @@
+"""claim --wait, deadlocks and parked jobs, as typed."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.cli import linerender, waiting
+from dibs.cli.call import Call
+from dibs.cli.live import Live
+from dibs.cli.paint import Paint
+from dibs.cli.render import held
+from dibs.errors import ServerUnreachable
+from dibs.wire.documents import Reply, reply_for_error
+from tests.cli.conftest import Screen
+from tests.cli.typist import Typing
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Terminal
+
+
+@pytest.mark.promise("queue:fifo")
+def test_waiters_are_served_in_the_order_they_came(terminal: Terminal) -> None:
+    lease = terminal.claim("job", "--owner", "first")
+    waiters = []
+    for number in range(3):
+        waiters.append(Typing(terminal, "claim", "job", "-q", "--wait", "60s", "--owner", f"w{number}"))
+        terminal.until_in_line("job", number + 1)
+    for number, waiter in enumerate(waiters):
+        assert terminal("release", "job", "--lease", lease).exit == 0
+        ran = waiter.ran()
+        assert ran.exit == 0
+        lease = ran.out.strip()
+        assert terminal("owner", "job", "-q").out == f"w{number}\n"
+        assert all(later.is_alive() for later in waiters[number + 1 :])
+
+
+def test_when_the_time_is_over_the_place_is_given_up(terminal: Terminal) -> None:
+    terminal.claim("job", "--owner", "agent-7", "--ttl", "2m")
+    ran = terminal("claim", "job", "--wait", "1s", "--owner", "bob")
+    assert ran.exit == 1
+    assert ran.err == ""
+    assert ran.out.splitlines()[0] == (
+        "Not yet: agent-7 has job for another 2m. You were next in line, and have left it."
+    )
+    assert terminal("owner", "job", "--json").data["waiting"] == 0
+
+
+def test_a_kept_place_is_gone_on_from_with_its_ticket(terminal: Terminal) -> None:
+    lease = terminal.claim("job", "--owner", "agent-7", "--ttl", "2m")
+    ticket = terminal("claim", "job", "-q", "--wait", "1s", "--owner", "bob", "--keep-place").out.strip()
+    Typing(terminal, "claim", "job", "-q", "--wait", "60s", "--owner", "late")
+    terminal.until_in_line("job", 2)
+    asked = terminal("claim", "job", "--ticket", ticket, "--json")
+    assert (asked.exit, asked.error["code"], asked.error["details"]["position"]) == (1, "queued", 1)
+    assert f"--ticket {ticket} -- job" in terminal("claim", "job", "--ticket", ticket).out
+    terminal("release", "job", "--lease", lease)
+    assert terminal("claim", "job", "--ticket", ticket, "--wait", "5s", "--json").data["owner"] == "bob"
+
+
+@pytest.mark.promise("queue:no-dead-grant")
+def test_a_job_that_comes_at_the_very_end_of_the_wait_is_taken_and_not_lost(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = terminal.claim("job", "--owner", "agent-7")
+    leave = waiting.Place.leave
+
+    def late(self: waiting.Place, reply: Reply) -> Reply:
+        terminal("release", "job", "--lease", lease)  # between the last answer and the leaving
+        return leave(self, reply)
+
+    monkeypatch.setattr(waiting.Place, "leave", late)
+    ran = terminal("claim", "job", "--wait", "1s", "--owner", "bob", "--json")
+    assert ran.data["owner"] == "bob"
+
+
+@pytest.mark.promise("queue:no-dead-grant")
+@pytest.mark.parametrize("got_it", [False, True])
+def test_ctrl_c_gives_up_the_place_or_the_job_that_it_became(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, got_it: bool
+) -> None:
+    lease = terminal.claim("job", "--owner", "agent-7")
+
+    def interrupted(*_: object) -> None:
+        if got_it:
+            terminal("release", "job", "--lease", lease)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(linerender, "waiting", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        terminal("claim", "job", "--wait", "20s", "--owner", "bob")
+    found = terminal("owner", "job", "--json").everything
+    assert (found["owner"], found["waiting"]) == ((None, 0) if got_it else ("agent-7", 0))
+
+
+def test_a_terminal_shows_one_line_that_is_gone_at_the_end(terminal: Terminal) -> None:
+    terminal.claim("job", "--owner", "agent-7", "--ttl", "2m")
+    terminal.screen = True
+    ran = terminal("claim", "job", "--wait", "1s", "--owner", "bob")
+    line = "Waiting for job, next in line: agent-7 has it for another 2m (1s of 1s)"
+    assert ran.err == f"\r{line}\x1b[K\r\x1b[K"
+
+
+@pytest.mark.parametrize(
+    ("values", "env", "stderr"),
+    [
+        ({"json": True}, {}, Screen()),
+        ({"quiet": True}, {}, Screen()),
+        ({}, {"TERM": "dumb"}, Screen()),
+        ({}, {}, io.StringIO()),
+        ({}, {}, None),
+    ],
+)
+def test_nothing_is_drawn_where_nobody_looks(
+    values: dict[str, object], env: dict[str, str], stderr: io.StringIO | None
+) -> None:
+    call = Call("claim", values, env, stdin=None, stdout=None, stderr=stderr, paint=Paint())
+    with Live(call) as live:
+        live.show("Waiting")
+    assert not live.on
+    assert stderr is None or stderr.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"position": 3}, "number 3 in line: agent-7 has it for another 30s"),
+        ({"conflict": "path:src"}, "next in line: agent-7 has path:src for another 30s"),
+        ({"owner": None, "remaining_ms": None}, "next in line: it rests, or others come first"),
+        ({"owner": "a\x1b[2Jb"}, "a\\u001b[2Jb has it"),
+    ],
+)
+def test_the_line_says_who_is_in_the_way(change: dict[str, object], says: str) -> None:
+    queued = {"name": "job", "position": 1, "owner": "agent-7", "remaining_ms": 30_000}
+    assert says in linerender.waiting(queued | change, 1_000, 60_000)
+
+
+def flaky(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, after: int, count: int) -> None:
+    """The `after`th ask of a place and the following are not answered, `count` of them."""
+    asked = iter(range(1_000))
+    real = waiting.Place.ask
+
+    def ask(self: waiting.Place, wait_seconds: int) -> Reply:
+        if after <= next(asked) < after + count:
+            return reply_for_error(ServerUnreachable("It restarts."))
+        return real(self, wait_seconds)
+
+    monkeypatch.setattr(waiting.Place, "ask", ask)
+    monkeypatch.setattr(waiting, "RETRY_MS", 1)
+
+
+@pytest.mark.promise("queue:fifo")
+def test_a_server_that_is_gone_for_a_moment_does_not_cost_the_place(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = terminal.claim("job")
+    flaky(terminal, monkeypatch, after=1, count=3)
+    waiter = Typing(terminal, "claim", "job", "-q", "--wait", "60s", "--owner", "bob")
+    terminal.until_in_line("job", 1)
+    terminal("release", "job", "--lease", lease)
+    assert waiter.ran().exit == 0
+
+
+def test_a_server_that_was_never_there_is_told_at_once(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flaky(terminal, monkeypatch, after=0, count=99)
+    assert terminal("claim", "job", "--wait", "60s").exit == 69
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--wait", "x"), "--wait"),
+        (("--wait", "1500ms"), "whole seconds"),
+        (("--wait", "25h"), "1d at most"),
+        (("--wait", "5s", "--ticket", ""), "--ticket is empty"),
+        (("--wait", "5s", "--ticket", "nonsense"), "not one that dibs gave out"),
+        (("--keep-place",), "needs --wait"),
+        (("--slots", "0"), "--slots is a whole number from 1"),
+        (("--slots", "10001"), "10000"),
+        (("--slots", "2", "--shared"), "--shared or --slots"),
+        (("--max-attempts", "0"), "--max-attempts"),
+        (("--session", "nonsense"), "not a session id"),
+        (("--session", ""), "Did opening it succeed?"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(
+    terminal: Terminal, flags: tuple[str, ...], says: str
+) -> None:
+    ran = terminal("claim", "job", *flags)
+    assert ran.exit == 64
+    assert says in ran.err
+    assert terminal.store.events(0, 10) == []
+
+
+def test_a_ticket_of_another_job_is_refused(terminal: Terminal) -> None:
+    terminal.claim("a")
+    terminal.claim("b")
+    ticket = terminal("claim", "a", "-q", "--wait", "1s", "--keep-place").out.strip()
+    ran = terminal("claim", "b", "--wait", "5s", "--ticket", ticket)
+    assert ran.exit == 64
+    assert "This ticket is for another job than b." in ran.err
+    assert terminal("owner", "b", "--json").data["waiting"] == 0
+
+
+@pytest.mark.promise("deadlock")
+def test_a_wait_that_would_never_end_is_refused_with_the_circle_as_a_path(terminal: Terminal) -> None:
+    one, two = terminal.session("--owner", "one"), terminal.session("--owner", "two")
+    terminal.claim("a", "--session", one)
+    terminal.claim("b", "--session", two)
+    waiter = Typing(terminal, "claim", "b", "-q", "--session", one, "--wait", "60s")
+    terminal.until_in_line("b", 1)
+    ran = terminal("claim", "a", "--session", two, "--wait", "60s")
+    assert ran.exit == 3
+    assert ran.err.splitlines() == [
+        "dibs: Waiting would never end:",
+        "  two → a → one → b → two",
+        "  two waits for a, which one has;",
+        "  one waits for b, which two has.",
+        "Release something and try again later.",
+    ]
+    error = terminal("claim", "a", "--session", two, "--json").error
+    assert (error["code"], error["details"]["cycle"]) == ("deadlock", ["two", "a", "one", "b"])
+    terminal("release", "b", "--session", two)
+    assert waiter.ran().exit == 0
+
+
+def test_a_job_that_too_many_lost_is_parked_until_somebody_frees_it(terminal: Terminal) -> None:
+    for _ in range(2):
+        terminal.claim("job", "--max-attempts", "2", "--ttl", "5s", "--owner", "agent-7")
+        terminal.wait(6)
+    ran = terminal("claim", "job")
+    assert ran.exit == 75
+    assert (
+        ran.out.splitlines()[0] == "Parked: job is parked: 2 owners were lost with it, one after the other."
+    )
+    assert ran.out.splitlines()[-1].endswith("frees it:  dibs free job")
+    assert terminal("claim", "job", "--wait", "5s").exit == 75
+    assert terminal("claim", "job", "--json").error["code"] == "parked"
+    assert "`dibs free job`" in terminal("owner", "job").out
+    assert terminal("wait", "job", "-q").out == "parked\n"
+    assert terminal("free", "job").out.startswith("Freed: job can be claimed again")
+    assert terminal("free", "job").out == "job was not parked; nothing was changed.\n"
+    assert terminal("claim", "job").exit == 0
+    history = terminal("history", "job").out
+    assert "parked: agent-7 was the last of too many to lose it" in history
+    assert "local freed it: it may be claimed again" in history
+
+
+def test_a_newcomer_is_told_that_others_come_first() -> None:
+    document = {"status": "held", "name": "job", "owner": None, "remaining_ms": None, "waiting": 2}
+    assert held(document, Paint()).splitlines() == [
+        "Held: Nobody has job now, but others in line come first.",
+        "  waiting        2 in line",
+    ]

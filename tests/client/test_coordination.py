@@ -1,0 +1,207 @@
+"""Lines, sessions and several jobs over HTTP, against a server that says what a test wrote down."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.client.claiming import claim, give_up
+from dibs.client.door import FATE_UNKNOWN
+from dibs.client.embedded import EmbeddedDoor
+from dibs.client.http import HttpDoor
+from dibs.client.urls import server_place
+from dibs.core.commands import Acquire
+from dibs.service.coordinator import Coordinator
+from dibs.stores.memory import MemoryStore
+from tests.client.scripted import ScriptedServer, reply_of
+
+if TYPE_CHECKING:
+    import socket
+
+ID = "0000AAAA-0000-4000-8000-000000000000"
+SESSION = {"session_id": ID, "owner": "o", "remaining_ms": 1, "ttl_seconds": 60, "active": True}
+QUEUED = {
+    "status": "queued",
+    "name": "a",
+    "ticket": "1.x.y",
+    "position": 1,
+    "owner": "o",
+    "remaining_ms": 5,
+    "retry_after_ms": 5,
+}
+LEASE = {"lease_id": "x", "fencing_token": 1, "owner": "o", "remaining_ms": 5}
+
+
+def door_to(server: ScriptedServer, timeout_ms: int = 10_000) -> HttpDoor:
+    return HttpDoor(server_place(server.url), timeout_ms=timeout_ms)
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "line", "status", "body"),
+    [
+        ("acquire-any", "", "POST /locks/acquire-any", 200, {"status": "held", "refused": []}),
+        ("acquire-all", "", "POST /locks/acquire-all", 200, QUEUED),
+        ("leave", "a/b", "POST /locks/a%2Fb/leave", 200, {"name": "a/b", "left": True}),
+        ("transfer", "a", "POST /locks/a/transfer", 200, LEASE),
+        ("free", "a", "POST /locks/a/free", 200, {"name": "a", "freed": True}),
+        ("break", "a", "POST /locks/a/break", 200, {"name": "a", "broken": []}),
+        ("session-open", "", "POST /sessions", 201, SESSION),
+        ("session-keep", ID, f"POST /sessions/{ID.lower()}/keepalive", 200, SESSION),
+        ("session-show", ID, f"GET /sessions/{ID.lower()}", 200, SESSION),
+        ("session-end", ID, f"DELETE /sessions/{ID.lower()}", 204, None),
+        ("acquire", "a", "POST /locks/a/acquire", 409, {"status": "parked", "name": "a", "failures": 3}),
+    ],
+)
+def test_each_verb_has_its_address(verb: str, name: str, line: str, status: int, body: Any) -> None:
+    answer = reply_of(status, b"" if body is None else body)
+    with ScriptedServer([answer]) as server:
+        reply = door_to(server).call(verb, name, {"names": ["a", "b"]} if "acquire-" in verb else {})
+    assert (reply.status, reply.body) == (status, body)
+    assert server.requests[0].decode().splitlines()[0] == f"{line} HTTP/1.1"
+
+
+def test_the_sessions_are_asked_for() -> None:
+    with ScriptedServer([reply_of(200, {"sessions": [SESSION]})]) as server:
+        assert door_to(server).sessions().body == {"sessions": [SESSION]}
+    assert server.requests[0].startswith(b"GET /sessions HTTP/1.1")
+
+
+def test_a_deadlock_comes_with_its_circle() -> None:
+    body = {"error": "x", "code": "deadlock", "details": "Never.", "cycle": ["a", "x", "b", "y"]}
+    with ScriptedServer([reply_of(409, body)]) as server:
+        assert door_to(server).call("acquire", "x", {"wait_seconds": 1}).body == body
+
+
+@pytest.mark.parametrize("session", ["", "nonsense", "../locks", ID + "/x"])
+def test_what_is_no_session_id_is_not_sent(session: str) -> None:
+    with ScriptedServer([reply_of(200, SESSION)]) as server:
+        for verb in ("session-keep", "session-show", "session-end"):
+            assert door_to(server).call(verb, session, {}).status == 400
+    assert server.requests == []
+
+
+def test_names_that_are_not_text_are_not_sent() -> None:
+    with ScriptedServer([reply_of(200, QUEUED)]) as server:
+        reply = door_to(server).call("acquire-all", "", {"names": ["a", "\udcff"]})
+    assert (reply.status, server.requests) == (400, [])
+    assert (reply.body or {})["code"] == "invalid_lock_name"
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("acquire", {"status": "queued", "name": "a"}),
+        ("acquire", {"status": "held", "refused": []}),
+        ("acquire-any", {"status": "held", "name": "a"}),
+        ("acquire-all", {"status": "acquired", "name": "a", **LEASE}),
+        ("leave", {"name": "a"}),
+        ("transfer", {"name": "a"}),
+        ("free", {"name": "a"}),
+        ("session-open", {"session_id": ID}),
+    ],
+)
+def test_an_answer_that_lacks_what_it_must_have_is_not_from_dibs(verb: str, body: dict[str, Any]) -> None:
+    with ScriptedServer([reply_of(200, body)]) as server:
+        reply = door_to(server).call(verb, "" if "-" in verb else "a", {"names": ["a"]})
+    assert "not from dibs" in (reply.body or {})["details"]
+
+
+def test_a_claim_that_waits_may_take_that_long_and_the_timeout_more() -> None:
+    def answer_late(connection: socket.socket) -> None:
+        threading.Event().wait(0.4)  # longer than the time-out, shorter than the wait
+        connection.sendall(reply_of(200, QUEUED))
+
+    with ScriptedServer([answer_late, answer_late]) as server:
+        patient = door_to(server, timeout_ms=200).call(
+            "acquire", "a", {"wait_seconds": 5, "request_key": "k"}
+        )
+        hasty = door_to(server, timeout_ms=200).call("acquire", "a", {"request_key": "k"})
+    assert patient.body == QUEUED
+    assert "did not answer within 0.2 s" in (hasty.body or {})["details"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "asked"),
+    [
+        ("leave", 3),
+        ("free", 3),
+        ("session-keep", 3),
+        ("session-end", 3),
+        ("transfer", 1),
+        ("session-open", 1),
+    ],
+)
+def test_what_may_be_repeated_is(verb: str, asked: int) -> None:
+    with ScriptedServer([None] * 5) as server:
+        reply = door_to(server).call(verb, ID if verb.startswith("session-") else "a", {})
+    assert len(server.requests) == asked
+    assert FATE_UNKNOWN in (reply.body or {})["details"]
+
+
+@pytest.mark.promise("queue:no-dead-grant")
+def test_an_interrupt_hangs_up_so_that_the_server_gives_the_place_up() -> None:
+    hung_up = threading.Event()
+
+    def interrupt(connection: socket.socket) -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        if connection.recv(1) == b"":
+            hung_up.set()
+
+    with ScriptedServer([interrupt]) as server:
+        with pytest.raises(KeyboardInterrupt):
+            door_to(server).call("acquire", "a", {"wait_seconds": 20, "request_key": "k"})
+        assert hung_up.wait(20)
+
+
+def waiting_claim(lease_id: str, owner: str) -> Acquire:
+    return Acquire(
+        ns="default",
+        name="a",
+        principal="local",
+        owner=owner,
+        ttl_ms=60_000,
+        fresh_lease_id=lease_id,
+        wait=True,
+    )
+
+
+@pytest.mark.promise("queue:no-dead-grant")
+@pytest.mark.parametrize("got_it", [False, True])
+def test_giving_up_a_place_in_a_store_gives_up_the_job_that_it_became(got_it: bool) -> None:
+    store = MemoryStore(lambda: 1_000_000)
+    door = EmbeddedDoor(lambda: store)
+    coordinator = Coordinator(store)
+    lease = (door.call("acquire", "a", {"owner": "first"}).body or {})["lease_id"]
+    command = waiting_claim("ticket", "bob")
+    queued: Any = claim(coordinator, command, 1)
+    if got_it:
+        door.call("release", "a", {"lease_id": lease})
+        assert (door.call("inspect", "a", {}).body or {})["owner"] == "bob"
+    give_up(coordinator, command, queued)
+    found = door.call("inspect", "a", {}).body or {}
+    assert (found["owner"], found["waiting"]) == (None if got_it else "first", 0)
+
+
+@pytest.mark.promise("queue:no-dead-grant")
+def test_giving_up_lets_go_of_what_was_just_got_and_of_nothing_older() -> None:
+    store = MemoryStore(lambda: 1_000_000)
+    coordinator = Coordinator(store)
+    first = claim(coordinator, waiting_claim("lease", "bob"), 1)
+    again = claim(coordinator, waiting_claim("other", "bob").replace(lease_id="lease"), 1)
+    for outcome, owner in ((None, "bob"), (again, "bob"), (first, None)):
+        give_up(coordinator, waiting_claim("lease", "bob"), outcome)
+        assert (EmbeddedDoor(lambda: store).call("inspect", "a", {}).body or {})["owner"] == owner
+
+
+def test_news_are_heard_of_at_once_and_waited_for_not_for_ever() -> None:
+    store = MemoryStore(lambda: 1_000_000)
+    door = EmbeddedDoor(lambda: store)
+    door.news(0)
+    door.news(1)  # nothing happened: the time passes
+    door.call("acquire", "a", {})
+    door.news(60_000)
+    with ScriptedServer([]) as server:
+        door_to(server).news(1)
