@@ -69,7 +69,8 @@ def service_may_not(importer: str, imported: str) -> bool:
 
 def client_may_not(importer: str, imported: str) -> bool:
     reaches_in = within(imported, "dibs.stores") or within(imported, "dibs.service")
-    return reaches_in and not within(importer, "dibs.client.embedded")
+    embedded = any(within(importer, f"dibs.client.{part}") for part in ("embedded", "claiming"))
+    return reaches_in and not embedded
 
 
 def cli_may_not(importer: str, imported: str) -> bool:

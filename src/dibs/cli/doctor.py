@@ -52,7 +52,7 @@ def doctor(call: Call) -> Answer:
     found.good("version", f"dibs {__version__}, Python {sys.version.split()[0]}")
     try:
         place = server_at(call.settings.url)
-        found.good("namespace", call.settings.namespace or "default")
+        found.good("namespace", call.settings.namespace or "default, or the one that the token is bound to")
         found.good("owner", call.settings.owner)
         if place is None:
             _store(found, call)

@@ -70,7 +70,9 @@ def held_sentence(document: Document) -> str:
         owner += f" and {others} {'other' if others == 1 else 'others'}"
     verb, left = ("have" if others > 0 else "has"), span(document["remaining_ms"])
     if document.get("conflict"):
-        return f"{owner} {verb} {plain(document['conflict'])}, which overlaps {name}, for another {left}."
+        conflict, first = plain(document["conflict"]), plain(document["owner"])
+        more = f" {others} more overlap it, too." if others > 1 else " One more overlaps it, too." if others else ""
+        return f"{first} has {conflict}, which overlaps {name}, for another {left}.{more}"
     return f"{owner} {verb} {name} for another {left}."
 
 
@@ -93,8 +95,8 @@ def hold_fields(document: Document) -> list[str]:
 
 def parked_sentence(document: Document) -> str:
     failures = document["failures"]
-    lost = "its owner was lost" if failures == 1 else f"{failures} owners were lost"
-    return f"{plain(document['name'])} is parked: {lost} with it, one after the other."
+    lost = "its owner was lost with it" if failures == 1 else f"{failures} owners in a row were lost with it"
+    return f"{plain(document['name'])} is parked: {lost}."
 
 
 def parked(document: Document, paint: Paint, after: list[str]) -> str:
@@ -168,7 +170,7 @@ def renewed(name: str, document: Document, paint: Paint) -> str:
 
 
 def released(name: str, done_ms: int, paint: Paint) -> str:
-    after = "The next claim gets it."
+    after = "Whoever is next gets it."
     if done_ms:
         after = f"Who claims it in the next {span(done_ms)} is told that it is done."
     return f"{paint.good('Released')} {plain(name)}. {after}"

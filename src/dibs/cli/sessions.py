@@ -176,7 +176,7 @@ COMMANDS = {
         "session list",
         "all open sessions of yours",
         list_,
-        about="Of a server, those of your token. With --quiet only the ids, one a line.",
+        about="Of a server, those of your token (an operator sees all). With --quiet only the ids, one a line.",
         examples=(("who is at work", "dibs session list"),),
         exits=((0, "the list, which may be empty"),),
     ),
