@@ -169,7 +169,6 @@ def test_two_connections_with_caches_answer_as_one_store_without(
     [
         (lambda store: store.events(5, 9, ("default", "x")), "events_job"),
         (lambda store: store.events(5, 9, ("default", "x"), newest=True), "events_job"),
-        (lambda store: store.prune(keep=10, before_ms=5), "events_at"),
         (lambda store: store.due(10), "records_due"),
         (lambda store: store.next_due_ms(), "records_due"),
         (lambda store: store.scan("lock/", after="lock/a"), "PRIMARY KEY"),

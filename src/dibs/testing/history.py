@@ -1,0 +1,111 @@
+"""A checker for histories: what the events of a store, and what clients saw, say about the promises.
+
+It knows no rule of dibs but the promises themselves, and reads every event once. An empty list means that nothing was
+found to be wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dibs.core.events import Event
+    from dibs.stores.port import Store
+
+EXCLUSIVE = "exclusive"
+ENDS = ("released", "expired", "broken")
+_PAGE = 10_000
+
+
+def all_events(store: Store) -> list[Event]:
+    """Everything a store remembers, from the beginning."""
+    found: list[Event] = []
+    while page := store.events(found[-1].seq if found else 0, _PAGE):
+        found += page
+    return found
+
+
+def broken_promises(history: Iterable[Event]) -> list[str]:
+    """What in a history should not have been. It must begin at the beginning, and no renewal may have made a TTL
+    shorter: a renewal is no event, so an expiry is measured against the TTL that the claim was given.
+
+    - seq rises without a repeat, and the time of a job never falls
+    - `token:rises`: each claim of a job has a larger token than all before it
+    - `excl`: no claim while an exclusive one is live, and no exclusive one while any is
+    - `audit`: what ends was live
+    - `lease:never-early`: what expires had its TTL
+    """
+    return _Reader().read(history)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._live: dict[tuple[str, str], dict[int, Event]] = {}
+        self._tokens: dict[tuple[str, str], int] = {}
+        self._times: dict[tuple[str, str], int] = {}
+        self._seq = 0
+        self._wrong: list[str] = []
+
+    def read(self, history: Iterable[Event]) -> list[str]:
+        for event in history:
+            if event.seq <= self._seq:
+                self._say(event, f"comes after seq {self._seq}")
+            self._seq = event.seq
+            if event.job:
+                self._job(event, (event.ns, event.job))
+        return self._wrong
+
+    def _job(self, event: Event, job: tuple[str, str]) -> None:
+        if event.at_ms < self._times.get(job, 0):
+            self._say(event, "is earlier than the event of this job before it")
+        self._times[job] = event.at_ms
+        live = self._live.setdefault(job, {})
+        if event.kind == "acquired":
+            if event.token <= self._tokens.get(job, 0):
+                self._say(event, f"does not rise above token {self._tokens[job]}")
+            self._tokens[job] = max(event.token, self._tokens.get(job, 0))
+            if any(EXCLUSIVE in (event.mode, each.mode) for each in live.values()):
+                self._say(event, f"while live: {sorted(each.owner for each in live.values())}")
+            live[event.token] = event
+        elif event.kind in ENDS:
+            claim = live.pop(event.token, None)
+            if claim is None:
+                self._say(event, "ends what was not live")
+            elif event.kind == "expired" and event.at_ms < claim.at_ms + (claim.ttl_ms or 0):
+                self._say(event, f"is early: claimed at {claim.at_ms} for {claim.ttl_ms} ms")
+
+    def _say(self, event: Event, what: str) -> None:
+        self._wrong.append(
+            f"seq {event.seq}: {event.kind} {event.job!r} by {event.owner!r} (token {event.token}) {what}"
+        )
+
+
+@dataclass(frozen=True)
+class Hold:
+    """What one client is sure of, by its own clock: from the answer that gave it the job until it asked to let go.
+
+    Of a claim that is never let go it may be sure for its TTL from *before* it asked."""
+
+    job: str
+    owner: str
+    token: int
+    from_ms: int
+    until_ms: int
+
+
+def overlaps(holds: Iterable[Hold]) -> list[str]:
+    """Pairs of clients that both were sure of one job at one time, and tokens that do not rise with time."""
+    wrong: list[str] = []
+    before: dict[str, Hold] = {}
+    for hold in sorted(holds, key=lambda each: each.from_ms):
+        last = before.get(hold.job)
+        if last is not None and hold.from_ms < last.until_ms:
+            wrong.append(f"{last} and {hold} overlap")
+        if last is not None and hold.token <= last.token:
+            wrong.append(f"{hold} came after {last} with a token that is no larger")
+        if last is None or hold.until_ms > last.until_ms:
+            before[hold.job] = hold
+    return wrong

@@ -1,0 +1,198 @@
+"""Real processes for tests: the `dibs` command, and a server that can be killed, paused and started again.
+
+Every wait is bounded and says what it waited for. Nothing outlives the `with` block that began it, whatever happened
+inside, and a process is only ever ended by its own id.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+from dibs.client.connect import connect
+from dibs.clock import steady_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from typing import TypeVar
+
+    from dibs.client.door import Door
+
+    Found = TypeVar("Found")
+
+DIBS = (sys.executable, "-m", "dibs")
+WAIT_S_MAX = 20.0  # nothing that a test waits for takes longer, on a busy machine either
+_POLL_S = 0.01
+_LISTENS = re.compile(r"listens on (\S+)\n")
+
+
+def wait_until(condition: Callable[[], Found | None], what: str, seconds: float = WAIT_S_MAX) -> Found:
+    """What `condition` gives, once that is true in Python's sense."""
+    give_up_ms = steady_ms() + int(seconds * 1000)
+    while not (found := condition()):
+        assert steady_ms() < give_up_ms, f"waited {seconds:g} s in vain until {what}"
+        pause(_POLL_S)
+    return found
+
+
+def pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def pass_by(until_ms: int) -> None:
+    """Wait for a moment on the steady clock, and not a millisecond less."""
+    while (left_ms := until_ms - steady_ms()) > 0:
+        assert left_ms <= WAIT_S_MAX * 1000, "a test may not wait that long"
+        pause(left_ms / 1000)
+
+
+def clean_env(state_home: Path, **more: str) -> dict[str, str]:
+    """The environment of a user whose state folder is in `state_home`, with nothing set for dibs but `more`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DIBS_")}
+    return {**kept, "XDG_STATE_HOME": str(state_home), **more}
+
+
+class Ran:
+    """A command that ended."""
+
+    def __init__(self, words: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:
+        self.words = words
+        self.exit = done.returncode
+        self.out = done.stdout
+        self.err = done.stderr
+
+    @property
+    def document(self) -> Any:
+        """The one document of --json."""
+        return json.loads(self.out)
+
+    @property
+    def data(self) -> Any:
+        assert self.document["ok"] is True, self
+        return self.document["data"]
+
+    @property
+    def error(self) -> Any:
+        assert self.document["ok"] is False, self
+        return self.document["error"]
+
+    def __repr__(self) -> str:
+        return f"<dibs {' '.join(self.words)}: exit {self.exit}\n{self.out}{self.err}>"
+
+
+def dibs(env: Mapping[str, str], *words: str, stdin: str = "") -> Ran:
+    """Run one command to its end."""
+    done = subprocess.run(
+        [*DIBS, *words],
+        env=env,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S_MAX,
+        check=False,
+    )
+    return Ran(words, done)
+
+
+class ServerProcess:
+    """`dibs serve` on a free port of this machine, with a folder of its own. Start it again as often as you like."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        store: str | None = None,
+        bind: str = "127.0.0.1:0",
+        flags: Sequence[str] = (),
+        command: Sequence[str] = DIBS,
+    ) -> None:
+        self.folder = folder
+        self.env = clean_env(folder)
+        self.store_url = store or f"sqlite://{folder}/dibs/dibs.db"
+        self.url = ""
+        self.starts = 0
+        self._words = [*command, "serve", "--bind", bind, "--store", self.store_url, *flags]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the server was not started"
+        return self._process
+
+    @property
+    def log(self) -> Path:
+        """What this start has said on standard error."""
+        return self.folder / f"server-{self.starts}.log"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self.spawn()
+        self.url = wait_until(self._greeting, "the server says where it listens")
+
+    def spawn(self) -> None:
+        """Start it, and wait for nothing."""
+        assert self._process is None or self._process.returncode is not None, "it runs already"
+        self.starts += 1
+        with open(self.log, "wb") as log:
+            self._process = subprocess.Popen(
+                self._words, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
+            )
+
+    def _greeting(self) -> str | None:
+        ended = self.process.poll()
+        said = self.log.read_text()
+        assert ended is None, f"the server ended with {ended}: {said}"
+        listens = _LISTENS.search(said)
+        return listens[1] if listens else None
+
+    def kill(self) -> None:
+        """SIGKILL. It gets to do nothing more."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(WAIT_S_MAX)
+
+    def stop(self) -> int:
+        """SIGTERM. Its exit code."""
+        self.process.terminate()
+        return self.process.wait(WAIT_S_MAX)
+
+    def pause(self) -> None:
+        """SIGSTOP, and wait until it stands still."""
+        self.process.send_signal(signal.SIGSTOP)
+        wait_until_stopped(self.process.pid)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    @property
+    def token(self) -> str:
+        """The token that it made on its first start."""
+        return (self.folder / "dibs" / "token").read_text().split(":")[1]
+
+    def door(self, timeout_ms: int = 10_000) -> Door:
+        return connect(self.url, namespace=None, token=self.token, timeout_ms=timeout_ms)
+
+
+def wait_until_stopped(pid: int) -> None:
+    """Until a child of ours stands still (SIGSTOP), whoever stopped it."""
+
+    def state() -> os.waitid_result | None:
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG)
+
+    found = wait_until(state, f"process {pid} stands still")
+    assert found is not None
+    assert found.si_code == os.CLD_STOPPED, f"process {pid} ended instead"

@@ -1,0 +1,53 @@
+"""An owner that falls asleep: claims a job, stops itself after three heartbeats, goes on when it is woken, and when a
+heartbeat is refused tries to release the job.
+
+It stops itself, and is not stopped, so that it never has the file of a store locked while it sleeps.
+
+owner.py URL TOKEN JOB TTL       TOKEN may be empty; prints one JSON line a reply
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from dibs.client.connect import connect
+from dibs.clock import steady_ms
+from dibs.testing.processes import WAIT_S_MAX, pause
+
+if TYPE_CHECKING:
+    from dibs.wire.documents import Reply
+
+BEATS = 3
+HEARTBEAT_S = 0.05
+
+
+def say(reply: Reply) -> None:
+    print(json.dumps({"status": reply.status, "body": reply.body}), flush=True)
+
+
+def main(url: str, token: str, job: str, ttl: str) -> None:
+    door = connect(url, namespace=None, token=token or None, timeout_ms=10_000)
+    claimed = door.call("acquire", job, {"owner": "sleeper", "ttl_seconds": int(ttl)})
+    say(claimed)
+    lease = {"lease_id": (claimed.body or {})["lease_id"]}
+    give_up_ms = steady_ms() + int(3 * WAIT_S_MAX * 1000)
+    beats = 0
+    while steady_ms() < give_up_ms:
+        beats += 1
+        renewed = door.call("renew", job, {**lease, "checkpoint": f"beat {beats}"})
+        say(renewed)
+        if renewed.status != 200:
+            break
+        if beats == BEATS:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        pause(HEARTBEAT_S)
+    say(door.call("release", job, {**lease, "done_seconds": 3600, "result": "done by a ghost"}))
+    door.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
