@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.core.commands import Acquire, Break, Inspect, Release, Renew, SetAcl, Sweep
 from dibs.core.decide import decide
+from dibs.core.draft import Draft
 from dibs.core.records import (
     META_KEY,
     PULSE_KEY,
@@ -64,6 +65,11 @@ def view(
     return View(now_ms, {KEY: stored, META_KEY: meta, PULSE_KEY: pulse})
 
 
+def draft(now_ms: int, stored: Lock | None = None, outages: tuple[Outage, ...] = ()) -> Draft:
+    """What a rule is given to work on."""
+    return Draft(view(now_ms, stored, meta=Meta(outages=outages)))
+
+
 def decided(now_ms: int, stored: Lock | None, command: Command, *, meta: Meta | None = None) -> Decision:
     return decide(view(now_ms, stored, meta=meta), command)
 
@@ -98,4 +104,4 @@ def set_acl(**changes: Any) -> SetAcl:
 
 
 INSPECT = Inspect(ns=NS, name=JOB)
-SWEEP = Sweep(ns=NS, name=JOB)
+SWEEP = Sweep(key=KEY)

@@ -29,7 +29,7 @@ from dibs.core.decide import decide, keys_of
 from dibs.core.limits import OUTAGE_CREDIT_MS_MAX, OUTAGES_KEPT, PULSE_LATE_MS
 from dibs.core.records import LOCK_PREFIX, Lock, lock_key
 from dibs.core.replay import Claim, replay
-from dibs.core.view import View
+from dibs.core.view import Missing, View
 from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.model import Model, Told
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Command
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
+    from dibs.core.records import Stored
 
 SOAK = os.environ.get("DIBS_SOAK") == "1"
 SETTINGS = settings(
@@ -70,7 +71,7 @@ def told_by(outcome: Outcome) -> Told:
             return Told(
                 "granted", lease.owner, lease.token, lease.attempt, lease.expires_ms, again, None, previous
             )
-        case outcomes.Held(holders=(holder,)):
+        case outcomes.Held(blockers=(outcomes.Blocker(holder=holder),)):
             return Told("held", holder.owner, holder.token, until_ms=holder.expires_ms)
         case outcomes.AlreadyDone(done=done):
             return Told("done", done.owner, done.token, until_ms=done.until_ms)
@@ -96,6 +97,21 @@ def told_by(outcome: Outcome) -> Told:
         case outcomes.Beaten(outage_ms=lasted_ms):
             return Told("beaten", count=lasted_ms)
     raise AssertionError(f"no words for {outcome!r}")
+
+
+def loaded(store: MemoryStore, command: Command) -> dict[str, Stored | None]:
+    """Every record that deciding `command` looks at, found as the coordinator finds them."""
+    records: dict[str, Stored | None] = {}
+    keys: tuple[str, ...] = tuple(keys_of(command))
+    while True:
+        snapshot = store.read(keys)
+        records.update({key: found.record for key, found in snapshot.records.items()})
+        try:
+            decide(View(snapshot.now_ms, dict(records)), command)
+        except Missing as missing:
+            keys = missing.keys
+        else:
+            return records
 
 
 class Life(RuleBasedStateMachine):
@@ -128,11 +144,10 @@ class Life(RuleBasedStateMachine):
 
     def decided(self, command: Command) -> Outcome:
         """Decide twice on the side: the same both times, nothing given was touched, nothing written for nothing."""
-        snapshot = self.store.read(keys_of(command))
-        records = {key: found.record for key, found in snapshot.records.items()}
+        records = loaded(self.store, command)
         kept = copy.deepcopy(records)
-        first = decide(View(snapshot.now_ms, dict(records)), command)
-        assert decide(View(snapshot.now_ms, dict(records)), command) == first
+        first = decide(View(self.now_ms, dict(records)), command)
+        assert decide(View(self.now_ms, dict(records)), command) == first
         assert records == kept
         for key, record in first.writes.items():
             if key.startswith(LOCK_PREFIX) and not isinstance(command, Renew):
@@ -175,12 +190,12 @@ class Life(RuleBasedStateMachine):
         return f"lease-{self.fresh}"
 
     def renew(self, command: Renew) -> None:
-        asked = (command.name, command.principal, command.lease_id)
+        asked = (command.name, command.principal, command.lease_id or "")
         expected = self.model.renew(self.now_ms, *asked, command.ttl_ms, command.metadata, command.checkpoint)
         self.ask(command, expected)
 
     def release(self, command: Release) -> None:
-        asked = (command.name, command.principal, command.lease_id)
+        asked = (command.name, command.principal, command.lease_id or "")
         self.ask(command, self.model.release(self.now_ms, *asked, command.done_ms, command.checkpoint))
 
     # What can happen
@@ -293,7 +308,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(job=jobs)
     def sweeps(self, job: str) -> None:
-        self.ask(Sweep(ns=NS, name=job), self.model.sweep(self.now_ms, job))
+        self.ask(Sweep(key=lock_key(NS, job)), self.model.sweep(self.now_ms, job))
 
     @rule()
     def sweeps_what_is_due(self) -> None:
@@ -302,7 +317,7 @@ class Life(RuleBasedStateMachine):
         assert not self.store.due(100), "a sweep left its job due"
 
     @precondition(lambda self: self.model.outage_count < OUTAGES_KEPT)
-    @rule(up_ms=st.sampled_from((0, 0, 100, PULSE_LATE_MS, 10_000_000)))
+    @rule(up_ms=st.sampled_from((0, 0, 100, 400, PULSE_LATE_MS, 10_000_000)))
     def beats(self, up_ms: int) -> None:
         since_ms = self.now_ms - up_ms
         self.ask(Beat(alive_since_ms=since_ms), self.model.beat(self.now_ms, since_ms))
@@ -415,7 +430,7 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
     built(Break, ns=st.just(NS), name=jobs, principal=st.just("op"), reason=st.just("stuck")),
     built(SetAcl, ns=st.just(NS), name=jobs, principal=principals, acl=st.sampled_from(((), ("solo",)))),
     built(Inspect, ns=st.just(NS), name=jobs),
-    built(Sweep, ns=st.just(NS), name=jobs),
+    built(Sweep, key=jobs.map(lambda job: lock_key(NS, job))),
     built(Beat, alive_since_ms=st.sampled_from((0, 90_000_000))),
 )
 BATCHES = st.lists(

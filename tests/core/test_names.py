@@ -30,7 +30,7 @@ from dibs.errors import InvalidName
         "مهمة",
         "e\u0301",  # e with a combining accent
         "👩\u200d👩\u200d👧\u200d👦",  # a family, joined
-        "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",  # a flag made of tags
+        "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f-1",  # a flag made of tags
         "❤\ufe0f",
         "\u0645\u06cc\u200c\u062e\u0648",  # a non-joiner inside a word
         "a" * 512,
@@ -39,7 +39,7 @@ from dibs.errors import InvalidName
     ],
 )
 def test_a_printable_name_is_taken_as_it_is(name: str) -> None:
-    assert check_name(name) is name
+    assert check_name(name) == name
 
 
 @pytest.mark.parametrize(

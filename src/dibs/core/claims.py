@@ -9,10 +9,22 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.deadlock import find_cycle, find_own_cycle
-from dibs.core.exclusion import blockers, live_holders
-from dibs.core.expiry import end_hold, event_of, session_over, shown
+from dibs.core.exclusion import blockers, covered, live_holders
+from dibs.core.expiry import end_hold, event_of, own_deadline_ms, session_over, shown, ticket_over
 from dibs.core.limits import TTL_MS_DEFAULT, WANT_MS
-from dibs.core.line import advance, ahead, grant, join, keep, note_hold, place_of, refresh, settled
+from dibs.core.line import (
+    advance,
+    ahead,
+    drop,
+    grant,
+    join,
+    keep,
+    note_hold,
+    place_of,
+    refresh,
+    serve_own,
+    settled,
+)
 from dibs.core.outcomes import (
     AclDiffers,
     AclSet,
@@ -54,32 +66,39 @@ def acquire(draft: Draft, command: Acquire) -> Outcome:
     if refused is not None:
         return refused
     lock = refresh(draft, command.ns, command.name, command.mode)
+    ticket = place_of(draft, command, (command.name,))
+    lock = draft.lock(command.ns, command.name)
     verdict = judge(draft, command, lock, command.ticket_id, command.lease_id)
+    if ticket is not None:
+        if isinstance(verdict, Held | Delayed):
+            keep(draft, ticket)
+            return queued(draft, lock, ticket)
+        drop(draft, ticket, "answered")  # the answer is final: waiting on would give the job to nobody
+        advance(draft, command.ns, command.name)
     if isinstance(verdict, Granted):
         return verdict
-    ticket = _ticket_of(draft, command)
-    if ticket is not None and isinstance(verdict, Held | Delayed):
-        keep(draft, ticket)
-        return queued(draft, lock, ticket)
+    if isinstance(verdict, Forbidden | KeySpent | NotCurrent):
+        return verdict
     if lock.acl and command.acl is not None and set(command.acl) != set(lock.acl):
         return AclDiffers(now_ms=draft.now_ms, name=lock.name)
     if verdict is None:
         granted = grant(draft, command, command.name, command.fresh_lease_id)
         if command.acl is not None:
             draft.put(draft.lock(command.ns, command.name).replace(acl=command.acl))
-        if command.max_attempts:
-            draft.put(draft.lock(command.ns, command.name).replace(max_attempts=command.max_attempts))
+        serve_own(draft, command.ns, command.session)
         return granted
     if not isinstance(verdict, Held | Delayed):
         return verdict
-    cycle = find_cycle(draft, command.session, command.ns, command.name, command.mode, command.slots)
+    differs = waits_otherwise(draft, command, command.name)
+    if differs is not None:
+        return differs
+    cycle = find_cycle(draft, command, (command.name,))
     if cycle:
         return Deadlock(now_ms=draft.now_ms, name=command.name, cycle=cycle)
     if not command.wait:
         note_want(draft, command, command.name)
         return verdict
-    ticket = place_of(draft, command, command.name) or join(draft, command, (command.name,))
-    return queued(draft, draft.lock(command.ns, command.name), ticket)
+    return queued(draft, lock, join(draft, command, (command.name,)))
 
 
 def check_session(
@@ -121,12 +140,14 @@ def judge(
         return Parked(now_ms=now_ms, name=name, failures=lock.failures, ending=_previous(lock))
     if lock.holders and lock.slots != ask.slots and ask.mode == EXCLUSIVE == lock.holders[0].mode:
         return Differs(now_ms=now_ms, name=name, what="slots", has=str(lock.slots), asked=str(ask.slots))
-    in_way = blockers(draft, lock, ask.mode, ask.slots, ask.session)
-    waiting = ahead(draft, lock, 0, ask.mode)
-    if in_way or (lock.holders and waiting):
-        return Held(now_ms=now_ms, name=name, blockers=in_way, waiting=waiting)
     if lock.done is not None and now_ms < lock.done.until_ms and not ask.again:
         return AlreadyDone(now_ms=now_ms, name=name, done=lock.done)
+    in_way = blockers(draft, lock, ask.mode, ask.slots, ask.session)
+    waiting = ahead(draft, lock, 0, ask.mode)
+    if waiting and not in_way and covered(draft, lock, ask.mode, ask.session):
+        waiting = waiting if _waits_for(draft, ask, name) else 0
+    if in_way or (lock.holders and waiting):
+        return Held(now_ms=now_ms, name=name, blockers=in_way, waiting=waiting)
     if now_ms < lock.delay_until_ms:
         return _delayed(lock, now_ms)
     if waiting:
@@ -176,21 +197,12 @@ def _regrant(draft: Draft, ask: Ask, lock: Lock, mine: Holder, ticket_id: str | 
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=mine.mode, asked=ask.mode)
     kept = shown(draft, mine)
     expires_ms = draft.now_ms + ask.ttl_ms
-    if mine.ttl_ms and ask.ttl_ms and expires_ms > kept.expires_ms:
-        kept = mine.replace(renewed_ms=draft.now_ms, ttl_ms=ask.ttl_ms, expires_ms=expires_ms)
-        draft.put(_swap(lock, kept))
+    if mine.ttl_ms and ask.ttl_ms and expires_ms > own_deadline_ms(draft, mine):
+        longer = mine.replace(renewed_ms=draft.now_ms, ttl_ms=ask.ttl_ms, expires_ms=expires_ms)
+        draft.put(_swap(lock, longer))
+        kept = shown(draft, longer)
     again = mine.lease_id not in (ask.fresh_lease_id, ticket_id)
     return Granted(now_ms=draft.now_ms, name=lock.name, lease=kept, previous=_previous(lock), again=again)
-
-
-def _ticket_of(draft: Draft, command: Acquire) -> Ticket | None:
-    """The place in the line that the caller shows, if it still is one and is its own."""
-    if command.ticket_id is None:
-        return None
-    ticket = draft.ticket(command.ns, command.name, command.ticket)
-    if ticket is None or (ticket.lease_id, ticket.principal) != (command.ticket_id, command.principal):
-        return None
-    return ticket
 
 
 def queued(draft: Draft, lock: Lock, ticket: Ticket) -> Queued:
@@ -205,6 +217,22 @@ def queued(draft: Draft, lock: Lock, ticket: Ticket) -> Queued:
         blockers=blockers(draft, lock, ticket.mode, ticket.slots, ticket.session),
         delay_until_ms=lock.delay_until_ms,
     )
+
+
+def waits_otherwise(draft: Draft, ask: Ask, name: str) -> Differs | None:
+    """A session that waits for a job in one mode cannot have it in the other: it would wait for itself."""
+    for ticket in _waits_for(draft, ask, name):
+        if ticket.mode != ask.mode:
+            return Differs(now_ms=draft.now_ms, name=name, what="mode", has=ticket.mode, asked=ask.mode)
+    return None
+
+
+def _waits_for(draft: Draft, ask: Ask, name: str) -> list[Ticket]:
+    """The places that the session has in the job's own line."""
+    session = draft.session(ask.session) if ask.session is not None else None
+    waits = [wait for wait in session.waits if (wait.ns, wait.name) == (ask.ns, name)] if session else []
+    tickets = [draft.ticket(wait.ns, wait.name, wait.number) for wait in waits]
+    return [ticket for ticket in tickets if ticket is not None and not ticket_over(draft, ticket)]
 
 
 def note_want(draft: Draft, ask: Ask, name: str) -> None:
@@ -331,11 +359,23 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
         )
     )
     note_hold(draft, lock, lease)
-    cycle = find_own_cycle(draft, lease.session)
-    if cycle:  # the heir waits, and somebody it waits for waits for this job
+    stops = _stops_transfer(draft, lock, lease)
+    if stops is not None:
         draft.discard()
-        return Deadlock(now_ms=draft.now_ms, name=lock.name, cycle=cycle)
+        return stops
+    serve_own(draft, lock.ns, lease.session)
     return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, lease))
+
+
+def _stops_transfer(draft: Draft, lock: Lock, lease: Holder) -> Held | Deadlock | None:
+    """Claims of one session may overlap, so the giver may keep one that the heir's would overlap; and the heir may wait
+    for somebody who waits for this job."""
+    in_way = blockers(draft, lock, lease.mode, lock.slots, lease.session)
+    others = tuple([blocker for blocker in in_way if blocker.name != lock.name])
+    if others:
+        return Held(now_ms=draft.now_ms, name=lock.name, blockers=others)
+    cycle = find_own_cycle(draft, lease.session)
+    return Deadlock(now_ms=draft.now_ms, name=lock.name, cycle=cycle) if cycle else None
 
 
 def break_(draft: Draft, command: Break) -> Outcome:

@@ -1,121 +1,247 @@
 """Would waiting ever end? The promise `deadlock`.
 
-Sessions are the nodes: only what one worker holds and waits for can be tied together. A session waits for a job when it
-has a ticket in its line, or when it polled for it and was refused within the last WANT_MS while it held something else.
-Waiting for one of N slots is stuck only when all N owners are; every other wait is stuck as soon as one of those in the
-way is. The question is asked inside the decision that would add the last edge, over records that are all in its read
-set: of two requests that would close a cycle at the same moment, the second is decided again and sees the first.
+What one worker holds and waits for ties jobs together, so sessions are nodes of the wait-for graph. So are places in a
+line: whoever stands in it waits for the owners in the way, for every place ahead, and for what the sessions there will
+then hold. A session waits for what it has places for, and for what it polled for and was refused within the last
+WANT_MS while it held something else.
+
+A node needs something of others, several times: one of N slots is needed in vain when N of those who have one or come
+first are stuck, everything else as soon as one is. Stuck is who is left when everybody is taken away who needs nothing,
+or nothing in vain, over and over. The asker is refused if it is left and a way leads from what it asks for back to it.
+
+The question is asked inside the decision that would add the last edge, over records that are all in its read set: of
+two requests that would close a cycle at the same moment, the second is decided again and sees the first.
 """
 
 from __future__ import annotations
 
-from dibs.core.exclusion import blockers
-from dibs.core.expiry import session_over
-from dibs.core.records import EXCLUSIVE
+from dibs.core.exclusion import blockers, covered, covers, live_holders, overlaps, own_hold
+from dibs.core.expiry import session_over, ticket_over
+from dibs.core.line import parts_of
+from dibs.core.names import in_tree
+from dibs.core.records import EXCLUSIVE, SHARED, session_key, ticket_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dibs.core.commands import Acquire, AcquireAll
     from dibs.core.draft import Draft
-    from dibs.core.outcomes import Blocker
-    from dibs.core.records import Session
+    from dibs.core.records import Lock, Session, Ticket, Want
+
+    # "session", its id; "place", its ticket; "ask", a job that somebody asks for without standing in its line.
+    Node = tuple[str, ...]
+    Words = tuple[str, ...]
 
 
-class _Edge:
-    """One job that a session waits for, and how."""
-
-    __slots__ = ("mode", "name", "ns", "number", "slots")
-
-    def __init__(self, ns: str, name: str, mode: str, slots: int, number: int) -> None:
-        self.ns, self.name, self.mode, self.slots, self.number = ns, name, mode, slots, number
-
-
-def find_cycle(
-    draft: Draft, session_id: str | None, ns: str, name: str, mode: str, slots: int
-) -> tuple[str, ...]:
-    """Owners and jobs in turn, beginning with the asker, if waiting for `name` would close a cycle; else empty."""
-    if session_id is None:
-        return ()
-    asker = draft.session(session_id)
-    if asker is None:
-        return ()
-    return _Search(draft, asker).through(_Edge(ns, name, mode, slots, 0), asker, (asker.owner,))
+def find_cycle(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Owners and jobs in turn, beginning with the asker, if waiting for `names` would close a cycle; else empty."""
+    session = draft.session(ask.session) if ask.session is not None else None
+    if session is None or not (session.holds or session.waits):
+        return ()  # nobody waits for somebody who has nothing and comes last
+    graph = _Graph(draft, session)
+    place = _LAST if ask.wait else _NONE
+    asked = [graph.ask(_Wanted(ask.ns, name, ask.mode, ask.slots, place, session.id)) for name in names]
+    return graph.cycle([_Need(1, [(node, (name,))]) for node, name in zip(asked, names, strict=True)])
 
 
 def find_own_cycle(draft: Draft, session_id: str | None) -> tuple[str, ...]:
     """The cycle that a session is in with what it waits for already, after it was handed something; else empty."""
     session = draft.session(session_id) if session_id is not None else None
-    if session is None:
-        return ()
-    search = _Search(draft, session)
-    for edge in search.edges(session):
-        cycle = search.through(edge, session, (session.owner,))
-        if cycle:
-            return cycle
-    return ()
+    return _Graph(draft, session).cycle([]) if session is not None else ()
 
 
-class _Search:
-    """A walk along the wait-for graph from one asker."""
+_LAST = 0  # it will stand behind everybody
+_NONE = -1  # it polls: what its session covers already, it has for the asking
+
+
+class _Wanted:
+    """One job that somebody waits for, and how. `number` is its place in the line, or one of these two."""
+
+    __slots__ = ("mode", "name", "ns", "number", "session", "slots")
+
+    def __init__(self, ns: str, name: str, mode: str, slots: int, number: int, session: str | None) -> None:
+        self.ns, self.name, self.mode, self.slots = ns, name, mode, slots
+        self.number, self.session = number, session
+
+
+class _Need:
+    """What is needed in vain when `count` of these are stuck. Of each: the words that lead to it in a cycle."""
+
+    __slots__ = ("count", "of")
+
+    def __init__(self, count: int, of: list[tuple[Node, Words]]) -> None:
+        self.count, self.of = count, of
+
+    def in_vain(self, free: set[Node]) -> bool:
+        return len([node for node, _ in self.of if node not in free]) >= self.count
+
+
+class _Graph:
+    """As much of the wait-for graph as can be reached from one session."""
 
     def __init__(self, draft: Draft, asker: Session) -> None:
         self._draft = draft
         self._asker = asker
-        self._known: dict[
-            str, tuple[str, ...]
-        ] = {}  # what a session was found to lead to; empty while it is looked at
+        self._root: Node = ("session", asker.id)
+        self._wanted: dict[Node, list[_Wanted]] = {}
 
-    def through(self, edge: _Edge, waiter: Session, path: tuple[str, ...]) -> tuple[str, ...]:
-        """The cycle that `waiter` waiting for this edge's job leads to, or empty."""
-        path = (*path, edge.name)
-        lock = self._draft.lock(edge.ns, edge.name)
-        in_way = blockers(self._draft, lock, edge.mode, edge.slots, waiter.id)
-        found = [self._behind(blocker, path) for blocker in in_way]
-        if edge.slots > 1 and edge.mode == EXCLUSIVE and lock.slots == edge.slots:
-            return found[0] if found and all(found) else ()
-        reserved = self._reserved(edge, waiter, path)
-        return next((cycle for cycle in [*found, reserved] if cycle), ())
+    def ask(self, wanted: _Wanted) -> Node:
+        node = ("ask", wanted.ns, wanted.name, wanted.session or "")
+        self._wanted[node] = [wanted]
+        return node
 
-    def _behind(self, blocker: Blocker, path: tuple[str, ...]) -> tuple[str, ...]:
-        session_id = blocker.holder.session
-        if session_id is None:
-            return ()
-        if session_id == self._asker.id:
-            return path
-        return self._stuck(session_id, (*path, blocker.holder.owner))
+    def place(self, ticket: Ticket) -> Node:
+        first = parts_of(ticket)[0]
+        node = ("place", ticket.ns, first.name, str(first.number))
+        self._wanted[node] = [
+            _Wanted(ticket.ns, part.name, ticket.mode, ticket.slots, part.number, ticket.session)
+            for part in parts_of(ticket)
+        ]
+        return node
 
-    def _reserved(self, edge: _Edge, waiter: Session, path: tuple[str, ...]) -> tuple[str, ...]:
-        """The head of the line may be a ticket for several, for which the job is kept: in the way like an owner."""
-        line = self._draft.lock(edge.ns, edge.name).line
-        if not line or line[0] == edge.number:
+    def cycle(self, asked: list[_Need]) -> tuple[str, ...]:
+        """The shortest way from what is asked for back to the asker, along those who are stuck."""
+        needs = self._reach([*asked, *self._session_needs(self._asker)])
+        free = _free(needs)
+        if self._root in free:
             return ()
-        head = self._draft.ticket(edge.ns, edge.name, line[0])
-        if head is None or not head.whole or head.session is None or head.session == waiter.id:
-            return ()
-        if head.session == self._asker.id:
-            return path
-        return self._stuck(head.session, (*path, head.owner))
-
-    def _stuck(self, session_id: str, path: tuple[str, ...]) -> tuple[str, ...]:
-        if session_id in self._known:
-            return self._known[session_id]
-        self._known[session_id] = ()
-        session = self._draft.session(session_id)
-        if session is None or session_over(self._draft, session):
-            return ()
-        for edge in self.edges(session):
-            cycle = self.through(edge, session, path)
-            if cycle:
-                self._known[session_id] = cycle
-                return cycle
+        seen = {self._root}
+        way: list[tuple[list[_Need], Words]] = [(asked or needs[self._root], (self._asker.owner,))]
+        for here, path in way:  # grows as it goes
+            for need in here:
+                for node, words in need.of if need.in_vain(free) else ():
+                    if node == self._root:
+                        return path
+                    if node not in free and node not in seen:
+                        seen.add(node)
+                        way.append((needs[node], (*path, *words)))
         return ()
 
-    def edges(self, session: Session) -> list[_Edge]:
-        edges = []
-        for wait in session.waits:
-            ticket = self._draft.ticket(wait.ns, wait.name, wait.number)
-            if ticket is not None:
-                edges.append(_Edge(wait.ns, wait.name, ticket.mode, ticket.slots, wait.number))
+    def _reach(self, first: list[_Need]) -> dict[Node, list[_Need]]:
+        """Every node that can be reached, with its needs, the later found the later."""
+        needs = {self._root: first}
+        todo = [self._root]
+        while todo:
+            for need in needs[todo.pop()]:
+                for node, _ in need.of:
+                    if node not in needs:
+                        needs[node] = self._needs(node)
+                        todo.append(node)
+        return needs
+
+    def _needs(self, node: Node) -> list[_Need]:
+        if node[0] != "session":
+            return [need for wanted in self._wanted[node] for need in self._wanted_needs(wanted)]
+        session = self._draft.session(node[1])
+        return [] if session is None or session_over(self._draft, session) else self._session_needs(session)
+
+    def _session_needs(self, session: Session) -> list[_Need]:
+        draft = self._draft
+        draft.need(*[ticket_key(wait.ns, wait.name, wait.number) for wait in session.waits])
+        tickets = [draft.ticket(wait.ns, wait.name, wait.number) for wait in session.waits]
+        needs = [
+            _Need(1, [(self.place(ticket), (ticket.name,))])
+            for ticket in tickets
+            if ticket is not None and not ticket_over(draft, ticket)
+        ]
         want = session.want
-        if want is not None and self._draft.now_ms < want.until_ms:
-            edges.append(_Edge(want.ns, want.name, want.mode, want.slots, 0))
-        return edges
+        # Of the asker only what it asks for now counts: it has moved on from what it polled for before.
+        if want is not None and draft.now_ms < want.until_ms and session.id != self._asker.id:
+            needs.append(_Need(1, [(self._want(want, session.id), (want.name,))]))
+        return needs
+
+    def _want(self, want: Want, session: str) -> Node:
+        return self.ask(_Wanted(want.ns, want.name, want.mode, want.slots, _NONE, session))
+
+    def _wanted_needs(self, wanted: _Wanted) -> list[_Need]:
+        draft = self._draft
+        lock = draft.lock(wanted.ns, wanted.name)
+        if own_hold(draft, lock, wanted.session, wanted.mode) is not None:
+            return []
+        own = self._own_place(wanted)
+        if own is not None:
+            return [_Need(1, [(self.place(own), (own.owner, own.name))])]
+        in_way = list(blockers(draft, lock, wanted.mode, wanted.slots, wanted.session))
+        ahead: list[Ticket] = []
+        if wanted.number != _NONE or not covered(draft, lock, wanted.mode, wanted.session):
+            ahead = list(self._ahead(wanted, lock))
+        needs = [_Need(1, [(self.place(ticket), (ticket.owner, ticket.name))]) for ticket in ahead]
+        # What a session will hold is in the way of others, never in its own.
+        later = [ticket for ticket in ahead if not _both_shared(ticket, wanted)]
+        later = [ticket for ticket in later if ticket.session != wanted.session]
+        slots: list[tuple[str | None, str]] = []
+        if wanted.slots > 1:
+            slots += [(each.session, each.owner) for each in later if _alike(each, wanted)]
+            later = [ticket for ticket in later if not _alike(ticket, wanted)]
+            if lock.slots == wanted.slots:
+                slots += [(holder.session, holder.owner) for holder in live_holders(draft, lock)]
+                in_way = [blocker for blocker in in_way if blocker.name != lock.name]
+        owners = [(blocker.holder.session, blocker.holder.owner) for blocker in in_way]
+        owners += [(ticket.session, ticket.owner) for ticket in later]
+        needs += [_Need(1, [each]) for each in _sessions(owners)]
+        return [*needs, _Need(wanted.slots, _sessions(slots))] if slots else needs
+
+    def _own_place(self, wanted: _Wanted) -> Ticket | None:
+        """An earlier place of the same session for the same job: when it is served, this one has what it wants. Whoever
+        polls then has what the place covers, too."""
+        session = self._draft.session(wanted.session) if wanted.session is not None else None
+        for wait in session.waits if session is not None else ():
+            ticket = self._draft.ticket(wait.ns, wait.name, wait.number)
+            if ticket is None or ticket.ns != wanted.ns or ticket_over(self._draft, ticket):
+                continue
+            if ticket.name == wanted.name:
+                found = ticket.mode == wanted.mode and not 0 < wanted.number <= ticket.number
+            else:
+                found = wanted.number == _NONE and ticket.mode in (EXCLUSIVE, wanted.mode)
+                found = found and in_tree(wanted.name) and in_tree(ticket.name)
+                found = found and covers(ticket.name, wanted.name)
+            if found:
+                return ticket
+        return None
+
+    def _ahead(self, wanted: _Wanted, lock: Lock) -> Iterable[Ticket]:
+        """Live places that are served before this one, nearest first; in a line of its own only as far as needed."""
+        draft = self._draft
+        tree = in_tree(lock.name)
+        places = [(lock.name, number) for number in lock.line]
+        if tree:
+            places = [(place.name, place.number) for place in draft.tree(lock.ns).line]
+        here = places.index((lock.name, wanted.number)) if wanted.number > 0 else len(places)
+        draft.need(*[ticket_key(lock.ns, name, number) for name, number in places[:here]])
+        tickets = [draft.ticket(lock.ns, name, number) for name, number in places[:here]]
+        draft.need(*[session_key(ticket.session) for ticket in tickets if ticket and ticket.session])
+        for ticket in reversed(tickets):
+            if ticket is None or ticket_over(draft, ticket):
+                continue
+            if tree and (_both_shared(ticket, wanted) or not overlaps(ticket.name, lock.name)):
+                continue
+            yield ticket
+            # What is further ahead in a job's own line is in the way of this one too, unless all of them share.
+            if not tree and wanted.slots == 1 and (ticket.mode == EXCLUSIVE or wanted.mode == SHARED):
+                return
+
+
+def _free(needs: dict[Node, list[_Need]]) -> set[Node]:
+    """Everybody who will get what it needs."""
+    free: set[Node] = set()
+    count = -1
+    while len(free) > count:
+        count = len(free)
+        for node in reversed(needs):
+            if node not in free and not any(need.in_vain(free) for need in needs[node]):
+                free.add(node)
+    return free
+
+
+def _sessions(owners: list[tuple[str | None, str]]) -> list[tuple[Node, Words]]:
+    return [(("session", session), (owner,)) for session, owner in owners if session is not None]
+
+
+def _alike(ticket: Ticket, wanted: _Wanted) -> bool:
+    """Whether both want one of the same slots."""
+    return (ticket.name, ticket.mode, ticket.slots) == (wanted.name, EXCLUSIVE, wanted.slots)
+
+
+def _both_shared(ticket: Ticket, wanted: _Wanted) -> bool:
+    return ticket.mode == wanted.mode == SHARED

@@ -41,6 +41,11 @@ def overlaps(one: str, other: str) -> bool:
     return one == other or _beneath(one, other) or _beneath(other, one)
 
 
+def covers(outer: str, inner: str) -> bool:
+    """Whether one tree name covers all of another."""
+    return outer.startswith("repo:") or _beneath(inner, outer)
+
+
 def _beneath(inner: str, outer: str) -> bool:
     return inner.startswith(outer if outer.endswith("/") else outer + "/")
 
@@ -71,6 +76,31 @@ def live_holders(draft: Draft, lock: Lock) -> tuple[Holder, ...]:
     need_sessions(draft, lock)
     holders = [shown(draft, holder) for holder in lock.holders]
     return tuple([holder for holder in holders if draft.now_ms < holder.expires_ms])
+
+
+def own_hold(draft: Draft, lock: Lock, session: str | None, mode: str) -> Holder | None:
+    """The hold on this very job that the session has already, in the mode it asks for."""
+    if session is None or all(holder.session != session for holder in lock.holders):
+        return None
+    live = live_holders(draft, lock)
+    return next((holder for holder in live if (holder.session, holder.mode) == (session, mode)), None)
+
+
+def covered(draft: Draft, lock: Lock, mode: str, session: str | None) -> bool:
+    """Whether the session holds all of this place already, by a claim above it: whoever waits for some of it waits for
+    that claim in any case, so that a claim within it takes nothing from anybody."""
+    if session is None or not in_tree(lock.name):
+        return False
+    above = [
+        claim.name
+        for claim in draft.tree(lock.ns).claims
+        if claim.name != lock.name
+        and covers(claim.name, lock.name)
+        and not (claim.mode == SHARED and mode == EXCLUSIVE)
+    ]
+    draft.need(*[lock_key(lock.ns, name) for name in above])
+    holders = [holder for name in above for holder in live_holders(draft, draft.lock(lock.ns, name))]
+    return any(holder.session == session for holder in holders)
 
 
 def tree_neighbours(draft: Draft, ns: str, name: str, mode: str) -> Iterable[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.events import Event
-from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX
+from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
 from dibs.core.names import in_tree
 from dibs.core.records import EXPIRED, INVOLUNTARY, RELEASED, Ending, lock_key, session_key
 
@@ -51,24 +51,31 @@ def session_over(draft: Draft, session: Session | None) -> bool:
     return session is None or draft.now_ms >= session_deadline_ms(draft, session)
 
 
+def ticket_deadline_ms(draft: Draft, ticket: Ticket) -> int:
+    """When a waiter that does not ask again loses its place."""
+    return credited_ms(ticket.expires_ms, ticket.renewed_ms, TICKET_MS, draft.meta().outages)
+
+
 def ticket_over(draft: Draft, ticket: Ticket) -> bool:
     """Whether a waiter stopped asking, or its session is over: it must not be given the job."""
     if ticket.session is not None and session_over(draft, draft.session(ticket.session)):
         return True
-    span_ms = ticket.expires_ms - ticket.renewed_ms
-    return draft.now_ms >= credited_ms(ticket.expires_ms, ticket.renewed_ms, span_ms, draft.meta().outages)
+    return draft.now_ms >= ticket_deadline_ms(draft, ticket)
 
 
 def deadline_ms(draft: Draft, holder: Holder) -> int:
     """When `holder` may be replaced."""
-    deadline = None
-    if holder.ttl_ms:
-        deadline = credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, draft.meta().outages)
+    deadline = own_deadline_ms(draft, holder) if holder.ttl_ms else None
     if holder.session is not None and holder.ephemeral:
         session = draft.session(holder.session)
         ends_ms = session_deadline_ms(draft, session) if session is not None else 0
         deadline = ends_ms if deadline is None else min(deadline, ends_ms)
     return holder.expires_ms if deadline is None else deadline
+
+
+def own_deadline_ms(draft: Draft, holder: Holder) -> int:
+    """When a hold with a time of its own is over, if its session lives that long."""
+    return credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, draft.meta().outages)
 
 
 def shown(draft: Draft, holder: Holder) -> Holder:
@@ -99,9 +106,13 @@ def settle(draft: Draft, ns: str, name: str) -> Lock:
 
 
 def _how_over(draft: Draft, holder: Holder) -> str:
-    """A hold whose session ended cleanly was let go; every other that is over was lost."""
+    """A hold whose session ended cleanly was let go, unless its own time had run out before; every other was lost."""
     session = draft.session(holder.session) if holder.session is not None else None
-    return (session.how if session is not None and session.ended_ms else None) or EXPIRED
+    if session is None or not session.ended_ms or not holder.ephemeral:
+        return EXPIRED
+    if holder.ttl_ms and own_deadline_ms(draft, holder) <= session.ended_ms:
+        return EXPIRED
+    return session.how or EXPIRED
 
 
 def end_hold(

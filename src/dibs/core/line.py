@@ -16,7 +16,7 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.draft import Handed
 from dibs.core.events import Event
-from dibs.core.exclusion import blockers, overlaps, tree_neighbours
+from dibs.core.exclusion import blockers, overlaps, own_hold, tree_neighbours
 from dibs.core.expiry import event_of, settle, shown, ticket_over
 from dibs.core.limits import TICKET_MS
 from dibs.core.names import in_tree
@@ -36,7 +36,7 @@ from dibs.core.records import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Ask, KeepPlaces, Leave
+    from dibs.core.commands import Acquire, AcquireAll, Ask, KeepPlaces, Leave
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Lock
@@ -48,6 +48,7 @@ def join(draft: Draft, ask: Ask, names: tuple[str, ...]) -> Ticket:
     """Take a place at the end of the line of each of `names`. Returns the ticket of the first."""
     locks = [draft.lock(ask.ns, name) for name in names]
     parts = tuple([Part(name=lock.name, number=lock.next_ticket) for lock in locks])
+    draft.need(*[ticket_key(ask.ns, part.name, part.number) for part in parts])  # what is written was read
     tickets = [_new_ticket(draft, ask, part, parts if len(parts) > 1 else ()) for part in parts]
     for lock, ticket in zip(locks, tickets, strict=True):
         draft.put(ticket)
@@ -61,21 +62,48 @@ def join(draft: Draft, ask: Ask, names: tuple[str, ...]) -> Ticket:
     return tickets[0]
 
 
-def place_of(draft: Draft, ask: Ask, name: str) -> Ticket | None:
-    """The place this caller has in the line already: a repeat whose first reply was lost must not stand there twice."""
-    line = draft.lock(ask.ns, name).line
-    if not line or (ask.request_key is None and ask.session is None):
+def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket | None:
+    """The place that this caller has in the line already: the one it shows, or one that its request key or session
+    proves, because a repeat whose first reply was lost must not stand there twice. A place that was lost is none."""
+    ticket = None
+    if ask.ticket_id is not None:
+        ticket = draft.ticket(ask.ns, names[0], ask.ticket)
+        if ticket is not None and (ticket.lease_id, ticket.principal) != (ask.ticket_id, ask.principal):
+            ticket = None
+    if ticket is None and (ask.wait or ask.ticket_id is not None):
+        ticket = _recognised(draft, ask, names[0])
+    if ticket is None or tuple([part.name for part in parts_of(ticket)]) != names:
         return None
+    if ticket_over(draft, ticket):
+        drop(draft, ticket, "stopped asking")
+        advance_all(draft, ticket)
+        return None
+    return ticket
+
+
+def _recognised(draft: Draft, ask: Ask, name: str) -> Ticket | None:
+    """By key or session anywhere in the line. This very command, whose commit went through and whose reply was lost, is
+    repeated at once: its place is among the last."""
+    line = draft.lock(ask.ns, name).line
+    if ask.request_key is None and ask.session is None:
+        line = line[-_PEEK:]
     draft.need(*[ticket_key(ask.ns, name, number) for number in line])
     for number in line:
         ticket = draft.ticket(ask.ns, name, number)
-        if ticket is None or ticket.principal != ask.principal:
+        if ticket is None or (ticket.principal, ticket.mode) != (ask.principal, ask.mode):
             continue
+        if ticket.lease_id == ask.fresh_lease_id:
+            return ticket
         if ask.request_key is not None and ticket.request_key == ask.request_key:
             return ticket
         if ask.session is not None and ticket.session == ask.session and ticket.request_key is None:
             return ticket
     return None
+
+
+def parts_of(ticket: Ticket) -> tuple[Part, ...]:
+    """The places that a ticket stands for: one, or one in the line of each job it wants."""
+    return ticket.whole or (Part(name=ticket.name, number=ticket.number),)
 
 
 def _new_ticket(draft: Draft, ask: Ask, part: Part, whole: tuple[Part, ...]) -> Ticket:
@@ -98,6 +126,8 @@ def _new_ticket(draft: Draft, ask: Ask, part: Part, whole: tuple[Part, ...]) -> 
         request_key=ask.request_key,
         delay_ms=ask.delay_ms,
         again=ask.again,
+        max_attempts=ask.max_attempts,
+        acl=getattr(ask, "acl", None),
         whole=whole,
     )
 
@@ -113,7 +143,7 @@ def _note_wait(draft: Draft, tickets: list[Ticket]) -> None:
 
 def keep(draft: Draft, ticket: Ticket) -> None:
     """Its owner asked again. Written only now and then: a poll every second need not be a write every second."""
-    for part in ticket.whole or (Part(name=ticket.name, number=ticket.number),):
+    for part in parts_of(ticket):
         each = draft.ticket(ticket.ns, part.name, part.number)
         if each is not None and draft.now_ms - each.renewed_ms > TICKET_MS // 6:
             draft.put(each.replace(renewed_ms=draft.now_ms, expires_ms=draft.now_ms + TICKET_MS))
@@ -121,7 +151,7 @@ def keep(draft: Draft, ticket: Ticket) -> None:
 
 def remove(draft: Draft, ticket: Ticket) -> None:
     """Take a ticket, with all its parts, out of every line. Says nothing: being granted is no leaving."""
-    for part in ticket.whole or (Part(name=ticket.name, number=ticket.number),):
+    for part in parts_of(ticket):
         each = draft.ticket(ticket.ns, part.name, part.number)
         _remove_place(draft, ticket.ns, part.name, part.number)
         if each is not None:
@@ -150,44 +180,67 @@ def _remove_place(draft: Draft, ns: str, name: str, number: int) -> None:
 def drop(draft: Draft, ticket: Ticket, reason: str) -> None:
     """Take a ticket out of the line and say why."""
     remove(draft, ticket)
-    for part in ticket.whole or (Part(name=ticket.name, number=ticket.number),):
+    for part in parts_of(ticket):
         gone = ticket.replace(name=part.name, number=part.number)
         draft.tell(_ticket_event(draft, gone, events.LEFT, reason=reason))
 
 
 def advance_all(draft: Draft, ticket: Ticket) -> None:
     """After a ticket for several left: each of its lines may move."""
-    for part in ticket.whole or (Part(name=ticket.name, number=ticket.number),):
+    for part in parts_of(ticket):
         advance(draft, ticket.ns, part.name)
 
 
 def advance(draft: Draft, ns: str, name: str) -> None:
-    """Give the job to the head of its line, and to the next ones for as long as they fit."""
-    if in_tree(name):
-        _advance_tree(draft, ns)
-        return
+    """Give the job to the head of its line, and to the next ones for as long as they fit.
+
+    A ticket for several that is served or dropped moves its other lines too: they are done after this one."""
+    lines = [name]
+    while lines:
+        name = lines.pop()
+        if in_tree(name):
+            _advance_tree(draft, ns, lines)
+        else:
+            _advance_line(draft, ns, name, lines)
+
+
+def _advance_line(draft: Draft, ns: str, name: str, lines: list[str]) -> None:
     while True:
         lock = draft.lock(ns, name)
         if not lock.line:
             return
         draft.need(*[ticket_key(ns, name, number) for number in lock.line[:_PEEK]])
-        if not _step(draft, ns, name, lock.line[0]):
+        if not _step(draft, ns, name, lock.line[0], lines):
             return
 
 
-def _step(draft: Draft, ns: str, name: str, number: int) -> bool:
-    """Deal with one place whose turn it is. False when it must go on waiting."""
+def _advance_tree(draft: Draft, ns: str, lines: list[str]) -> None:
+    """One walk along the line: each place is served if nothing held and nobody earlier overlaps it."""
+    line = draft.tree(ns).line
+    draft.need(*[ticket_key(ns, place.name, place.number) for place in line])
+    for place in line:
+        # A ticket for several may have taken its other places with it.
+        while place in draft.tree(ns).line and _step(draft, ns, place.name, place.number, lines):
+            pass
+
+
+def _step(draft: Draft, ns: str, name: str, number: int, lines: list[str]) -> bool:
+    """Deal with one place whose turn it is. False when it must go on waiting. Adds to `lines` what else may move."""
     ticket = draft.ticket(ns, name, number)
     if ticket is None:
         _remove_place(draft, ns, name, number)
         return True
     reason = _pointless(draft, ticket)
-    if reason is not None:
+    if reason is None:
+        if not _ready(draft, ticket):
+            return False
+        if _settle_parts(draft, ticket):
+            return True  # what ran out unnoticed may have left a delay behind, or a parked job: look again
+        _hand_over(draft, ticket)
+        lines += _serve_own(draft, ns, ticket.session)
+    else:
         drop(draft, ticket, reason)
-        return True
-    if not _ready(draft, ticket):
-        return False
-    _hand_over(draft, ticket)
+    lines += [part.name for part in ticket.whole if part.name != name]
     return True
 
 
@@ -195,7 +248,7 @@ def _pointless(draft: Draft, ticket: Ticket) -> str | None:
     """Why a ticket must not be served: its owner is gone, or there is nothing left to do."""
     if ticket_over(draft, ticket):
         return "stopped asking"
-    for part in ticket.whole or (Part(name=ticket.name, number=ticket.number),):
+    for part in parts_of(ticket):
         lock = draft.lock(ticket.ns, part.name)
         if lock.parked:
             return "parked"
@@ -205,9 +258,11 @@ def _pointless(draft: Draft, ticket: Ticket) -> str | None:
 
 
 def _ready(draft: Draft, ticket: Ticket) -> bool:
-    """Whether every job the ticket wants is free for it, and its turn has come in every line."""
-    for part in ticket.whole or (Part(name=ticket.name, number=ticket.number),):
+    """Whether every job the ticket wants is free for it or its own already, and its turn has come in every line."""
+    for part in parts_of(ticket):
         lock = draft.lock(ticket.ns, part.name)
+        if own_hold(draft, lock, ticket.session, ticket.mode) is not None:
+            continue
         if draft.now_ms < lock.delay_until_ms or ahead(draft, lock, part.number, ticket.mode):
             return False
         if blockers(draft, lock, ticket.mode, ticket.slots, ticket.session):
@@ -259,26 +314,53 @@ def _settle_all(draft: Draft, ns: str, name: str, mode: str) -> Lock:
     return lock
 
 
-def _advance_tree(draft: Draft, ns: str) -> None:
-    """One walk along the line: each place is served if nothing held and nobody earlier overlaps it."""
-    line = draft.tree(ns).line
-    draft.need(*[ticket_key(ns, place.name, place.number) for place in line])
-    for place in line:
-        if place in draft.tree(ns).line:  # a ticket for several may have taken its other places with it
-            _step(draft, ns, place.name, place.number)
+def serve_own(draft: Draft, ns: str, session_id: str | None) -> None:
+    """After a session was given something otherwise: it may have all that it waited for with other tickets."""
+    for name in _serve_own(draft, ns, session_id):
+        advance(draft, ns, name)
+
+
+def _serve_own(draft: Draft, ns: str, session_id: str | None) -> list[str]:
+    """Hand over the tickets of a session whose jobs are all its own by now. Returns the lines that may move."""
+    session = draft.session(session_id) if session_id is not None else None
+    waits = [wait for wait in session.waits if wait.ns == ns] if session is not None else []
+    draft.need(*[ticket_key(ns, wait.name, wait.number) for wait in waits])
+    for wait in waits:
+        ticket = draft.ticket(ns, wait.name, wait.number)
+        if ticket is not None and not ticket_over(draft, ticket):
+            locks = [draft.lock(ns, part.name) for part in parts_of(ticket)]
+            if all(own_hold(draft, lock, ticket.session, ticket.mode) is not None for lock in locks):
+                _hand_over(draft, ticket)
+    return [wait.name for wait in waits]
+
+
+def _settle_parts(draft: Draft, ticket: Ticket) -> bool:
+    """Whether anything in a ticket's way had run out without being noticed; it is ended now."""
+    before = len(draft.events)
+    for part in parts_of(ticket):
+        _settle_all(draft, ticket.ns, part.name, ticket.mode)
+    return len(draft.events) > before
 
 
 def _hand_over(draft: Draft, ticket: Ticket) -> None:
     remove(draft, ticket)
-    parts = ticket.whole or (Part(name=ticket.name, number=ticket.number),)
-    for part in parts:
-        _settle_all(draft, ticket.ns, part.name, ticket.mode)
-    grants = tuple([grant(draft, ticket, part.name, ticket.lease_id, part.number) for part in parts])
+    parts = parts_of(ticket)
+    grants = tuple([_grant_part(draft, ticket, part) for part in parts])
     outcome = GrantedAll(now_ms=draft.now_ms, grants=grants) if ticket.whole else grants[0]
     draft.handed.append(Handed(ns=ticket.ns, name=parts[0].name, number=parts[0].number, outcome=outcome))
-    for part in ticket.whole:
-        if part.name != ticket.name:  # the line that is moving now moves on by itself
-            advance(draft, ticket.ns, part.name)
+
+
+def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
+    lock = draft.lock(ticket.ns, part.name)
+    own = own_hold(draft, lock, ticket.session, ticket.mode)
+    if own is not None:
+        gone = ticket.replace(name=part.name, number=part.number)
+        draft.tell(_ticket_event(draft, gone, events.LEFT, reason="granted otherwise"))
+        return Granted(now_ms=draft.now_ms, name=part.name, lease=own, again=True)
+    granted = grant(draft, ticket, part.name, ticket.lease_id, part.number)
+    if ticket.acl is not None and not lock.acl:
+        draft.put(draft.lock(ticket.ns, part.name).replace(acl=ticket.acl))
+    return granted
 
 
 def grant(draft: Draft, ask: Ask | Ticket, name: str, lease_id: str, number: int = 0) -> Granted:
@@ -309,6 +391,7 @@ def grant(draft: Draft, ask: Ask | Ticket, name: str, lease_id: str, number: int
         token=token,
         holders=(*lock.holders, lease),
         slots=lock.slots if lock.holders else ask.slots,
+        max_attempts=ask.max_attempts or lock.max_attempts,
         done=None,
         delay_until_ms=0,
     )
@@ -371,7 +454,7 @@ def keep_places(draft: Draft, command: KeepPlaces) -> Outcome:
     gone = []
     for ns, name, number in command.places:
         ticket = draft.ticket(ns, name, number)
-        if ticket is None:
+        if ticket is None or ticket_over(draft, ticket):
             gone.append((ns, name, number))
         else:
             keep(draft, ticket)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dibs.core.claims import check_session, judge, note_want
+from dibs.core.claims import check_session, judge, note_want, waits_otherwise
 from dibs.core.deadlock import find_cycle
-from dibs.core.exclusion import blockers, overlaps
-from dibs.core.line import ahead, grant, join, keep, place_of, refresh
+from dibs.core.exclusion import blockers, overlaps, own_hold
+from dibs.core.line import advance_all, ahead, drop, grant, join, keep, place_of, refresh, serve_own
 from dibs.core.names import in_tree
-from dibs.core.outcomes import Deadlock, Delayed, Granted, GrantedAll, Held, Queued, Refused
+from dibs.core.outcomes import Blocker, Deadlock, Delayed, Granted, GrantedAll, Held, Queued, Refused
 from dibs.core.records import SHARED, lock_key
 
 TYPE_CHECKING = False
@@ -25,17 +25,40 @@ def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
     if refused is not None:
         return refused
     draft.need(*[lock_key(command.ns, name) for name in command.names])
+    told = _told_before(draft, command)
+    if told is not None:
+        return told
     answers: list[Outcome] = []
     for name in command.names:
         lock = refresh(draft, command.ns, name, command.mode)
         verdict = judge(draft, command, lock, by_session=False)
+        own = own_hold(draft, lock, command.session, command.mode)
+        if verdict is None and own is not None:  # one of several owners already
+            verdict = Held(now_ms=draft.now_ms, name=name, blockers=(Blocker(name=name, holder=own),))
         if verdict is None:
-            return grant(draft, command, name, command.fresh_lease_id)
+            granted = grant(draft, command, name, command.fresh_lease_id)
+            serve_own(draft, command.ns, command.session)
+            return granted
         if isinstance(verdict, Granted):
             return verdict
         answers.append(verdict)
     # No want is noted: whoever takes any of several waits for none of them.
     return Refused(now_ms=draft.now_ms, outcomes=tuple(answers))
+
+
+def _told_before(draft: Draft, command: AcquireAny) -> Outcome | None:
+    """The answer to a repeat: the job that this request key, or this very command, got before, or lost since. A name
+    further up the list may be free by now, and must not become a second lease."""
+    for name in command.names:
+        lock = draft.lock(command.ns, name)
+        known = [(hold.principal, hold.lease_id, hold.request_key) for hold in lock.holders]
+        known += [(end.principal, end.lease_id, end.request_key) for end in lock.endings]
+        for principal, lease_id, key in known:
+            same_key = command.request_key is not None and key == command.request_key
+            if principal == command.principal and (same_key or lease_id == command.fresh_lease_id):
+                lock = refresh(draft, command.ns, name, command.mode)
+                return judge(draft, command, lock, by_session=False)
+    return None
 
 
 def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
@@ -44,29 +67,38 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     if refused is not None:
         return refused
     draft.need(*[lock_key(command.ns, name) for name in command.names])
-    locks = [refresh(draft, command.ns, name, command.mode) for name in command.names]
+    for name in command.names:
+        refresh(draft, command.ns, name, command.mode)
+    ticket = place_of(draft, command, command.names)
+    locks = [draft.lock(command.ns, name) for name in command.names]
     verdicts = [judge(draft, command, lock, command.ticket_id) for lock in locks]
+    bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, Granted)])
+    waitable = all(isinstance(verdict, Held | Delayed) for verdict in bad)
+    if ticket is not None:
+        if bad and waitable:
+            keep(draft, ticket)
+            return _queued(draft, command, ticket)
+        drop(draft, ticket, "answered")
+        advance_all(draft, ticket)
     if all(verdict is None or isinstance(verdict, Granted) for verdict in verdicts):
         grants = [
             verdict if isinstance(verdict, Granted) else grant(draft, command, name, command.fresh_lease_id)
             for name, verdict in zip(command.names, verdicts, strict=True)
         ]
+        serve_own(draft, command.ns, command.session)
         return GrantedAll(now_ms=draft.now_ms, grants=tuple(grants))
-    bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, Granted)])
-    ticket = _ticket_of(draft, command)
-    waitable = all(isinstance(verdict, Held | Delayed) for verdict in bad)
-    if ticket is not None and waitable:
-        keep(draft, ticket)
-        return _queued(draft, command, ticket)
-    for name in command.names:
-        cycle = find_cycle(draft, command.session, command.ns, name, command.mode, command.slots)
+    differs = [waits_otherwise(draft, command, name) for name in command.names]
+    if waitable and any(differs):
+        return Refused(now_ms=draft.now_ms, outcomes=tuple([each for each in differs if each is not None]))
+    if waitable:
+        cycle = find_cycle(draft, command, command.names)
         if cycle:
-            return Deadlock(now_ms=draft.now_ms, name=name, cycle=cycle)
+            return Deadlock(now_ms=draft.now_ms, name=cycle[1], cycle=cycle)
     if not (command.wait and waitable):
-        note_want(draft, command, bad[0].name)  # type: ignore[union-attr]  # every verdict of `judge` has a name
+        if waitable:
+            note_want(draft, command, bad[0].name)  # type: ignore[union-attr]  # every verdict of `judge` has a name
         return Refused(now_ms=draft.now_ms, outcomes=bad)
-    ticket = place_of(draft, command, command.names[0]) or join(draft, command, command.names)
-    return _queued(draft, command, ticket)
+    return _queued(draft, command, join(draft, command, command.names))
 
 
 def _queued(draft: Draft, command: AcquireAll, ticket: Ticket) -> Queued:
@@ -76,6 +108,7 @@ def _queued(draft: Draft, command: AcquireAll, ticket: Ticket) -> Queued:
     in_way = {
         (blocker.name, blocker.holder.lease_id): blocker
         for lock in locks
+        if own_hold(draft, lock, command.session, command.mode) is None
         for blocker in blockers(draft, lock, command.mode, command.slots, command.session)
     }
     return Queued(
@@ -88,15 +121,6 @@ def _queued(draft: Draft, command: AcquireAll, ticket: Ticket) -> Queued:
         blockers=tuple(in_way.values()),
         delay_until_ms=max(lock.delay_until_ms for lock in locks),
     )
-
-
-def _ticket_of(draft: Draft, command: AcquireAll) -> Ticket | None:
-    if command.ticket_id is None:
-        return None
-    ticket = draft.ticket(command.ns, command.names[0], command.ticket)
-    if ticket is None or (ticket.lease_id, ticket.principal) != (command.ticket_id, command.principal):
-        return None
-    return ticket
 
 
 def overlapping_pair(names: tuple[str, ...], mode: str) -> tuple[str, str] | None:

@@ -94,6 +94,8 @@ class Lock(Record):
         Holds that live by their session alone are found through the session."""
         if self.holders:
             timed = [holder.expires_ms for holder in self.holders if holder.ttl_ms]
+            if self.line and self.delay_until_ms:  # one of several owners was lost
+                timed.append(self.delay_until_ms)
             return min(timed) if timed else None
         if self.line:  # nobody holds it and somebody waits: for a delay to end, or for other jobs of a ticket
             return self.delay_until_ms or None
@@ -132,6 +134,8 @@ class Ticket(Record):
     request_key: str | None = None
     delay_ms: int = 0
     again: bool = False
+    max_attempts: int = 0
+    acl: tuple[str, ...] | None = None
     whole: tuple[Part, ...] = ()  # all the jobs it wants at once; empty for one alone
 
     def due_ms(self) -> int | None:

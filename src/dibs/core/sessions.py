@@ -9,7 +9,7 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
-from dibs.core.expiry import end_hold, session_deadline_ms, session_over
+from dibs.core.expiry import session_deadline_ms, session_over, settle
 from dibs.core.line import advance, advance_all, drop
 from dibs.core.outcomes import Blocker, SessionOver, SessionState, SessionUnknown
 from dibs.core.records import EXPIRED, RELEASED, Session, split_lock_key, ticket_key
@@ -74,7 +74,7 @@ def finish(draft: Draft, session: Session, how: str) -> Session:
         draft.put(session)
         draft.tell(_session_event(draft, session, events.SESSION_ENDED, reason=how))
     _leave_lines(draft, session)
-    _free_holds(draft, session, how)
+    _free_holds(draft, session)
     return draft.session(session.id) or session
 
 
@@ -87,15 +87,13 @@ def _leave_lines(draft: Draft, session: Session) -> None:
             advance_all(draft, ticket)
 
 
-def _free_holds(draft: Draft, session: Session, how: str) -> None:
+def _free_holds(draft: Draft, session: Session) -> None:
+    """The session has ended, so its holds are over like any other that is; nothing else is touched."""
     keys = session.holds[:_FREED_AT_ONCE]
     draft.need(*keys)
     for key in keys:
         ns, name = split_lock_key(key)
-        lock = draft.lock(ns, name)
-        for holder in lock.holders:
-            if holder.session == session.id and holder.ephemeral:
-                lock = end_hold(draft, lock, holder, how=how, at_ms=session.ended_ms)
+        settle(draft, ns, name)
         advance(draft, ns, name)
     now = draft.session(session.id)
     if now is not None and now.holds:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.events import Event
-from dibs.core.expiry import deadline_ms, session_deadline_ms, session_over, ticket_over
+from dibs.core.expiry import (
+    deadline_ms,
+    session_deadline_ms,
+    session_over,
+    ticket_deadline_ms,
+    ticket_over,
+)
 from dibs.core.limits import OUTAGES_KEPT, PULSE_LATE_MS
 from dibs.core.line import advance_all, drop, refresh
 from dibs.core.outcomes import Beaten, Swept
@@ -40,18 +46,17 @@ def _sweep_lock(draft: Draft, key: str) -> Swept:
     ns, name = split_lock_key(key)
     if not draft.knows(ns, name):
         return Swept(now_ms=draft.now_ms, key=key)
-    stored = draft.lock(ns, name)
     lock = refresh(draft, ns, name)
+    expired = len([event for event in draft.events if event.kind == events.EXPIRED])
     due_ms = lock.due_ms()
     if not lock.holders and not lock.line and due_ms is not None and due_ms <= draft.now_ms:
         _forget(draft, lock)
-        return Swept(now_ms=draft.now_ms, key=key, forgotten=True)
+        return Swept(now_ms=draft.now_ms, key=key, expired=expired, forgotten=True)
     if lock.delay_until_ms <= draft.now_ms and lock.delay_until_ms:
         lock = lock.replace(delay_until_ms=0)  # over: without this, a kept job would be due for ever
         draft.put(lock)
     _write_credit(draft, lock)
-    ended = [event for event in draft.events if event.kind == events.EXPIRED]
-    return Swept(now_ms=draft.now_ms, key=key, expired=len(ended) if stored.holders else 0)
+    return Swept(now_ms=draft.now_ms, key=key, expired=expired)
 
 
 def _write_credit(draft: Draft, lock: Lock) -> None:
@@ -102,8 +107,7 @@ def _sweep_ticket(draft: Draft, key: str) -> None:
         drop(draft, ticket, "stopped asking")
         advance_all(draft, ticket)
     elif ticket.expires_ms <= draft.now_ms:
-        # Credited: look again when the credit may be over. Exact enough, since the rules never trust this number alone.
-        draft.put(ticket.replace(expires_ms=draft.now_ms + (ticket.expires_ms - ticket.renewed_ms)))
+        draft.put(ticket.replace(expires_ms=ticket_deadline_ms(draft, ticket)))
 
 
 def beat(draft: Draft, command: Beat) -> Outcome:

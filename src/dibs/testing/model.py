@@ -240,11 +240,18 @@ class Model:
         return Told("forgotten", count=expired)
 
     def beat(self, now_ms: int, alive_since_ms: int) -> Told:
-        """The silence before this beat, if it was one, moves the deadline of everyone who was live when it began."""
-        last = self.pulses[-1] if self.pulses else None
-        self.pulses.append(now_ms)
-        if last is None or alive_since_ms - last <= limits.PULSE_LATE_MS:
+        """The silence before this beat, if it was one, moves the deadline of everyone who was live when it began.
+
+        `pulses` are the beats since the last one that left no doubt: short silences add up until a server is heard
+        that was up all along."""
+        last = self.pulses[0] if self.pulses else None
+        if last is None or alive_since_ms <= self.pulses[-1]:
+            self.pulses = [now_ms]
             return Told("beaten")
+        if alive_since_ms - last <= limits.PULSE_LATE_MS:
+            self.pulses.append(now_ms)
+            return Told("beaten")
+        self.pulses = [now_ms]
         self.outage_count += 1
         for job in self.grants:
             grant = self.current(job)

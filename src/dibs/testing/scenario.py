@@ -3,20 +3,24 @@
     # A line like this is for the reader.
     at 0s   a1 claims issue-1 ttl=10s   -> granted attempt=1 token=1 remaining=10s
     at 5s   a2 claims issue-1           -> held by=a1 token=1 remaining=5s
-    at 10s  a2 claims issue-1           -> granted attempt=2 token=2 remaining=1m previous=a1:expired#1
-    at 10s  a1 renews issue-1           -> not-current ended=expired ended-at=10s holder=a2
+    at 6s   a3 claims issue-1 wait      -> queued position=1 ticket=1 behind=a1
+    at 10s  time sweeps-all             -> swept | a3 gets issue-1#2
+    at 10s  a1 renews issue-1           -> not-current ended=expired ended-at=10s holder=a3
     events
         acquired a1 issue-1#1
+        queued a3 issue-1 ticket=1
         expired a1 issue-1#1
-        acquired a2 issue-1#2
+        acquired a3 issue-1#2 ticket=1
 
 A line is `at TIME WHO VERB [JOB] [option=value] [flag]`, or `events`, which is followed by what was added to
 history since the last time it was asked. Times are durations from the start and never go back. Text with blanks is
-quoted as in a shell.
+quoted as in a shell. After a bar stands who was handed what by the same commit.
 
 WHO is a worker, `a1`, whose credential is its own, or `a1@team`, whose credential is that of its team. A worker
 shows the lease it was last given for the job; `lease=a2` shows that of another worker, and a worker that was
-never given one shows one that nobody ever had. With the flag `lost` a worker never hears the answer.
+never given one shows one that nobody ever had. `ticket` and `ticket=a2` do the same with places in the line. With
+the flag `lost` a worker never hears the answer. Several jobs are written with commas between them; the verbs of
+sessions name the session where others name the job. `sweeps-all` sweeps what is due until nothing is.
 
 `VERBS` says what can be asked, with which words; `ANSWERS` how each outcome reads. A new rule is a row in each.
 `run` gives the whole script back with the answers it got: compare it with the script, or write it over it.
@@ -26,294 +30,29 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from dibs.core import commands, events, outcomes
+from dibs.core import commands, outcomes
 from dibs.core.durations import parse_duration
-from dibs.core.limits import TTL_MS_DEFAULT
-from dibs.core.record import Record
 from dibs.errors import InvalidInput
 from dibs.service.coordinator import Coordinator
+from dibs.testing.scenario_answers import ANSWERS, told_event, told_handed
+from dibs.testing.scenario_asks import VERBS, Asked, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.core.records import Ending, Holder
+    from dibs.core.draft import Handed
+    from dibs.core.outcomes import Outcome
     from dibs.stores.port import Store
 
-NS = "default"
-_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
+__all__ = ["ANSWERS", "VERBS", "ScenarioError", "run"]
+
+SWEEPS_MAX = 1_000
 
 
 class ScenarioError(Exception):
     """The script itself is wrong; the message begins with the line's number."""
-
-
-# What can be asked
-
-
-class Asked(NamedTuple):
-    """One line, read: who wants what of which job, and the ids that the line may use."""
-
-    worker: str
-    principal: str
-    job: str
-    options: dict[str, Any]
-    lease: str
-    fresh: str
-    now_ms: int
-
-
-class Verb(NamedTuple):
-    """How a line becomes a command: which options it takes, each with its reader, and whether it names a job."""
-
-    make: Callable[[Asked], commands.Command]
-    options: dict[str, Callable[[str], object]]
-    names_job: bool = True
-
-
-def _flag(text: str) -> bool:
-    if text:
-        raise InvalidInput("a flag takes no value")
-    return True
-
-
-def _list(text: str) -> tuple[str, ...]:
-    return tuple(each for each in text.split(",") if each)
-
-
-def _claim(asked: Asked) -> commands.Command:
-    options = asked.options
-    return commands.Acquire(
-        ns=NS,
-        name=asked.job,
-        principal=asked.principal,
-        owner=asked.worker,
-        ttl_ms=options.get("ttl", TTL_MS_DEFAULT),
-        fresh_lease_id=asked.fresh,
-        metadata=options.get("metadata"),
-        request_key=options.get("key"),
-        lease_id=asked.lease if "lease" in options else None,
-        delay_ms=options.get("delay", 0),
-        again=options.get("again", False),
-        acl=options.get("acl"),
-        badges=options.get("badges", (asked.principal,)),
-        admin=options.get("admin", False),
-        over_quota=options.get("over-quota", False),
-    )
-
-
-def _renew(asked: Asked) -> commands.Command:
-    options = asked.options
-    return commands.Renew(
-        ns=NS,
-        name=asked.job,
-        principal=asked.principal,
-        lease_id=asked.lease,
-        ttl_ms=options.get("ttl"),
-        metadata=options.get("metadata"),
-        checkpoint=options.get("checkpoint"),
-    )
-
-
-def _release(asked: Asked) -> commands.Command:
-    options = asked.options
-    return commands.Release(
-        ns=NS,
-        name=asked.job,
-        principal=asked.principal,
-        lease_id=asked.lease,
-        done_ms=options.get("done", 0),
-        result=options.get("result"),
-        checkpoint=options.get("checkpoint"),
-    )
-
-
-def _break(asked: Asked) -> commands.Command:
-    reason = asked.options.get("reason", "")
-    return commands.Break(ns=NS, name=asked.job, principal=asked.principal, reason=reason)
-
-
-def _set_acl(asked: Asked) -> commands.Command:
-    acl, admin = asked.options.get("acl", ()), asked.options.get("admin", False)
-    return commands.SetAcl(ns=NS, name=asked.job, principal=asked.principal, acl=acl, admin=admin)
-
-
-def _beat(asked: Asked) -> commands.Command:
-    return commands.Beat(alive_since_ms=asked.options.get("since", asked.now_ms))
-
-
-VERBS: dict[str, Verb] = {
-    "claims": Verb(
-        _claim,
-        {
-            "ttl": parse_duration,
-            "metadata": str,
-            "key": str,
-            "lease": str,
-            "delay": parse_duration,
-            "acl": _list,
-            "badges": _list,
-            "again": _flag,
-            "admin": _flag,
-            "over-quota": _flag,
-            "lost": _flag,
-        },
-    ),
-    "renews": Verb(_renew, {"ttl": parse_duration, "metadata": str, "checkpoint": str, "lease": str}),
-    "releases": Verb(
-        _release, {"done": parse_duration, "result": str, "checkpoint": str, "lease": str, "lost": _flag}
-    ),
-    "breaks": Verb(_break, {"reason": str}),
-    "restricts": Verb(_set_acl, {"acl": _list, "admin": _flag}),
-    "looks-at": Verb(lambda asked: commands.Inspect(ns=NS, name=asked.job), {}),
-    "sweeps": Verb(lambda asked: commands.Sweep(ns=NS, name=asked.job), {}),
-    "beats": Verb(_beat, {"since": parse_duration}, names_job=False),
-}
-
-
-# How answers read
-
-
-def span(ms: int) -> str:
-    """Exact, in the largest unit that fits, and readable by `parse_duration`."""
-    for unit, size in _UNITS:
-        if ms and ms % size == 0:
-            return f"{ms // size}{unit}"
-    return f"{ms}ms" if ms else "0s"
-
-
-def _quoted(text: str) -> str:
-    return text if text and not any(each.isspace() or each in "'\"" for each in text) else shlex.quote(text)
-
-
-def _words(*parts: str | None, **pairs: object) -> str:
-    """`granted token=1 metadata='a b'`: words, then pairs; what is None is left out."""
-    said = [part for part in parts if part]
-    said += [
-        f"{name.replace('_', '-')}={_quoted(str(value))}"
-        for name, value in pairs.items()
-        if value is not None
-    ]
-    return " ".join(said)
-
-
-def _hold(holder: Holder, now_ms: int) -> dict[str, object]:
-    return {
-        "token": holder.token,
-        "remaining": span(holder.expires_ms - now_ms),
-        "metadata": holder.metadata,
-        "checkpoint": holder.checkpoint,
-    }
-
-
-def _end(ending: Ending | None) -> dict[str, object]:
-    if ending is None:
-        return {}
-    return {
-        "ended": ending.how,
-        "ended_at": span(ending.at_ms),
-        "broken_by": ending.by,
-        "reason": ending.reason,
-    }
-
-
-def _granted(told: outcomes.Granted) -> str:
-    before = told.previous
-    return _words(
-        "granted",
-        "again" if told.again else None,
-        attempt=told.lease.attempt,
-        **_hold(told.lease, told.now_ms),
-        previous=f"{before.owner}:{before.how}#{before.token}" if before else None,
-        previous_checkpoint=before.checkpoint if before else None,
-    )
-
-
-def _held(told: outcomes.Held) -> str:
-    return "; ".join(_words("held", by=holder.owner, **_hold(holder, told.now_ms)) for holder in told.holders)
-
-
-def _done(told: outcomes.AlreadyDone) -> str:
-    done, now_ms = told.done, told.now_ms
-    return _words(
-        "done",
-        by=done.owner,
-        ago=span(now_ms - done.at_ms),
-        remaining=span(done.until_ms - now_ms),
-        result=done.result,
-    )
-
-
-def _not_current(told: outcomes.NotCurrent) -> str:
-    return _words("not-current", **_end(told.ending), holder=", ".join(h.owner for h in told.holders) or None)
-
-
-def _status(told: outcomes.Status) -> str:
-    lock = told.lock
-    acl = ",".join(lock.acl) or None
-    if not lock.holders:
-        return _words(
-            "free",
-            None if told.seen else "unseen",
-            token=lock.token,
-            done_by=lock.done.owner if lock.done and told.now_ms < lock.done.until_ms else None,
-            rests=span(lock.delay_until_ms - told.now_ms) if told.now_ms < lock.delay_until_ms else None,
-            acl=acl,
-        )
-    return "; ".join(_words("held", by=h.owner, **_hold(h, told.now_ms), acl=acl) for h in lock.holders)
-
-
-ANSWERS: dict[type[Record], Callable[[Any], str]] = {
-    outcomes.Granted: _granted,
-    outcomes.Held: _held,
-    outcomes.AlreadyDone: _done,
-    outcomes.Delayed: lambda told: _words(
-        "delayed", remaining=span(told.until_ms - told.now_ms), of=span(told.delay_ms)
-    ),
-    outcomes.Renewed: lambda told: _words("renewed", **_hold(told.lease, told.now_ms)),
-    outcomes.Released: lambda told: _words(
-        "released",
-        "again" if told.again else None,
-        token=told.ending.token,
-        checkpoint=told.ending.checkpoint,
-    ),
-    outcomes.NotCurrent: _not_current,
-    outcomes.KeySpent: lambda told: _words("key-spent", token=told.ending.token, **_end(told.ending)),
-    outcomes.Forbidden: lambda told: "forbidden",
-    outcomes.AclDiffers: lambda told: "acl-differs",
-    outcomes.AclSet: lambda told: _words("acl-set", acl=",".join(told.acl)),
-    outcomes.NotFound: lambda told: "not-found",
-    outcomes.QuotaExceeded: lambda told: "over-quota",
-    outcomes.Broken: lambda told: _words(
-        "broken", taken_from=", ".join(h.owner for h in told.holders) or "nobody"
-    ),
-    outcomes.Status: _status,
-    outcomes.Swept: lambda told: _words(
-        "swept", "forgotten" if told.forgotten else None, expired=told.expired or None
-    ),
-    outcomes.Beaten: lambda told: _words("beaten", outage=span(told.outage_ms) if told.outage_ms else None),
-}
-
-
-def _event(event: events.Event) -> str:
-    if event.kind == events.OUTAGE:
-        return _words("outage", lasted=span(event.at_ms - (event.began_ms or 0)))
-    about = f"{event.job}#{event.token}"
-    return _words(
-        event.kind,
-        event.owner,
-        about,
-        metadata=event.metadata,
-        checkpoint=event.checkpoint,
-        result=event.result,
-        done_until=span(event.done_until_ms) if event.done_until_ms else None,
-        by=event.by,
-        reason=event.reason,
-    )
-
-
-# Running a script
 
 
 @dataclass
@@ -326,10 +65,12 @@ class _Run:
     fresh: int = 0
     told_seq: int = 0
     leases: dict[tuple[str, str], str] = field(default_factory=dict)
+    tickets: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
+    handed: list[Handed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.store = self.open_store(lambda: self.now_ms)
-        self.coordinator = Coordinator(self.store)
+        self.coordinator = Coordinator(self.store, on_handed=self.handed.extend)
 
     def wrong(self, what: str) -> ScenarioError:
         return ScenarioError(f"line {self.line}: {what}")
@@ -341,33 +82,67 @@ class _Run:
             raise self.wrong(f"{error}") from None
         if len(words) < 4 or words[0] != "at":
             raise self.wrong(f"neither 'at TIME WHO VERB ...' nor 'events': {question!r}")
-        return self.ask(words[1], words[2], words[3], words[4:])
+        self.handed.clear()
+        said = self.ask(words[1], words[2], words[3], words[4:])
+        for each in self.handed:
+            self.heard(each.outcome)
+        return " | ".join([said, *map(told_handed, self.handed)])
 
     def history(self) -> list[str]:
         fresh = self.store.events(self.told_seq, 1_000_000)
         self.told_seq = fresh[-1].seq if fresh else self.told_seq
-        return [f"    {_event(event)}" for event in fresh] or ["    none"]
+        return [f"    {told_event(event)}" for event in fresh] or ["    none"]
 
     def ask(self, time: str, who: str, verb_name: str, rest: list[str]) -> str:
         now_ms: int = self.read(parse_duration, time, "time")
         if now_ms < self.now_ms:
             raise self.wrong(f"time goes back to {time}")
+        if verb_name == "sweeps-all":
+            self.now_ms = now_ms
+            return self.sweep_all()
         verb = VERBS.get(verb_name)
         if verb is None:
-            raise self.wrong(f"no such verb: {verb_name!r}; there are {', '.join(VERBS)}")
+            raise self.wrong(f"no such verb: {verb_name!r}; there are sweeps-all, {', '.join(VERBS)}")
         if verb.names_job and not rest:
             raise self.wrong(f"{verb_name} what?")
         job = rest[0] if verb.names_job else ""
-        worker, _, team = who.partition("@")
         options = self.options(verb_name, verb, rest[1:] if verb.names_job else rest)
         self.now_ms = now_ms
+        outcome = self.coordinator.one(verb.make(self.asked(who, job, options)))
+        if "lost" not in options:
+            self.heard(outcome, who.partition("@")[0], job)
+        said = ANSWERS[type(outcome)](outcome)
+        if isinstance(outcome, outcomes.Granted) and outcome.name != job:
+            return f"{outcome.name} {said}"  # one of several
+        return said
+
+    def asked(self, who: str, job: str, options: dict[str, Any]) -> Asked:
+        worker, _, team = who.partition("@")
         self.fresh += 1
         lease = self.leases.get((options.get("lease", worker), job), "no-such-lease")
-        asked = Asked(worker, team or worker, job, options, lease, f"lease-{self.fresh}", now_ms)
-        outcome = self.coordinator.one(verb.make(asked))
-        if isinstance(outcome, outcomes.Granted) and "lost" not in options:
-            self.leases[worker, job] = outcome.lease.lease_id
-        return ANSWERS[type(outcome)](outcome)
+        shown = options.get("ticket") or worker
+        ticket = self.tickets.get((shown, ",".join(sorted(job.split(",")))), (0, "no-such-ticket"))
+        return Asked(worker, team or worker, job, options, lease, ticket, f"lease-{self.fresh}", self.now_ms)
+
+    def heard(self, outcome: Outcome, worker: str = "", job: str = "") -> None:
+        """What a worker keeps of an answer: the proofs."""
+        if isinstance(outcome, outcomes.GrantedAll):
+            for each in outcome.grants:
+                self.heard(each, worker)
+        elif isinstance(outcome, outcomes.Granted):
+            self.leases[worker or outcome.lease.owner, outcome.name] = outcome.lease.lease_id
+        elif isinstance(outcome, outcomes.Transferred):
+            self.leases[outcome.lease.owner, outcome.name] = outcome.lease.lease_id
+        elif isinstance(outcome, outcomes.Queued):
+            self.tickets[worker, ",".join(sorted(job.split(",")))] = (outcome.ticket, outcome.ticket_id)
+
+    def sweep_all(self) -> str:
+        for _ in range(SWEEPS_MAX):
+            due = self.store.due(1)
+            if not due:
+                return "swept"
+            self.coordinator.one(commands.Sweep(key=due[0]))
+        raise self.wrong(f"{self.store.due(1)} stays due for ever")
 
     def options(self, verb_name: str, verb: Verb, words: list[str]) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -1,0 +1,552 @@
+"""A dumb model of sessions, lines, trees and deadlocks. The clever rules are checked against it.
+
+It shares no code with `dibs.core`, only the numbers in `limits`. There is one list of holds and one list of places,
+both in the order in which they came. After every question the whole list of places is walked again from its beginning,
+until nobody can be served any more: no line of its own a job, no reservation, no record of who waits for what. Whether
+waiting would ever end is found by trying: everybody who waits for nothing lets go of everything, whoever can then be
+served is, and so on; who is left is stuck.
+
+It notices everything at the moment it happens, so a store is compared with it while a sweeper never sleeps. Access
+lists, quotas, outages and the forgetting of idle jobs are not in it; `model.py` has outages and forgetting.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dibs.core import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass
+class Wish:
+    """What somebody asks for: one job or several at once."""
+
+    jobs: tuple[str, ...]
+    worker: str
+    principal: str
+    lease: str
+    ttl_ms: int = 60_000
+    shared: bool = False
+    slots: int = 1
+    session: str | None = None
+    lasting: bool = False
+    key: str | None = None
+    delay_ms: int = 0
+    max_attempts: int = 0
+
+
+@dataclass
+class Place:
+    """A wish that waits. `number` tells it from all others."""
+
+    wish: Wish
+    number: int
+    asked_ms: int
+    until_ms: int
+
+
+@dataclass
+class Hold:
+    """One owner of one job."""
+
+    job: str
+    wish: Wish
+    token: int
+    until_ms: int | None  # None: as long as the session
+
+
+@dataclass
+class Run:
+    """A session."""
+
+    principal: str
+    owner: str
+    ttl_ms: int
+    until_ms: int
+    how: str = ""  # how it ended
+    want: tuple[Wish, int] | None = None  # what it polled for, and until when that counts
+
+
+@dataclass
+class Facts:
+    """What is known of a job besides who has it."""
+
+    token: int = 0
+    failures: int = 0
+    max_attempts: int = 0
+    parked: bool = False
+    rests_until_ms: int = 0
+    done_until_ms: int = 0
+    ended: list[tuple[Wish, str]] = field(default_factory=list)  # newest first
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two names cover a common place. A name outside a tree covers only itself."""
+    if one == other:
+        return True
+    if not (one.startswith(("path:", "repo:")) and other.startswith(("path:", "repo:"))):
+        return False
+    if "repo:" in (one[:5], other[:5]):
+        return True
+    pairs = zip(one[5:].split("/"), other[5:].split("/"), strict=False)
+    return all(left == right for left, right in pairs)
+
+
+def within(inner: str, outer: str) -> bool:
+    """Whether one name lies in all that another covers, and is another."""
+    if inner == outer or not overlap(inner, outer):
+        return False
+    return outer.startswith("repo:") or (inner.startswith("path:") and len(inner) > len(outer))
+
+
+@dataclass
+class World:
+    """Everybody and everything at one moment."""
+
+    now_ms: int = 0
+    holds: list[Hold] = field(default_factory=list)
+    line: list[Place] = field(default_factory=list)
+    runs: dict[str, Run] = field(default_factory=dict)
+    facts: dict[str, Facts] = field(default_factory=dict)
+    numbers: int = 0
+    served: list[Place] = field(default_factory=list)  # in the order in which they were
+
+    def about(self, job: str) -> Facts:
+        return self.facts.setdefault(job, Facts())
+
+    def of(self, job: str) -> list[Hold]:
+        return [hold for hold in self.holds if hold.job == job]
+
+    # Who stands in whose way
+
+    def in_way(self, wish: Wish, job: str) -> list[Hold]:
+        """The holds that keep `wish` from having `job`."""
+        same = self.of(job)
+        if wish.shared:
+            found = [hold for hold in same if not hold.wish.shared]
+        else:
+            alike = all(not hold.wish.shared and hold.wish.slots == wish.slots for hold in same)
+            found = [] if alike and len(same) < wish.slots else same
+        for hold in self.holds:
+            if hold.job != job and overlap(hold.job, job):
+                both_shared = wish.shared and hold.wish.shared
+                own = wish.session is not None and wish.session == hold.wish.session
+                found += [] if both_shared or own else [hold]
+        return found
+
+    def before(self, wish: Wish, job: str, place: Place | None) -> list[Place]:
+        """The places that come before it on the way to `job`."""
+        found = []
+        for other in self.line:
+            if other is place:
+                break
+            for name in other.wish.jobs:
+                # Who shares a job of its own comes in one after the other; in a tree they pass each other.
+                apart = wish.shared and other.wish.shared and (name != job or ":" in job)
+                if overlap(name, job) and not apart:
+                    found.append(other)
+        return found
+
+    def owned(self, wish: Wish, job: str) -> Hold | None:
+        """The hold on this very job that the same session has already."""
+        if wish.session is None:
+            return None
+        found = [hold for hold in self.of(job) if hold.wish.session == wish.session]
+        found = [hold for hold in found if hold.wish.shared == wish.shared]
+        return found[0] if found else None
+
+    def may_have(self, wish: Wish, job: str, place: Place | None) -> bool:
+        if self.now_ms < self.about(job).rests_until_ms or self.in_way(wish, job):
+            return False
+        return not self.before(wish, job, place)
+
+    def covered(self, wish: Wish, job: str) -> bool:
+        """Whether the session has all of it already, by a claim above it."""
+        above = [hold.wish for hold in self.holds if within(job, hold.job)]
+        own = [other for other in above if wish.session and other.session == wish.session]
+        return any(wish.shared or not other.shared for other in own)
+
+    def otherwise(self, wish: Wish, job: str) -> bool:
+        """Whether the same session waits for the same job in the other mode."""
+        return any(place.wish.shared != wish.shared for place in self.own_places(wish, job))
+
+    def own_places(self, wish: Wish, job: str) -> list[Place]:
+        own = [place for place in self.line if wish.session and place.wish.session == wish.session]
+        return [place for place in own if job in place.wish.jobs]
+
+    # What time brings
+
+    def run_over(self, session: str | None) -> bool:
+        if session is None:
+            return False
+        run = self.runs.get(session)
+        return run is None or bool(run.how) or self.now_ms >= run.until_ms
+
+    def tick(self, now_ms: int) -> None:
+        """Notice all that is over, and serve who can be."""
+        self.now_ms = now_ms
+        for run in self.runs.values():
+            if not run.how and now_ms >= run.until_ms:
+                run.how = "expired"
+        for hold in list(self.holds):
+            session = hold.wish.session
+            if hold.until_ms is not None and now_ms >= hold.until_ms:
+                self.end(hold, "expired")
+            elif session is not None and not hold.wish.lasting and self.run_over(session):
+                self.end(hold, self.runs[session].how)
+        self.serve()
+
+    def end(self, hold: Hold, how: str) -> None:
+        self.holds.remove(hold)
+        facts = self.about(hold.job)
+        facts.ended = [(hold.wish, how), *facts.ended][: limits.ENDINGS_KEPT]
+        run = self.runs.get(hold.wish.session or "")
+        if run is not None:
+            run.want = None
+        if how == "released":
+            facts.failures = 0
+        elif how in ("expired", "broken"):
+            facts.failures += 1
+            if hold.wish.delay_ms:
+                lost_ms = min(self.now_ms, hold.until_ms or self.now_ms)
+                facts.rests_until_ms = max(facts.rests_until_ms, lost_ms + hold.wish.delay_ms)
+            if facts.max_attempts and facts.failures >= facts.max_attempts:
+                facts.parked = True
+
+    def pointless(self, place: Place) -> bool:
+        if self.now_ms >= place.until_ms or self.run_over(place.wish.session):
+            return True
+        facts = [self.about(job) for job in place.wish.jobs]
+        return any(each.parked or self.now_ms < each.done_until_ms for each in facts)
+
+    def serve(self) -> None:
+        """Walk the places from the first to the last, again and again, until nothing happens."""
+        moved = True
+        while moved:
+            moved = False
+            self.line = [place for place in self.line if not self.pointless(place)]
+            for place in self.line:
+                wish = place.wish
+                if all(self.owned(wish, job) or self.may_have(wish, job, place) for job in wish.jobs):
+                    self.line.remove(place)
+                    self.served.append(place)
+                    for job in wish.jobs:
+                        if not self.owned(wish, job):
+                            self.grant(wish, job)
+                    moved = True
+                    break
+
+    def grant(self, wish: Wish, job: str) -> Hold:
+        facts = self.about(job)
+        facts.token += 1
+        facts.max_attempts = wish.max_attempts or facts.max_attempts
+        facts.rests_until_ms = facts.done_until_ms = 0
+        hold = Hold(job, wish, facts.token, self.now_ms + wish.ttl_ms if wish.ttl_ms else None)
+        self.holds.append(hold)
+        run = self.runs.get(wish.session or "")
+        if run is not None:
+            run.want = None
+        return hold
+
+    # Would waiting ever end
+
+    def stuck(self, *, wants: bool) -> set[str]:
+        """The sessions that can never have what they wait for, if everybody else is as helpful as can be."""
+        world = copy.deepcopy(self)
+        for facts in world.facts.values():
+            facts.rests_until_ms = facts.done_until_ms = 0
+            facts.parked = False
+        for place in world.line:
+            place.until_ms = world.now_ms + 1
+        polled = {}
+        for session, run in world.runs.items():
+            if wants and run.want is not None and world.now_ms < run.want[1] and not world.run_over(session):
+                polled[session] = _with(run.want[0], key=None)
+        while True:
+            world.serve()
+            for session, wish in list(polled.items()):
+                if not any(world.waits(wish, job) for job in wish.jobs):
+                    del polled[session]
+            waiting = {place.wish.session for place in world.line} | set(polled)
+            kept = [hold for hold in world.holds if hold.wish.session in waiting - {None}]
+            if len(kept) == len(world.holds):
+                return {session for session in waiting if session is not None}
+            world.holds = kept
+
+    def waits(self, wish: Wish, job: str) -> bool:
+        """Whether a poll would be told to come back. Another number of slots is only an error while it lasts."""
+        verdict = self.judge(wish, job, None)
+        return verdict in ("held", "delayed") or (verdict == "differs" and not self.mine(wish, job, None))
+
+    def would_be_stuck(self, wish: Wish, *, wait: bool) -> tuple[bool, bool]:
+        """Whether the asker would wait for ever; and whether it would anyway: also if it had nothing itself, so that it
+        is no part of what is stuck, or if it did not ask."""
+        assert wish.session is not None
+        with_all = copy.deepcopy(self)
+        with_all.runs[wish.session].want = None if wait else (wish, self.now_ms + 1)
+        if wait:
+            with_all.line.append(Place(wish, -1, self.now_ms, self.now_ms + 1))
+        without = copy.deepcopy(with_all)
+        without.holds = [hold for hold in without.holds if hold.wish.session != wish.session]
+        without.line = [
+            place for place in without.line if place.wish.session != wish.session or place.number == -1
+        ]
+        anyway = wish.session in without.stuck(wants=True) or wish.session in self.stuck(wants=True)
+        return wish.session in with_all.stuck(wants=True), anyway
+
+    # What may be asked
+
+    def place_of(self, wish: Wish, ticket: str | None) -> Place | None:
+        """The place that is shown; else one in which the same key or session waits for the same."""
+        alike = [place for place in self.line if wish.jobs[0] in place.wish.jobs]
+        alike = [place for place in alike if place.wish.principal == wish.principal]
+        found = [place for place in alike if place.wish.lease == ticket]
+        if not found:
+            alike = [place for place in alike if place.wish.shared == wish.shared]
+            found = [place for place in alike if self.repeats(wish, place.wish)]
+        return found[0] if found and found[0].wish.jobs == wish.jobs else None
+
+    def repeats(self, wish: Wish, other: Wish) -> bool:
+        if wish.lease == other.lease or (wish.key is not None and wish.key == other.key):
+            return True
+        return wish.session is not None and wish.session == other.session and other.key is None
+
+    def mine(self, wish: Wish, job: str, ticket: str | None, *, by_session: bool = True) -> Hold | None:
+        for hold in self.of(job):
+            if hold.wish.principal != wish.principal:
+                continue
+            if hold.wish.lease in (ticket, wish.lease) or (wish.key and hold.wish.key == wish.key):
+                return hold
+            if by_session and wish.session is not None and hold.wish.session == wish.session:
+                return hold
+        return None
+
+    def judge(self, wish: Wish, job: str, ticket: str | None, *, by_session: bool = True) -> str:
+        """`mine`, `free`, or why not."""
+        mine = self.mine(wish, job, ticket, by_session=by_session)
+        if mine is not None:
+            return "mine" if mine.wish.shared == wish.shared else "differs"
+        facts, held = self.about(job), self.of(job)
+        for ended, _ in facts.ended:
+            if ended.principal == wish.principal and wish.key and ended.key == wish.key:
+                return "key-spent"
+        if facts.parked:
+            return "parked"
+        if held and not wish.shared and not held[0].wish.shared and held[0].wish.slots != wish.slots:
+            return "differs"
+        waiting = bool(self.before(wish, job, None))
+        if waiting and not self.in_way(wish, job):
+            waiting = not self.covered(wish, job) or bool(self.own_places(wish, job))
+        if self.now_ms < facts.done_until_ms:
+            return "done"
+        if self.in_way(wish, job) or (held and waiting):
+            return "held"
+        if self.now_ms < facts.rests_until_ms:
+            return "delayed"
+        if waiting:
+            return "held"
+        if not by_session and self.owned(wish, job):
+            return "held"
+        return "free"
+
+    def take(self, wish: Wish, verdicts: Sequence[str], ticket: str | None) -> None:
+        for job, verdict in zip(wish.jobs, verdicts, strict=True):
+            if verdict == "free":
+                self.grant(wish, job)
+            else:
+                self.extend(wish, job, ticket)
+
+    def extend(self, wish: Wish, job: str, ticket: str | None, *, by_session: bool = True) -> None:
+        """Never shorter."""
+        mine = self.mine(wish, job, ticket, by_session=by_session)
+        if mine is None or mine.until_ms is None or not wish.ttl_ms:
+            return
+        if self.now_ms + wish.ttl_ms > mine.until_ms:
+            mine.until_ms = self.now_ms + wish.ttl_ms
+            mine.wish = _with(mine.wish, ttl_ms=wish.ttl_ms)
+
+    def claim(self, wish: Wish, *, wait: bool = False, ticket: str | None = None) -> set[str]:
+        """Every answer that is right; mostly there is one. A deadlock that is not certain may be told or not, and then
+        the caller says with `queue` or `poll` which it was."""
+        if wish.session is not None:
+            run = self.runs.get(wish.session)
+            if run is None or run.principal != wish.principal:
+                return {"no-such-session"}
+            if self.run_over(wish.session):
+                return {"session-over"}
+        place = self.place_of(wish, ticket) if wait else None
+        verdicts = [self.judge(wish, job, ticket) for job in wish.jobs]
+        bad = [verdict for verdict in verdicts if verdict not in ("mine", "free")]
+        waitable = all(verdict in ("held", "delayed") for verdict in bad)
+        for job, verdict in zip(wish.jobs, verdicts, strict=True):
+            if verdict == "mine":
+                self.extend(wish, job, ticket)
+        if place is not None:
+            if bad and waitable:
+                if self.now_ms - place.asked_ms > limits.TICKET_MS // 6:
+                    place.asked_ms, place.until_ms = self.now_ms, self.now_ms + limits.TICKET_MS
+                return {"queued"}
+            self.line.remove(place)
+        if not bad:
+            self.take(wish, verdicts, ticket)
+            self.serve()
+            return {"granted"}
+        self.serve()
+        answer = "queued" if wait and waitable else "refused" if len(wish.jobs) > 1 else bad[0]
+        if waitable and any(self.otherwise(wish, job) for job in wish.jobs):
+            return {"differs" if len(wish.jobs) == 1 else "refused"}
+        if waitable and wish.session is not None:
+            certain, anyway = self.would_be_stuck(wish, wait=wait)
+            if certain and not anyway:
+                return {"deadlock"}
+            if certain:
+                return {"deadlock", answer}
+        return {answer}
+
+    def refused_job(self, wish: Wish) -> str:
+        """The first of several that could not be had."""
+        verdicts = [(job, self.judge(wish, job, None)) for job in wish.jobs]
+        return next(job for job, verdict in verdicts if verdict not in ("mine", "free"))
+
+    def queue(self, wish: Wish) -> None:
+        self.numbers += 1
+        self.line.append(Place(wish, self.numbers, self.now_ms, self.now_ms + limits.TICKET_MS))
+        run = self.runs.get(wish.session or "")
+        if run is not None:
+            run.want = None
+
+    def poll(self, wish: Wish, job: str) -> None:
+        run = self.runs.get(wish.session or "")
+        if run is not None and any(hold.wish.session == wish.session for hold in self.holds):
+            run.want = (_with(wish, job), self.now_ms + limits.WANT_MS)
+
+    def claim_any(self, wish: Wish) -> tuple[str, str]:
+        """The answer, and the job that was granted."""
+        if wish.session is not None:
+            run = self.runs.get(wish.session)
+            if run is None or run.principal != wish.principal:
+                return "no-such-session", ""
+            if self.run_over(wish.session):
+                return "session-over", ""
+        for job in wish.jobs:
+            known = [hold.wish for hold in self.of(job)] + [ended for ended, _ in self.about(job).ended]
+            if wish.key and any((w.principal, w.key) == (wish.principal, wish.key) for w in known):
+                verdict = self.judge(wish, job, None, by_session=False)
+                if verdict == "mine":
+                    self.extend(wish, job, None, by_session=False)
+                return ("granted" if verdict == "mine" else verdict), job
+        for job in wish.jobs:
+            if self.judge(wish, job, None, by_session=False) == "free":
+                self.grant(wish, job)
+                return "granted", job
+        return "refused", ""
+
+    def proved(self, job: str, principal: str, lease: str | None, session: str | None) -> Hold | None:
+        for hold in self.of(job):
+            same = hold.wish.lease == lease if lease is not None else hold.wish.session == session
+            if same and hold.wish.principal == principal:
+                return hold
+        return None
+
+    def was(self, job: str, principal: str, lease: str | None, session: str | None) -> str:
+        for ended, how in self.about(job).ended:
+            same = ended.lease == lease if lease is not None else ended.session == session
+            if same and ended.principal == principal:
+                return how
+        return ""
+
+    def release(
+        self, job: str, principal: str, lease: str | None, session: str | None, done_ms: int = 0
+    ) -> str:
+        hold = self.proved(job, principal, lease, session)
+        if hold is None:
+            how = self.was(job, principal, lease, session)
+            return "released-again" if how == "released" else "not-current"
+        if done_ms:
+            self.about(job).done_until_ms = self.now_ms + done_ms
+        self.end(hold, "released")
+        self.serve()
+        return "released"
+
+    def renew(
+        self, job: str, principal: str, lease: str | None, session: str | None, ttl_ms: int | None
+    ) -> str:
+        hold = self.proved(job, principal, lease, session)
+        if hold is None:
+            return "not-current"
+        if ttl_ms is not None:
+            hold.wish = _with(hold.wish, ttl_ms=ttl_ms)
+        if hold.wish.ttl_ms:
+            hold.until_ms = self.now_ms + hold.wish.ttl_ms
+        return "renewed"
+
+    def transfer(
+        self, job: str, principal: str, lease: str | None, session: str | None, heir: str | None, fresh: str
+    ) -> str:
+        """To a session, or to nobody in particular."""
+        hold = self.proved(job, principal, lease, session)
+        if hold is None:
+            return "not-current"
+        if heir is not None and self.run_over(heir):
+            return "no-such-session"
+        before = copy.deepcopy(self)
+        run = self.runs[heir] if heir is not None else None
+        ttl_ms = hold.wish.ttl_ms or (limits.TTL_MS_DEFAULT if run is None else 0)
+        wish = _with(hold.wish, lease=fresh, session=heir, key=None, ttl_ms=ttl_ms)
+        wish = _with(wish, principal=run.principal if run else principal, worker=run.owner if run else "heir")
+        self.end(hold, "transferred")
+        others = [each for each in self.in_way(wish, job) if each.job != job]
+        if others:
+            self.__dict__.update(before.__dict__)
+            return "held"
+        facts = self.about(job)
+        facts.token += 1
+        self.holds.append(Hold(job, wish, facts.token, self.now_ms + ttl_ms if ttl_ms else None))
+        if run is not None:
+            run.want = None
+            for place in list(self.line):
+                if (place.wish.session, place.wish.jobs, place.wish.shared) == (heir, (job,), wish.shared):
+                    self.line.remove(place)
+                    self.served.append(place)
+        if heir is not None and heir in self.stuck(wants=True) and heir not in before.stuck(wants=True):
+            self.__dict__.update(before.__dict__)
+            return "deadlock"
+        self.serve()
+        return "transferred"
+
+    def break_(self, job: str) -> int:
+        taken = self.of(job)
+        for hold in taken:
+            self.end(hold, "broken")
+        self.serve()
+        return len(taken)
+
+    def leave(self, lease: str, principal: str) -> bool:
+        found = [p for p in self.line if (p.wish.lease, p.wish.principal) == (lease, principal)]
+        self.line = [place for place in self.line if place not in found]
+        self.serve()
+        return bool(found)
+
+    def end_run(self, session: str, principal: str | None, *, dead: bool) -> str:
+        run = self.runs.get(session)
+        if run is None or (principal is not None and run.principal != principal):
+            return "no-such-session"
+        if run.how:
+            return "session-over"
+        run.how = "expired" if dead else "released"
+        self.tick(self.now_ms)
+        return "over"
+
+
+def _with(wish: Wish, job: str | None = None, **changes: object) -> Wish:
+    made = copy.copy(wish)
+    if job is not None:
+        made.jobs = (job,)
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made

@@ -1,0 +1,261 @@
+"""What must be so of the records themselves, whatever the rules say of them: read raw, judged by the dumb model."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, NamedTuple
+
+from dibs.core import events as kinds
+from dibs.core.expiry import credited_ms
+from dibs.core.limits import TICKET_MS
+from dibs.core.records import (
+    META_KEY,
+    SHARED,
+    Holder,
+    Lock,
+    Meta,
+    Session,
+    Ticket,
+    Tree,
+    lock_key,
+    session_key,
+)
+from dibs.core.replay import Claim, replay
+from dibs.testing.model_line import Hold, Place, Run, Wish, World, overlap
+
+if TYPE_CHECKING:
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+    from dibs.stores.memory import MemoryStore
+
+NS = "default"
+
+
+class Raw(NamedTuple):
+    """All records of a store by kind."""
+
+    now_ms: int
+    meta: Meta
+    locks: dict[str, Lock]
+    tickets: dict[tuple[str, int], Ticket]
+    sessions: dict[str, Session]
+    tree: Tree
+    events: list[Event]
+
+    def session_live(self, session_id: str | None) -> bool:
+        session = self.sessions.get(session_id or "")
+        if session is None or session.ended_ms:
+            return False
+        return self.now_ms < self.credited(session.expires_ms, session.renewed_ms, session.ttl_ms)
+
+    def credited(self, expires_ms: int, renewed_ms: int, span_ms: int) -> int:
+        return credited_ms(expires_ms, renewed_ms, span_ms, self.meta.outages)
+
+    def hold_live(self, holder: Holder) -> bool:
+        if holder.session is not None and holder.ephemeral and not self.session_live(holder.session):
+            return False
+        if not holder.ttl_ms:
+            return holder.ephemeral or self.now_ms < holder.expires_ms
+        return self.now_ms < self.credited(holder.expires_ms, holder.renewed_ms, holder.ttl_ms)
+
+    def ticket_live(self, ticket: Ticket) -> bool:
+        if ticket.session is not None and not self.session_live(ticket.session):
+            return False
+        return self.now_ms < self.credited(ticket.expires_ms, ticket.renewed_ms, TICKET_MS)
+
+    def live(self) -> list[tuple[Lock, Holder]]:
+        return [(lock, each) for lock in self.locks.values() for each in lock.holders if self.hold_live(each)]
+
+
+def raw_of(store: MemoryStore, now_ms: int) -> Raw:
+    records: dict[str, Stored | None] = {key: found.record for key, found in store.scan("", limit=1_000_000)}
+    meta, tree = records.get(META_KEY), records.get(f"tree/{NS}")
+    kept = [record for record in records.values() if record is not None]
+    return Raw(
+        now_ms,
+        meta if isinstance(meta, Meta) else Meta(),
+        {each.name: each for each in kept if isinstance(each, Lock)},
+        {(each.name, each.number): each for each in kept if isinstance(each, Ticket)},
+        {each.id: each for each in kept if isinstance(each, Session)},
+        tree if isinstance(tree, Tree) else Tree(ns=NS),
+        store.events(0, 1_000_000),
+    )
+
+
+def wish_of(of: Holder | Ticket, jobs: tuple[str, ...], slots: int) -> Wish:
+    return Wish(
+        jobs,
+        of.owner,
+        of.principal,
+        of.lease_id,
+        of.ttl_ms,
+        shared=of.mode == SHARED,
+        slots=slots,
+        session=of.session,
+        lasting=not of.ephemeral,
+        key=of.request_key,
+        delay_ms=of.delay_ms,
+    )
+
+
+def world_of(raw: Raw) -> World:
+    """The dumb model in the state that these records say: for judging, not for going on."""
+    world = World(raw.now_ms)
+    for session in raw.sessions.values():
+        how = "" if raw.session_live(session.id) else "over"
+        run = Run(session.principal, session.owner, session.ttl_ms, raw.now_ms + 1, how)
+        if session.want is not None:
+            want = session.want
+            wish = Wish((want.name,), session.owner, session.principal, "", shared=want.mode == SHARED)
+            wish.slots, wish.session = want.slots, session.id
+            run.want = (wish, want.until_ms)
+        world.runs[session.id] = run
+    for lock, holder in raw.live():
+        world.holds.append(
+            Hold(lock.name, wish_of(holder, (lock.name,), lock.slots), holder.token, raw.now_ms + 1)
+        )
+        world.about(lock.name).rests_until_ms = lock.delay_until_ms
+    came = {(e.job, e.ticket): e.seq for e in raw.events if e.kind == kinds.QUEUED}
+    firsts = [t for t in raw.tickets.values() if not t.whole or t.whole[0].name == t.name]
+    for ticket in sorted(firsts, key=lambda each: came[each.name, each.number]):
+        if raw.ticket_live(ticket):
+            jobs = tuple(part.name for part in ticket.whole) or (ticket.name,)
+            number = came[ticket.name, ticket.number]
+            wish = wish_of(ticket, jobs, ticket.slots)
+            world.line.append(Place(wish, number, raw.now_ms, raw.now_ms + 1))
+    for lock in raw.locks.values():
+        facts = world.about(lock.name)
+        facts.rests_until_ms, facts.parked = lock.delay_until_ms, lock.parked
+        facts.done_until_ms = lock.done.until_ms if lock.done else 0
+    return world
+
+
+def check(raw: Raw) -> None:
+    """Everything of this file that must hold at every moment."""
+    owners_are_compatible(raw)
+    lines_and_tickets_agree(raw)
+    sessions_miss_nothing(raw)
+    the_tree_agrees(raw)
+    tokens_rise(raw.events)
+    history_is_what_is_stored(raw)
+    nobody_waits_in_a_circle(raw)
+
+
+def owners_are_compatible(raw: Raw) -> None:
+    for lock in raw.locks.values():
+        live = [holder for holder in lock.holders if raw.hold_live(holder)]
+        shared = [holder for holder in live if holder.mode == SHARED]
+        assert not shared or len(shared) == len(live), f"{lock.name} is shared and exclusive"
+        assert len(live) - len(shared) <= lock.slots, f"{lock.name} has more owners than slots"
+    for (one, first), (other, second) in itertools.combinations(raw.live(), 2):
+        if one.name != other.name and overlap(one.name, other.name):
+            same = first.session is not None and first.session == second.session
+            both_shared = first.mode == second.mode == SHARED
+            assert same or both_shared, f"{one.name} and {other.name} overlap"
+
+
+def lines_and_tickets_agree(raw: Raw) -> None:
+    placed = [(lock.name, number) for lock in raw.locks.values() for number in lock.line]
+    assert len(placed) == len(set(placed))
+    assert set(placed) == set(raw.tickets)
+    for lock in raw.locks.values():
+        assert list(lock.line) == sorted(lock.line), "a line is in the order of its numbers"
+    in_tree = {(place.name, place.number) for place in raw.tree.line}
+    assert len(in_tree) == len(raw.tree.line)
+    assert in_tree == {place for place in placed if place[0].startswith(("path:", "repo:"))}
+    for ticket in raw.tickets.values():
+        for part in ticket.whole:
+            other = raw.tickets[part.name, part.number]
+            assert (other.whole, other.lease_id) == (ticket.whole, ticket.lease_id), (
+                "a part without its whole"
+            )
+    waits = {(s.id, wait.name, wait.number) for s in raw.sessions.values() for wait in s.waits}
+    of_sessions = [t for t in raw.tickets.values() if t.session in raw.sessions]
+    assert waits == {(t.session, t.name, t.number) for t in of_sessions}
+
+
+def sessions_miss_nothing(raw: Raw) -> None:
+    for lock, holder in raw.live():
+        session = raw.sessions.get(holder.session or "")
+        if session is not None and raw.session_live(session.id):
+            assert lock_key(NS, lock.name) in session.holds, f"{session_key(session.id)} misses {lock.name}"
+
+
+def the_tree_agrees(raw: Raw) -> None:
+    stored = {
+        (lock.name, holder.lease_id, holder.mode)
+        for lock in raw.locks.values()
+        for holder in lock.holders
+        if lock.name.startswith(("path:", "repo:"))
+    }
+    claims = [(claim.name, claim.lease_id, claim.mode) for claim in raw.tree.claims]
+    assert len(claims) == len(set(claims))
+    assert set(claims) == stored
+
+
+def tokens_rise(history: list[Event]) -> None:
+    highest: dict[str, int] = {}
+    for event in history:
+        if event.kind == kinds.ACQUIRED:
+            assert event.token > highest.get(event.job, 0), "the token did not rise"
+            highest[event.job] = event.token
+
+
+def history_is_what_is_stored(raw: Raw) -> None:
+    stored = {
+        (NS, lock.name): {
+            each.token: Claim(
+                owner=each.owner,
+                principal=each.principal,
+                token=each.token,
+                mode=each.mode,
+                attempt=each.attempt,
+                metadata=each.metadata,
+                checkpoint=each.checkpoint,
+            )
+            for each in lock.holders
+        }
+        for lock in raw.locks.values()
+        if lock.holders
+    }
+    assert replay(raw.events) == stored
+
+
+def nobody_waits_in_a_circle(raw: Raw) -> None:
+    """Of those who stand in lines. A poll that was refused a moment ago may become part of one by a later grant, and
+    so may a second place of one session for one job, when the first is given up."""
+    world = world_of(raw)
+    places = [
+        (place.wish.session, job) for place in world.line for job in place.wish.jobs if place.wish.session
+    ]
+    if len(places) == len(set(places)):
+        assert not world.stuck(wants=False)
+
+
+def nobody_waits_for_nothing(raw: Raw) -> None:
+    """Work conservation: after a sweep of what is due, no live place could be served."""
+    world = world_of(raw)
+    waiting = [place.number for place in world.line]
+    world.serve()
+    assert waiting == [place.number for place in world.line], "the job is free and its head waits"
+
+
+def fifo(history: list[Event]) -> None:
+    """Nobody is overtaken on the same job by a later place. Those who share it come in together, in any order."""
+    served: dict[str, set[int]] = {}
+    gone: dict[str, set[int]] = {}
+    queued: dict[str, dict[int, str]] = {}
+    for event in history:
+        if event.kind == kinds.QUEUED:
+            queued.setdefault(event.job, {})[event.ticket] = event.mode
+        elif event.kind == kinds.LEFT:
+            gone.setdefault(event.job, set()).add(event.ticket)
+        elif event.kind == kinds.FORGOTTEN:
+            for each in (served, gone, queued):
+                each.pop(event.job, None)
+        elif event.kind == kinds.ACQUIRED and event.ticket:
+            modes = queued[event.job]
+            earlier = {n for n in modes if n < event.ticket and "exclusive" in (modes[n], event.mode)}
+            passed = served.setdefault(event.job, set())
+            assert not earlier - gone.get(event.job, set()) - passed, "somebody was overtaken"
+            passed.add(event.ticket)
