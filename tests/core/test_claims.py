@@ -301,6 +301,24 @@ def test_a_heartbeat_counts_until_one_millisecond_before_the_deadline(now_ms: in
     assert [event.kind for event in decision.events] == ([] if renewed else ["expired"])
 
 
+@pytest.mark.promise("proof")
+def test_for_an_admin_the_lease_id_is_proof_enough_and_nothing_less_is() -> None:
+    assert isinstance(decided(0, lock(holder()), renew(principal=None)).outcome, outcomes.Renewed)
+    assert isinstance(decided(0, lock(holder()), release(principal=None)).outcome, outcomes.Released)
+    assert isinstance(
+        decided(0, lock(holder()), renew(principal=None, lease_id="lease-2")).outcome, outcomes.NotCurrent
+    )
+
+
+def test_looking_at_a_hold_that_ran_out_unnoticed_shows_what_the_next_claim_would_find() -> None:
+    lost = holder(delay_ms=5_000, checkpoint="half")
+    decision = decided(10_000, lock(lost), INSPECT)
+    assert isinstance(decision.outcome, outcomes.Status)
+    assert decision.outcome.lock.delay_until_ms == 15_000
+    assert [(each.how, each.checkpoint) for each in decision.outcome.lock.endings] == [("expired", "half")]
+    assert (decision.writes, decision.events) == ({}, ())
+
+
 # Release
 
 

@@ -148,3 +148,14 @@ def test_of_racers_with_and_without_a_server_one_wins_every_round(
     store.close()
     assert broken_promises(events) == []
     assert [event.kind for event in events if event.job].count("acquired") == ROUNDS
+
+
+@pytest.mark.promise("proof")
+def test_a_lease_can_be_kept_and_released_on_the_other_side(both: Both) -> None:
+    claimed = both.embedded("claim", "here-first")
+    lease = claimed.data["lease_id"]
+    assert both.served("heartbeat", "here-first", "--lease", lease, "--checkpoint", "half").exit == 0
+    assert both.served("release", "here-first", "--lease", lease).exit == 0
+    claimed = both.served("claim", "there-first")
+    assert both.embedded("release", "there-first", "--lease", claimed.data["lease_id"]).exit == 0
+    assert both.served("owner", "there-first").exit == 1

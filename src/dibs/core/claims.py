@@ -10,7 +10,7 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.deadlock import find_cycle, find_own_cycle
 from dibs.core.exclusion import blockers, covered, live_holders
-from dibs.core.expiry import end_hold, event_of, own_deadline_ms, session_over, shown, ticket_over
+from dibs.core.expiry import end_hold, event_of, own_deadline_ms, session_over, settle, shown, ticket_over
 from dibs.core.limits import TTL_MS_DEFAULT, WANT_MS
 from dibs.core.line import (
     advance,
@@ -425,10 +425,13 @@ def set_acl(draft: Draft, command: SetAcl) -> Outcome:
 
 
 def inspect(draft: Draft, command: Inspect) -> Outcome:
-    """How the job stands, writing nothing: looking must work on a store that cannot be written."""
-    lock = draft.lock(command.ns, command.name)
+    """How the job stands, writing nothing: looking must work on a store that cannot be written.
+
+    What is over is shown as over, as the next command would find it; nothing of that is kept."""
     seen = draft.knows(command.ns, command.name)
+    lock = settle(draft, command.ns, command.name)
     in_way = blockers(draft, lock, EXCLUSIVE, 1, None)
+    draft.discard()
     return Status(
         now_ms=draft.now_ms,
         name=command.name,
@@ -449,9 +452,9 @@ def _held_by(lock: Lock, lease_id: str | None, session: str | None, principal: s
     return None
 
 
-def _ended(lock: Lock, lease_id: str | None, session: str | None, principal: str) -> Ending | None:
+def _ended(lock: Lock, lease_id: str | None, session: str | None, principal: str | None) -> Ending | None:
     for ending in lock.endings:
-        if ending.principal != principal:
+        if principal is not None and ending.principal != principal:
             continue
         if ending.lease_id == lease_id if lease_id is not None else _same(ending.session, session):
             return ending

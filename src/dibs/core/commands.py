@@ -75,7 +75,7 @@ class Renew(Record):
 
     ns: str
     name: str
-    principal: str
+    principal: str | None  # None: an admin, to whom the lease id is proof enough
     lease_id: str | None = None
     session: str | None = None  # instead of the lease id
     ttl_ms: int | None = None  # None keeps the lease's own
@@ -88,7 +88,7 @@ class Release(Record):
 
     ns: str
     name: str
-    principal: str
+    principal: str | None  # None: an admin, to whom the lease id is proof enough
     lease_id: str | None = None
     session: str | None = None
     done_ms: int = 0
@@ -101,7 +101,7 @@ class Transfer(Record):
 
     ns: str
     name: str
-    principal: str
+    principal: str | None  # None: an admin, to whom the lease id is proof enough
     fresh_lease_id: str
     lease_id: str | None = None
     session: str | None = None

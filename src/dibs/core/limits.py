@@ -82,6 +82,7 @@ EVENTS_AGE_MS_MAX = 30 * 24 * 3600 * 1000
 # A server and its clients. A client has REQUEST_MS_MAX to send a request it has begun; a silent connection is closed.
 HEAD_BYTES_MAX = 64 * 1024
 HEADERS_MAX = 100
+HEADS_KEPT = 1_024
 REQUEST_MS_MAX = 30_000
 KEEP_ALIVE_MS = 75_000
 OVERLOAD_RETRY_MS = 1_000
