@@ -34,6 +34,9 @@ class Reply(Record):
     body: dict[str, Any] | None
 
 
+_LOOKED_UP = ("lock_count", "holds")
+
+
 def reply_to(verb: str, outcome: Outcome) -> Reply:
     """The reply that says `outcome` to somebody who asked `verb`."""
     if isinstance(outcome, outcomes.SessionState):
@@ -41,6 +44,11 @@ def reply_to(verb: str, outcome: Outcome) -> Reply:
             return Reply(status=201, body=session_document(outcome))
         if verb == "session-end":
             return Reply(status=204, body=None)
+        if verb == "session-keep":  # which does not look at what the session holds, and so does not say
+            document = session_document(outcome)
+            return Reply(
+                status=200, body={field: document[field] for field in document if field not in _LOOKED_UP}
+            )
     return reply_for(outcome)
 
 
