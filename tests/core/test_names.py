@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dibs.core.many import overlapping_pair
 from dibs.core.names import check_name, check_namespace
-from dibs.core.records import class_of, lock_key, split_lock_key
+from dibs.core.records import EXCLUSIVE, SHARED, class_of, lock_key, split_lock_key
 from dibs.errors import InvalidName
 
 
@@ -88,6 +89,50 @@ def test_a_name_that_begins_or_ends_with_something_invisible_is_refused(invisibl
     """A byte order mark before the first name of a file makes another job that looks the same on every screen."""
     with pytest.raises(InvalidName):
         check_name(form.format(invisible))
+
+
+@pytest.mark.promise("tree")
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("path:src/", "path:src"),
+        ("path:./src//auth/./x.rs", "path:src/auth/x.rs"),
+        ("path:/etc/hosts", "path:/etc/hosts"),
+        ("path:/", "path:/"),
+        ("path:..src", "path:..src"),
+        ("repo:app", "repo:app"),
+        ("repo:a//b/..", "repo:a//b/.."),
+        ("issue:../x", "issue:../x"),
+    ],
+)
+def test_one_place_in_a_tree_has_one_spelling(name: str, place: str) -> None:
+    assert check_name(name) == place
+    assert check_name(place) == place
+
+
+@pytest.mark.parametrize(
+    "name", ["path:", "path:.", "path:./", "path:..", "path:src/../../x", "path:/..", "repo:"]
+)
+def test_a_tree_name_that_leads_out_or_nowhere_is_refused(name: str) -> None:
+    with pytest.raises(InvalidName):
+        check_name(name)
+
+
+@pytest.mark.promise("all-or-nothing", "tree")
+@pytest.mark.parametrize(
+    ("names", "mode", "pair"),
+    [
+        (("a", "b"), EXCLUSIVE, None),
+        (("path:s", "path:t"), EXCLUSIVE, None),
+        (("a", "path:s", "path:s/x"), EXCLUSIVE, ("path:s", "path:s/x")),
+        (("path:s", "repo:r"), EXCLUSIVE, ("path:s", "repo:r")),
+        (("path:s", "path:s/x"), SHARED, None),
+    ],
+)
+def test_two_names_of_which_nobody_can_have_both_are_found(
+    names: tuple[str, ...], mode: str, pair: tuple[str, str] | None
+) -> None:
+    assert overlapping_pair(names, mode) == pair
 
 
 @given(st.text(max_size=300))
