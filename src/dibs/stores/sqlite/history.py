@@ -31,7 +31,9 @@ def prune(link: Link, *, keep: int, before_ms: int) -> int:
     """See the port. What is to go is fixed first and deleted bit by bit: two that prune at once delete no more."""
     with link as db:
         # Time rises with the numbers, so this walks over what is to go and no further. No index is worth its writes.
-        row = db.execute("SELECT seq FROM events WHERE at_ms >= ? ORDER BY seq LIMIT 1", (before_ms,)).fetchone()
+        row = db.execute(
+            "SELECT seq FROM events WHERE at_ms >= ? ORDER BY seq LIMIT 1", (before_ms,)
+        ).fetchone()
         first_kept = row[0] if row is not None else _NO_SEQ
     gone = _delete(link, "seq < ? ORDER BY seq", first_kept)
     with link as db:
