@@ -71,13 +71,9 @@ def held_sentence(document: Document) -> str:
     verb, left = ("have" if others > 0 else "has"), span(document["remaining_ms"])
     if document.get("conflict"):
         conflict, first = plain(document["conflict"]), plain(document["owner"])
-        more = (
-            f" {others} more overlap it, too."
-            if others > 1
-            else " One more overlaps it, too."
-            if others
-            else ""
-        )
+        more = ""
+        if others > 0:
+            more = " One more overlaps it, too." if others == 1 else f" {others} more overlap it, too."
         return f"{first} has {conflict}, which overlaps {name}, for another {left}.{more}"
     return f"{owner} {verb} {name} for another {left}."
 
