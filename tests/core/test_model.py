@@ -190,12 +190,12 @@ class Life(RuleBasedStateMachine):
         return f"lease-{self.fresh}"
 
     def renew(self, command: Renew) -> None:
-        asked = (command.name, command.principal, command.lease_id or "")
+        asked = (command.name, command.principal or "", command.lease_id or "")
         expected = self.model.renew(self.now_ms, *asked, command.ttl_ms, command.metadata, command.checkpoint)
         self.ask(command, expected)
 
     def release(self, command: Release) -> None:
-        asked = (command.name, command.principal, command.lease_id or "")
+        asked = (command.name, command.principal or "", command.lease_id or "")
         self.ask(command, self.model.release(self.now_ms, *asked, command.done_ms, command.checkpoint))
 
     # What can happen
