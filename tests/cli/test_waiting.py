@@ -234,9 +234,7 @@ def test_a_job_that_too_many_lost_is_parked_until_somebody_frees_it(terminal: Te
         terminal.wait(6)
     ran = terminal("claim", "job")
     assert ran.exit == 75
-    assert (
-        ran.out.splitlines()[0] == "Parked: job is parked: 2 owners in a row were lost with it."
-    )
+    assert ran.out.splitlines()[0] == "Parked: job is parked: 2 owners in a row were lost with it."
     assert ran.out.splitlines()[-1].endswith("frees it:  dibs free job")
     assert terminal("claim", "job", "--wait", "5s").exit == 75
     assert terminal("claim", "job", "--json").error["code"] == "parked"

@@ -27,7 +27,18 @@ IMPURE = frozenset(
     """.split()
 )
 # The parts of the core that hold values. All its other modules are rules.
-CORE_VALUES = {"commands", "draft", "durations", "events", "limits", "names", "outcomes", "record", "records", "view"}
+CORE_VALUES = {
+    "commands",
+    "draft",
+    "durations",
+    "events",
+    "limits",
+    "names",
+    "outcomes",
+    "record",
+    "records",
+    "view",
+}
 # The parts of the stores that are no store.
 STORES_SHARED = {"port", "registry", "codec"}
 

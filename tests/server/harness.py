@@ -6,13 +6,16 @@ import asyncio
 import http.client
 import json
 import re
+import select
 import socket
 import threading
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from dibs.clock import steady_ms
 from dibs.core.limits import LOCKS_PER_PRINCIPAL_MAX
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
@@ -23,7 +26,7 @@ from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import uvicorn
@@ -119,6 +122,10 @@ class Server:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
+    def waiting(self) -> int:
+        """How many callers this server keeps waiting."""
+        return len(self.engine.room)
+
     def raw(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S)
 
@@ -131,8 +138,9 @@ def running(
     clock: ManualClock | None = None,
     lane: bool = True,
     locks_per_principal: int = LOCKS_PER_PRINCIPAL_MAX,
+    real_time: bool = False,
 ) -> Iterator[Server]:
-    """A server on a free port, ended with the block."""
+    """A server on a free port, ended with the block. Its chores follow the test's clock, unless `real_time`."""
     clock = clock or ManualClock()
     store = store or MemoryStore(clock)
     tokens = folder / "tokens"
@@ -145,7 +153,8 @@ def running(
     up = threading.Event()
 
     async def main() -> None:
-        engine = Engine(store, asyncio.get_running_loop(), steady=clock.steady_ms)
+        steady = steady_ms if real_time else clock.steady_ms
+        engine = Engine(store, asyncio.get_running_loop(), steady=steady)
         engine.start()
         api = Api(engine, guard, locks_per_principal=locks_per_principal)
         server = make_server(api, lane=lane, on_ready=up.set)
@@ -171,6 +180,42 @@ def running(
         thread.join(WAIT_S)
         assert not thread.is_alive()
         listening.close()
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    """Bounded; for what happens on the server's side of a connection."""
+    end = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < end, what
+        time.sleep(0.005)
+
+
+class Poll:
+    """A request on a connection of its own, whose answer comes later."""
+
+    def __init__(
+        self, server: Server, path: str, body: dict[str, Any], who: str = "agent", head: str = ""
+    ) -> None:
+        text = json.dumps(body)
+        self.connection = server.raw()
+        self.connection.sendall(
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKENS[who]}\r\n{head}"
+            f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
+        )
+
+    def answer(self) -> Any:
+        """The document, once it is there."""
+        status, _, body, _ = read_response(self.connection)
+        self.connection.close()
+        assert status == 200 or body, status
+        return json.loads(body)
+
+    def is_answered(self) -> bool:
+        """Whether something can be read now."""
+        return bool(select.select([self.connection], [], [], 0)[0])
+
+    def hang_up(self) -> None:
+        self.connection.close()
 
 
 def read_all(connection: socket.socket) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 
 from dibs.core.limits import HEADERS_MAX
 from dibs.server import protocol
-from tests.server.harness import WAIT_S, masked, read_all, read_response, running
+from tests.server.harness import masked, read_all, read_response, running, wait_until
 from tests.server.test_lane import AUTH, JSON, request
 
 if TYPE_CHECKING:
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
 
 def acquire(name: str, head: bytes = b"", body: bytes = b"{}") -> bytes:
     return request("POST", f"/locks/{name}/acquire", body, AUTH + JSON + head)
-
-
-def wait_until(is_so: object, what: str) -> None:
-    """Bounded; for what happens on the server's side of a connection."""
-    assert callable(is_so)
-    end = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < end, what
-        time.sleep(0.005)
 
 
 def test_pipelined_requests_are_answered_in_order(server: Server, name: str) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.clock import steady_ms
 from dibs.core.commands import Inspect
 from dibs.core.limits import COMMIT_BATCH_MAX
 from dibs.core.outcomes import Swept
@@ -30,7 +32,7 @@ def command(name: str) -> Inspect:
 
 def outcome(of: Command) -> Swept:
     assert isinstance(of, Inspect)
-    return Swept(now_ms=0, name=of.name)
+    return Swept(now_ms=0, key=of.name)
 
 
 class Runner:
@@ -96,7 +98,7 @@ def test_what_comes_while_a_commit_is_under_way_is_the_next_batch(batcher: Batch
     runner.gate.release(2)
     got = answers.wait_for(4)
     assert runner.batches == [["first"], ["a", "b", "c"]]
-    assert {name: result.name for name, result in got.items() if isinstance(result, Swept)} == {
+    assert {name: result.key for name, result in got.items() if isinstance(result, Swept)} == {
         name: name for name in ("first", "a", "b", "c")
     }
 
@@ -218,7 +220,7 @@ def test_a_coroutine_gets_its_outcome_or_what_went_wrong(runner: Runner) -> None
         await asyncio.sleep(0)
         return good, str(failed.value)
 
-    assert asyncio.run(main()) == (Swept(now_ms=0, name="good"), "'bad'")
+    assert asyncio.run(main()) == (Swept(now_ms=0, key="good"), "'bad'")
 
 
 def test_everything_that_is_ready_is_posted_before_a_sleeping_thread_is_woken(runner: Runner) -> None:
@@ -269,3 +271,71 @@ def test_nobody_left_to_answer_is_no_reason_to_die(runner: Runner, caplog: pytes
     made.post(command("b"), lambda result: None)
     assert made.stop(10_000)
     assert "no one to go to" in caplog.text
+
+
+def test_what_a_batch_brings_about_for_others_comes_after_its_answers(runner: Runner) -> None:
+    order: list[str] = []
+    told = threading.Event()
+
+    def run(commands: Sequence[Command]) -> list[Result]:
+        made.after(order.append, "news")
+        made.after(told.set)
+        return [outcome(command) for command in commands]
+
+    made = Batcher(run, deliver=lambda call, *args: call(*args))
+    made.start()
+    made.post(command("a"), lambda result: order.append("answer"))
+    assert told.wait(WAIT_S)
+    assert made.stop(10_000)
+    assert order == ["answer", "news"]
+
+
+def test_what_a_chore_brings_about_for_others_is_told_too(runner: Runner) -> None:
+    told = threading.Event()
+
+    def chore() -> int:
+        made.after(told.set)
+        return 60_000
+
+    made = Batcher(runner, deliver=lambda call, *args: call(*args), chore=chore)
+    made.start()
+    assert told.wait(WAIT_S)
+    assert made.stop(10_000)
+
+
+def test_a_chore_can_be_hurried_but_not_put_off(runner: Runner) -> None:
+    rounds = threading.Semaphore(0)
+
+    def chore() -> int:
+        rounds.release()
+        return 3_600_000
+
+    made = Batcher(runner, deliver=lambda call, *args: call(*args), chore=chore)
+    made.start()
+    assert rounds.acquire(timeout=WAIT_S)
+    deadline = time.monotonic() + WAIT_S
+    while made._chore_at_ms - steady_ms() < 3_000_000:  # the first round has said when it wants the next
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    made.hurry(7_200_000)
+    assert made._chore_at_ms - steady_ms() <= 3_600_000
+    made.hurry(1)
+    assert rounds.acquire(timeout=WAIT_S)
+    assert made.stop(10_000)
+
+
+def test_news_for_a_loop_that_is_closed_are_dropped(runner: Runner) -> None:
+    tried = threading.Event()
+
+    def closed(call: object, *args: object) -> None:
+        tried.set()
+        raise RuntimeError("closed")
+
+    def chore() -> int:
+        made.after(lambda: None)
+        return 60_000
+
+    made = Batcher(runner, deliver=closed, chore=chore)
+    made.start()
+    assert tried.wait(WAIT_S)
+    assert made.stop(10_000)

@@ -23,7 +23,7 @@ from dibs.ids import new_id
 from dibs.service.batcher import Batcher
 from dibs.service.coordinator import Coordinator
 from dibs.service.liveness import Decider
-from dibs.service.sweeper import Sweeper
+from dibs.service.sweeper import NEWS_MS, Sweeper
 from dibs.service.tally import Tally
 from dibs.stores.memory import MemoryStore
 from dibs.stores.sqlite import SqliteStore
@@ -47,7 +47,9 @@ class World:
             keep_events=keep_events,
             keep_events_ms=keep_events_ms,
             steady=self.clock.steady_ms,
+            has_waiters=lambda: self.has_waiters,
         )
+        self.has_waiters = False
         self.decider.beat_if_due()
 
     def acquire(self, *names: str, ttl_ms: int = 1_000) -> None:
@@ -60,6 +62,12 @@ class World:
             self.clock.advance(wait_ms)
             ms -= wait_ms
         self.sweeper.step()
+
+    def stay_up(self, ms: int) -> None:
+        """Let time pass without sweeping, and without a silence that would count as an outage."""
+        for _ in range(0, ms, 500):
+            self.clock.advance(min(ms, 500))
+            self.decider.liveness.tick()
 
     def kinds(self) -> list[str]:
         return [event.kind for event in self.store.events(0, 100_000)]
@@ -99,7 +107,7 @@ def test_the_next_round_is_wanted_when_the_next_lease_ends_and_never_later_than_
 def test_many_that_end_together_are_swept_in_batches_without_a_pause() -> None:
     world = World()
     world.acquire(*[f"job-{number}" for number in range(SWEEP_BATCH_MAX + 5)])
-    world.clock.advance(1_000)
+    world.stay_up(1_000)
     assert world.sweeper.step() == 0
     assert world.sweeper.step() > 0
     assert world.kinds().count(events.EXPIRED) == SWEEP_BATCH_MAX + 5
@@ -111,6 +119,16 @@ def test_leases_of_other_processes_are_swept_too() -> None:
     world.live_through(1_500)
     assert events.EXPIRED in world.kinds()
     assert world.tally.live == 0
+
+
+def test_what_others_did_is_looked_for_often_while_somebody_waits_here() -> None:
+    world = World()
+    Coordinator(world.store).one(acquire("theirs", 60_000))
+    assert world.sweeper.step() == SWEEP_LATE_MS_MAX
+    assert world.tally.live == 0
+    world.has_waiters = True
+    assert world.sweeper.step() == NEWS_MS
+    assert world.tally.live == 1
 
 
 def test_an_idle_server_leaves_its_store_alone() -> None:
@@ -152,7 +170,7 @@ def test_old_history_is_pruned_rarely_and_to_what_was_asked() -> None:
 def test_history_is_pruned_by_age() -> None:
     world = World(keep_events_ms=1_000)
     world.acquire("old", ttl_ms=3_600_000)
-    world.clock.advance(1_001)
+    world.stay_up(1_500)
     world.acquire("new", ttl_ms=3_600_000)
     assert world.sweeper.prune() == 1
     assert [event.job for event in world.store.events(0, 10)] == ["new"]
@@ -161,7 +179,7 @@ def test_history_is_pruned_by_age() -> None:
 def test_a_store_that_fails_is_told_and_the_next_round_goes_on() -> None:
     world = World()
     world.acquire("a", ttl_ms=1_000)
-    world.clock.advance(1_000)
+    world.stay_up(1_000)
     world.store.faults = ["refused", "refused"]
     for _ in range(2):
         with pytest.raises(StoreUnavailable):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dibs.core.commands import Acquire, Break, Release
-from dibs.core.outcomes import Granted
+from dibs.core.commands import Acquire, Break, EndSession, Leave, OpenSession, Release
+from dibs.core.outcomes import Granted, Queued
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.service.liveness import Decider
@@ -110,10 +110,11 @@ def test_what_happens_during_the_first_count_is_counted_once(monkeypatch: pytest
     original = world.store.scan
 
     def scan(*args: Any) -> list[Any]:
-        if args[1] == "":
+        first = args[:2] == ("lock/", "")
+        if first:
             world.acquire_elsewhere("during")  # in the scan and in the events after it
         page = original(*args)
-        if args[1] == "":
+        if first:
             world.elsewhere.one(Release(ns="d", name="early", principal="b", lease_id=lease))
             passing = world.acquire_elsewhere("passing")
             world.elsewhere.one(Release(ns="d", name="passing", principal="b", lease_id=passing))
@@ -131,3 +132,38 @@ def test_principals_that_hold_nothing_are_forgotten() -> None:
         world.release("job", lease, f"p-{number}")
     assert len(world.tally._by_principal) == 0
     assert len(world.tally._claims) == 0
+
+
+def test_places_in_lines_and_open_sessions_are_counted_whoever_made_them() -> None:
+    world = World()
+    lease = world.acquire("x")
+    session = new_id()
+    world.elsewhere.one(OpenSession(fresh_id=session, principal="b", owner="o", ttl_ms=60_000))
+    queued = [world.decider.run([_acquire("x", "a").replace(wait=True)])[0] for _ in range(2)]
+    world.elsewhere.one(_acquire("x", "b").replace(wait=True, session=session))
+    world.tally.catch_up(world.store)
+    assert (world.tally.waiting, world.tally.sessions) == (3, 1)
+    fresh = Tally()
+    fresh.build(world.store)
+    assert (fresh.waiting, fresh.sessions) == (3, 1)
+    world.release("x", lease)
+    assert world.tally.waiting == 2, "the first has the job now"
+    last = queued[1]
+    assert isinstance(last, Queued)
+    world.decider.run([Leave(ns="d", name="x", principal="a", ticket=last.ticket, ticket_id=last.ticket_id)])
+    assert world.tally.waiting == 1
+    world.elsewhere.one(EndSession(session=session, principal="b"))
+    world.tally.look(world.store)
+    assert (world.tally.waiting, world.tally.sessions) == (0, 0)
+
+
+def test_what_others_wrote_is_told_on_and_our_own_is_not() -> None:
+    world = World()
+    told: list[str] = []
+    world.tally._on_read = lambda events: told.extend(event.job for event in events)
+    world.acquire("ours")
+    world.tally.look(world.store)
+    assert told == []
+    world.acquire_elsewhere("theirs")
+    world.tally.look(world.store)
+    assert told == ["theirs"]

@@ -50,7 +50,7 @@ def test_every_outcome_has_a_row_and_every_row_an_outcome() -> None:
         for value in vars(outcomes).values()
         if isinstance(value, type) and issubclass(value, Record) and value.__module__ == outcomes.__name__
     }
-    assert set(codes.OUTCOMES) == defined
+    assert set(codes.OUTCOMES) == defined - {outcomes.Blocker}  # a part of some, and none itself
 
 
 @pytest.mark.parametrize("error", sorted(set(tree(errors.DibsError)), key=str))
@@ -74,7 +74,7 @@ def test_every_row_has_a_known_exit_code() -> None:
     rows = [*codes.OUTCOMES.values(), *codes.CODES.values()]
     assert {row.exit for row in rows} <= EXITS
     for row in codes.OUTCOMES.values():
-        if row.http >= 400 and row.word != "delayed":
+        if row.http >= 400 and row.word not in ("delayed", "parked"):  # told as what they are, not as errors
             assert codes.CODES[row.word].http == row.http
             assert row.exit != 0
 

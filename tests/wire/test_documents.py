@@ -9,9 +9,11 @@ import pytest
 
 from dibs.core import outcomes
 from dibs.core.events import Event
-from dibs.core.records import Done, Ending, Holder, Lock
-from dibs.wire import documents
-from dibs.wire.documents import event_document, history_document, list_document, reply_for, timestamp
+from dibs.core.records import Done, Ending, Holder, Lock, Session, Wait
+from dibs.wire import parts
+from dibs.wire.documents import event_document, history_document, list_document, reply_for, reply_to
+from dibs.wire.parts import timestamp
+from dibs.wire.tickets import parse_ticket
 
 if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
@@ -51,9 +53,37 @@ LOCK = Lock(
     ns="d", name="job", token=7, holders=(HOLDER,), endings=(ENDING,), acl=("user:a", "token:sha256:abc")
 )
 
+SESSION = Session(
+    id=SECRET,
+    principal="team",
+    owner="agent-7",
+    ttl_ms=60_000,
+    since_ms=NOW,
+    renewed_ms=NOW,
+    expires_ms=NOW + 60_000,
+    waits=(Wait(ns="d", name="other", number=3),),
+)
+BLOCKER = outcomes.Blocker(name="job", holder=HOLDER)
+GRANTED = outcomes.Granted(now_ms=NOW, name="job", lease=HOLDER, previous=ENDING)
+HELD = outcomes.Held(now_ms=NOW, name="job", blockers=(BLOCKER,), waiting=2)
+
 EXAMPLES: list[Outcome] = [
-    outcomes.Granted(now_ms=NOW, name="job", lease=HOLDER, previous=ENDING),
-    outcomes.Held(now_ms=NOW, name="job", holders=(HOLDER,)),
+    GRANTED,
+    HELD,
+    outcomes.GrantedAll(now_ms=NOW, grants=(GRANTED, GRANTED.replace(name="job-2"))),
+    outcomes.Queued(
+        now_ms=NOW, ns="d", name="job", ticket=5, ticket_id=SECRET, position=3, blockers=(BLOCKER,)
+    ),
+    outcomes.Refused(now_ms=NOW, outcomes=(HELD, outcomes.QuotaExceeded(now_ms=NOW, name="job-2"))),
+    outcomes.Deadlock(now_ms=NOW, name="job", cycle=("me", "job", "agent-7", "mine")),
+    outcomes.Differs(now_ms=NOW, name="job", what="slots", has="2", asked="3"),
+    outcomes.Parked(now_ms=NOW, name="job", failures=3, ending=ENDING),
+    outcomes.Freed(now_ms=NOW, name="job", was_parked=True),
+    outcomes.Left(now_ms=NOW, name="job", was_in=True),
+    outcomes.Transferred(now_ms=NOW, name="job", lease=HOLDER),
+    outcomes.SessionState(now_ms=NOW, session=SESSION, holds=(BLOCKER,)),
+    outcomes.SessionUnknown(now_ms=NOW, session=SECRET),
+    outcomes.SessionOver(now_ms=NOW, session=SESSION.replace(ended_ms=NOW - 1_000)),
     outcomes.AlreadyDone(now_ms=NOW, name="job", done=DONE),
     outcomes.Delayed(now_ms=NOW, name="job", until_ms=NOW + 5_000, delay_ms=30_000),
     outcomes.Renewed(now_ms=NOW, name="job", lease=HOLDER),
@@ -68,7 +98,7 @@ EXAMPLES: list[Outcome] = [
     outcomes.Broken(now_ms=NOW, name="job", holders=(HOLDER,)),
     outcomes.Status(now_ms=NOW, name="job", lock=LOCK, seen=True),
 ]
-INTERNAL = {outcomes.Swept, outcomes.Beaten}  # never asked for by a client
+INTERNAL = {outcomes.Swept, outcomes.Beaten, outcomes.Kept}  # never asked for by a client
 
 
 def test_the_examples_are_all_that_a_client_can_meet() -> None:
@@ -79,7 +109,11 @@ def test_the_examples_are_all_that_a_client_can_meet() -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: type(each).__name__)
 def test_a_lease_id_or_request_key_is_shown_to_its_owner_alone(example: Outcome) -> None:
     text = json.dumps(reply_for(example).body)
-    owners = {outcomes.Granted, outcomes.Renewed}
+    # A ticket becomes the lease, a session proves its leases; both are told to their owners only.
+    owners = {
+        *(outcomes.Granted, outcomes.GrantedAll, outcomes.Renewed, outcomes.Transferred),
+        *(outcomes.Queued, outcomes.SessionState),
+    }
     assert (SECRET in text) is (type(example) in owners)
     assert OTHER not in text
     assert KEY not in text
@@ -90,9 +124,9 @@ def test_a_lease_id_or_request_key_is_shown_to_its_owner_alone(example: Outcome)
 def test_every_reply_is_json_and_a_refusal_says_what_to_do(example: Outcome) -> None:
     reply = reply_for(example)
     assert json.loads(json.dumps(reply.body)) == reply.body
-    if reply.status >= 400 and not isinstance(example, outcomes.Delayed):
+    if reply.status >= 400 and not isinstance(example, outcomes.Delayed | outcomes.Parked):
         assert reply.body is not None
-        assert set(reply.body) == {"error", "code", "details"}
+        assert set(reply.body) - {"cycle"} == {"error", "code", "details"}
         assert len(reply.body["details"]) > 20
 
 
@@ -132,16 +166,67 @@ def test_a_lost_lease_is_told_how_it_ended(how: str, words: str) -> None:
 
 def test_of_several_holders_the_one_that_ends_first_is_shown() -> None:
     sooner = HOLDER.replace(owner="sooner", expires_ms=NOW + 1_000)
-    body = reply_for(outcomes.Held(now_ms=NOW, name="job", holders=(HOLDER, sooner))).body
+    blockers = (BLOCKER, BLOCKER.replace(holder=sooner))
+    body = reply_for(HELD.replace(blockers=blockers)).body
     assert body is not None
-    assert (body["owner"], body["retry_after_ms"]) == ("sooner", 1_000)
+    assert (body["owner"], body["retry_after_ms"], len(body["holders"])) == ("sooner", 1_000, 2)
+
+
+def test_who_is_in_line_is_told_what_held_says_and_how_to_go_on() -> None:
+    queued = outcomes.Queued(
+        now_ms=NOW, ns="d", name="job", ticket=5, ticket_id=OTHER, position=3, blockers=(BLOCKER,)
+    )
+    body, held = reply_for(queued).body, reply_for(HELD).body
+    assert body is not None
+    assert held is not None
+    assert held.keys() - {"waiting"} <= body.keys()
+    assert (body["status"], body["position"], body["owner"]) == ("queued", 3, "agent-7")
+    assert 0 < body["retry_after_ms"] <= 5_000, "asking again is what keeps the place"
+    assert parse_ticket("d", "job", body["ticket"]) == (5, OTHER)
+
+
+def test_of_several_each_is_told_why_it_could_not_be_had() -> None:
+    body = reply_for(EXAMPLES[4]).body
+    assert body is not None
+    assert [(each["name"], each["status"]) for each in body["refused"]] == [
+        ("job", "held"),
+        ("job-2", "lock_limit_exceeded"),
+    ]
+    assert (body["status"], body["retry_after_ms"]) == ("held", 60_000)
+
+
+@pytest.mark.promise("deadlock")
+def test_a_deadlock_is_told_as_a_path_from_the_asker_back_to_it() -> None:
+    reply = reply_for(outcomes.Deadlock(now_ms=NOW, name="job", cycle=("me", "job", "agent-7", "mine")))
+    assert reply.body is not None
+    assert (reply.status, reply.body["code"]) == (409, "deadlock")
+    assert reply.body["cycle"] == ["me", "job", "agent-7", "mine"]
+    assert "me → job → agent-7 → mine → me" in reply.body["details"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "status", "count"),
+    [("session-open", 201, 1), ("session-keep", 200, None), ("session-show", 200, 1)],
+)
+def test_a_session_is_told_by_what_was_asked(verb: str, status: int, count: int | None) -> None:
+    reply = reply_to(verb, outcomes.SessionState(now_ms=NOW, session=SESSION, holds=(BLOCKER,)))
+    assert reply.body is not None
+    assert reply.status == status
+    told = (reply.body["session_id"], reply.body.get("lock_count"), reply.body["waits"])
+    assert told == (SECRET, count, ["other"])
+    assert (reply.body["active"], reply.body["keepalive_interval_secs"]) == (True, 30)
+
+
+def test_the_end_of_a_session_has_no_document() -> None:
+    reply = reply_to("session-end", outcomes.SessionState(now_ms=NOW, session=SESSION, live=False))
+    assert (reply.status, reply.body) == (204, None)
 
 
 def test_a_holder_id_is_the_same_for_the_same_owner_and_tells_nothing() -> None:
     again = HOLDER.replace(lease_id=OTHER, token=9)
-    assert documents.holder_id(HOLDER) == documents.holder_id(again)
-    assert documents.holder_id(HOLDER) != documents.holder_id(HOLDER.replace(owner="agent-8"))
-    assert "agent" not in documents.holder_id(HOLDER)
+    assert parts.holder_id(HOLDER) == parts.holder_id(again)
+    assert parts.holder_id(HOLDER) != parts.holder_id(HOLDER.replace(owner="agent-8"))
+    assert "agent" not in parts.holder_id(HOLDER)
 
 
 @pytest.mark.parametrize(

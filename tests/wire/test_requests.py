@@ -7,11 +7,26 @@ from typing import Any
 import pytest
 
 from dibs.core import limits
-from dibs.core.commands import Acquire, Break, Inspect, Release, Renew, SetAcl
+from dibs.core.commands import (
+    Acquire,
+    Break,
+    EndSession,
+    Free,
+    Inspect,
+    InspectSession,
+    KeepSession,
+    Leave,
+    Release,
+    Renew,
+    SetAcl,
+    Transfer,
+)
 from dibs.errors import DibsError, InvalidInput, InvalidName, InvalidTtl, NotAllowed, Unprocessable
-from dibs.wire.requests import Caller, command_for, namespace_for, shape, token_badge
+from dibs.wire.requests import Caller, command_for, namespace_for, shape, token_badge, wait_ms
+from dibs.wire.tickets import ticket_text
 
 LEASE = "0f8fad5b-d9cb-469f-a165-70867728950e"
+TICKET = ticket_text("ns", "job", 5, LEASE)
 AGENT = Caller(principal="team", badges=("user:team", "token:sha256:x"))
 OPERATOR = AGENT.replace(role="operator")
 ADMIN = AGENT.replace(role="admin")
@@ -26,6 +41,20 @@ SHAPES: list[tuple[str, str, list[Any], list[Any]]] = [
     ("acquire", "again", [True, False], [0]),
     ("acquire", "lock_delay_seconds", [0, 30], [-1, 0.5]),
     ("acquire", "acl", [{}], [[], "x"]),
+    ("acquire", "session_id", [LEASE], ["x", 1]),
+    ("acquire", "mode", ["shared"], [1]),
+    ("acquire", "slots", [0, 1], [-1, "1", 1.5]),
+    ("acquire", "max_attempts", [0, 5], [-1, "1"]),
+    ("acquire", "wait_seconds", [0, 30], [-1, 0.5, "1", True]),
+    ("acquire", "ticket", ["x"], [1]),
+    ("acquire-any", "names", [["a"], []], ["a", {}, 1]),
+    ("acquire-all", "names", [["a"], []], ["a", {}, 1]),
+    ("leave", "ticket", ["x"], [1]),
+    ("transfer", "to_session", [LEASE], ["x", 1]),
+    ("transfer", "to_owner", ["x"], [1]),
+    ("session-open", "ttl_seconds", [0, 600], [-1, "1"]),
+    ("session-open", "owner", ["x"], [1]),
+    ("session-open", "process", ["x"], [1]),
     ("renew", "ttl_seconds", [1], ["1"]),
     ("renew", "checkpoint", ["x"], [1]),
     ("release", "done_seconds", [0, 1], [-1, "1"]),
@@ -39,6 +68,10 @@ def required(verb: str) -> dict[str, Any]:
     fields: dict[str, dict[str, Any]] = {
         "renew": {"lease_id": LEASE},
         "release": {"lease_id": LEASE},
+        "transfer": {"lease_id": LEASE},
+        "leave": {"ticket": TICKET},
+        "acquire-any": {"names": ["a"]},
+        "acquire-all": {"names": ["a"]},
         "acl": {"acl": {}},
     }
     return fields.get(verb, {})
@@ -94,6 +127,25 @@ COMMANDS: list[tuple[str, dict[str, Any], type[DibsError], str]] = [
     ("release", {"result": "x"}, InvalidInput, "invalid_input"),
     ("release", {"done_seconds": 1, "result": "x" * 4_097}, InvalidInput, "invalid_input"),
     ("break", {"reason": "x"}, NotAllowed, "forbidden"),
+    ("free", {}, NotAllowed, "forbidden"),
+    ("acquire", {"mode": "both"}, InvalidInput, "invalid_input"),
+    ("acquire", {"slots": 0}, InvalidInput, "invalid_input"),
+    ("acquire", {"slots": 10_001}, InvalidInput, "invalid_input"),
+    ("acquire", {"slots": 2, "mode": "shared"}, InvalidInput, "invalid_input"),
+    ("acquire", {"max_attempts": 1_000_001}, InvalidInput, "invalid_input"),
+    ("acquire", {"wait_seconds": 3_601}, InvalidInput, "invalid_input"),
+    ("acquire", {"ticket": TICKET}, InvalidInput, "invalid_input"),  # of the same name in another namespace
+    ("acquire", {"ticket": "5"}, InvalidInput, "invalid_input"),
+    ("acquire-any", {"names": []}, InvalidInput, "invalid_input"),
+    ("acquire-any", {"names": [f"n-{number}" for number in range(1_001)]}, InvalidInput, "invalid_input"),
+    ("acquire-any", {"names": ["a", "b", "a"]}, InvalidInput, "invalid_input"),
+    ("acquire-any", {"names": ["a", 1]}, InvalidName, "invalid_lock_name"),
+    ("acquire-any", {"names": ["a"], "wait_seconds": 1}, InvalidInput, "invalid_input"),
+    ("acquire-all", {"names": [f"n-{number}" for number in range(101)]}, InvalidInput, "invalid_input"),
+    ("acquire-all", {"names": ["path:a", "path:a/b"]}, InvalidInput, "invalid_input"),
+    ("transfer", {}, InvalidInput, "invalid_input"),
+    ("transfer", {"to_owner": ""}, InvalidInput, "invalid_input"),
+    ("leave", {"ticket": "5"}, InvalidInput, "invalid_input"),
 ]
 
 
@@ -107,7 +159,9 @@ def test_a_value_that_cannot_be_is_refused_with_its_own_code(
     assert refused.value.code == code
 
 
-@pytest.mark.parametrize("verb", ["acquire", "renew", "release", "break", "acl", "inspect"])
+@pytest.mark.parametrize(
+    "verb", ["acquire", "renew", "release", "transfer", "leave", "break", "free", "acl", "inspect"]
+)
 def test_every_verb_checks_the_name_first(verb: str) -> None:
     with pytest.raises(InvalidName):
         command_for(verb, "default", "", {}, AGENT)
@@ -175,6 +229,49 @@ def test_the_other_verbs_say_what_their_requests_said() -> None:
         **base, acl=("user:a",), admin=True
     )
     assert build("inspect", {}) == Inspect(ns="ns", name="job")
+    assert build("free", {}, OPERATOR) == Free(**base)
+    assert build("leave", {"ticket": TICKET}) == Leave(**base, ticket=5, ticket_id=LEASE)
+    made = build("transfer", {"to_session": LEASE, "ttl_seconds": 9})
+    assert made == Transfer(
+        **base, fresh_lease_id=made.fresh_lease_id, lease_id=LEASE, to_session=LEASE, ttl_ms=9_000
+    )
+
+
+def test_a_claim_waits_if_it_is_given_time_or_has_a_place_already() -> None:
+    assert not build("acquire", {"wait_seconds": 0}).wait
+    assert build("acquire", {"wait_seconds": 1}).wait
+    again = build("acquire", {"ticket": TICKET})
+    assert (again.wait, again.ticket, again.ticket_id) == (True, 5, LEASE)
+    assert (wait_ms({}), wait_ms({"wait_seconds": 3_600})) == (0, 3_600_000)
+
+
+def test_several_names_are_claimed_in_one_order_by_everybody() -> None:
+    assert build("acquire-any", {"names": ["b", "a"]}).names == ("b", "a")
+    assert build("acquire-all", {"names": ["b", "a"]}).names == ("a", "b")
+
+
+def test_inside_a_session_a_lease_needs_no_time_of_its_own() -> None:
+    assert build("acquire", {"session_id": LEASE}).ttl_ms == 0
+    assert build("acquire", {"session_id": LEASE, "ephemeral": False}).ttl_ms == limits.TTL_MS_DEFAULT
+    assert build("acquire", {"session_id": LEASE, "ttl_seconds": 5}).ttl_ms == 5_000
+
+
+def test_the_verbs_of_sessions_take_an_id_where_others_take_a_name() -> None:
+    def of(verb: str, session: str) -> object:
+        return command_for(verb, "ns", session, {}, AGENT)
+
+    assert of("session-keep", LEASE.upper()) == KeepSession(session=LEASE, principal="team")
+    assert of("session-end", LEASE) == EndSession(session=LEASE, principal="team")
+    assert of("session-show", LEASE) == InspectSession(session=LEASE, principal="team")
+    for verb in ("session-keep", "session-end", "session-show"):
+        with pytest.raises(InvalidInput, match="UUID"):
+            of(verb, "job")
+
+
+@pytest.mark.parametrize(("asked", "ttl_ms"), [(None, 60_000), (0, 10_000), (45, 45_000), (900, 300_000)])
+def test_the_time_of_a_session_is_clamped(asked: int | None, ttl_ms: int) -> None:
+    made = command_for("session-open", "ns", "", shape("session-open", {"ttl_seconds": asked}), AGENT)
+    assert getattr(made, "ttl_ms", None) == ttl_ms
 
 
 def test_breaking_needs_a_reason() -> None:

@@ -14,7 +14,7 @@ import msgspec
 from dibs.errors import DibsError
 from dibs.ids import new_request_id
 from dibs.wire.codes import CODES
-from dibs.wire.documents import Reply, reply_for, reply_for_error
+from dibs.wire.documents import Reply, reply_for_error, reply_to
 
 if TYPE_CHECKING:
     from typing import Any
@@ -26,6 +26,7 @@ log = logging.getLogger("dibs")
 Header = tuple[bytes, bytes]
 encode = msgspec.json.Encoder().encode
 JSON = b"application/json"
+NO_CONTENT = 204  # has no body, and no headers about one
 
 
 class Refused(DibsError):
@@ -40,6 +41,10 @@ class Refused(DibsError):
         self.headers = headers
 
 
+class Gone(Exception):
+    """The client left: nobody is there to be answered."""
+
+
 class Answer(NamedTuple):
     """A response, still without what a connection adds (date, connection: close)."""
 
@@ -49,6 +54,8 @@ class Answer(NamedTuple):
     more: tuple[Header, ...] = ()
 
     def headers(self) -> list[Header]:
+        if self.status == NO_CONTENT:
+            return [(b"x-request-id", self.request_id), *self.more]
         return [
             (b"content-type", JSON),
             (b"content-length", str(len(self.body)).encode()),
@@ -57,16 +64,17 @@ class Answer(NamedTuple):
         ]
 
 
-def answer_for(result: Outcome | BaseException) -> Answer:
-    """The answer that says an outcome, or what went wrong instead. Never raises."""
+def answer_for(result: Outcome | BaseException, verb: str = "") -> Answer:
+    """The answer that says an outcome to who asked `verb`, or what went wrong instead. Never raises."""
     if isinstance(result, BaseException):
         return answer_for_error(result)
     try:
-        reply = reply_for(result)
+        reply = reply_to(verb, result)
         request_id = new_request_id()
         if reply.status >= 400 and reply.body is not None and "error" in reply.body:
             reply.body["request_id"] = request_id
-        return Answer(reply.status, encode(reply.body), request_id.encode())
+        body = b"" if reply.status == NO_CONTENT else encode(reply.body)
+        return Answer(reply.status, body, request_id.encode())
     except Exception as error:
         return answer_for_error(error)
 

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
 from dibs.core.limits import BODY_BYTES_MAX
-from dibs.server.answers import Answer, Refused, answer_for_error
+from dibs.server.answers import Answer, Gone, Refused, answer_for_error
 from dibs.server.bodies import check_head, too_large
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from dibs.server.handlers import Api
+    from dibs.server.polls import Seat
 
     Handler = Callable[["Call"], Awaitable[Answer]]
 
@@ -43,28 +44,29 @@ class _Segment(Convertor[str]):
 register_url_convertor("segment", _Segment())
 
 
-class _Gone(Exception):
-    """The client left before its request was complete."""
-
-
 class Call:
     """One request, as the handlers want it."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.raw_name: bytes = scope["path_params"].get("name", "").encode("latin-1")
         self.query: bytes = scope["query_string"]
+        self.seat: Seat = scope["dibs.seat"]
         self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of a repeated one, the first
         self._receive = receive
 
     async def body(self) -> bytes:
         """All of the body, once its head is in order."""
         check_head(self.headers)
+        return await self.rest()
+
+    async def rest(self) -> bytes:
+        """All of the body."""
         parts: list[bytes] = []
         size, more = 0, True
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise _Gone
+                raise Gone
             part = message.get("body", b"")
             size += len(part)
             if size > BODY_BYTES_MAX:
@@ -83,7 +85,7 @@ class _Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             answer = await self._handler(Call(scope, receive))
-        except _Gone:
+        except Gone:
             return
         except Exception as error:
             answer = answer_for_error(error)
@@ -114,29 +116,47 @@ def build_app(api: Api) -> ASGIApp:
 
 
 def _routes(api: Api) -> list[Route]:
-    def job(verb: str) -> Handler:
+    def takes(verb: str, read: Callable[[Call], Awaitable[bytes]]) -> Handler:
         async def handle(call: Call) -> Answer:
-            body = b"" if verb == "inspect" else await call.body()
-            return await api.job(verb, call.raw_name, call.query, call.headers, body)
+            body = await read(call)
+            return await api.answer(verb, call.raw_name, call.query, call.headers, body, call.seat)
 
         return handle
 
+    def job(verb: str) -> Handler:
+        return takes(verb, Call.body)
+
     name = "/locks/{name:segment}"
+    session = "/sessions/{name:segment}"
     table: list[tuple[str, str, Handler]] = [
+        ("POST", "/locks/acquire-any", job("acquire-any")),
+        ("POST", "/locks/acquire-all", job("acquire-all")),
         ("POST", f"{name}/acquire", job("acquire")),
         ("POST", f"{name}/renew", job("renew")),
         ("POST", f"{name}/release", job("release")),
+        ("POST", f"{name}/leave", job("leave")),
+        ("POST", f"{name}/transfer", job("transfer")),
         ("POST", f"{name}/break", job("break")),
+        ("POST", f"{name}/free", takes("free", Call.rest)),
         ("PUT", f"{name}/acl", job("acl")),
         ("GET", f"{name}/history", lambda call: api.history(call.raw_name, call.query, call.headers)),
-        ("GET", name, job("inspect")),
+        ("GET", name, takes("inspect", _no_body)),
         ("GET", "/locks", lambda call: api.list(call.query, call.headers)),
+        ("POST", "/sessions", job("session-open")),
+        ("GET", "/sessions", lambda call: api.sessions(call.headers)),
+        ("POST", f"{session}/keepalive", takes("session-keep", Call.rest)),
+        ("GET", session, takes("session-show", _no_body)),
+        ("DELETE", session, takes("session-end", _no_body)),
         ("GET", "/health", lambda call: api.health()),
         ("GET", "/readyz", lambda call: api.health()),
         ("GET", "/healthz", lambda call: api.alive()),
         ("GET", "/status", lambda call: api.status()),
     ]
     return [Route(path, _Endpoint(handler), methods=[method]) for method, path, handler in table]
+
+
+async def _no_body(call: Call) -> bytes:
+    return b""
 
 
 def _refused(error: HTTPException) -> Refused:

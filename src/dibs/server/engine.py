@@ -1,20 +1,24 @@
-"""A server without HTTP: the store, the thread that writes, the sweeping and the counts, put together."""
+"""A server without HTTP: the store, the thread that writes, the sweeping, the counts and the waiting, put together."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms
+from dibs.core import events as kinds
 from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
 from dibs.service.batcher import Batcher
 from dibs.service.liveness import Decider
-from dibs.service.sweeper import Sweeper
+from dibs.service.sweeper import NEWS_MS, Sweeper
 from dibs.service.tally import Tally
+from dibs.service.waiting import WaitingRoom
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from dibs.core.draft import Handed
+    from dibs.core.events import Event
     from dibs.stores.port import Store
 
 
@@ -31,8 +35,8 @@ class Engine:
         steady: Callable[[], int] = steady_ms,
     ) -> None:
         self.store = store
-        self.tally = Tally()
-        self.decider = Decider(store, self.tally.committed, steady)
+        self.tally = Tally(on_read=self._read)
+        self.decider = Decider(store, self._committed, steady, self._handed)
         self.sweeper = Sweeper(
             store,
             self.decider,
@@ -40,6 +44,7 @@ class Engine:
             keep_events=keep_events,
             keep_events_ms=keep_events_ms,
             steady=steady,
+            has_waiters=lambda: bool(self.room),
         )
         self.batcher = Batcher(
             self.decider.run,
@@ -48,6 +53,7 @@ class Engine:
             chore=self.sweeper.step,
             steady=steady,
         )
+        self.room = WaitingRoom(self.batcher.post, loop.call_later, lambda: self.batcher.hurry(NEWS_MS))
         self._steady = steady
         self._started_ms = steady()
 
@@ -59,6 +65,22 @@ class Engine:
 
     def stop(self, timeout_ms: int = SHUTDOWN_MS_MAX) -> bool:
         return self.batcher.stop(timeout_ms)
+
+    # What follows is told on the batcher's thread; the room hears of it on the loop, behind the answers.
+
+    def _committed(self, events: Sequence[Event], last_seq: int) -> None:
+        self.tally.committed(events, last_seq)
+        left = [event for event in events if event.kind == kinds.LEFT]
+        if left:
+            self.batcher.after(self.room.heard, left)
+
+    def _handed(self, handed: Sequence[Handed]) -> None:
+        self.batcher.after(self.room.handed, handed)
+
+    def _read(self, events: Sequence[Event]) -> None:
+        placed = [event for event in events if event.ticket]
+        if placed:
+            self.batcher.after(self.room.heard, placed)
 
     def uptime_ms(self) -> int:
         return self._steady() - self._started_ms

@@ -1,7 +1,7 @@
 """What each address does, whichever way a request came in: Starlette's routes and the fast lane both call this.
 
 The order of the checks is the contract's: the body's type, size, syntax and fields first, then who asks, then what the
-values mean. `Api.command` is all of that for the verbs of a job; the answer is `answers.answer_for` of its outcome.
+values mean. `Api.command` is all of that for every verb; the answer is `answers.answer_for` of its outcome.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dibs._version import __version__
 from dibs.core import events
+from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.limits import (
     HEALTH_MS_MAX,
     HISTORY_PAGE_DEFAULT,
@@ -34,9 +35,10 @@ from dibs.server.bodies import (
     unquote_key,
     whole_number,
 )
-from dibs.service.queries import claimed
-from dibs.wire.documents import history_document, list_document
-from dibs.wire.requests import command_for, namespace_for, shape
+from dibs.server.polls import LongPoll
+from dibs.service.queries import claimed, open_sessions
+from dibs.wire.documents import history_document, list_document, session_document
+from dibs.wire.requests import AGENT, command_for, namespace_for, shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Command
     from dibs.server.engine import Engine
+    from dibs.server.polls import Seat
     from dibs.service.auth import Guard
     from dibs.wire.requests import Caller
 
@@ -51,12 +54,16 @@ if TYPE_CHECKING:
     Found = TypeVar("Found")
 
 _SEQ_MAX = 2**63 - 1
+_CLAIMS = ("acquire", "acquire-any", "acquire-all")
+_BODILESS = ("inspect", "session-show", "session-end")
+_BODY_OPTIONAL = ("session-keep", "free")
 
 
 class Api:
     def __init__(self, engine: Engine, guard: Guard, *, locks_per_principal: int) -> None:
         self.engine = engine
         self.post = engine.batcher.post
+        self.wait = engine.room.ask
         self._guard = guard
         self._locks_max = locks_per_principal
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
@@ -64,24 +71,46 @@ class Api:
     def close(self) -> None:
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    def command(self, verb: str, raw_name: bytes, query: bytes, headers: Headers, body: bytes) -> Command:
-        """The command that a request for one job asks for; raises what is wrong with it."""
+    def command(
+        self, verb: str, raw_name: bytes, query: bytes, headers: Headers, body: bytes
+    ) -> tuple[Command, int]:
+        """The command that a request asks for, and for how many milliseconds its caller would wait; raises what is
+        wrong with it."""
         document: dict[str, Any] = {}
-        if verb != "inspect":
+        if verb not in _BODILESS and (body or verb not in _BODY_OPTIONAL):
             check_head(headers)
             document = shape(verb, parse_json(body))
         caller = self._guard.caller(headers.get(b"authorization"))
         ns = self._namespace(caller, parse_query(query) if query else {}, headers)
-        if verb == "acquire":
+        if verb in _CLAIMS:
             if b"idempotency-key" in headers:
                 _add_key(document, headers[b"idempotency-key"])
-            if self.engine.tally.live_of(caller.principal) >= self._locks_max:
+            wanted = len(document["names"]) if verb == "acquire-all" else 1
+            if self.engine.tally.live_of(caller.principal) + wanted > self._locks_max:
                 caller = caller.replace(over_quota=True)
-        return command_for(verb, ns, decode_name(raw_name), document, caller)
+        # No session's id needs decoding; what does is none.
+        name = raw_name.decode("latin-1") if verb.startswith("session-") else decode_name(raw_name)
+        command = command_for(verb, ns, name, document, caller)
+        return command, document.get("wait_seconds", 0) * 1000
 
-    async def job(self, verb: str, raw_name: bytes, query: bytes, headers: Headers, body: bytes) -> Answer:
-        command = self.command(verb, raw_name, query, headers, body)
-        return answer_for(await self.engine.batcher.submit(command))
+    async def answer(
+        self, verb: str, raw_name: bytes, query: bytes, headers: Headers, body: bytes, seat: Seat
+    ) -> Answer:
+        command, wait_ms = self.command(verb, raw_name, query, headers, body)
+        if wait_ms and isinstance(command, Acquire | AcquireAll):
+            return answer_for(await LongPoll(self.wait, seat).outcome(command, wait_ms), verb)
+        return answer_for(await self.engine.batcher.submit(command), verb)
+
+    async def sessions(self, headers: Headers) -> Answer:
+        """The caller's open sessions; for an operator or admin, everybody's."""
+        caller = self._guard.caller(headers.get(b"authorization"))
+        whose = caller.principal if caller.role == AGENT else None
+
+        def read() -> Answer:
+            found = open_sessions(self.engine.store, whose)
+            return answer_document({"sessions": [session_document(state) for state in found]})
+
+        return await self._read(read)
 
     async def list(self, query: bytes, headers: Headers) -> Answer:
         ns, asked = self._reader(query, headers)
@@ -133,6 +162,8 @@ class Api:
                 "status": "ok",
                 "uptime_seconds": self.engine.uptime_ms() // 1000,
                 "active_locks": tally.live,
+                "waiting": tally.waiting,
+                "sessions": tally.sessions,
                 "total_acquires": tally.kinds[events.ACQUIRED],
                 "total_releases": tally.kinds[events.RELEASED],
                 "version": __version__,

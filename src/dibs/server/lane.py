@@ -1,4 +1,4 @@
-"""The short way through HTTP for acquire, renew, release and looking at a job.
+"""The short way through HTTP for acquire (one, any, all), renew, release and looking at a job.
 
 A request that is one of those and in no way unusual goes from the parser to the handlers and back, without ASGI, a task
 or a coroutine. Everything else takes the long way: another address, a query, a pipelined request behind one that is
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX
 from dibs.server.answers import answer_for
 from dibs.server.protocol import CarefulProtocol
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _PLACE = b"/locks/"
 _VERBS = {b"acquire": "acquire", b"renew": "renew", b"release": "release"}
+_SEVERAL = {b"/locks/acquire-any": "acquire-any", b"/locks/acquire-all": "acquire-all"}
 _UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
 _BODY_BYTES_MAX = HIGH_WATER_LIMIT
 
@@ -74,36 +76,46 @@ class LaneProtocol(CarefulProtocol):
         self._in_lane = self._recognise()
         if self._in_lane:
             self._body = b""
-            turn = self._turn
-            turn.response_complete = False
-            turn.keep_alive = True
-            self.cycle = turn
+            self.begin_turn()
         else:
             self._take_the_long_way()
+
+    def begin_turn(self) -> None:
+        """From here on it is our turn to speak."""
+        turn = self._turn
+        turn.response_complete = False
+        turn.keep_alive = True
+        self.cycle = turn
 
     def _recognise(self) -> bool:
         """Is this a hot verb, and in no way unusual? Then what its handler needs is kept."""
         url = self.url
-        if not url.startswith(_PLACE) or b"?" in url or b"#" in url or not url.isascii():
-            return False
-        method = self.parser.get_method()
-        if method == b"POST":
-            name, _, word = url[len(_PLACE) :].rpartition(b"/")
-            verb = _VERBS.get(word)
-        elif method == b"GET":
-            name, verb = url[len(_PLACE) :], "inspect"
-        else:
-            return False
-        if verb is None or b"/" in name:
+        if b"?" in url or b"#" in url or not url.isascii() or not self.route(self.parser.get_method(), url):
             return False
         headers = dict(self.headers)
         if len(headers) != len(self.headers) or not _UNUSUAL.isdisjoint(headers):
             return False
         length = headers.get(b"content-length", b"0")
-        if len(length) > 6 or int(length) > (0 if verb == "inspect" else _BODY_BYTES_MAX):
+        if len(length) > 6 or int(length) > (0 if self._verb == "inspect" else _BODY_BYTES_MAX):
             return False
-        self._verb, self._raw_name, self._found = verb, name, headers
+        self._found = headers
         return self._is_plain(headers.get(b"connection"))
+
+    def route(self, method: bytes, url: bytes) -> bool:
+        """Is this the address of a hot verb? Then verb and name are kept."""
+        if not url.startswith(_PLACE):
+            return False
+        verb: str | None = "inspect"
+        name = url[len(_PLACE) :]
+        if method == b"POST":
+            name, _, word = name.rpartition(b"/")
+            verb = _VERBS.get(word) or _SEVERAL.get(url)
+        elif method != b"GET":
+            return False
+        if verb is None or b"/" in name:
+            return False
+        self._verb, self._raw_name = verb, name
+        return True
 
     def _is_plain(self, connection: bytes | None) -> bool:
         """Nothing before it is unanswered, the head came in one read of ordinary size, and the connection goes on."""
@@ -142,8 +154,11 @@ class LaneProtocol(CarefulProtocol):
             return
         self._receiving = False
         try:
-            command = self._api.command(self._verb, self._raw_name, b"", self._found, self._body)
-            self._api.post(command, self._finish)
+            command, wait_ms = self._api.command(self._verb, self._raw_name, b"", self._found, self._body)
+            if wait_ms and isinstance(command, Acquire | AcquireAll):
+                self.waiting = self._api.wait(command, wait_ms, self._finish_waiting)
+            else:
+                self._api.post(command, self._finish)
         except Exception as error:
             self._finish(error)
 
@@ -164,6 +179,13 @@ class LaneProtocol(CarefulProtocol):
             transport.close()
         self.on_response_complete()
 
+    def _finish_waiting(self, result: Outcome | BaseException) -> bool:
+        """The answer to one who waited for it. False if there is nobody left to take it."""
+        self.waiting = None
+        is_there = not self.transport.is_closing()
+        self._finish(result)
+        return is_there
+
     def _head(self, answer: Answer) -> bytes:
         status, body, request_id, more = answer
         if more:
@@ -176,8 +198,9 @@ class LaneProtocol(CarefulProtocol):
         )
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """A client that has said all it wants to say may still want to hear the answer."""
-        if self.cycle is self._turn and self._busy() and not self._receiving:
+        """A client that has said all it wants to say may still want to hear the answer, if that comes soon. One that
+        waits in line cannot be told from one that hung up, and must not be given a job that it will not use."""
+        if self.waiting is None and self.cycle is self._turn and self._busy() and not self._receiving:
             self._turn.keep_alive = False
             return True
         return None

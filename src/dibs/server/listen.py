@@ -59,6 +59,7 @@ def open_socket(address: Address) -> socket.socket:
             _bind_unix(made, address.path)
         else:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _notice_the_dead(made)
             made.bind((address.host, address.port))
         made.listen(BACKLOG)
         made.setblocking(False)
@@ -79,6 +80,15 @@ def url_of(address: Address, listening: socket.socket) -> str:
     if ipaddress.ip_address(host).is_unspecified:
         host = "::1" if ":" in host else "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _notice_the_dead(made: socket.socket) -> None:
+    """Have the kernel ask silent clients whether they are still there; connections inherit this. A machine that lost
+    its power says no farewell, and its place in a line must not be kept for as long as it would have waited."""
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 2)):
+        if hasattr(socket, option):  # macOS calls the first by another name
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _family(address: Address) -> int:

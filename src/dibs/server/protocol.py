@@ -19,6 +19,8 @@ from dibs.server.answers import Answer, Refused, answer_for_error
 if TYPE_CHECKING:
     import asyncio
 
+    from dibs.server.polls import Waiting
+
 LINGER_S = 1.0
 REQUEST_S = REQUEST_MS_MAX / 1000
 
@@ -38,6 +40,7 @@ class CarefulProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._refusal: Refused | None = None
         self._deaf = False
+        self.waiting: Waiting | None = None  # the caller that waits in line for its answer, if one does
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -48,6 +51,8 @@ class CarefulProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
+        if self.waiting is not None:
+            self.waiting.cancel()
 
     def _look(self) -> None:
         """One timer a connection, set again only when it fires: setting it with each request would cost more than the
@@ -88,11 +93,19 @@ class CarefulProtocol(HttpToolsProtocol):
         self._receiving = self._in_head = True
         self._head_bytes = 0
         super().on_message_begin()
+        self.scope["dibs.seat"] = self  # type: ignore[typeddict-unknown-key]  # for our own application only
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._end_waiting()
         self._check_head()
         super().on_headers_complete()
+
+    def _end_waiting(self) -> None:
+        """Something came behind a request that waits. Reading is about to stop until that is answered, and then we
+        would not see the client hang up: so it is answered now."""
+        if self.waiting is not None:
+            self.waiting.hurry()
 
     def _check_head(self) -> None:
         size = sum([len(name) + len(value) for name, value in self.headers]) + len(self.url)
@@ -123,6 +136,7 @@ class CarefulProtocol(HttpToolsProtocol):
         """Answer what cannot be read, after the answers that are still under way, and listen no more."""
         self._deaf = True
         self._refusal = refusal
+        self._end_waiting()
         if self._receiving and not self._in_head:
             # Its body went wrong, so it has a place in the line, and will never be complete: this takes its place.
             if self.pipeline:

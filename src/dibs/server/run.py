@@ -189,7 +189,7 @@ def make_server(
     import uvicorn
 
     from dibs.server.app import build_app
-    from dibs.server.lane import LaneProtocol
+    from dibs.server.express import ExpressProtocol
     from dibs.server.protocol import CarefulProtocol
 
     class Server(uvicorn.Server):
@@ -202,10 +202,14 @@ def make_server(
             await super().startup(sockets)
             on_ready()
 
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            api.engine.room.close()  # who waits in line is told the ticket it can come back with
+            await super().shutdown(sockets)
+
     config = uvicorn.Config(
         build_app(api),
         # Called once a connection, as the class it asks for would be.
-        http=functools.partial(LaneProtocol, api=api) if lane else CarefulProtocol,  # type: ignore[arg-type]
+        http=functools.partial(ExpressProtocol, api=api) if lane else CarefulProtocol,  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,

@@ -2,12 +2,14 @@
 
 One thread owns all writing. It takes what has gathered, has it decided and committed (`service/liveness.py`), and hands
 the answers back with one call into the event loop per batch. Between batches it does its chores
-(`service/sweeper.py`), so nothing but this thread ever waits for the store's write.
+(`service/sweeper.py`), so nothing but this thread ever waits for the store's write. What a batch or a chore brought
+about for others (`after`) reaches the loop behind the answers: whoever is told of it has been answered before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -63,6 +65,8 @@ class Batcher:
         self._chore = chore
         self._steady = steady
         self._queue: deque[tuple[Command, Callback]] = deque()
+        self._after: list[tuple[Callable[..., object], tuple[object, ...]]] = []  # the thread's own
+        self._chore_at_ms = steady()
         self._wake = threading.Event()
         self._is_running = False  # a batch is with the thread
         self._is_gathering = False  # the next is about to be handed over
@@ -90,6 +94,17 @@ class Batcher:
         self._queue.append((command, callback))
         if not self._is_running:
             self._gather()
+
+    def after(self, call: Callable[..., object], *args: object) -> None:
+        """For `run` and `chore`, on their thread: have this called on the loop, once the answers were handed out."""
+        self._after.append((call, args))
+
+    def hurry(self, within_ms: int) -> None:
+        """Do the next chore soon. It may come later still, if one is being done right now."""
+        at_ms = self._steady() + within_ms
+        if at_ms < self._chore_at_ms:
+            self._chore_at_ms = at_ms
+            self._wake.set()
 
     def _gather(self) -> None:
         if not self._is_gathering:
@@ -127,14 +142,15 @@ class Batcher:
         return await future
 
     def _work(self) -> None:
-        chore_at_ms = self._steady()
         while not self._stopping:
-            wait_ms = min(max(chore_at_ms - self._steady(), 0), SWEEP_LATE_MS_MAX)
+            wait_ms = min(max(self._chore_at_ms - self._steady(), 0), SWEEP_LATE_MS_MAX)
             if self._wake.wait(wait_ms / 1000):
                 self._wake.clear()
                 self._answer()
-            if self._chore is not None and self._steady() >= chore_at_ms and not self._stopping:
-                chore_at_ms = self._steady() + self._do_chore(self._chore)
+            if self._chore is not None and self._steady() >= self._chore_at_ms and not self._stopping:
+                rest_ms = self._do_chore(self._chore)
+                self._chore_at_ms = self._steady() + rest_ms
+                self._tell_after()
         while self._queue:
             self._answer()
 
@@ -150,6 +166,14 @@ class Batcher:
             self._deliver(self._hand_out, batch, results)
         except RuntimeError:  # the loop is closed: nobody is left to be told
             log.warning("%d answers had no one to go to", len(batch))
+        self._tell_after()
+
+    def _tell_after(self) -> None:
+        if self._after:
+            after, self._after = self._after, []
+            for call, args in after:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    self._deliver(call, *args)
 
     def _do_chore(self, chore: Callable[[], int]) -> int:
         try:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dibs.core.commands import Command
+    from dibs.core.draft import Handed
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
@@ -148,11 +149,14 @@ class Decider:
         store: Store,
         on_commit: Callable[[Sequence[Event], int], None],
         steady: Callable[[], int] = steady_ms,
+        on_handed: Callable[[Sequence[Handed]], None] | None = None,
     ) -> None:
         self.liveness = Liveness(steady)
         self._store = store
         watched = Watched(store, self.liveness)
-        self._coordinator = Coordinator(watched, lambda events: on_commit(events, watched.last_seq))
+        self._coordinator = Coordinator(
+            watched, lambda events: on_commit(events, watched.last_seq), on_handed
+        )
 
     def run(self, commands: Sequence[Command]) -> list[Result]:
         """One result a command. Raises what all of them met."""

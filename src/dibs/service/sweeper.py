@@ -2,7 +2,8 @@
 
 A new lease lasts a second at least, and an outage only moves deadlines later: looking every SWEEP_LATE_MS_MAX (and
 exactly when the earliest known deadline comes) finds every expiry within that bound, also of leases that other
-processes made. Beats are sent only while somebody holds something, so an idle server leaves its disk alone.
+processes made. Beats are sent only while somebody holds something, so an idle server leaves its disk alone. While
+callers wait here, what other processes did is looked for every NEWS_MS: one of them may have handed over a job.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dibs")
 
+NEWS_MS = 25
+
 
 class Sweeper:
     def __init__(
@@ -42,6 +45,7 @@ class Sweeper:
         keep_events: int = EVENTS_KEPT_MAX,
         keep_events_ms: int = EVENTS_AGE_MS_MAX,
         steady: Callable[[], int] = steady_ms,
+        has_waiters: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._decider = decider
@@ -49,6 +53,7 @@ class Sweeper:
         self._keep_events = keep_events
         self._keep_events_ms = keep_events_ms
         self._steady = steady
+        self._has_waiters = has_waiters
         self._counted_ms = self._pruned_ms = steady()
 
     def step(self) -> int:
@@ -65,6 +70,8 @@ class Sweeper:
         if now_ms - self._counted_ms >= TALLY_INTERVAL_MS:
             self._counted_ms = now_ms
             self._tally.catch_up(self._store)
+        elif self._has_waiters():
+            self._tally.look(self._store)
         if self._tally.live:
             self._decider.beat_if_due()
         if now_ms - self._pruned_ms >= PRUNE_INTERVAL_MS:
@@ -90,9 +97,10 @@ class Sweeper:
         return self._store.prune(keep=self._keep_events, before_ms=before_ms)
 
     def _rest_ms(self) -> int:
+        late_ms = NEWS_MS if self._has_waiters() else SWEEP_LATE_MS_MAX
         due_ms = self._store.next_due_ms()
         if due_ms is None:
-            return SWEEP_LATE_MS_MAX
+            return late_ms
         wait_ms = due_ms - self._store.read(()).now_ms
         # What is due already and was not swept just now (another server may be at it) is not asked about in a spin.
-        return min(max(wait_ms, SWEEP_INTERVAL_MS), SWEEP_LATE_MS_MAX)
+        return min(max(wait_ms, SWEEP_INTERVAL_MS), late_ms)

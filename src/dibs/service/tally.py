@@ -1,7 +1,8 @@
-"""Running counts from events: who holds how many jobs, how many are held, what happened since the server started.
+"""Running counts from events: who holds how many jobs, how many are held and waited for, what happened meanwhile.
 
 The counts follow the store's events in their order, each exactly once. Events of our own commits are known without
-reading them back, as long as nobody else wrote in between; if somebody did, all of them are read from the store.
+reading them back, as long as nobody else wrote in between; if somebody did, all of them are read from the store (and
+`on_read` is told, for those who wait for what others do).
 Only the thread that commits changes a tally; any thread may read it.
 """
 
@@ -10,24 +11,34 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from dibs.core import events as kinds
 from dibs.core.limits import LIST_PAGE_DEFAULT
-from dibs.core.records import LOCK_PREFIX, Lock
+from dibs.core.records import LOCK_PREFIX, SESSION_PREFIX, Lock, Session
 from dibs.core.replay import Claim, apply
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from dibs.core.events import Event
+    from dibs.core.records import Stored
     from dibs.stores.port import Store
 
 
 class Tally:
-    def __init__(self) -> None:
+    def __init__(self, on_read: Callable[[Sequence[Event]], None] = lambda events: None) -> None:
         self.live = 0
+        self.sessions = 0  # open ones
         self.kinds: Counter[str] = Counter()
+        self._on_read = on_read
+        self._places: set[tuple[str, str, int]] = set()
         self._claims: dict[tuple[str, str], dict[int, Claim]] = {}
         self._by_principal: Counter[str] = Counter()
         self._seen_seq = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many places in lines are taken, at whichever server."""
+        return len(self._places)
 
     def live_of(self, principal: str) -> int:
         """How many jobs are held with this principal's credentials."""
@@ -38,12 +49,12 @@ class Tally:
         so one that the scan has seen already changes nothing that its successors do not put right."""
         newest = store.events(0, 1, newest=True)
         self._seen_seq = newest[-1].seq if newest else 0
-        after = ""
-        while page := store.scan(LOCK_PREFIX, after, LIST_PAGE_DEFAULT):
-            for _, found in page:
-                if isinstance(found.record, Lock):
-                    self._count(found.record)
-            after = page[-1][0]
+        for record in _all(store, LOCK_PREFIX):
+            if isinstance(record, Lock):
+                self._count(record)
+        for record in _all(store, SESSION_PREFIX):
+            if isinstance(record, Session) and not record.ended_ms:
+                self.sessions += 1
         self.catch_up(store)
         self.kinds.clear()
 
@@ -61,8 +72,15 @@ class Tally:
             for event in events:
                 self._fold(event)
             self._seen_seq = events[-1].seq
+            self._on_read(events)
+
+    def look(self, store: Store) -> None:
+        """Read what others wrote, if they did: the cheap way of asking often."""
+        if store.watch(self._seen_seq, 0):
+            self.catch_up(store)
 
     def _count(self, lock: Lock) -> None:
+        self._places.update((lock.ns, lock.name, number) for number in lock.line)
         for holder in lock.holders:
             claim = Claim(
                 owner=holder.owner,
@@ -76,6 +94,10 @@ class Tally:
 
     def _fold(self, event: Event) -> None:
         self.kinds[event.kind] += 1
+        if event.ticket:
+            self._fold_place(event)
+        elif not event.job:
+            self._fold_session(event)
         job = (event.ns, event.job)
         before = self._claims.get(job, {}).get(event.token)
         apply(self._claims, event)
@@ -85,8 +107,29 @@ class Tally:
         elif before is not None and after is None:
             self._add(before.principal, -1)
 
+    def _fold_place(self, event: Event) -> None:
+        place = (event.ns, event.job, event.ticket)
+        if event.kind == kinds.QUEUED:
+            self._places.add(place)
+        else:
+            self._places.discard(place)
+
+    def _fold_session(self, event: Event) -> None:
+        if event.kind == kinds.SESSION_OPENED:
+            self.sessions += 1
+        elif event.kind == kinds.SESSION_ENDED:
+            self.sessions -= 1
+
     def _add(self, principal: str, count: int) -> None:
         self.live += count
         self._by_principal[principal] += count
         if not self._by_principal[principal]:
             del self._by_principal[principal]  # principals come and go; the counter must not grow with them
+
+
+def _all(store: Store, prefix: str) -> Iterator[Stored | None]:
+    after = ""
+    while page := store.scan(prefix, after, LIST_PAGE_DEFAULT):
+        for _, found in page:
+            yield found.record
+        after = page[-1][0]

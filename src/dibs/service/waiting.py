@@ -13,15 +13,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.core import events as kinds
-from dibs.core.commands import KeepPlaces, Leave, Release
-from dibs.core.limits import KEEP_BATCH_MAX, TICKET_KEEP_MS
-from dibs.core.outcomes import Granted, GrantedAll, Kept, Queued
+from dibs.core.commands import AcquireAll, KeepPlaces, Leave, Release
+from dibs.core.limits import KEEP_BATCH_MAX, SHUTDOWN_MS_MAX, TICKET_KEEP_MS
+from dibs.core.outcomes import Granted, GrantedAll, Kept, Left, Queued
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Protocol
 
-    from dibs.core.commands import Acquire, AcquireAll, Command
+    from dibs.core.commands import Acquire, Command
     from dibs.core.draft import Handed
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
@@ -33,19 +33,24 @@ if TYPE_CHECKING:
         def cancel(self) -> None: ...
 
 
-class Waiter:
-    """One caller. `cancel` says that it hung up."""
+# A part of the time a server has for ending: a store that hangs must not keep waiters from being told their tickets.
+LAST_WORD_MS = SHUTDOWN_MS_MAX // 5
 
-    __slots__ = ("_answer", "_room", "command", "gone", "place", "timer", "wait_ms")
+
+class Waiter:
+    """One caller. Its connection may say that it hung up (`cancel`), or that it wants an answer now (`hurry`)."""
+
+    __slots__ = ("_answer", "_room", "command", "gone", "place", "queued", "timer", "wait_ms")
 
     def __init__(
-        self, room: WaitingRoom, command: Acquire | AcquireAll, wait_ms: int, answer: Callable[[Result], None]
+        self, room: WaitingRoom, command: Acquire | AcquireAll, wait_ms: int, answer: Callable[[Result], bool]
     ) -> None:
         self._room = room
-        self._answer: Callable[[Result], None] | None = answer
+        self._answer: Callable[[Result], bool] | None = answer
         self.command = command
         self.wait_ms = wait_ms
         self.place: Place | None = None
+        self.queued: Queued | None = None  # the latest that is known of where it stands
         self.timer: Timer | None = None
         self.gone = False
 
@@ -54,33 +59,44 @@ class Waiter:
             self.gone = True
             self._room.hung_up(self)
 
+    def hurry(self) -> None:
+        self._room.time_is_over(self)
+
     def finish(self, result: Result) -> None:
         """Answer, once."""
         if self.timer is not None:
             self.timer.cancel()
         answer, self._answer = self._answer, None
-        if answer is not None and not self.gone:
-            answer(result)
+        if answer is not None and not self.gone and not answer(result):
+            self._room.not_taken(self, result)
 
 
 class WaitingRoom:
-    """`post` has a command decided (`Batcher.post`), `later` is the event loop's `call_later`."""
+    """`post` has a command decided (`Batcher.post`), `later` is the event loop's `call_later`. `on_first` is called
+    when the room fills: from then on others' hand-overs are worth looking for often."""
 
     def __init__(
         self,
         post: Callable[[Command, Callable[[Result], None]], None],
         later: Callable[..., Timer],
+        on_first: Callable[[], object] = lambda: None,
     ) -> None:
         self._post = post
         self._later = later
+        self._on_first = on_first
         self._parked: dict[Place, Waiter] = {}
+        self._asking: dict[Waiter, None] = {}  # those who were parked and are asking again
+        # Places given up for callers who hung up. One may have been taken up again meanwhile, by its request key.
+        self._leaving: set[Place] = set()
         self._keeping = False
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._parked)
 
-    def ask(self, command: Acquire | AcquireAll, wait_ms: int, answer: Callable[[Result], None]) -> Waiter:
-        """Claim, and wait in line for up to `wait_ms`. `answer` is called once, on the event loop."""
+    def ask(self, command: Acquire | AcquireAll, wait_ms: int, answer: Callable[[Result], bool]) -> Waiter:
+        """Claim, and wait in line for up to `wait_ms`. `answer` is called once, on the event loop; it says whether
+        there was still somebody to take the answer."""
         waiter = Waiter(self, command, wait_ms, answer)
         self._post(command, lambda result: self._asked(waiter, result))
         return waiter
@@ -92,18 +108,33 @@ class WaitingRoom:
             if waiter is not None:
                 waiter.finish(each.outcome)
 
-    def heard(self, events: Sequence[Event]) -> None:
+    def heard(self, events: Iterable[Event]) -> None:
         """Something happened in the store. If it concerns a place kept here, its owner asks again."""
         for event in events:
-            if event.ticket and event.kind in (kinds.ACQUIRED, kinds.LEFT):
-                waiter = self._parked.pop((event.ns, event.job, event.ticket), None)
-                if waiter is not None:
-                    self._ask_again(waiter)
+            if not event.ticket or event.kind not in (kinds.ACQUIRED, kinds.LEFT):
+                continue
+            place = (event.ns, event.job, event.ticket)
+            waiter = self._parked.pop(place, None)
+            if waiter is not None:
+                if event.kind == kinds.LEFT and event.reason == "left" and place not in self._leaving:
+                    # Given up by somebody who has its ticket: it is told how things stand, and not put back in line.
+                    waiter.command = waiter.command.replace(wait=False, ticket=0, ticket_id=None)
+                    waiter.queued = None
+                self._ask_again(waiter)
+            self._leaving.discard(place)
 
     def close(self) -> None:
         """Tell everybody where they stand; their places stay theirs for as long as a waiter may be silent."""
+        self._closed = True
         for waiter in list(self._parked.values()):
-            self._time_is_over(waiter)
+            self.time_is_over(waiter)
+        self._later(LAST_WORD_MS / 1000, self._say_what_is_known)
+
+    def time_is_over(self, waiter: Waiter) -> None:
+        """Ask a last time, so that the caller hears its position of now, or that it just got the job."""
+        waiter.wait_ms = 0
+        if waiter.place is not None and self._parked.pop(waiter.place, None) is not None:
+            self._ask_again(waiter)
 
     def hung_up(self, waiter: Waiter) -> None:
         """The caller is gone: leave the line. One whose first answer is still out is dealt with when that comes."""
@@ -112,37 +143,62 @@ class WaitingRoom:
         if waiter.place is not None and self._parked.pop(waiter.place, None) is not None:
             self._leave(waiter)
 
+    def not_taken(self, waiter: Waiter, result: Result) -> None:
+        """An answer to somebody who hung up. A place is given up, and so is a job."""
+        if isinstance(result, Queued):
+            self._note(waiter, result)
+            self._leave(waiter)
+        elif isinstance(result, Granted | GrantedAll):
+            grants = result.grants if isinstance(result, GrantedAll) else (result,)
+            fresh = [granted for granted in grants if not granted.again]
+            self._give_back(waiter.command, [(granted.name, granted.lease.lease_id) for granted in fresh])
+
     def _asked(self, waiter: Waiter, result: Result) -> None:
+        self._asking.pop(waiter, None)
         if waiter.gone:
-            self._clear_up(waiter, result)
-        elif isinstance(result, Queued) and waiter.wait_ms > 0:
+            self.not_taken(waiter, result)
+        elif isinstance(result, Queued) and waiter.wait_ms > 0 and not self._closed:
             self._park(waiter, result)
+        elif isinstance(result, BaseException) and waiter.queued is not None:
+            # Something failed under a waiter that has a place: with its ticket it can come back, without it could not.
+            waiter.finish(waiter.queued)
         else:
             waiter.finish(result)
 
-    def _park(self, waiter: Waiter, queued: Queued) -> None:
-        waiter.command = waiter.command.replace(ticket=queued.ticket, ticket_id=queued.ticket_id)
+    def _note(self, waiter: Waiter, queued: Queued) -> None:
+        waiter.queued = queued
         waiter.place = (queued.ns, queued.name, queued.ticket)
+        waiter.command = waiter.command.replace(ticket=queued.ticket, ticket_id=queued.ticket_id)
+
+    def _park(self, waiter: Waiter, queued: Queued) -> None:
+        self._note(waiter, queued)
+        assert waiter.place is not None
+        earlier = self._parked.pop(waiter.place, None)
+        if (
+            earlier is not None
+        ):  # the same ticket or request key asked for by two connections: the last one waits
+            earlier.finish(queued)
+        if not self._parked:
+            self._on_first()
         self._parked[waiter.place] = waiter
         if waiter.timer is None:
-            waiter.timer = self._later(waiter.wait_ms / 1000, self._time_is_over, waiter)
+            waiter.timer = self._later(waiter.wait_ms / 1000, self.time_is_over, waiter)
         if not self._keeping:
             self._keeping = True
             self._later(TICKET_KEEP_MS / 1000, self._keep)
 
-    def _time_is_over(self, waiter: Waiter) -> None:
-        """Ask a last time, so that the caller hears its position of now, or that it just got the job."""
-        waiter.wait_ms = 0
-        if waiter.place is not None and self._parked.pop(waiter.place, None) is not None:
-            self._ask_again(waiter)
-
     def _ask_again(self, waiter: Waiter) -> None:
+        self._asking[waiter] = None
         try:
             self._post(waiter.command, lambda result: self._asked(waiter, result))
-        except (
-            Exception
-        ) as error:  # too much to do, or shutting down: the caller can come back with its ticket
-            waiter.finish(error)
+        except Exception as error:  # too much to do, or shutting down
+            self._asked(waiter, error)
+
+    def _say_what_is_known(self) -> None:
+        """The store does not answer and this server must end."""
+        for waiter in list(self._asking):
+            if waiter.queued is not None and not waiter.gone:
+                waiter.finish(waiter.queued)
 
     def _keep(self) -> None:
         """Say that everybody here is still asking. Whoever's place is gone finds out why by asking again."""
@@ -165,43 +221,44 @@ class WaitingRoom:
                 if waiter is not None:
                     self._ask_again(waiter)
 
-    def _clear_up(self, waiter: Waiter, result: Result) -> None:
-        """An answer to somebody who hung up. A place is given up; so is a job, unless a request key can ask for it."""
-        command = waiter.command
-        if isinstance(result, Queued):
-            waiter.command = command.replace(ticket=result.ticket, ticket_id=result.ticket_id)
-            waiter.place = (result.ns, result.name, result.ticket)
-            self._leave(waiter)
-        elif command.request_key is None and command.session is None:
-            grants = result.grants if isinstance(result, GrantedAll) else (result,)
-            for granted in [each for each in grants if isinstance(each, Granted)]:
-                self._give_back(command, granted)
-
-    def _give_back(self, command: Acquire | AcquireAll, granted: Granted) -> None:
-        if not granted.again:
-            lease_id = granted.lease.lease_id
-            release = Release(
-                ns=command.ns, name=granted.name, principal=command.principal, lease_id=lease_id
-            )
-            self._quietly(release)
-
     def _leave(self, waiter: Waiter) -> None:
-        if waiter.place is None or waiter.command.ticket_id is None:
-            return
-        ns, name, number = waiter.place
-        self._quietly(
-            Leave(
-                ns=ns,
-                name=name,
-                principal=waiter.command.principal,
-                ticket=number,
-                ticket_id=waiter.command.ticket_id,
-            )
-        )
+        assert waiter.queued is not None
+        queued, command = waiter.queued, waiter.command
+        place = (queued.ns, queued.name, queued.ticket)
+        self._leaving.add(place)
 
-    def _quietly(self, command: Command) -> None:
-        """Nobody is left to hear how it went; at worst the place or the lease runs out by itself."""
+        def left(result: Result) -> None:
+            if isinstance(result, Left) and result.was_in:
+                return  # and `heard` will tell of it
+            self._leaving.discard(place)
+            # Not in line any more: the job was handed over while the caller hung up, and nobody is there for it.
+            if isinstance(result, Left):
+                names = command.names if isinstance(command, AcquireAll) else (command.name,)
+                self._give_back(command, [(name, queued.ticket_id) for name in names])
+
+        leave = Leave(
+            ns=queued.ns,
+            name=queued.name,
+            principal=command.principal,
+            ticket=queued.ticket,
+            ticket_id=queued.ticket_id,
+        )
+        self._quietly(leave, left)
+
+    def _give_back(self, command: Acquire | AcquireAll, leases: list[tuple[str, str]]) -> None:
+        """Let go of what nobody was there to take. With a request key the caller can still ask for it, and must get
+        it: a lost reply is not lost ownership."""
+        if command.request_key is not None:
+            return
+        for name, lease_id in leases:
+            self._quietly(
+                Release(ns=command.ns, name=name, principal=command.principal, lease_id=lease_id),
+                lambda result: None,
+            )
+
+    def _quietly(self, command: Command, callback: Callable[[Result], None]) -> None:
+        """Nobody is left to hear that it failed; at worst the place or the lease runs out by itself."""
         try:
-            self._post(command, lambda result: None)
+            self._post(command, callback)
         except Exception:
             return

@@ -1,0 +1,131 @@
+"""Two servers on one SQLite file: a line is the store's, whoever keeps its callers waiting."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.core.commands import Release
+from dibs.service.coordinator import Coordinator
+from dibs.service.waiting import Waiter, WaitingRoom
+from dibs.stores.sqlite import SqliteStore
+from tests.server.harness import Poll, Server, running, wait_until
+from tests.server.test_sessions import open_session
+from tests.server.test_waiting import WAIT, release, wait_for_job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+# What is looked for every 25 ms, asked for again and committed; on a machine that is busy with other things.
+HEARD_WITHIN_S = 2.0
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[], Server]]:
+    """Starts servers on one file, each with a connection of its own, in real time."""
+    with ExitStack() as stack:
+        count = 0
+
+        def start() -> Server:
+            nonlocal count
+            count += 1
+            folder = tmp_path / str(count)
+            folder.mkdir()
+            store = SqliteStore(str(tmp_path / "dibs.db"))
+            stack.callback(store.close)
+            return stack.enter_context(running(folder, store=store, real_time=True))
+
+        yield start
+
+
+@pytest.mark.promise("queue:fifo")
+@pytest.mark.promise("queue:one-wake")
+def test_a_release_at_one_server_wakes_the_one_waiter_at_the_other(
+    start: Callable[[], Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = start(), start()
+    asked: list[object] = []
+    ask_again = WaitingRoom._ask_again
+
+    def spy(room: WaitingRoom, waiter: Waiter) -> None:
+        asked.append(waiter)
+        ask_again(room, waiter)
+
+    monkeypatch.setattr(WaitingRoom, "_ask_again", spy)
+    lease = there.lease("job")
+    polls = wait_for_job(here, "job", 3)
+    for number, poll in enumerate(polls):
+        began = time.monotonic()
+        release(there, "job", lease)
+        body = poll.answer()
+        assert time.monotonic() - began < HEARD_WITHIN_S
+        assert (body["status"], body["owner"], len(asked)) == ("acquired", f"w-{number}", number + 1)
+        assert not any(later.is_answered() for later in polls[number + 1 :])
+        lease = body["lease_id"]
+
+
+@pytest.mark.promise("queue:fifo")
+def test_waiters_at_two_servers_stand_in_one_line(start: Callable[[], Server]) -> None:
+    servers = [start(), start()]
+    lease = servers[0].lease("job")
+    polls = [wait_for_job(servers[number % 2], "job", owner=f"w-{number}")[0] for number in range(6)]
+    for number, poll in enumerate(polls):
+        release(servers[number % 2], "job", lease)
+        body = poll.answer()
+        assert body["owner"] == f"w-{number}"
+        lease = body["lease_id"]
+
+
+def test_an_expiry_swept_by_anybody_wakes_the_waiter(start: Callable[[], Server]) -> None:
+    here, there = start(), start()
+    there.lease("job", ttl_seconds=1)
+    (poll,) = wait_for_job(here, "job")
+    assert poll.answer()["previous"]["how"] == "expired"
+
+
+def test_a_release_without_any_server_wakes_a_waiter(start: Callable[[], Server], tmp_path: Path) -> None:
+    here = start()
+    lease = here.lease("job")
+    (poll,) = wait_for_job(here, "job")
+    store = SqliteStore(str(tmp_path / "dibs.db"))
+    Coordinator(store).one(Release(ns="default", name="job", principal="agent", lease_id=lease))
+    assert poll.answer()["status"] == "acquired"
+    store.close()
+
+
+@pytest.mark.promise("session")
+def test_the_end_of_a_session_at_one_server_is_heard_at_the_other(start: Callable[[], Server]) -> None:
+    here, there = start(), start()
+    there.lease("job")
+    session = open_session(there)
+    poll = Poll(here, "/locks/job/acquire", {**WAIT, "session_id": session})
+    wait_until(lambda: here.waiting() == 1, "it does not wait")
+    assert there.ask("DELETE", f"/sessions/{session}").status == 204
+    assert poll.answer()["code"] == "session_expired"
+
+
+@pytest.mark.promise("queue:fifo")
+def test_a_place_is_kept_over_a_restart_and_at_another_server(start: Callable[[], Server]) -> None:
+    first, second = start(), start()
+    lease = first.lease("job")
+    polls = wait_for_job(first, "job", 2)
+    first.begin_stop()
+    tickets = [poll.answer()["ticket"] for poll in polls]
+    (newcomer,) = wait_for_job(second, "job", owner="newcomer")
+    third = start()  # the first, started again
+    back = []
+    for server, ticket in zip((second, third), tickets, strict=True):
+        before = server.waiting()
+        back.append(Poll(server, "/locks/job/acquire", {**WAIT, "ticket": ticket}))
+        wait_until(lambda server=server, n=before: server.waiting() == n + 1, "it does not wait")  # type: ignore[misc]
+    owners = []
+    for poll in [*back, newcomer]:
+        release(third, "job", lease)
+        body = poll.answer()
+        owners.append(body["owner"])
+        lease = body["lease_id"]
+    assert owners == ["w-0", "w-1", "newcomer"]

@@ -1,0 +1,300 @@
+"""Waiting in line over HTTP: real sockets, both ways through HTTP, a store in memory."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.server.lane import LaneProtocol
+from dibs.service.waiting import Waiter, WaitingRoom
+from dibs.testing.faulty import FaultyStore
+from tests.server.harness import WAIT_S, Poll, read_response, running, wait_until
+from tests.server.test_lane import AUTH, JSON, request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.server.harness import Server
+
+WAIT = {"wait_seconds": 60}
+
+
+@pytest.fixture(params=[True, False], ids=["fast", "slow"])
+def alone(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    """A server for this test only."""
+    with running(tmp_path, lane=request.param) as server:
+        yield server
+
+
+def wait_for_job(server: Server, name: str, count: int = 1, **fields: Any) -> list[Poll]:
+    """Callers in line, in this order."""
+    polls = []
+    for number in range(count):
+        before = server.waiting()
+        body = {**WAIT, "owner": f"w-{number}", **fields}
+        polls.append(Poll(server, f"/locks/{name}/acquire", body))
+        wait_until(lambda before=before: server.waiting() == before + 1, "it does not wait")  # type: ignore[misc]
+    return polls
+
+
+def release(server: Server, name: str, lease: str) -> None:
+    assert server.ask("POST", f"/locks/{name}/release", {"lease_id": lease}).status == 200
+
+
+def test_a_waiter_is_answered_when_the_job_is_released(server: Server, name: str) -> None:
+    lease = server.lease(name, owner="first")
+    before = server.ask("GET", "/status").json["waiting"]
+    (poll,) = wait_for_job(server, name)
+    shown = server.ask("GET", f"/locks/{name}").json
+    assert (shown["owner"], shown["waiting"]) == ("first", 1)
+    assert server.ask("GET", "/status").json["waiting"] == before + 1
+    release(server, name, lease)
+    body = poll.answer()
+    assert (body["status"], body["owner"], body["previous"]["owner"]) == ("acquired", "w-0", "first")
+    assert server.ask("GET", "/status").json["waiting"] == before
+
+
+def test_a_free_job_is_had_without_waiting(server: Server, name: str) -> None:
+    assert server.acquire(name, WAIT).json["status"] == "acquired"
+
+
+def test_the_time_of_a_waiters_lease_starts_when_it_gets_the_job(server: Server, name: str) -> None:
+    lease = server.lease(name, ttl_seconds=60)
+    (poll,) = wait_for_job(server, name, ttl_seconds=30)
+    server.pass_time(10_000)
+    release(server, name, lease)
+    assert poll.answer()["remaining_ms"] == 30_000
+
+
+@pytest.mark.promise("queue:fifo")
+@pytest.mark.promise("queue:one-wake")
+def test_fifty_waiters_are_served_in_order_and_each_release_wakes_one(
+    alone: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[Waiter] = []
+    finish = Waiter.finish
+
+    def spy(self: Waiter, result: Any) -> None:
+        woken.append(self)
+        finish(self, result)
+
+    monkeypatch.setattr(Waiter, "finish", spy)
+    monkeypatch.setattr(WaitingRoom, "_ask_again", lambda *args: pytest.fail("somebody asked again"))
+    lease = alone.lease("job")
+    polls = wait_for_job(alone, "job", 50)
+    for number, poll in enumerate(polls):
+        release(alone, "job", lease)
+        body = poll.answer()
+        assert (body["status"], body["owner"]) == ("acquired", f"w-{number}")
+        assert len(woken) == number + 1
+        assert not any(later.is_answered() for later in polls[number + 1 :])
+        lease = body["lease_id"]
+
+
+@pytest.mark.promise("queue:no-dead-grant")
+def test_who_hangs_up_leaves_the_line_at_once(server: Server, name: str) -> None:
+    lease = server.lease(name)
+    first, second = wait_for_job(server, name, 2)
+    before = server.waiting()
+    first.hang_up()
+    wait_until(lambda: server.waiting() == before - 1, "it still waits")
+    wait_until(lambda: server.ask("GET", f"/locks/{name}").json["waiting"] == 1, "it is still in line")
+    release(server, name, lease)
+    assert second.answer()["owner"] == "w-1"
+
+
+@pytest.mark.promise("queue:no-dead-grant")
+def test_a_waiter_that_shuts_its_side_or_resets_leaves_too(server: Server, name: str) -> None:
+    server.lease(name)
+    half, reset = wait_for_job(server, name, 2)
+    half.connection.shutdown(socket.SHUT_WR)
+    reset.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    reset.hang_up()
+    wait_until(lambda: server.ask("GET", f"/locks/{name}").json["waiting"] == 0, "they are still in line")
+    half.hang_up()
+
+
+def test_a_waiter_on_the_long_way_ends_its_task_when_its_client_goes(
+    fast: Server, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`Connection: close` makes a request unusual enough for the long way."""
+    lease = fast.lease(name)
+    before = fast.waiting()
+    polls = [
+        Poll(fast, f"/locks/{name}/acquire", WAIT, head="Connection: close\r\n"),
+        Poll(fast, f"/locks/{name}/acquire", WAIT, head="Connection: close\r\n"),
+    ]
+    wait_until(lambda: fast.waiting() == before + 2, "they do not wait")
+    polls[0].hang_up()
+    wait_until(lambda: fast.ask("GET", f"/locks/{name}").json["waiting"] == 1, "it is still in line")
+    wait_until(lambda: len(fast._inner.server_state.tasks) == 1, "its task goes on")
+    release(fast, name, lease)
+    assert polls[1].answer()["status"] == "acquired"
+    assert "rror" not in caplog.text
+
+
+def test_a_request_behind_one_that_waits_ends_the_wait(server: Server, name: str) -> None:
+    """Otherwise nobody would read on, and see whether the client hung up."""
+    server.lease(name)
+    (poll,) = wait_for_job(server, name)
+    poll.connection.sendall(request("GET", f"/locks/{name}"))
+    _, _, first, rest = read_response(poll.connection)
+    assert json.loads(first)["status"] == "queued"
+    _, _, second, _ = read_response(poll.connection, rest)
+    assert json.loads(second)["status"] == "held"
+    poll.connection.close()
+
+
+def test_rubbish_behind_one_that_waits_ends_the_wait_and_the_connection(server: Server, name: str) -> None:
+    server.lease(name)
+    (poll,) = wait_for_job(server, name)
+    poll.connection.sendall(b"\x00\x01\r\n\r\n")
+    _, _, first, rest = read_response(poll.connection)
+    assert json.loads(first)["status"] == "queued"
+    status, _, _, _ = read_response(poll.connection, rest)
+    assert status == 400
+    poll.connection.close()
+
+
+def test_a_connection_goes_on_after_a_wait(server: Server, name: str) -> None:
+    lease = server.lease(name)
+    (poll,) = wait_for_job(server, name)
+    release(server, name, lease)
+    assert read_response(poll.connection)[0] == 200
+    poll.connection.sendall(request("GET", f"/locks/{name}"))
+    assert json.loads(read_response(poll.connection)[2])["owner"] == "w-0"
+    poll.connection.close()
+
+
+def test_an_expiry_hands_the_job_to_the_waiter(server: Server, name: str) -> None:
+    server.lease(name, ttl_seconds=2)
+    (poll,) = wait_for_job(server, name)
+    server.pass_time(2_500)  # looking at another job ends nothing: the sweep must find it
+    assert poll.answer()["previous"]["how"] == "expired"
+
+
+def test_the_end_of_the_work_is_told_to_all_who_wait(server: Server, name: str) -> None:
+    lease = server.lease(name)
+    polls = wait_for_job(server, name, 3)
+    server.ask("POST", f"/locks/{name}/release", {"lease_id": lease, "done_seconds": 60, "result": "PR 1"})
+    assert [(poll.answer()["status"]) for poll in polls] == ["done"] * 3
+
+
+def test_a_broken_claim_goes_to_the_waiter(server: Server, name: str) -> None:
+    server.lease(name)
+    (poll,) = wait_for_job(server, name)
+    server.ask("POST", f"/locks/{name}/break", {"reason": "stuck"}, who="operator")
+    assert poll.answer()["previous"]["how"] == "broken"
+
+
+def test_shared_waiters_are_let_in_together(server: Server, name: str) -> None:
+    lease = server.lease(name)
+    polls = wait_for_job(server, name, 3, mode="shared")
+    release(server, name, lease)
+    assert [poll.answer()["status"] for poll in polls] == ["acquired"] * 3
+
+
+@pytest.mark.promise("all-or-nothing")
+def test_all_of_several_are_waited_for_and_had_together(server: Server, name: str) -> None:
+    names = [f"{name}-{letter}" for letter in "ab"]
+    leases = {each: server.lease(each) for each in names}
+    before = server.waiting()
+    poll = Poll(server, "/locks/acquire-all", {**WAIT, "names": names})
+    wait_until(lambda: server.waiting() == before + 1, "it does not wait")
+    release(server, names[0], leases[names[0]])
+    assert not poll.is_answered()
+    assert server.acquire(names[0]).json["status"] == "held", "it is kept for the one who waits for both"
+    release(server, names[1], leases[names[1]])
+    assert [lease["name"] for lease in poll.answer()["leases"]] == names
+
+
+@pytest.mark.promise("tree")
+def test_a_waiter_in_a_tree_waits_for_what_overlaps_it(server: Server, name: str) -> None:
+    lease = server.lease(f"path:{name}%2Fsrc%2Fa.rs")
+    server.lease(f"path:{name}%2Fdocs")
+    (poll,) = wait_for_job(server, f"path:{name}%2Fsrc")
+    release(server, f"path:{name}%2Fsrc%2Fa.rs", lease)
+    assert poll.answer()["name"] == f"path:{name}/src"
+
+
+@pytest.mark.promise("queue:fifo")
+def test_a_server_that_ends_tells_its_waiters_their_tickets_and_the_next_one_knows_them(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as first:
+        store, clock = first.store, first.clock
+        lease = first.lease("job")
+        polls = wait_for_job(first, "job", 20)
+        first.begin_stop()
+        told = [poll.answer() for poll in polls]
+    assert [body["status"] for body in told] == ["queued"] * 20
+    assert [body["position"] for body in told] == list(range(1, 21))
+    clock.advance(10_000)
+    with running(tmp_path, store=store, clock=clock) as second:
+        newcomer = wait_for_job(second, "job")
+        back = [Poll(second, "/locks/job/acquire", {**WAIT, "ticket": body["ticket"]}) for body in told]
+        wait_until(lambda: second.waiting() == 21, "they do not wait")
+        release(second, "job", lease)
+        for poll in [*back, *newcomer]:
+            body = poll.answer()
+            assert body["status"] == "acquired"
+            release(second, "job", body["lease_id"])
+
+
+def test_a_server_whose_store_hangs_still_tells_its_waiters_their_tickets(tmp_path: Path) -> None:
+    free, hangs = threading.Event(), threading.Event()
+
+    class Hanging(FaultyStore):
+        def read(self, keys: Any) -> Any:
+            if hangs.is_set():
+                free.wait(WAIT_S)
+            return super().read(keys)
+
+    with running(tmp_path) as model:
+        inner, clock = model.store, model.clock
+    with running(tmp_path, store=Hanging(inner), clock=clock) as server:
+        server.lease("job")
+        (poll,) = wait_for_job(server, "job")
+        hangs.set()
+        server.begin_stop()
+        assert poll.answer()["status"] == "queued"
+        free.set()
+
+
+def test_waiting_needs_no_task_in_the_lane(fast: Server, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LaneProtocol, "_take_the_long_way", lambda self: pytest.fail("it left the lane"))
+    lease = fast.lease(name)
+    polls = wait_for_job(fast, name, 3)
+    assert len(fast._inner.server_state.tasks) == 0
+    release(fast, name, lease)
+    polls[0].answer()
+    for poll in polls[1:]:
+        poll.hang_up()
+
+
+def test_both_ways_tell_a_waiter_the_same(fast: Server, slow: Server, name: str) -> None:
+    told = []
+    for server in (fast, slow):
+        lease = server.lease(name)
+        (poll,) = wait_for_job(server, name)
+        release(server, name, lease)
+        status, headers, body, _ = read_response(poll.connection)
+        poll.connection.close()
+        document = {key: value for key, value in json.loads(body).items() if key != "lease_id"}
+        for key in ("expires_at", "previous"):
+            document.pop(key)
+        told.append((status, sorted(headers), document))
+    assert told[0] == told[1]
+
+
+def test_the_way_in_is_the_same_as_for_every_claim(server: Server, name: str) -> None:
+    with server.raw() as connection:
+        connection.sendall(request("POST", f"/locks/{name}/acquire", b'{"wait_seconds":1}', JSON))
+        assert read_response(connection)[0] == 401
+        connection.sendall(request("POST", f"/locks/{name}/acquire", b'{"wait_seconds":1', AUTH + JSON))
+        assert read_response(connection)[0] == 400

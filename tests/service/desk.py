@@ -1,0 +1,148 @@
+"""A waiting room over real rules, with a desk in place of the batcher and timers that the test fires."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dibs.core import events as kinds
+from dibs.core.commands import Acquire, AcquireAll, Release
+from dibs.core.outcomes import Granted
+from dibs.ids import new_id
+from dibs.service.coordinator import Coordinator
+from dibs.service.waiting import WaitingRoom
+from dibs.stores.memory import MemoryStore
+from dibs.testing.clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.core.commands import Command
+    from dibs.service.waiting import Result, Waiter
+
+
+class Timer:
+    def __init__(self, at_ms: int, call: Callable[..., object], args: tuple[object, ...]) -> None:
+        self.at_ms = at_ms
+        self.call = call
+        self.args = args
+
+    def cancel(self) -> None:
+        self.call, self.args = lambda: None, ()
+
+
+class Desk:
+    """A room, and what stands around it in a server: commands gather until `decide` has them decided in one commit."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+        self.elsewhere = Coordinator(self.store)
+        self.coordinator = Coordinator(
+            self.store, self._committed, lambda handed: self._tell("handed", handed)
+        )
+        self.room = WaitingRoom(self.post, self.later, lambda: self.filled.append(len(self.room)))
+        self.queue: list[tuple[Command, Callable[[Result], None]]] = []
+        self.posted: list[Command] = []
+        self.filled: list[int] = []
+        self.refusal: Exception | None = None
+        self._told: list[tuple[str, Any]] = []
+        self._timers: list[Timer] = []
+
+    def post(self, command: Command, callback: Callable[[Result], None]) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.posted.append(command)
+        self.queue.append((command, callback))
+
+    def later(self, delay_s: float, call: Callable[..., object], *args: object) -> Timer:
+        timer = Timer(self.clock() + round(delay_s * 1000), call, args)
+        self._timers.append(timer)
+        return timer
+
+    def _committed(self, events: Any) -> None:
+        left = [event for event in events if event.kind == kinds.LEFT]
+        if left:
+            self._tell("heard", left)
+
+    def _tell(self, what: str, value: Any) -> None:
+        self._told.append((what, value))
+
+    def decide(self) -> None:
+        """One batch: the answers first, then what it brought about for others. Until nothing is left to decide."""
+        while self.queue:
+            batch, self.queue = self.queue, []
+            results = self.coordinator.run([command for command, _ in batch])
+            for (_, callback), result in zip(batch, results, strict=True):
+                callback(result)
+            told, self._told = self._told, []
+            for what, value in told:
+                getattr(self.room, what)(value)
+
+    def news(self, after: int) -> None:
+        self.room.heard(self.store.events(after, 1_000))
+        self.decide()
+
+    def pass_ms(self, ms: int) -> None:
+        """Let time pass, a second at most at a time, and fire what is due."""
+        while ms > 0:
+            self.clock.advance(min(ms, 1_000))
+            ms -= 1_000
+            due = [timer for timer in self._timers if timer.at_ms <= self.clock()]
+            self._timers = [timer for timer in self._timers if timer.at_ms > self.clock()]
+            for timer in due:
+                timer.call(*timer.args)
+            self.decide()
+
+    def caller(self, wait_ms: int = 600_000, **fields: Any) -> Caller:
+        return Caller(self, claim(**fields), wait_ms)
+
+    def in_line(self, count: int, **fields: Any) -> list[Caller]:
+        callers = [self.caller(owner=f"w-{number}", **fields) for number in range(count)]
+        self.decide()
+        return callers
+
+    def hold(self, name: str = "job", **fields: Any) -> str:
+        outcome = self.elsewhere.one(claim(name=name, owner="holder", principal="h", **fields))
+        assert isinstance(outcome, Granted)
+        return outcome.lease.lease_id
+
+    def release(self, lease_id: str, name: str = "job", principal: str = "h", **fields: Any) -> Result:
+        got: list[Result] = []
+        command = Release(ns="d", name=name, principal=principal, lease_id=lease_id, **fields)
+        self.post(command, got.append)
+        self.decide()
+        return got[0]
+
+
+class Caller:
+    """A connection that asked and waits."""
+
+    def __init__(self, desk: Desk, command: Acquire | AcquireAll, wait_ms: int) -> None:
+        self.got: list[Result] = []
+        self.is_there = True
+        self.waiter: Waiter = desk.room.ask(command, wait_ms, self._take)
+
+    def _take(self, result: Result) -> bool:
+        self.got.append(result)
+        return self.is_there
+
+    @property
+    def answer(self) -> Any:
+        assert len(self.got) == 1, self.got
+        return self.got[0]
+
+
+def claim(name: str = "job", owner: str = "w", principal: str = "w", **fields: Any) -> Acquire:
+    return Acquire(
+        ns="d",
+        name=name,
+        owner=owner,
+        principal=principal,
+        **{"ttl_ms": 3_600_000, "fresh_lease_id": new_id(), "wait": True, **fields},
+    )
+
+
+def claim_all(*names: str) -> AcquireAll:
+    return AcquireAll(
+        ns="d", names=names, owner="w", principal="w", ttl_ms=3_600_000, fresh_lease_id=new_id(), wait=True
+    )
