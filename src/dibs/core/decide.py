@@ -89,17 +89,25 @@ def decide(view: View, command: Command) -> Decision:
 def keys_of(command: Command) -> list[str]:
     """Keys a decision will surely look at: a hint that saves a round trip. `Missing` finds the others."""
     keys = [META_KEY]
-    ns = getattr(command, "ns", None)
-    if ns is not None:
-        names = getattr(command, "names", None) or (command.name,)  # type: ignore[union-attr]  # all with an ns have one
-        keys += [lock_key(ns, name) for name in names]
-        if any(in_tree(name) for name in names):
-            keys.append(tree_key(ns))
-    session = getattr(command, "session", None)
-    if session is not None:
-        keys.append(session_key(session))
-    if isinstance(command, Beat):
+    names: tuple[str, ...] = ()
+    if isinstance(command, _ONE_JOB):
+        keys.append(lock_key(command.ns, command.name))
+        names = (command.name,)
+    elif isinstance(command, AcquireAny | AcquireAll):
+        keys += [lock_key(command.ns, name) for name in command.names]
+        names = command.names
+    elif isinstance(command, Beat):
         keys.append(PULSE_KEY)
     elif isinstance(command, Sweep):
         keys.append(command.key)
+    for name in names:
+        if in_tree(name):
+            keys.append(tree_key(command.ns))  # type: ignore[union-attr]  # what has names has a namespace
+            break
+    session = getattr(command, "session", None)
+    if session is not None:
+        keys.append(session_key(session))
     return keys
+
+
+_ONE_JOB = (Acquire, Leave, Renew, Release, Transfer, Break, Free, SetAcl, Inspect)

@@ -45,7 +45,7 @@ class Handed(Record):
 class Draft:
     """See the module's text. `now_ms` is the view's."""
 
-    __slots__ = ("_view", "events", "handed", "now_ms", "writes")
+    __slots__ = ("_blanks", "_view", "events", "handed", "now_ms", "writes")
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -53,6 +53,7 @@ class Draft:
         self.writes: dict[str, Stored | None] = {}
         self.events: list[Event] = []
         self.handed: list[Handed] = []
+        self._blanks: dict[str, Lock] = {}
 
     def _get(self, key: str) -> Stored | None:
         if key in self.writes:
@@ -68,8 +69,13 @@ class Draft:
 
     def lock(self, ns: str, name: str) -> Lock:
         """The lock as stored, or a blank one."""
-        found = self._get(lock_key(ns, name))
-        return found if isinstance(found, Lock) else Lock(ns=ns, name=name)
+        key = lock_key(ns, name)
+        found = self._get(key)
+        if found is not None:
+            return found  # type: ignore[return-value]  # a key's prefix fixes its class
+        if key not in self._blanks:
+            self._blanks[key] = Lock(ns=ns, name=name)
+        return self._blanks[key]
 
     def ticket(self, ns: str, name: str, number: int) -> Ticket | None:
         found = self._get(ticket_key(ns, name, number))

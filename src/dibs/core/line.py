@@ -205,11 +205,16 @@ def advance(draft: Draft, ns: str, name: str) -> None:
 
 
 def _advance_line(draft: Draft, ns: str, name: str, lines: list[str]) -> None:
+    # Mostly one is served and the next one waits: two are enough, and a line of dead ones is loaded in larger bites.
+    peek, loaded = 2, 0
     while True:
         lock = draft.lock(ns, name)
         if not lock.line:
             return
-        draft.need(*[ticket_key(ns, name, number) for number in lock.line[:_PEEK]])
+        if not loaded:
+            draft.need(*[ticket_key(ns, name, number) for number in lock.line[:peek]])
+            peek, loaded = _PEEK, peek
+        loaded -= 1
         if not _step(draft, ns, name, lock.line[0], lines):
             return
 
@@ -237,7 +242,8 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: list[str]) -> bo
         if _settle_parts(draft, ticket):
             return True  # what ran out unnoticed may have left a delay behind, or a parked job: look again
         _hand_over(draft, ticket)
-        lines += _serve_own(draft, ns, ticket.session)
+        if ticket.session is not None:
+            lines += _serve_own(draft, ns, ticket.session)
     else:
         drop(draft, ticket, reason)
     lines += [part.name for part in ticket.whole if part.name != name]
@@ -316,13 +322,14 @@ def _settle_all(draft: Draft, ns: str, name: str, mode: str) -> Lock:
 
 def serve_own(draft: Draft, ns: str, session_id: str | None) -> None:
     """After a session was given something otherwise: it may have all that it waited for with other tickets."""
-    for name in _serve_own(draft, ns, session_id):
-        advance(draft, ns, name)
+    if session_id is not None:
+        for name in _serve_own(draft, ns, session_id):
+            advance(draft, ns, name)
 
 
-def _serve_own(draft: Draft, ns: str, session_id: str | None) -> list[str]:
+def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
     """Hand over the tickets of a session whose jobs are all its own by now. Returns the lines that may move."""
-    session = draft.session(session_id) if session_id is not None else None
+    session = draft.session(session_id)
     waits = [wait for wait in session.waits if wait.ns == ns] if session is not None else []
     draft.need(*[ticket_key(ns, wait.name, wait.number) for wait in waits])
     for wait in waits:

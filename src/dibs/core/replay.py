@@ -1,4 +1,4 @@
-"""Fold events back into who owns what: the promise `audit`, and the source of every running count.
+"""Fold events back into who owns what: the promise `audit`.
 
 The fold keeps ownership, progress and done marks. Deadlines are not in it: a renewal moves a deadline and is no event.
 """
@@ -35,7 +35,7 @@ def replay(history: Iterable[Event]) -> dict[tuple[str, str], dict[int, Claim]]:
 
 
 def apply(live: dict[tuple[str, str], dict[int, Claim]], event: Event) -> None:
-    """One more event. `live` is changed in place: a server's tally lives as long as the server does."""
+    """One more event. `live` is changed in place."""
     job = (event.ns, event.job)
     if event.kind == events.ACQUIRED:
         live.setdefault(job, {})[event.token] = Claim(

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from dibs.core import events as kinds
 from dibs.core.limits import LIST_PAGE_DEFAULT
 from dibs.core.records import LOCK_PREFIX, SESSION_PREFIX, Lock, Session
-from dibs.core.replay import Claim, apply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +30,7 @@ class Tally:
         self.kinds: Counter[str] = Counter()
         self._on_read = on_read
         self._places: set[tuple[str, str, int]] = set()
-        self._claims: dict[tuple[str, str], dict[int, Claim]] = {}
+        self._claims: dict[tuple[str, str, int], str] = {}  # namespace, job, token: whose credential
         self._by_principal: Counter[str] = Counter()
         self._seen_seq = 0
 
@@ -82,14 +81,7 @@ class Tally:
     def _count(self, lock: Lock) -> None:
         self._places.update((lock.ns, lock.name, number) for number in lock.line)
         for holder in lock.holders:
-            claim = Claim(
-                owner=holder.owner,
-                principal=holder.principal,
-                token=holder.token,
-                mode=holder.mode,
-                attempt=holder.attempt,
-            )
-            self._claims.setdefault((lock.ns, lock.name), {})[holder.token] = claim
+            self._claims[lock.ns, lock.name, holder.token] = holder.principal
             self._add(holder.principal, 1)
 
     def _fold(self, event: Event) -> None:
@@ -98,14 +90,15 @@ class Tally:
             self._fold_place(event)
         elif not event.job:
             self._fold_session(event)
-        job = (event.ns, event.job)
-        before = self._claims.get(job, {}).get(event.token)
-        apply(self._claims, event)
-        after = self._claims.get(job, {}).get(event.token)
-        if before is None and after is not None:
-            self._add(after.principal, 1)
-        elif before is not None and after is None:
-            self._add(before.principal, -1)
+        hold = (event.ns, event.job, event.token)
+        if event.kind == kinds.ACQUIRED:
+            if hold not in self._claims:
+                self._claims[hold] = event.principal
+                self._add(event.principal, 1)
+        elif event.kind in kinds.OWNERSHIP_ENDS:
+            principal = self._claims.pop(hold, None)
+            if principal is not None:
+                self._add(principal, -1)
 
     def _fold_place(self, event: Event) -> None:
         place = (event.ns, event.job, event.ticket)
