@@ -18,6 +18,8 @@ from procs import BenchError
 from stats import percentile
 from targets import DibsTarget, HttpServer
 
+from dibs.stores.registry import open_store
+
 FILL_CONNECTIONS = 32
 
 
@@ -72,11 +74,12 @@ class Event(Protocol):
 
 
 def read_events(database: Path) -> Iterator[Event]:
-    """All events of the store, in order, read in pages.
-
-    To be filled in with the embedded API: open the SQLite store and give `in_pages(store.events)`.
-    """
-    raise NotImplementedError(f"reading the events of {database.name} waits for the embedded API")
+    """All events of the store, in order, read in pages."""
+    store = open_store(f"sqlite:///{database}")
+    try:
+        yield from in_pages(store.events)
+    finally:
+        store.close()
 
 
 def in_pages(page: Callable[[int, int], Sequence[Event]], size: int = 10_000) -> Iterator[Event]:
