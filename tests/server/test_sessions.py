@@ -200,7 +200,8 @@ def test_the_list_of_sessions_is_the_callers_own_or_for_operators_everybodys(tmp
         assert server.ask("GET", "/status").json["sessions"] == 3
         server.ask("DELETE", f"/sessions/{ended}")
         assert server.ask("GET", "/status").json["sessions"] == 2
-        for who, expected in (("agent", {mine}), ("operator", {mine, theirs}), ("admin", {mine, theirs})):
+        cut = {f"{each[:8]}…" for each in (mine, theirs)}  # the id proves the session, and is not for others
+        for who, expected in (("agent", {mine}), ("operator", cut), ("admin", cut)):
             found = server.ask("GET", "/sessions", who=who).json["sessions"]
             assert {each["session_id"] for each in found} == expected
         (shown,) = server.ask("GET", "/sessions").json["sessions"]

@@ -7,7 +7,8 @@ server must not pay for them.
 from __future__ import annotations
 
 from dibs.errors import DibsError, InvalidInput
-from dibs.wire.documents import history_document, list_document, reply_for_error, reply_to
+from dibs.wire.documents import reply_for_error, reply_to
+from dibs.wire.looking import history_document, list_document
 from dibs.wire.requests import LOCAL, command_for, namespace_for, shape, wait_ms
 
 TYPE_CHECKING = False

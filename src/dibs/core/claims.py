@@ -2,44 +2,28 @@
 
 Can two owners overlap? Only `line.grant` makes a holder (and `transfer` replaces one by another). A newcomer reaches it
 through `judge`, past the lines that answer everybody while anything stands in the way; a waiter through `line.advance`,
-which asks the same question. What proves "that was me" is decided in one place too: `_mine`.
+which asks the same question. What proves "that was me" is decided in one place too: `proof.py`.
 """
 
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.deadlock import find_cycle, find_own_cycle
+from dibs.core.deadlock import find_cycle
 from dibs.core.exclusion import blockers, covered, live_holders
 from dibs.core.expiry import end_hold, event_of, own_deadline_ms, session_over, settle, shown, ticket_over
-from dibs.core.limits import TTL_MS_DEFAULT, WANT_MS
-from dibs.core.line import (
-    advance,
-    ahead,
-    drop,
-    grant,
-    join,
-    keep,
-    note_hold,
-    place_of,
-    refresh,
-    serve_own,
-    settled,
-)
+from dibs.core.limits import WANT_MS
+from dibs.core.line import advance, ahead, grant, place_of, refresh, serve_own, settled
 from dibs.core.outcomes import (
     AclDiffers,
-    AclSet,
     AlreadyDone,
-    Broken,
     Deadlock,
     Delayed,
     Differs,
     Forbidden,
-    Freed,
     Granted,
     Held,
     KeySpent,
     NotCurrent,
-    NotFound,
     Parked,
     Queued,
     QuotaExceeded,
@@ -48,13 +32,14 @@ from dibs.core.outcomes import (
     SessionOver,
     SessionUnknown,
     Status,
-    Transferred,
 )
-from dibs.core.records import BROKEN, EXCLUSIVE, RELEASED, TRANSFERRED, Done, Holder, Lock, Want
+from dibs.core.proof import ended, held_by, not_current, own_claim
+from dibs.core.records import EXCLUSIVE, RELEASED, Done, Holder, Lock, Want
+from dibs.core.tickets import drop, join, keep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Acquire, Ask, Break, Free, Inspect, Release, Renew, SetAcl, Transfer
+    from dibs.core.commands import Acquire, Ask, Inspect, Release, Renew
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Ending, Ticket
@@ -128,7 +113,7 @@ def judge(
 
     The order of the checks is the order of the lines. `Granted` when it is the caller's already."""
     now_ms, name = draft.now_ms, lock.name
-    mine = _mine(lock, ask, ticket_id, lease_id, ask.session if by_session else None)
+    mine = own_claim(lock, ask, ticket_id, lease_id, ask.session if by_session else None)
     if mine is not None:
         return _regrant(draft, ask, lock, mine, ticket_id)
     if lock.acl and not ask.admin and not set(lock.acl).intersection(ask.badges):
@@ -157,26 +142,6 @@ def judge(
     return None
 
 
-def _mine(
-    lock: Lock, ask: Ask, ticket_id: str | None, lease_id: str | None, session: str | None
-) -> Holder | None:
-    """The hold that this caller can prove to be its own: by lease id, session or request key, by the ticket that became
-    it, or by being this very command whose commit went through and whose reply was lost.
-
-    The same credential alone proves nothing (`excl:same-token`)."""
-    proofs = (lease_id, ticket_id, ask.fresh_lease_id)
-    for holder in lock.holders:
-        if holder.principal != ask.principal:
-            continue
-        if holder.lease_id in proofs:
-            return holder
-        if _same(holder.session, session):
-            return holder
-        if ask.request_key is not None and holder.request_key == ask.request_key:
-            return holder
-    return None
-
-
 def _spent(draft: Draft, lock: Lock, ask: Ask, lease_id: str | None) -> KeySpent | NotCurrent | None:
     """The caller shows proof of a hold that is over. Granting would turn a late repeat into a lease nobody knows of."""
     for ending in lock.endings:
@@ -185,9 +150,9 @@ def _spent(draft: Draft, lock: Lock, ask: Ask, lease_id: str | None) -> KeySpent
         if ask.request_key is not None and ending.request_key == ask.request_key:
             return KeySpent(now_ms=draft.now_ms, name=lock.name, ending=ending)
         if ending.lease_id == ask.fresh_lease_id:
-            return _not_current(draft, lock, ending)
+            return not_current(draft, lock, ending)
     if lease_id is not None:
-        return _not_current(draft, lock, _ended(lock, lease_id, None, ask.principal))
+        return not_current(draft, lock, ended(lock, lease_id, None, ask.principal))
     return None
 
 
@@ -250,10 +215,10 @@ def note_want(draft: Draft, ask: Ask, name: str) -> None:
 def renew(draft: Draft, command: Renew) -> Outcome:
     """Heartbeat: only the current lease may, and it starts its time anew."""
     lock = settled(draft, command.ns, command.name)
-    mine = _held_by(lock, command.lease_id, command.session, command.principal)
+    mine = held_by(lock, command.lease_id, command.session, command.principal)
     if mine is None:
-        ending = _ended(lock, command.lease_id, command.session, command.principal)
-        return _not_current(draft, lock, ending)
+        ending = ended(lock, command.lease_id, command.session, command.principal)
+        return not_current(draft, lock, ending)
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
     kept = mine.replace(
         renewed_ms=draft.now_ms,
@@ -282,12 +247,12 @@ def release(draft: Draft, command: Release) -> Outcome:
     """Let go. Releasing again what was released is fine; releasing what was lost says how it was lost."""
     lock = settled(draft, command.ns, command.name)
     now_ms = draft.now_ms
-    mine = _held_by(lock, command.lease_id, command.session, command.principal)
+    mine = held_by(lock, command.lease_id, command.session, command.principal)
     if mine is None:
-        ending = _ended(lock, command.lease_id, command.session, command.principal)
+        ending = ended(lock, command.lease_id, command.session, command.principal)
         if ending is not None and ending.how == RELEASED:
             return Released(now_ms=now_ms, name=lock.name, ending=ending, again=True)
-        return _not_current(draft, lock, ending)
+        return not_current(draft, lock, ending)
     done = None
     if command.done_ms:
         done = Done(
@@ -312,118 +277,6 @@ def release(draft: Draft, command: Release) -> Outcome:
     return released
 
 
-def transfer(draft: Draft, command: Transfer) -> Outcome:
-    """Hand the job to another owner: a new lease id, a higher token, the same attempt, metadata and checkpoint."""
-    lock = settled(draft, command.ns, command.name)
-    handed = _held_by(lock, command.fresh_lease_id, None, None)
-    if handed is not None:  # this very command went through before and its reply was lost
-        return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, handed))
-    mine = _held_by(lock, command.lease_id, command.session, command.principal)
-    if mine is None:
-        ending = _ended(lock, command.lease_id, command.session, command.principal)
-        return _not_current(draft, lock, ending)
-    heir = draft.session(command.to_session) if command.to_session is not None else None
-    if command.to_session is not None and (heir is None or session_over(draft, heir)):
-        return SessionUnknown(now_ms=draft.now_ms, session=command.to_session)
-    token = max(lock.token, draft.meta().token_floor) + 1
-    ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
-    if heir is None and not ttl_ms:
-        ttl_ms = TTL_MS_DEFAULT  # it lived by its session; without one it needs a time of its own
-    lease = mine.replace(
-        lease_id=command.fresh_lease_id,
-        owner=command.to_owner or (heir.owner if heir is not None else mine.owner),
-        principal=heir.principal if heir is not None else mine.principal,
-        token=token,
-        session=heir.id if heir is not None else None,
-        since_ms=draft.now_ms,
-        renewed_ms=draft.now_ms,
-        ttl_ms=ttl_ms,
-        expires_ms=draft.now_ms + ttl_ms if ttl_ms or heir is None else heir.expires_ms,
-        request_key=None,
-        checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
-    )
-    lock = end_hold(
-        draft, lock, mine, how=TRANSFERRED, at_ms=draft.now_ms, by=lease.owner, checkpoint=lease.checkpoint
-    )
-    lock = lock.replace(token=token, holders=(*lock.holders, lease))
-    draft.put(lock)
-    draft.tell(
-        event_of(
-            lock,
-            lease,
-            events.ACQUIRED,
-            draft.now_ms,
-            metadata=lease.metadata,
-            checkpoint=lease.checkpoint,
-            ttl_ms=lease.ttl_ms,
-        )
-    )
-    note_hold(draft, lock, lease)
-    stops = _stops_transfer(draft, lock, lease)
-    if stops is not None:
-        draft.discard()
-        return stops
-    serve_own(draft, lock.ns, lease.session)
-    return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, lease))
-
-
-def _stops_transfer(draft: Draft, lock: Lock, lease: Holder) -> Held | Deadlock | None:
-    """Claims of one session may overlap, so the giver may keep one that the heir's would overlap; and the heir may wait
-    for somebody who waits for this job."""
-    in_way = blockers(draft, lock, lease.mode, lock.slots, lease.session)
-    others = tuple([blocker for blocker in in_way if blocker.name != lock.name])
-    if others:
-        return Held(now_ms=draft.now_ms, name=lock.name, blockers=others)
-    cycle = find_own_cycle(draft, lease.session)
-    return Deadlock(now_ms=draft.now_ms, name=lock.name, cycle=cycle) if cycle else None
-
-
-def break_(draft: Draft, command: Break) -> Outcome:
-    """Take the job away from whoever has it. The old owner learns who did so and why when it next asks."""
-    lock = settled(draft, command.ns, command.name)
-    taken = lock.holders
-    for holder in taken:
-        lock = end_hold(
-            draft,
-            lock,
-            holder,
-            how=BROKEN,
-            at_ms=draft.now_ms,
-            by=command.principal,
-            reason=command.reason,
-        )
-    if taken:
-        advance(draft, command.ns, command.name)
-    return Broken(now_ms=draft.now_ms, name=lock.name, holders=taken)
-
-
-def free(draft: Draft, command: Free) -> Outcome:
-    """Let a parked job be claimed again, with its count of failures at nought."""
-    lock = settled(draft, command.ns, command.name)
-    if lock.parked:
-        lock = lock.replace(parked=False, failures=0)
-        draft.put(lock)
-        draft.tell(
-            events.Event(
-                at_ms=draft.now_ms, kind=events.FREED, ns=lock.ns, job=lock.name, by=command.principal
-            )
-        )
-        return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
-    return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)
-
-
-def set_acl(draft: Draft, command: SetAcl) -> Outcome:
-    """Replace a job's access list: for its current owner, or an admin."""
-    if not draft.knows(command.ns, command.name):
-        return NotFound(now_ms=draft.now_ms, name=command.name)
-    lock = settled(draft, command.ns, command.name)
-    if not command.admin and all(holder.principal != command.principal for holder in lock.holders):
-        return Forbidden(now_ms=draft.now_ms, name=lock.name)
-    if command.acl != lock.acl:
-        draft.put(lock.replace(acl=command.acl))
-    return AclSet(now_ms=draft.now_ms, name=lock.name, acl=command.acl)
-
-
 def inspect(draft: Draft, command: Inspect) -> Outcome:
     """How the job stands, writing nothing: looking must work on a store that cannot be written.
 
@@ -440,34 +293,6 @@ def inspect(draft: Draft, command: Inspect) -> Outcome:
         waiting=ahead(draft, lock, 0, EXCLUSIVE),
         overlapping=tuple([blocker for blocker in in_way if blocker.name != lock.name]),
     )
-
-
-def _held_by(lock: Lock, lease_id: str | None, session: str | None, principal: str | None) -> Holder | None:
-    """The hold that this proof proves. A lease id counts before a session."""
-    for holder in lock.holders:
-        if principal is not None and holder.principal != principal:
-            continue
-        if holder.lease_id == lease_id if lease_id is not None else _same(holder.session, session):
-            return holder
-    return None
-
-
-def _ended(lock: Lock, lease_id: str | None, session: str | None, principal: str | None) -> Ending | None:
-    for ending in lock.endings:
-        if principal is not None and ending.principal != principal:
-            continue
-        if ending.lease_id == lease_id if lease_id is not None else _same(ending.session, session):
-            return ending
-    return None
-
-
-def _same(one: str | None, other: str | None) -> bool:
-    return one is not None and one == other
-
-
-def _not_current(draft: Draft, lock: Lock, ending: Ending | None) -> NotCurrent:
-    holders = live_holders(draft, lock)
-    return NotCurrent(now_ms=draft.now_ms, name=lock.name, holders=holders, ending=ending)
 
 
 def _delayed(lock: Lock, now_ms: int) -> Delayed:

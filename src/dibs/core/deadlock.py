@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from dibs.core.exclusion import blockers, covered, covers, live_holders, overlaps, own_hold
 from dibs.core.expiry import session_over, ticket_over
-from dibs.core.line import parts_of
 from dibs.core.names import in_tree
 from dibs.core.records import EXCLUSIVE, SHARED, session_key, ticket_key
+from dibs.core.tickets import parts_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,12 +3,15 @@
 Pure. Time comes in as `view.now_ms`, fresh ids with the command, records through the view. The same inputs give the
 same decision, so every rule is tested in microseconds, replayed and explained. Where to read on:
 
-    claims.py     who owns a job: acquire, renew, release, transfer, break
+    claims.py     who owns a job: acquire, renew, release
+    proof.py      what proves "that was me"
     exclusion.py  who stands in whose way: modes, slots, trees
     expiry.py     when a hold is over: deadlines, outage credit, the one way in which a hold ends
-    line.py       waiting in line, and the one way in which a waiter is given the job
+    line.py       who is served when, and the one way in which a waiter is given the job
+    tickets.py    places in a line
     deadlock.py   would waiting ever end
     many.py       the first free of several; all or none
+    handing.py    transfer, break, freeing a parked job, access lists
     sessions.py   one run of one worker, and what ends with it
     upkeep.py     what time brings: sweeping, forgetting, outages
     replay.py     events folded back into ownership
@@ -16,7 +19,7 @@ same decision, so every rule is tested in microseconds, replayed and explained. 
 
 from __future__ import annotations
 
-from dibs.core.claims import acquire, break_, free, inspect, release, renew, set_acl, transfer
+from dibs.core.claims import acquire, inspect, release, renew
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -38,6 +41,7 @@ from dibs.core.commands import (
     Transfer,
 )
 from dibs.core.draft import Draft
+from dibs.core.handing import break_, free, set_acl, transfer
 from dibs.core.line import keep_places, leave
 from dibs.core.many import acquire_all, acquire_any
 from dibs.core.names import in_tree

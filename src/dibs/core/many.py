@@ -5,10 +5,11 @@ from __future__ import annotations
 from dibs.core.claims import check_session, judge, note_want, waits_otherwise
 from dibs.core.deadlock import find_cycle
 from dibs.core.exclusion import blockers, overlaps, own_hold
-from dibs.core.line import advance_all, ahead, drop, grant, join, keep, place_of, refresh, serve_own
+from dibs.core.line import advance_all, ahead, grant, place_of, refresh, serve_own
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Blocker, Deadlock, Delayed, Granted, GrantedAll, Held, Queued, Refused
 from dibs.core.records import SHARED, lock_key
+from dibs.core.tickets import drop, join, keep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

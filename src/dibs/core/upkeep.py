@@ -12,7 +12,7 @@ from dibs.core.expiry import (
     ticket_over,
 )
 from dibs.core.limits import OUTAGES_KEPT, PULSE_LATE_MS
-from dibs.core.line import advance_all, drop, refresh
+from dibs.core.line import advance_all, refresh
 from dibs.core.outcomes import Beaten, Swept
 from dibs.core.records import (
     EXPIRED,
@@ -23,6 +23,7 @@ from dibs.core.records import (
     split_lock_key,
 )
 from dibs.core.sessions import finish
+from dibs.core.tickets import drop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -37,7 +37,8 @@ from dibs.server.bodies import (
 )
 from dibs.server.polls import LongPoll
 from dibs.service.queries import claimed, open_sessions
-from dibs.wire.documents import history_document, list_document, session_document
+from dibs.wire.documents import session_document
+from dibs.wire.looking import history_document, list_document
 from dibs.wire.requests import AGENT, command_for, namespace_for, shape
 
 if TYPE_CHECKING:
@@ -108,7 +109,13 @@ class Api:
 
         def read() -> Answer:
             found = open_sessions(self.engine.store, whose)
-            return answer_document({"sessions": [session_document(state) for state in found]})
+            documents = [session_document(state) for state in found]
+            for document in documents:
+                if (
+                    document["user_id"] != caller.principal
+                ):  # the id proves the session: not even an operator needs it
+                    document["session_id"] = document["session_id"][:8] + "…"
+            return answer_document({"sessions": documents})
 
         return await self._read(read)
 

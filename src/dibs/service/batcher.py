@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms
 from dibs.core.limits import COMMIT_BATCH_MAX, COMMIT_QUEUE_MAX, OVERLOAD_RETRY_MS, SWEEP_LATE_MS_MAX
-from dibs.errors import Unavailable
+from dibs.errors import DibsError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -180,7 +180,9 @@ class Batcher:
             wait_ms = chore()
         except Exception as error:
             if not self._chore_failed:
-                log.exception("sweeping failed and will be tried again: %s", error)
+                # What the store says of itself needs no traceback; anything else is a fault of ours.
+                ours = None if isinstance(error, DibsError) else error
+                log.error("sweeping failed and will be tried again: %s", error, exc_info=ours)
             self._chore_failed = True
             return SWEEP_LATE_MS_MAX
         if self._chore_failed:

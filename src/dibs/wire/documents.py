@@ -11,7 +11,8 @@ from dibs.core import outcomes
 from dibs.core.limits import TICKET_KEEP_MS
 from dibs.core.record import Record
 from dibs.wire.codes import OUTCOMES, row_of_error
-from dibs.wire.parts import holder_document, in_the_way, previous_document, timestamp
+from dibs.wire.looking import acl_document, status_document
+from dibs.wire.parts import in_the_way, previous_document, timestamp
 from dibs.wire.refusals import refusal
 from dibs.wire.tickets import ticket_text
 
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import Lock
 
     Document = dict[str, Any]
 
@@ -263,7 +262,7 @@ def _broken(outcome: outcomes.Broken) -> Document:
 
 
 def _acl_set(outcome: outcomes.AclSet) -> Document:
-    return {"name": outcome.name, "acl": _acl(outcome.acl)}
+    return {"name": outcome.name, "acl": acl_document(outcome.acl)}
 
 
 def _status(outcome: outcomes.Status) -> Document:
@@ -275,85 +274,6 @@ def _status(outcome: outcomes.Status) -> Document:
             for blocker in outcome.overlapping
         ]
     return document
-
-
-def status_document(lock: Lock, now_ms: int, *, with_acl: bool = False) -> Document:
-    """How one job stands. `lock` must be settled at `now_ms`."""
-    document: Document = {
-        "name": lock.name,
-        "status": _state(lock, now_ms),
-        "holder_id": None,
-        "owner": None,
-        "fencing_token": lock.token,
-        "expires_at": None,
-        "metadata": None,
-    }
-    if lock.holders:
-        holder = min(lock.holders, key=lambda each: each.expires_ms)
-        document.update(holder_document(holder, now_ms))
-        document["slots"] = lock.slots
-        if len(lock.holders) > 1:
-            document["holders"] = [holder_document(each, now_ms) for each in lock.holders]
-    if document["status"] == "done" and lock.done is not None:
-        document["done"] = {
-            "owner": lock.done.owner,
-            "at": timestamp(lock.done.at_ms),
-            "until": timestamp(lock.done.until_ms),
-            "result": lock.done.result,
-            "fencing_token": lock.done.token,
-        }
-    if document["status"] == "delayed":
-        document["available_at"] = timestamp(lock.delay_until_ms)
-        document["retry_after_ms"] = lock.delay_until_ms - now_ms
-    if lock.endings:
-        document["previous"] = previous_document(lock.endings[0])
-    if with_acl and lock.acl:
-        document["acl"] = _acl(lock.acl)
-    return document
-
-
-def _state(lock: Lock, now_ms: int) -> str:
-    if lock.holders:
-        return "held"
-    if lock.parked:
-        return "parked"
-    if lock.done is not None and now_ms < lock.done.until_ms:
-        return "done"
-    return "delayed" if now_ms < lock.delay_until_ms else "free"
-
-
-def _acl(entries: tuple[str, ...]) -> Document:
-    return {"acquire": ["token:[redacted]" if entry.startswith("token:") else entry for entry in entries]}
-
-
-def list_document(locks: list[Lock], now_ms: int, prefix: str, after: str | None) -> Document:
-    """A page of held jobs. `next` is what to send as `after` for the following page, null on the last."""
-    return {
-        "locks": [status_document(lock, now_ms) for lock in locks],
-        "total": len(locks),
-        "prefix": prefix,
-        "next": after,
-    }
-
-
-def event_document(event: Event) -> Document:
-    """One line of history, without what is empty."""
-    document: Document = {"seq": event.seq, "at": timestamp(event.at_ms), "event": event.kind}
-    if event.owner:
-        document.update(owner=event.owner, fencing_token=event.token, attempt=event.attempt)
-    for field in ("metadata", "checkpoint", "result", "by", "reason"):
-        value = getattr(event, field)
-        if value is not None:
-            document[field] = value
-    if event.ttl_ms is not None:
-        document["ttl_seconds"] = event.ttl_ms // 1000
-    if event.done_until_ms is not None:
-        document["done_until"] = timestamp(event.done_until_ms)
-    return document
-
-
-def history_document(name: str, events: list[Event]) -> Document:
-    return {"name": name, "events": [event_document(event) for event in events]}
 
 
 _PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {

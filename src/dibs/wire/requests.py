@@ -25,15 +25,24 @@ from dibs.core.commands import (
     SetAcl,
     Transfer,
 )
-from dibs.core.durations import check_ttl_ms
 from dibs.core.many import overlapping_pair
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
 from dibs.core.record import Record
-from dibs.core.records import EXCLUSIVE, SHARED
-from dibs.errors import InvalidInput, InvalidTtl, NotAllowed
+from dibs.errors import InvalidInput, NotAllowed
 from dibs.ids import new_id
-from dibs.wire.shapes import is_id, is_unicode, shape
+from dibs.wire.shapes import is_id, shape
 from dibs.wire.tickets import parse_ticket
+from dibs.wire.values import (
+    acl_of,
+    bytes_of,
+    delay_ms_of,
+    mode_and_slots,
+    request_key_of,
+    text_of,
+    ticket_of,
+    token_badge,
+    ttl_ms_of,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,7 +112,7 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
     if document.get("ephemeral") and session is None:
         raise InvalidInput("ephemeral needs a session_id: an ephemeral lease lives as long as its session.")
     ephemeral = document.get("ephemeral", True)
-    mode, slots = _mode(document)
+    mode, slots = mode_and_slots(document)
     max_attempts = document.get("max_attempts", 0)
     if max_attempts > limits.ATTEMPTS_MAX:
         raise InvalidInput(f"max_attempts may be {limits.ATTEMPTS_MAX} at most.")
@@ -112,14 +121,14 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
     return {
         "ns": ns,
         "principal": caller.principal,
-        "owner": _text(document, "owner", limits.OWNER_CHARS_MAX) or caller.principal,
-        "ttl_ms": _ttl_ms(document, default_ms),
+        "owner": text_of(document, "owner", limits.OWNER_CHARS_MAX) or caller.principal,
+        "ttl_ms": ttl_ms_of(document, default_ms),
         "fresh_lease_id": new_id(),
-        "metadata": _text(document, "metadata", limits.METADATA_CHARS_MAX),
-        "request_key": _request_key(document),
+        "metadata": text_of(document, "metadata", limits.METADATA_CHARS_MAX),
+        "request_key": request_key_of(document),
         "session": session,
         "ephemeral": ephemeral,
-        "delay_ms": _delay_ms(document),
+        "delay_ms": delay_ms_of(document),
         "mode": mode,
         "slots": slots,
         "max_attempts": max_attempts,
@@ -132,11 +141,11 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
 
 def _acquire(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
     acl = document.get("acl")
-    number, ticket_id = _ticket(ns, name, document)
+    number, ticket_id = ticket_of(ns, name, document)
     return Acquire(
         name=name,
         lease_id=document.get("lease_id"),
-        acl=None if acl is None else _acl(acl),
+        acl=None if acl is None else acl_of(acl),
         wait=wait_ms(document) > 0 or ticket_id is not None,
         ticket=number,
         ticket_id=ticket_id,
@@ -162,7 +171,7 @@ def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> Acq
     pair = overlapping_pair(ordered, ask["mode"])
     if pair is not None:
         raise InvalidInput(f"{pair[0]} and {pair[1]} overlap: nobody can claim both. Claim the outer one.")
-    number, ticket_id = _ticket(ns, ordered[0], document)
+    number, ticket_id = ticket_of(ns, ordered[0], document)
     wait = wait_ms(document) > 0 or ticket_id is not None
     return AcquireAll(names=ordered, wait=wait, ticket=number, ticket_id=ticket_id, **ask)
 
@@ -179,9 +188,9 @@ def _renew(ns: str, name: str, document: Document, caller: Caller) -> Renew:
         principal=_prover(caller),
         lease_id=document.get("lease_id"),
         session=document.get("session_id"),
-        ttl_ms=_ttl_ms(document, None),
-        metadata=_text(document, "metadata", limits.METADATA_CHARS_MAX),
-        checkpoint=_bytes(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
+        ttl_ms=ttl_ms_of(document, None),
+        metadata=text_of(document, "metadata", limits.METADATA_CHARS_MAX),
+        checkpoint=bytes_of(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
     )
 
 
@@ -189,7 +198,7 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
     done_ms = document.get("done_seconds", 0) * 1000
     if done_ms > limits.DONE_MS_MAX:
         raise InvalidInput(f"done_seconds may be {limits.DONE_MS_MAX // 1000} at most (a year).")
-    result = _bytes(document, "result", limits.RESULT_BYTES_MAX)
+    result = bytes_of(document, "result", limits.RESULT_BYTES_MAX)
     if result is not None and not done_ms:
         raise InvalidInput("A result needs done_seconds: it is shown for as long as the job counts as done.")
     return Release(
@@ -200,12 +209,12 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
         session=document.get("session_id"),
         done_ms=done_ms,
         result=result,
-        checkpoint=_bytes(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
+        checkpoint=bytes_of(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
     )
 
 
 def _transfer(ns: str, name: str, document: Document, caller: Caller) -> Transfer:
-    to_owner = _text(document, "to_owner", limits.OWNER_CHARS_MAX)
+    to_owner = text_of(document, "to_owner", limits.OWNER_CHARS_MAX)
     if not to_owner and "to_session" not in document:
         raise InvalidInput("Say to whom: to_session (an open session) or to_owner (a name to show).")
     return Transfer(
@@ -217,14 +226,14 @@ def _transfer(ns: str, name: str, document: Document, caller: Caller) -> Transfe
         session=document.get("session_id"),
         to_owner=to_owner,
         to_session=document.get("to_session"),
-        ttl_ms=_ttl_ms(document, None),
-        checkpoint=_bytes(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
+        ttl_ms=ttl_ms_of(document, None),
+        checkpoint=bytes_of(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
     )
 
 
 def _break(ns: str, name: str, document: Document, caller: Caller) -> Break:
     require_operator(caller, "break a claim")
-    reason = _text(document, "reason", limits.REASON_CHARS_MAX)
+    reason = text_of(document, "reason", limits.REASON_CHARS_MAX)
     if not reason:
         raise InvalidInput("Breaking a claim needs a reason: the old owner is told.")
     return Break(ns=ns, name=name, principal=caller.principal, reason=reason)
@@ -240,7 +249,7 @@ def _set_acl(ns: str, name: str, document: Document, caller: Caller) -> SetAcl:
         ns=ns,
         name=name,
         principal=caller.principal,
-        acl=_acl(document["acl"]),
+        acl=acl_of(document["acl"]),
         admin=caller.role == ADMIN,
     )
 
@@ -267,11 +276,11 @@ def _open_session(_: str, document: Document, caller: Caller) -> OpenSession:
     return OpenSession(
         fresh_id=new_id(),
         principal=caller.principal,
-        owner=_text(document, "owner", limits.OWNER_CHARS_MAX) or caller.principal,
+        owner=text_of(document, "owner", limits.OWNER_CHARS_MAX) or caller.principal,
         # The contract clamps this one instead of refusing it.
         ttl_ms=min(max(asked_ms, limits.SESSION_TTL_MS_MIN), limits.SESSION_TTL_MS_MAX),
-        process=_text(document, "process", limits.OWNER_CHARS_MAX),
-        metadata=_text(document, "metadata", limits.METADATA_CHARS_MAX),
+        process=text_of(document, "process", limits.OWNER_CHARS_MAX),
+        metadata=text_of(document, "metadata", limits.METADATA_CHARS_MAX),
     )
 
 
@@ -311,86 +320,3 @@ def require_operator(caller: Caller, what: str) -> None:
     """Only some may do this."""
     if caller.role not in (OPERATOR, ADMIN):
         raise NotAllowed(f"Only an operator or admin may {what}; this token's role is {caller.role}.")
-
-
-def _mode(document: Document) -> tuple[str, int]:
-    mode = document.get("mode", EXCLUSIVE)
-    if mode not in (EXCLUSIVE, SHARED):
-        raise InvalidInput(f"mode is {EXCLUSIVE} or {SHARED}, not {mode!r}.")
-    slots = document.get("slots", 1)
-    if not 1 <= slots <= limits.SLOTS_MAX:
-        raise InvalidInput(f"slots is a number from 1 to {limits.SLOTS_MAX}.")
-    if slots > 1 and mode == SHARED:
-        raise InvalidInput("A shared claim has no slots: give slots or mode shared, not both.")
-    return mode, slots
-
-
-def _ticket(ns: str, name: str, document: Document) -> tuple[int, str | None]:
-    text = document.get("ticket")
-    return (0, None) if text is None else parse_ticket(ns, name, text)
-
-
-def _ttl_ms(document: Document, default: int | None) -> Any:
-    seconds = document.get("ttl_seconds")
-    if seconds is None:
-        return default
-    if seconds == 0:
-        raise InvalidTtl("A lease lasts at least one second.")
-    return check_ttl_ms(seconds * 1000)
-
-
-def _delay_ms(document: Document) -> int:
-    delay_ms: int = document.get("lock_delay_seconds", 0) * 1000
-    if delay_ms > limits.LOCK_DELAY_MS_MAX:
-        raise InvalidInput(f"lock_delay_seconds may be {limits.LOCK_DELAY_MS_MAX // 1000} at most.")
-    return delay_ms
-
-
-def _text(document: Document, field: str, chars_max: int) -> str | None:
-    value: str | None = document.get(field)
-    if value is not None and len(value) > chars_max:
-        raise InvalidInput(f"{field} may have {chars_max} characters at most; this one has {len(value)}.")
-    return value
-
-
-def _bytes(document: Document, field: str, bytes_max: int) -> str | None:
-    value: str | None = document.get(field)
-    if value is not None and len(value.encode()) > bytes_max:
-        raise InvalidInput(f"{field} may have {bytes_max} bytes at most; this one has {len(value.encode())}.")
-    return value
-
-
-def _request_key(document: Document) -> str | None:
-    key = _text(document, "request_key", limits.REQUEST_KEY_CHARS_MAX)
-    if key == "":
-        raise InvalidInput(
-            "request_key may not be empty; leave it out or give a value that is new for each claim."
-        )
-    return key
-
-
-def _acl(document: Document) -> tuple[str, ...]:
-    """Entries are `user:NAME` or `token:SECRET`. A secret is kept as its hash, never as itself."""
-    entries = document.get("acquire")
-    if not isinstance(entries, list) or not 1 <= len(entries) <= limits.ACL_ENTRIES_MAX:
-        raise InvalidInput(f"acl.acquire is a list of 1 to {limits.ACL_ENTRIES_MAX} entries.")
-    return tuple(dict.fromkeys(_acl_entry(entry) for entry in entries))
-
-
-def _acl_entry(entry: object) -> str:
-    if isinstance(entry, str) and is_unicode(entry) and len(entry.encode()) <= limits.ACL_ENTRY_BYTES_MAX:
-        kind, _, value = entry.partition(":")
-        if kind == "user" and value:
-            return entry
-        if kind == "token" and value:
-            return token_badge(value)
-    raise InvalidInput(
-        f"An access entry is user:NAME or token:TOKEN, of {limits.ACL_ENTRY_BYTES_MAX} bytes at most."
-    )
-
-
-def token_badge(token: str) -> str:
-    """How a bearer token is named where it must be recognised but not known."""
-    import hashlib  # only servers and access lists need it
-
-    return "token:sha256:" + hashlib.sha256(token.encode()).hexdigest()

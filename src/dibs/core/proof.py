@@ -1,0 +1,64 @@
+"""What proves "that was me". The promises `proof` and `excl:same-token` live here.
+
+A lease id does, or the session it was taken in, or the request key it was asked for with. The credential alone does
+not: two workers who share one still exclude each other. For an admin the lease id is enough, whoever took it.
+"""
+
+from __future__ import annotations
+
+from dibs.core.exclusion import live_holders
+from dibs.core.outcomes import NotCurrent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.commands import Ask
+    from dibs.core.draft import Draft
+    from dibs.core.records import Ending, Holder, Lock
+
+
+def own_claim(
+    lock: Lock, ask: Ask, ticket_id: str | None, lease_id: str | None, session: str | None
+) -> Holder | None:
+    """The hold that this caller can prove to be its own: by lease id, session or request key, by the ticket that became
+    it, or by being this very command whose commit went through and whose reply was lost.
+
+    The same credential alone proves nothing (`excl:same-token`)."""
+    proofs = (lease_id, ticket_id, ask.fresh_lease_id)
+    for holder in lock.holders:
+        if holder.principal != ask.principal:
+            continue
+        if holder.lease_id in proofs:
+            return holder
+        if same(holder.session, session):
+            return holder
+        if ask.request_key is not None and holder.request_key == ask.request_key:
+            return holder
+    return None
+
+
+def held_by(lock: Lock, lease_id: str | None, session: str | None, principal: str | None) -> Holder | None:
+    """The hold that this proof proves. A lease id counts before a session."""
+    for holder in lock.holders:
+        if principal is not None and holder.principal != principal:
+            continue
+        if holder.lease_id == lease_id if lease_id is not None else same(holder.session, session):
+            return holder
+    return None
+
+
+def ended(lock: Lock, lease_id: str | None, session: str | None, principal: str | None) -> Ending | None:
+    for ending in lock.endings:
+        if principal is not None and ending.principal != principal:
+            continue
+        if ending.lease_id == lease_id if lease_id is not None else same(ending.session, session):
+            return ending
+    return None
+
+
+def same(one: str | None, other: str | None) -> bool:
+    return one is not None and one == other
+
+
+def not_current(draft: Draft, lock: Lock, ending: Ending | None) -> NotCurrent:
+    holders = live_holders(draft, lock)
+    return NotCurrent(now_ms=draft.now_ms, name=lock.name, holders=holders, ending=ending)

@@ -1,0 +1,99 @@
+"""What a field's value may be. Each refusal says the bound and what was given, and has the code of its kind."""
+
+from __future__ import annotations
+
+from dibs.core import limits
+from dibs.core.durations import check_ttl_ms
+from dibs.core.records import EXCLUSIVE, SHARED
+from dibs.errors import InvalidInput, InvalidTtl
+from dibs.wire.shapes import is_unicode
+from dibs.wire.tickets import parse_ticket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Document = dict[str, Any]
+
+
+def mode_and_slots(document: Document) -> tuple[str, int]:
+    mode = document.get("mode", EXCLUSIVE)
+    if mode not in (EXCLUSIVE, SHARED):
+        raise InvalidInput(f"mode is {EXCLUSIVE} or {SHARED}, not {mode!r}.")
+    slots = document.get("slots", 1)
+    if not 1 <= slots <= limits.SLOTS_MAX:
+        raise InvalidInput(f"slots is a number from 1 to {limits.SLOTS_MAX}.")
+    if slots > 1 and mode == SHARED:
+        raise InvalidInput("A shared claim has no slots: give slots or mode shared, not both.")
+    return mode, slots
+
+
+def ticket_of(ns: str, name: str, document: Document) -> tuple[int, str | None]:
+    text = document.get("ticket")
+    return (0, None) if text is None else parse_ticket(ns, name, text)
+
+
+def ttl_ms_of(document: Document, default: int | None) -> Any:
+    seconds = document.get("ttl_seconds")
+    if seconds is None:
+        return default
+    if seconds == 0:
+        raise InvalidTtl("A lease lasts at least one second.")
+    return check_ttl_ms(seconds * 1000)
+
+
+def delay_ms_of(document: Document) -> int:
+    delay_ms: int = document.get("lock_delay_seconds", 0) * 1000
+    if delay_ms > limits.LOCK_DELAY_MS_MAX:
+        raise InvalidInput(f"lock_delay_seconds may be {limits.LOCK_DELAY_MS_MAX // 1000} at most.")
+    return delay_ms
+
+
+def text_of(document: Document, field: str, chars_max: int) -> str | None:
+    value: str | None = document.get(field)
+    if value is not None and len(value) > chars_max:
+        raise InvalidInput(f"{field} may have {chars_max} characters at most; this one has {len(value)}.")
+    return value
+
+
+def bytes_of(document: Document, field: str, bytes_max: int) -> str | None:
+    value: str | None = document.get(field)
+    if value is not None and len(value.encode()) > bytes_max:
+        raise InvalidInput(f"{field} may have {bytes_max} bytes at most; this one has {len(value.encode())}.")
+    return value
+
+
+def request_key_of(document: Document) -> str | None:
+    key = text_of(document, "request_key", limits.REQUEST_KEY_CHARS_MAX)
+    if key == "":
+        raise InvalidInput(
+            "request_key may not be empty; leave it out or give a value that is new for each claim."
+        )
+    return key
+
+
+def acl_of(document: Document) -> tuple[str, ...]:
+    """Entries are `user:NAME` or `token:SECRET`. A secret is kept as its hash, never as itself."""
+    entries = document.get("acquire")
+    if not isinstance(entries, list) or not 1 <= len(entries) <= limits.ACL_ENTRIES_MAX:
+        raise InvalidInput(f"acl.acquire is a list of 1 to {limits.ACL_ENTRIES_MAX} entries.")
+    return tuple(dict.fromkeys(_acl_entry(entry) for entry in entries))
+
+
+def _acl_entry(entry: object) -> str:
+    if isinstance(entry, str) and is_unicode(entry) and len(entry.encode()) <= limits.ACL_ENTRY_BYTES_MAX:
+        kind, _, value = entry.partition(":")
+        if kind == "user" and value:
+            return entry
+        if kind == "token" and value:
+            return token_badge(value)
+    raise InvalidInput(
+        f"An access entry is user:NAME or token:TOKEN, of {limits.ACL_ENTRY_BYTES_MAX} bytes at most."
+    )
+
+
+def token_badge(token: str) -> str:
+    """How a bearer token is named where it must be recognised but not known."""
+    import hashlib  # only servers and access lists need it
+
+    return "token:sha256:" + hashlib.sha256(token.encode()).hexdigest()
