@@ -319,6 +319,12 @@ def test_looking_at_a_hold_that_ran_out_unnoticed_shows_what_the_next_claim_woul
     assert (decision.writes, decision.events) == ({}, ())
 
 
+def test_whoever_holds_as_much_as_it_may_is_not_put_in_line_either() -> None:
+    decision = decided(0, lock(holder()), acquire(over_quota=True, wait=True))
+    assert decision.outcome == outcomes.QuotaExceeded(now_ms=0, name=JOB)
+    assert decision.writes == {}
+
+
 # Release
 
 

@@ -45,8 +45,8 @@ from tests.core.raw import raw_of, world_of
 
 if TYPE_CHECKING:
     from dibs.core.commands import Command
-    from dibs.core.draft import Handed
     from dibs.core.outcomes import Outcome
+    from dibs.core.view import Handed
 
 SOAK = os.environ.get("DIBS_SOAK") == "1"
 SETTINGS = settings(

@@ -23,6 +23,7 @@ from dibs.cli.values import (
     TTL,
     WAIT,
     asking,
+    next_words,
     proof,
     put,
     seconds,
@@ -93,12 +94,6 @@ def _failed(call: Call, answer: Answer, request_key: str) -> Answer:
     elif answer.document.get("cycle"):
         answer.text = render.deadlock(answer.document["cycle"])
     return answer
-
-
-def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "session")) -> list[str]:
-    """Flags that the next command needs as well. What came from the environment is there next time, too."""
-    given = [(flag, call.values.get(flag)) for flag in flags]
-    return [word for flag, value in given if value for word in (f"--{flag}", value)]
 
 
 def heartbeat(call: Call) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.cli import manyrender
 from dibs.cli.answer import is_failure, no, refusal_exit, yes
-from dibs.cli.claims import CLAIM_EXITS, ask, next_words, refused
+from dibs.cli.claims import CLAIM_EXITS, ask, refused
 from dibs.cli.parse import UsageError
 from dibs.cli.render import acquired
 from dibs.cli.spec import ANY, Argument, Command
@@ -22,6 +22,7 @@ from dibs.cli.values import (
     TTL,
     WAIT,
     asking,
+    next_words,
 )
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
 from dibs.errors import InvalidInput

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dibs.cli import sessionrender
 from dibs.cli.answer import failure, is_failure, no, yes
-from dibs.cli.claims import next_words
 from dibs.cli.parse import UsageError
 from dibs.cli.spec import MAYBE, Argument, Command, Option
-from dibs.cli.values import METADATA, OWNER, checked_session, put
+from dibs.cli.values import METADATA, OWNER, checked_session, next_words, put
 from dibs.cli.words import plain
 from dibs.core.durations import format_duration, parse_duration
 from dibs.core.limits import SESSION_TTL_MS_MAX, SESSION_TTL_MS_MIN

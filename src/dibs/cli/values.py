@@ -168,3 +168,9 @@ def count(call: Call, key: str, most: int) -> int | None:
         flag = f"--{key.replace('_', '-')}"
         raise UsageError(f"{flag} is a whole number from 1 to {most}, not {text!a}.", call.command)
     return int(text)
+
+
+def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "session")) -> list[str]:
+    """Flags that the next command needs as well. What came from the environment is there next time, too."""
+    given = [(flag, call.values.get(flag)) for flag in flags]
+    return [word for flag, value in given if value for word in (f"--{flag}", value)]

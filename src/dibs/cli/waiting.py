@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dibs.cli import linerender
 from dibs.cli.answer import no
-from dibs.cli.claims import next_words
 from dibs.cli.live import Live
 from dibs.cli.parse import UsageError
 from dibs.cli.stopping import Stops
-from dibs.cli.values import seconds
+from dibs.cli.values import next_words, seconds
 from dibs.cli.words import shell_line
 from dibs.clock import steady_ms
 from dibs.core.limits import TICKET_MS, TTL_MS_MAX

@@ -83,6 +83,8 @@ def acquire(draft: Draft, command: Acquire) -> Outcome:
     if not command.wait:
         note_want(draft, command, command.name)
         return verdict
+    if command.over_quota:  # a place in a line becomes a job
+        return QuotaExceeded(now_ms=draft.now_ms, name=command.name)
     return queued(draft, lock, join(draft, command, (command.name,)))
 
 

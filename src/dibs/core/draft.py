@@ -7,7 +7,6 @@ was. A draft knows no rules.
 
 from __future__ import annotations
 
-from dibs.core.record import Record
 from dibs.core.records import (
     META_KEY,
     PULSE_KEY,
@@ -26,20 +25,10 @@ from dibs.core.records import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.events import Event
-    from dibs.core.outcomes import Granted, GrantedAll
     from dibs.core.records import Stored
-    from dibs.core.view import View
+    from dibs.core.view import Handed, View
 
 NO_META = Meta()
-
-
-class Handed(Record):
-    """A job given to somebody who waited, so that the one waiter can be told without asking again."""
-
-    ns: str
-    name: str
-    number: int
-    outcome: Granted | GrantedAll
 
 
 class Draft:

@@ -14,7 +14,6 @@ the same order everywhere and cannot wait for each other.
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.draft import Handed
 from dibs.core.exclusion import blockers, overlaps, own_hold, tree_neighbours
 from dibs.core.expiry import event_of, settle, shown, ticket_over
 from dibs.core.names import in_tree
@@ -30,6 +29,7 @@ from dibs.core.records import (
     ticket_key,
 )
 from dibs.core.tickets import PEEK, drop, keep, parts_of, recognised, remove, remove_place, ticket_event
+from dibs.core.view import Handed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,17 @@ from dibs.core.deadlock import find_cycle
 from dibs.core.exclusion import blockers, overlaps, own_hold
 from dibs.core.line import advance_all, ahead, grant, place_of, refresh, serve_own
 from dibs.core.names import in_tree
-from dibs.core.outcomes import Blocker, Deadlock, Delayed, Granted, GrantedAll, Held, Queued, Refused
+from dibs.core.outcomes import (
+    Blocker,
+    Deadlock,
+    Delayed,
+    Granted,
+    GrantedAll,
+    Held,
+    Queued,
+    QuotaExceeded,
+    Refused,
+)
 from dibs.core.records import SHARED, lock_key
 from dibs.core.tickets import drop, join, keep
 
@@ -99,6 +109,8 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
         if waitable:
             note_want(draft, command, bad[0].name)  # type: ignore[union-attr]  # every verdict of `judge` has a name
         return Refused(now_ms=draft.now_ms, outcomes=bad)
+    if command.over_quota:
+        return QuotaExceeded(now_ms=draft.now_ms, name=command.names[0])
     return _queued(draft, command, join(draft, command, command.names))
 
 

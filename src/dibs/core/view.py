@@ -12,9 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dibs.core.draft import Handed
     from dibs.core.events import Event
-    from dibs.core.outcomes import Outcome
+    from dibs.core.outcomes import Granted, GrantedAll, Outcome
     from dibs.core.records import Stored
 
 
@@ -49,6 +48,15 @@ class View:
     def apply(self, decision: Decision) -> None:
         """Show the next decision of the same batch what this one is about to write."""
         self.records.update(decision.writes)
+
+
+class Handed(Record):
+    """A job given to somebody who waited, so that the one waiter can be told without asking again."""
+
+    ns: str
+    name: str
+    number: int
+    outcome: Granted | GrantedAll
 
 
 class Decision(Record):

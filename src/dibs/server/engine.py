@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
-    from dibs.core.draft import Handed
     from dibs.core.events import Event
+    from dibs.core.view import Handed
     from dibs.stores.port import Store
 
 

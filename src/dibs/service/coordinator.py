@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from dibs.core.commands import Command
-    from dibs.core.draft import Handed
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
-    from dibs.core.view import Decision
+    from dibs.core.view import Decision, Handed
     from dibs.stores.port import Store
 
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dibs.core.commands import Command
-    from dibs.core.draft import Handed
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
+    from dibs.core.view import Handed
     from dibs.stores.port import Snapshot, Versioned
 
     Result = Outcome | BaseException

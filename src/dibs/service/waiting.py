@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from dibs.core.commands import Acquire, Command
-    from dibs.core.draft import Handed
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
+    from dibs.core.view import Handed
 
     Result = Outcome | BaseException
     Place = tuple[str, str, int]

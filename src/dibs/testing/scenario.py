@@ -42,8 +42,8 @@ from dibs.testing.scenario_asks import VERBS, Asked, Verb
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.core.draft import Handed
     from dibs.core.outcomes import Outcome
+    from dibs.core.view import Handed
     from dibs.stores.port import Store
 
 __all__ = ["ANSWERS", "VERBS", "ScenarioError", "run"]

@@ -12,8 +12,8 @@ from dibs.core.records import EXCLUSIVE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from dibs.core.draft import Handed
     from dibs.core.records import Ending, Holder
+    from dibs.core.view import Handed
 
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 
