@@ -171,7 +171,7 @@ def test_two_connections_with_caches_answer_as_one_store_without(
         (lambda store: store.events(5, 9, ("default", "x"), newest=True), "events_job"),
         (lambda store: store.due(10), "records_due"),
         (lambda store: store.next_due_ms(), "records_due"),
-        (lambda store: store.scan("lock/", after="lock/a"), "PRIMARY KEY"),
+        (lambda store: store.scan("lock/", after="lock/a"), "sqlite_autoindex_records_1"),
     ],
 )
 def test_what_is_asked_often_goes_by_an_index(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from dibs import paths
 from dibs._version import __version__
 from dibs.core.limits import (
+    CHECKPOINT_PAGES,
     EVENTS_AGE_MS_MAX,
     EVENTS_KEPT_MAX,
     LOCKS_PER_PRINCIPAL_MAX,
@@ -71,7 +72,7 @@ def serve(settings: Settings) -> None:
     guard, says = _open_guard(settings, address)
     store_url = settings.store or default_url()
     with contextlib.ExitStack() as stack:
-        store = open_store(store_url)
+        store = open_store(store_url, checkpoint_pages=CHECKPOINT_PAGES)
         stack.callback(store.close)
         listening = open_socket(address)
         stack.callback(listening.close)

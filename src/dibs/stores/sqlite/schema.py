@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
-        "CREATE TABLE records (key TEXT PRIMARY KEY, version INTEGER NOT NULL, due_ms INTEGER, body TEXT NOT NULL)"
-        " WITHOUT ROWID",
+        # Rows of their own, found through an index of keys: a new record goes to the end of the table, where its
+        # neighbours in the batch go too. Rows inside the index (WITHOUT ROWID) took twice as long for random names.
+        "CREATE TABLE records (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, version INTEGER NOT NULL,"
+        " due_ms INTEGER, body TEXT NOT NULL)",
         "CREATE INDEX records_due ON records (due_ms) WHERE due_ms IS NOT NULL",
         "CREATE TABLE events (seq INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, ns TEXT NOT NULL, job TEXT NOT NULL,"
         " kind TEXT NOT NULL, body TEXT NOT NULL)",

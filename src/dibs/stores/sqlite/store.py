@@ -259,7 +259,7 @@ class SqliteStore(Store):
     def due(self, limit: int) -> list[str]:
         with self._link as db:
             rows = db.execute(
-                "SELECT key FROM records WHERE due_ms IS NOT NULL AND due_ms <= ? ORDER BY due_ms, key LIMIT ?",
+                "SELECT key FROM records WHERE due_ms IS NOT NULL AND due_ms <= ? ORDER BY due_ms LIMIT ?",
                 (self._clock.now_ms(), max(0, limit)),
             )
             return [key for (key,) in rows]
