@@ -89,7 +89,7 @@ callers = st.sampled_from((*SESSIONS, *SESSIONS, None))
 
 @st.composite
 def wishes(draw: st.DrawFn) -> dict[str, Any]:
-    """How somebody asks. `gpu` has slots, mostly two; what is not asked in a session needs a time of its own."""
+    """How somebody asks. What is not asked in a session needs a time of its own."""
     session = draw(callers)
     shared = draw(st.sampled_from((False, False, True)))
     return {
@@ -184,7 +184,7 @@ class Life(RuleBasedStateMachine):
         raws.nobody_waits_for_nothing(raw_of(self.store, self.now_ms))
 
     def made(self, wish: dict[str, Any], *names: str) -> dict[str, Any]:
-        """The fields of a claim. Only `gpu` has slots, so that one job is mostly asked for with the same number."""
+        """The fields of a claim. Of several jobs at once none has slots."""
         asked = {key: value for key, value in wish.items() if key not in ("shared", "key")}
         return {
             "ns": NS,
@@ -194,7 +194,7 @@ class Life(RuleBasedStateMachine):
             "mode": SHARED if wish["shared"] else EXCLUSIVE,
             "request_key": wish["key"],
             **asked,
-            "slots": wish["slots"] if names == ("gpu",) else 1,
+            "slots": wish["slots"] if len(names) == 1 else 1,
         }
 
 
@@ -440,7 +440,7 @@ class Loose(Life):
             return AcquireAll(names=names, wait=wait, **asked)
         if bool(self.places) and data.draw(st.booleans()):
             names, number, ticket_id = data.draw(st.sampled_from(self.places[-6:]))
-            slots = asked["slots"] if names == ("gpu",) else 1
+            slots = asked["slots"] if len(names) == 1 else 1
             more = {"wait": True, "ticket": number, "ticket_id": ticket_id, **asked, "slots": slots}
             return AcquireAll(names=names, **more) if len(names) > 1 else Acquire(name=names[0], **more)
         return Acquire(name=names[0], wait=wait, **asked)
