@@ -59,7 +59,9 @@ def test_any_file_name_is_taken_as_it_stands(tmp_path: Path, name: str) -> None:
 def test_an_empty_file_is_made_a_store(path: Path) -> None:
     path.touch()
     filled(path, 1)
-    assert SqliteStore(str(path)).scan("lock/")
+    store = SqliteStore(str(path))
+    assert store.scan("lock/")
+    store.close()
 
 
 def test_a_file_from_a_newer_dibs_is_refused_with_both_versions(path: Path) -> None:
