@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec  # codec picks it because it is loaded
 import pytest
 
+from dibs import jsontext
 from dibs.core.records import META_KEY, Meta
 from dibs.errors import StoreCorrupt
 from dibs.stores import codec
@@ -23,7 +24,7 @@ VALUES = [{}, {"a": [1, -2, None, True, {"b": 'é "😀" \\ \n \x01 \x7f \u2028 
 @pytest.mark.parametrize("value", VALUES)
 def test_all_writers_write_the_same_text_and_read_each_others(value: object) -> None:
     assert msgspec.__name__ in sys.modules
-    writers = [codec._bare(), codec._standard(), codec._pick()]
+    writers = [jsontext._bare(), jsontext._standard(), codec._pick()]
     texts = {to_text(value) for to_text, _ in writers}
     assert len(texts) == 1
     assert all(from_text(texts.copy().pop()) == value for _, from_text in writers)
@@ -32,7 +33,7 @@ def test_all_writers_write_the_same_text_and_read_each_others(value: object) -> 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a":}', "[1", "1 2", "nul", '"\x01"', "{'a': 1}"])
 def test_no_writer_reads_what_is_not_json(text: str) -> None:
-    for _, from_text in (codec._bare(), codec._standard(), codec._pick()):
+    for _, from_text in (jsontext._bare(), jsontext._standard(), codec._pick()):
         with pytest.raises(ValueError):  # noqa: PT011 - each has words of its own
             from_text(text)
 
@@ -54,16 +55,6 @@ print(sorted({"json", "re", "msgspec"} & set(sys.modules)))
         check=True,
     )
     assert answer.stdout == "[]\n"
-
-
-def test_a_python_without_these_parts_uses_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone() -> None:
-        raise ImportError
-
-    monkeypatch.setattr(codec, "_bare", gone)
-    monkeypatch.delitem(sys.modules, "msgspec")
-    to_text, from_text = codec._pick()
-    assert from_text(to_text(VALUES[1])) == VALUES[1]
 
 
 def test_records_and_events_come_back() -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dibs.client.door import FATE_UNKNOWN
 from dibs.client.http1 import Broken, request_bytes
-from dibs.client.jsontext import decode, encode
 from dibs.client.transport import Deadline, TimedOut, exchange
 from dibs.client.urls import quote
 from dibs.core.names import check_name, check_namespace
 from dibs.errors import BadReply, DibsError, InvalidInput, ServerUnreachable, Unprocessable
+from dibs.jsontext import decode, encode
 from dibs.wire.documents import Reply, reply_for_error
 from dibs.wire.shapes import is_id
 

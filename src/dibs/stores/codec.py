@@ -1,8 +1,7 @@
 """Records and events as readable JSON text: what a store writes is what a person can look at.
 
-Three writers of the same text, each where it is the cheapest. A server has `msgspec` loaded anyway, and it is several
-times as fast as the standard library. The embedded `dibs claim` has not, and cannot afford `import json` either: that
-imports `re`, which takes as long as everything else of dibs together. The C functions that json is made of take none.
+Two writers of the same text, each where it is the cheaper. A server has `msgspec` loaded anyway, and it is several
+times as fast. The embedded `dibs claim` has not, and uses `dibs/jsontext.py`, which costs it next to no import.
 """
 
 from __future__ import annotations
@@ -27,46 +26,9 @@ def _pick() -> tuple[Callable[[Any], str], Callable[[str], Any]]:
 
         to_bytes = Encoder().encode
         return (lambda plain: to_bytes(plain).decode()), Decoder().decode
-    try:
-        return _bare()
-    except Exception:  # another Python than those we know: then the public way, which every Python has
-        return _standard()
+    from dibs import jsontext
 
-
-def _standard() -> tuple[Callable[[Any], str], Callable[[str], Any]]:
-    from json import JSONDecoder, JSONEncoder
-
-    return JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode, JSONDecoder().decode
-
-
-def _bare() -> tuple[Callable[[Any], str], Callable[[str], Any]]:
-    """What json.encoder and json.decoder build on, without their regular expressions. Tried out before it is used."""
-    import _json
-
-    class Settings:
-        strict, object_hook, object_pairs_hook, array_hook = True, None, None, None
-        parse_float, parse_int, parse_constant = float, int, float
-
-    # json.decoder passes itself where these settings go, and json.encoder a function that is never called here.
-    scan = _json.make_scanner(Settings)  # type: ignore[arg-type]
-    write = _json.make_encoder(None, repr, _json.encode_basestring, None, ":", ",", False, False, True)
-
-    def to_text(plain: Any) -> str:
-        return "".join(write(plain, 0))
-
-    def from_text(text: str) -> Any:
-        try:
-            value, end = scan(text, 0)
-        except StopIteration:
-            raise ValueError("not JSON") from None
-        if end != len(text):
-            raise ValueError("more than one JSON value")
-        return value
-
-    tried: dict[str, Any] = {"text": 'a "\\\n\u00e9', "list": [1, -2, 0.5, None, True, {}]}
-    if from_text(to_text(tried)) != tried:
-        raise ValueError
-    return to_text, from_text
+    return jsontext.encode, jsontext.decode
 
 
 _to_text, _from_text = _pick()

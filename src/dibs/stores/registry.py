@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 
 from dibs.errors import InvalidInput
+from dibs.paths import state_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,10 +24,7 @@ FORMS = ("memory://", "sqlite:///absolute/path.db", "sqlite:relative/path.db", "
 
 def default_url() -> str:
     """The user's own store: a file in the state folder."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):  # the XDG rules say to ignore what is not absolute
-        state = os.path.join(os.path.expanduser("~"), ".local", "state")
-    return "sqlite://" + os.path.join(state, "dibs", "dibs.db")
+    return "sqlite://" + os.path.join(state_folder(), "dibs.db")
 
 
 def sqlite_path(url: str) -> str:
