@@ -13,7 +13,7 @@ from dibs.client.embedded import EmbeddedDoor
 from dibs.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
-    from dibs.cli.settings import Settings
+    from dibs.client.settings import Settings
 
 START_MS = 1_763_172_845_123
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dibs.cli.settings import Settings, read_token
+from dibs.client.settings import Settings, read_token
 from dibs.client.urls import server_place
 from dibs.errors import InvalidInput
 from dibs.paths import state_folder, token_path

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.client.http1 import HEAD_BYTES_MAX, REPLY_BYTES_MAX, Broken, RawReply, ReplyReader, request_bytes
+from dibs.client.http1 import Broken, RawReply, read_reply, request_bytes
+from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
 from dibs.errors import BadReply
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def read(pieces: Iterable[bytes]) -> RawReply:
     left = iter(pieces)
-    return ReplyReader(lambda: next(left, b"")).read()
+    return read_reply(lambda: next(left, b""))
 
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b: c\r\n\r\nhello"

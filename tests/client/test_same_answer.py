@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.cli.settings import read_token
 from dibs.client.connect import connect
+from dibs.client.settings import read_token
 from dibs.paths import token_path
 
 if TYPE_CHECKING:

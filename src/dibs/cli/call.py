@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.cli.settings import Settings
+from dibs.client.settings import Settings
 from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False

@@ -1,20 +1,24 @@
 """HTTP/1.1 as bytes, without I/O: the request we send, and a reader for the reply. Just what dibs needs of it.
 
-One request per connection; replies with Content-Length, in chunks, or until the connection closes. What cannot be
-read as HTTP raises BadReply; a reply that stops short raises `Broken`, because then the request may be asked again.
+Replies with Content-Length, in chunks, or until the connection closes. What cannot be read as HTTP raises BadReply; a
+reply that stops short raises `Broken`, because then the request may be asked again. The reader is a generator that
+yields when it needs more bytes: whoever drives it may wait for them in a thread or in an event loop.
 """
 
 from __future__ import annotations
 
+from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
 from dibs.errors import BadReply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+    from typing import TypeVar
 
-HEAD_BYTES_MAX = 64 * 1024
-# A page of the list with a checkpoint on every job is the largest thing a server sends.
-REPLY_BYTES_MAX = 64 * 1024 * 1024
+    T = TypeVar("T")
+    Reading = Generator[
+        None, bytes, T
+    ]  # each yield is answered with the next bytes, none when the other side closed
 
 
 class Broken(Exception):
@@ -22,12 +26,15 @@ class Broken(Exception):
 
 
 class RawReply:
-    __slots__ = ("body", "headers", "status")
+    """`again`: the connection may carry another request."""
 
-    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
+    __slots__ = ("again", "body", "headers", "status")
+
+    def __init__(self, status: int, headers: dict[str, str], body: bytes, *, again: bool = False) -> None:
         self.status = status
         self.headers = headers
         self.body = body
+        self.again = again
 
 
 def request_bytes(method: str, target: str, headers: dict[str, str], body: bytes | None) -> bytes:
@@ -38,47 +45,65 @@ def request_bytes(method: str, target: str, headers: dict[str, str], body: bytes
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
 
 
-class ReplyReader:
-    """Reads one reply. `receive` gives the next bytes, and none when the other side has closed."""
+def read_reply(receive: Callable[[], bytes]) -> RawReply:
+    """One reply. `receive` gives the next bytes, and none when the other side has closed."""
+    reading = ReplyReader().steps()
+    try:
+        next(reading)
+        while True:
+            reading.send(receive())
+    except StopIteration as end:
+        reply: RawReply = end.value
+        return reply
 
-    def __init__(self, receive: Callable[[], bytes]) -> None:
-        self._receive = receive
+
+class ReplyReader:
+    """Reads one reply. `started`: some of it has come."""
+
+    def __init__(self) -> None:
         self._buffer = b""
         self._size = 0
+        self._to_the_end = False
 
-    def read(self) -> RawReply:
+    @property
+    def started(self) -> bool:
+        return self._size > 0
+
+    def steps(self) -> Reading[RawReply]:
         while True:
-            status, headers = self._head()
+            status, headers = yield from self._head()
             if status >= 200:
                 break
-        return RawReply(status, headers, self._body(status, headers))
+        body = yield from self._body(status, headers)
+        closes = self._to_the_end or headers.get("connection", "").lower() == "close" or self._buffer
+        return RawReply(status, headers, body, again=not closes)
 
-    def _more(self) -> bool:
-        data = self._receive()
+    def _more(self) -> Reading[bool]:
+        data = yield
         self._buffer += data
         self._size += len(data)
         if self._size > REPLY_BYTES_MAX + HEAD_BYTES_MAX:
             raise BadReply(f"The reply is larger than {REPLY_BYTES_MAX} bytes: that is not dibs.")
         return bool(data)
 
-    def _line(self) -> bytes:
+    def _line(self) -> Reading[bytes]:
         """The next line without its end."""
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
             if searched > HEAD_BYTES_MAX:
                 raise BadReply("The reply has a line without end: that is not HTTP.")
-            if not self._more():
+            if not (yield from self._more()):
                 raise Broken
         line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
         return line.removesuffix(b"\r")
 
-    def _exactly(self, size: int) -> bytes:
+    def _exactly(self, size: int) -> Reading[bytes]:
         parts = [self._buffer]
         have = len(self._buffer)
         while have < size:
             self._buffer = b""
-            if not self._more():
+            if not (yield from self._more()):
                 raise Broken
             parts.append(self._buffer)
             have += len(self._buffer)
@@ -86,15 +111,15 @@ class ReplyReader:
         self._buffer = joined[size:]
         return joined[:size]
 
-    def _head(self) -> tuple[int, dict[str, str]]:
-        start = self._line().decode("latin-1")
+    def _head(self) -> Reading[tuple[int, dict[str, str]]]:
+        start = (yield from self._line()).decode("latin-1")
         version, _, rest = start.partition(" ")
         code = rest[:3]
         if not version.startswith("HTTP/1.") or not code.isdecimal() or len(code) != 3:
             raise BadReply(f"The reply does not begin like HTTP but with {start[:40]!r}.")
         headers: dict[str, str] = {}
         size = 0
-        while line := self._line():
+        while line := (yield from self._line()):
             size += len(line)
             if size > HEAD_BYTES_MAX:
                 raise BadReply("The reply's headers are larger than dibs would send.")
@@ -102,36 +127,41 @@ class ReplyReader:
             if not mark:
                 raise BadReply(f"The reply has a header that is not one: {field[:40]!r}.")
             headers[field.strip().lower()] = value.strip()
+        self._to_the_end = version == "HTTP/1.0"
         return int(code), headers
 
-    def _body(self, status: int, headers: dict[str, str]) -> bytes:
+    def _body(self, status: int, headers: dict[str, str]) -> Reading[bytes]:
         if status in (204, 304):
             return b""
         coding = headers.get("transfer-encoding", "").lower()
         if coding == "chunked":
-            return self._chunks()
+            return (yield from self._chunks())
         if coding:
             raise BadReply(f"The reply is sent as {coding[:40]!r}, which was not asked for.")
         length = headers.get("content-length")
         if length is None:
-            return self._until_closed()
-        return self._exactly(_number(length, 10))
+            return (yield from self._until_closed())
+        return (yield from self._exactly(_number(length, 10)))
 
-    def _chunks(self) -> bytes:
+    def _chunks(self) -> Reading[bytes]:
         parts: list[bytes] = []
-        while size := _number(self._line().partition(b";")[0].decode("latin-1").strip(), 16):
-            parts.append(self._exactly(size))
-            if self._line():
+        while True:
+            size = _number((yield from self._line()).partition(b";")[0].decode("latin-1").strip(), 16)
+            if not size:
+                break
+            parts.append((yield from self._exactly(size)))
+            if (yield from self._line()):
                 raise BadReply("The reply has a chunk that is longer than it says.")
-        while self._line():
+        while (yield from self._line()):
             pass  # trailers say nothing we ask for
         return b"".join(parts)
 
-    def _until_closed(self) -> bytes:
+    def _until_closed(self) -> Reading[bytes]:
+        self._to_the_end = True
         parts = [self._buffer]
         while True:
             self._buffer = b""
-            if not self._more():
+            if not (yield from self._more()):
                 return b"".join(parts)
             parts.append(self._buffer)
 

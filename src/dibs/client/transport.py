@@ -1,4 +1,4 @@
-"""One request, one connection, one deadline. Here errors of sockets and TLS become errors of dibs, and nowhere else.
+"""One request at a time, with one deadline. Here errors of sockets and TLS become errors of dibs.
 
 It uses `_socket`, the C part of `socket`: the Python part turns a few hundred constants into enums at import, which
 is a fifth of what a whole `dibs claim` may take, for names that are not needed here.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import _socket
 
-from dibs.client.http1 import Broken, ReplyReader
+from dibs.client.http1 import Broken, read_reply
 from dibs.clock import steady_ms
+from dibs.core.limits import CLIENT_IDLE_MS_MAX
 from dibs.errors import ServerUnreachable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ssl import SSLError
+
     from dibs.client.http1 import RawReply
     from dibs.client.urls import ServerPlace
 
@@ -45,22 +48,57 @@ class TimedOut(ServerUnreachable):
         self.sent = sent
 
 
-def exchange(place: ServerPlace, request: bytes, deadline: Deadline) -> RawReply:
-    """Send, and read the reply. Raises ServerUnreachable when it was not sent, Broken when its fate is not known."""
-    connection = _connect(place, deadline)
-    try:
+class Line:
+    """A way to a server. With `keep` its connection stays open for the next request, if the server agrees."""
+
+    def __init__(self, place: ServerPlace, *, keep: bool = False) -> None:
+        self._place = place
+        self._keep = keep
+        self._kept: _socket.socket | None = None
+        self._kept_ms = 0
+
+    def exchange(self, request: bytes, deadline: Deadline, *, repeatable: bool) -> RawReply:
+        """Send, and read the reply. Raises ServerUnreachable when it was not sent, Broken when its fate is not known.
+
+        A kept connection may have been closed by the other side in the meantime, which shows only when it is used. What
+        may be asked twice is then asked over a new one; what may not goes over a new one from the start."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            if repeatable and steady_ms() - self._kept_ms < CLIENT_IDLE_MS_MAX:
+                try:
+                    return self._over(kept, request, deadline)
+                except Broken:
+                    pass
+            else:
+                kept.close()
+        return self._over(_connect(self._place, deadline), request, deadline)
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _over(self, connection: _socket.socket, request: bytes, deadline: Deadline) -> RawReply:
+        keep = False
         try:
-            _send(connection, request, deadline)
+            try:
+                _send(connection, request, deadline)
+            except TimeoutError:
+                raise
+            except OSError:
+                # A server that refuses early (a body too large) answers and closes before we are done: its answer
+                # counts.
+                pass
+            reply = read_reply(lambda: _receive(connection, deadline))
+            keep = self._keep and reply.again
+            return reply
         except TimeoutError:
-            raise
-        except OSError:
-            # A server that refuses early (a body too large) answers and closes before we are done: its answer counts.
-            pass
-        return ReplyReader(lambda: _receive(connection, deadline)).read()
-    except TimeoutError:
-        raise TimedOut(_too_slow(place, deadline), sent=True) from None
-    finally:
-        connection.close()
+            raise TimedOut(too_slow(self._place, deadline.timeout_ms), sent=True) from None
+        finally:
+            if keep:
+                self._kept, self._kept_ms = connection, steady_ms()
+            else:
+                connection.close()
 
 
 def _send(connection: _socket.socket, request: bytes, deadline: Deadline) -> None:
@@ -88,11 +126,11 @@ def _connect(place: ServerPlace, deadline: Deadline) -> _socket.socket:
             return _secured(connection, place, deadline) if place.scheme == "https" else connection
         except TimeoutError:
             connection.close()
-            raise TimedOut(_too_slow(place, deadline), sent=False) from None
+            raise TimedOut(too_slow(place, deadline.timeout_ms), sent=False) from None
         except OSError as error:
             connection.close()
             why = why or error
-    raise ServerUnreachable(_not_there(place, why))
+    raise ServerUnreachable(not_there(place, why))
 
 
 def _addresses(place: ServerPlace) -> list[Address]:
@@ -102,9 +140,7 @@ def _addresses(place: ServerPlace) -> list[Address]:
         # Bytes, because a host given as text is first run through the IDNA codec, a slow import.
         found = _socket.getaddrinfo(place.host.encode(), place.port, 0, _socket.SOCK_STREAM)
     except OSError as error:
-        raise ServerUnreachable(
-            f"There is no host {place.host} ({error.strerror}). Check DIBS_URL or --url: {place.url}."
-        ) from None
+        raise no_host(place, error) from None
     return [(family, protocol, where) for family, _, protocol, _, where in found]
 
 
@@ -115,25 +151,33 @@ def _secured(connection: _socket.socket, place: ServerPlace, deadline: Deadline)
     connection.settimeout(deadline.left_seconds())
     try:
         return context.wrap_socket(connection, server_hostname=place.host)  # type: ignore[arg-type]  # needs no more
-    except ssl.SSLCertVerificationError as error:
-        connection.close()
-        raise ServerUnreachable(
-            f"The certificate of {place.url} is not trusted ({error.verify_message}). "
-            "If it comes from your own authority, name its file in SSL_CERT_FILE."
-        ) from None
     except ssl.SSLError as error:
         connection.close()
-        raise ServerUnreachable(
-            f"{place.url} does not speak TLS as it should ({error.reason}). Is it http:// and not https://?"
-        ) from None
+        raise not_trusted(place, error) from None
 
 
-def _too_slow(place: ServerPlace, deadline: Deadline) -> str:
-    seconds = deadline.timeout_ms / 1000
-    return f"{place.url} did not answer within {seconds:g} s. Try again, or give it longer with --timeout."
+def no_host(place: ServerPlace, why: OSError) -> ServerUnreachable:
+    return ServerUnreachable(
+        f"There is no host {place.host} ({why.strerror}). Check DIBS_URL or --url: {place.url}."
+    )
 
 
-def _not_there(place: ServerPlace, why: OSError | None) -> str:
+def not_trusted(place: ServerPlace, why: SSLError) -> ServerUnreachable:
+    if reason := getattr(why, "verify_message", None):
+        return ServerUnreachable(
+            f"The certificate of {place.url} is not trusted ({reason}). "
+            "If it comes from your own authority, name its file in SSL_CERT_FILE."
+        )
+    return ServerUnreachable(
+        f"{place.url} does not speak TLS as it should ({why.reason}). Is it http:// and not https://?"
+    )
+
+
+def too_slow(place: ServerPlace, timeout_ms: int) -> str:
+    return f"{place.url} did not answer within {timeout_ms / 1000:g} s. Try again, or give it longer with --timeout."
+
+
+def not_there(place: ServerPlace, why: OSError | None) -> str:
     reason = (why.strerror or str(why)).lower() if why else "no address"
     start = "Start one with `dibs serve`, or u" if place.is_local else "Check the address, or u"
     return (

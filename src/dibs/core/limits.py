@@ -81,11 +81,14 @@ EVENTS_KEPT_MAX = 1_000_000
 EVENTS_AGE_MS_MAX = 30 * 24 * 3600 * 1000
 
 # A server and its clients. A client has REQUEST_MS_MAX to send a request it has begun; a silent connection is closed.
+# A page of the list with a checkpoint on every job is the largest thing a server sends.
 HEAD_BYTES_MAX = 64 * 1024
+REPLY_BYTES_MAX = 64 * 1024 * 1024
 HEADERS_MAX = 100
 HEADS_KEPT = 1_024
 REQUEST_MS_MAX = 30_000
 KEEP_ALIVE_MS = 75_000
+CLIENT_IDLE_MS_MAX = 30_000  # less than a server keeps a silent connection
 OVERLOAD_RETRY_MS = 1_000
 HEALTH_MS_MAX = 2_000
 SHUTDOWN_MS_MAX = 5_000
