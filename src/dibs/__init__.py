@@ -1,1 +1,124 @@
-"""dibs: one owner per job for distributed workers and agent swarms."""
+"""dibs: one owner per job for distributed workers and agent swarms.
+
+    import dibs
+
+    with dibs.claim("issue-1842", ttl=120) as claim:      # heartbeats by itself
+        fix(issue, fencing_token=claim.fencing_token)     # raises LeaseLost when it is not yours any more
+
+What is listed in `__all__` is public and stays. It is imported when it is first used: the `dibs` command goes through
+this file as well, and needs none of it.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs._version import __version__
+    from dibs.errors import (
+        BadReply,
+        DibsError,
+        InvalidInput,
+        JobDone,
+        JobHeld,
+        JobParked,
+        JobResting,
+        LeaseLost,
+        MissingExtra,
+        NotAllowed,
+        NotClaimed,
+        RequestRefused,
+        StaleToken,
+        Unavailable,
+        WouldDeadlock,
+    )
+    from dibs.sdk.answers import JobEvent, JobStatus, Lease, Previous
+    from dibs.sdk.async_claim import AsyncClaim
+    from dibs.sdk.async_client import AsyncClient
+    from dibs.sdk.async_session import AsyncSession
+    from dibs.sdk.claim import Claim
+    from dibs.sdk.client import Client
+    from dibs.sdk.default import claim, claim_all, claim_any, connect
+    from dibs.sdk.exclusive import exclusive
+    from dibs.sdk.fence import AsyncFence, Fence
+    from dibs.sdk.jobs import claim_job, get_job_owner, heartbeat_job, list_claimed_jobs, release_job
+    from dibs.sdk.locks import AsyncLock, Lock
+    from dibs.sdk.session import Session
+
+__all__ = [
+    "AsyncClaim",
+    "AsyncClient",
+    "AsyncFence",
+    "AsyncLock",
+    "AsyncSession",
+    "BadReply",
+    "Claim",
+    "Client",
+    "DibsError",
+    "Fence",
+    "InvalidInput",
+    "JobDone",
+    "JobEvent",
+    "JobHeld",
+    "JobParked",
+    "JobResting",
+    "JobStatus",
+    "Lease",
+    "LeaseLost",
+    "Lock",
+    "MissingExtra",
+    "NotAllowed",
+    "NotClaimed",
+    "Previous",
+    "RequestRefused",
+    "Session",
+    "StaleToken",
+    "Unavailable",
+    "WouldDeadlock",
+    "__version__",
+    "claim",
+    "claim_all",
+    "claim_any",
+    "claim_job",
+    "connect",
+    "exclusive",
+    "get_job_owner",
+    "heartbeat_job",
+    "list_claimed_jobs",
+    "release_job",
+]
+
+# Where each of them lives.
+_PLACES = {
+    "dibs._version": "__version__",
+    "dibs.errors": (
+        "BadReply DibsError InvalidInput JobDone JobHeld JobParked JobResting LeaseLost MissingExtra NotAllowed"
+        " NotClaimed RequestRefused StaleToken Unavailable WouldDeadlock"
+    ),
+    "dibs.sdk.answers": "JobEvent JobStatus Lease Previous",
+    "dibs.sdk.async_claim": "AsyncClaim",
+    "dibs.sdk.async_client": "AsyncClient",
+    "dibs.sdk.async_session": "AsyncSession",
+    "dibs.sdk.claim": "Claim",
+    "dibs.sdk.client": "Client",
+    "dibs.sdk.default": "claim claim_all claim_any connect",
+    "dibs.sdk.exclusive": "exclusive",
+    "dibs.sdk.fence": "AsyncFence Fence",
+    "dibs.sdk.jobs": "claim_job get_job_owner heartbeat_job list_claimed_jobs release_job",
+    "dibs.sdk.locks": "AsyncLock Lock",
+    "dibs.sdk.session": "Session",
+}
+
+
+def __getattr__(name: str) -> object:
+    module = next((module for module, names in _PLACES.items() if name in names.split()), None)
+    if module is None:
+        raise AttributeError(f"module 'dibs' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -16,11 +16,27 @@
     │   ├── StoreCorrupt
     │   └── StoreTooNew
     ├── MissingExtra            an optional part is not installed
-    └── BadReply                the other side answered with something that is not dibs
+    ├── BadReply                the other side answered with something that is not dibs
+    ├── NotClaimed              you do not have the job; the answer is in `answer`
+    │   ├── JobHeld             somebody else has it: `owner`, `retry_after`
+    │   ├── JobDone             it was done already: `owner`, `result`
+    │   ├── JobResting          it rests after a loss: `retry_after`
+    │   ├── JobParked           it failed too often; an operator frees it
+    │   └── WouldDeadlock       waiting for it would never end: `cycle`
+    ├── LeaseLost               it was yours and is not any more, or may not be: stop the work
+    ├── StaleToken              a write came with an older fencing token than the last one
+    └── RequestRefused          the other side said no for another reason; `code` says which
 
-"Somebody else has the job" is not here: that is an answer, and answers are values (`core.outcomes`).
+"Somebody else has the job" is an answer, and answers are values (`core.outcomes`). NotClaimed and what is below it are
+raised by the Python SDK alone, where a `with` block has no other way to say that it was not entered.
 This module imports nothing, so that every layer may import it.
 """
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class DibsError(Exception):
@@ -99,3 +115,87 @@ class MissingExtra(DibsError):
 
 class BadReply(DibsError):
     code = "upstream_unavailable"
+
+
+class NotClaimed(DibsError):
+    """`answer` is the reply's document, as docs/reference/http.md has it."""
+
+    code = "held"
+
+    def __init__(self, details: str, answer: dict[str, Any] | None = None) -> None:
+        super().__init__(details)
+        self.answer: dict[str, Any] = answer or {}
+
+    @property
+    def owner(self) -> str | None:
+        """Who has the job, or did it."""
+        owner: str | None = self.answer.get("owner")
+        return owner
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds until asking again is worth while, if that can be said."""
+        after_ms: int | None = self.answer.get("retry_after_ms")
+        return None if after_ms is None else after_ms / 1000
+
+
+class JobHeld(NotClaimed):
+    pass
+
+
+class JobDone(NotClaimed):
+    code = "done"
+
+    @property
+    def result(self) -> str | None:
+        """What the one who did it left."""
+        result: str | None = self.answer.get("result")
+        return result
+
+
+class JobResting(NotClaimed):
+    code = "delayed"
+
+
+class JobParked(NotClaimed):
+    code = "parked"
+
+
+class WouldDeadlock(NotClaimed):
+    code = "deadlock"
+
+    @property
+    def cycle(self) -> list[str]:
+        """Who waits for what, around to the beginning."""
+        return list(self.answer.get("cycle", ()))
+
+
+class LeaseLost(DibsError):
+    """`why` is the reason alone; `name` and `fencing_token` are the lease's."""
+
+    code = "lease_not_current"
+
+    def __init__(self, name: str, fencing_token: int, why: str) -> None:
+        super().__init__(f"{name} is not ours any more, or may not be: {why} Stop the work.")
+        self.name = name
+        self.fencing_token = fencing_token
+        self.why = why
+
+
+class StaleToken(DibsError):
+    code = "conflict"
+
+    def __init__(self, name: str, token: int, newest: int) -> None:
+        super().__init__(
+            f"The write for {name} came with fencing token {token}, and {newest} has been seen: it is a late one "
+            "from an owner that lost the job. It was refused."
+        )
+        self.name = name
+        self.token = token
+        self.newest = newest
+
+
+class RequestRefused(DibsError):
+    def __init__(self, details: str, code: str) -> None:
+        super().__init__(details)
+        self.code = code

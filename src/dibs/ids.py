@@ -21,3 +21,8 @@ def new_request_id() -> str:
 def new_secret() -> str:
     """A bearer token: 32 random bytes."""
     return "dibs_" + os.urandom(32).hex()
+
+
+def new_fraction() -> float:
+    """At least 0 and less than 1, for what must not happen everywhere at once."""
+    return int.from_bytes(os.urandom(4), "big") / 2**32

@@ -84,6 +84,13 @@ def client_may_not(importer: str, imported: str) -> bool:
     return reaches_in and not embedded
 
 
+def sdk_may_not(importer: str, imported: str) -> bool:
+    above = any(within(imported, f"dibs.{layer}") for layer in ("cli", "server"))
+    return (
+        above or within(imported, "dibs.stores") or within(imported, "dibs.service") or is_core_rule(imported)
+    )
+
+
 def cli_may_not(importer: str, imported: str) -> bool:
     return within(imported, "dibs.stores") or within(imported, "dibs.service") or is_core_rule(imported)
 
@@ -93,6 +100,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "stores": stores_may_not,
     "service": service_may_not,
     "client": client_may_not,
+    "sdk": sdk_may_not,
     "cli": cli_may_not,
 }
 

@@ -6,7 +6,10 @@ server must not pay for them.
 
 from __future__ import annotations
 
-from dibs.errors import DibsError, InvalidInput
+import os
+from _thread import allocate_lock
+
+from dibs.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.wire.documents import reply_for_error, reply_to
 from dibs.wire.looking import history_document, list_document
 from dibs.wire.requests import LOCAL, command_for, namespace_for, shape, wait_ms
@@ -162,6 +165,38 @@ class EmbeddedDoor:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+
+class SharedStore:
+    """One opened store for all threads of a process: stores serialise their callers themselves.
+
+    A forked child opens it anew. What the parent had open is neither used nor closed there."""
+
+    def __init__(self, url: str | None) -> None:
+        self._url = url
+        self._lock = allocate_lock()
+        self._store: Store | None = None
+        self._pid = os.getpid()
+        self._left_alone: list[Store | None] = []  # dropping what a parent had open would close it
+
+    def get(self) -> Store:
+        if os.getpid() != self._pid:
+            if self._url == "memory://" and self._store is not None:
+                raise StoreUnavailable(
+                    "A memory:// store does not cross a fork: the child would see a copy of it."
+                )
+            self._left_alone.append(self._store)
+            self._pid, self._store, self._lock = os.getpid(), None, allocate_lock()
+        with self._lock:
+            if self._store is None:
+                self._store = EmbeddedDoor.at(self._url).store()
+            return self._store
+
+    def close(self) -> None:
+        with self._lock:
+            if self._store is not None and os.getpid() == self._pid:
+                self._store.close()
+                self._store = None
 
 
 def _format_of(kind: str) -> int | None:

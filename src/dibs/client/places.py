@@ -1,0 +1,205 @@
+"""Waiting in line without I/O: what to ask next, how long to bear with silence, how to leave nothing behind.
+
+A flow is a generator that yields steps. Whoever drives it (`drive` here, an event loop elsewhere) answers each `Ask`
+with the reply, and each `Pause` and `Still` with None. One long wait is asked for in slices. The first is short, so
+that the place in line is soon known and can be given up; asking again with the ticket keeps the place, also when the
+server was gone for a moment.
+"""
+
+from __future__ import annotations
+
+from dibs.clock import steady_ms
+from dibs.core.limits import TICKET_MS, WAIT_MS_MAX
+from dibs.wire.documents import Reply
+from dibs.wire.tickets import secret_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any, TypeVar
+
+    from dibs.client.door import Door
+
+    Document = dict[str, Any]
+    T = TypeVar("T")
+    Flow = Generator["Step", Any, T]
+
+SLICE_SECONDS = 20
+RETRY_MS = 500
+SHORT_MS = 1_000  # waits are whole seconds: below that a waiter asks now and then, without a place
+SHORT_POLL_MS = 50
+
+
+class Ask:
+    """Ask the door this. `verb` is one of its verbs, or `list`, `history`, `sessions` with what they take."""
+
+    __slots__ = ("document", "name", "verb")
+
+    def __init__(self, verb: str, name: str, document: Document) -> None:
+        self.verb = verb
+        self.name = name
+        self.document = document
+
+
+class Pause:
+    """Let time pass."""
+
+    __slots__ = ("ms",)
+
+    def __init__(self, ms: int) -> None:
+        self.ms = ms
+
+
+class Still:
+    """Still waiting, for whoever shows it. `reply` is the last one: a place in line, or why none was heard of."""
+
+    __slots__ = ("reply", "waited_ms")
+
+    def __init__(self, reply: Reply, waited_ms: int) -> None:
+        self.reply = reply
+        self.waited_ms = waited_ms
+
+
+if TYPE_CHECKING:
+    Step = Ask | Pause | Still
+
+
+def drive(door: Door, flow: Flow[T], show: Callable[[Still], None] | None = None) -> T:
+    """Run a flow on a door, in this thread."""
+    answer: Reply | None = None
+    while True:
+        try:
+            step = flow.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        answer = None
+        if isinstance(step, Ask):
+            answer = ask(door, step)
+        elif isinstance(step, Pause):
+            door.news(step.ms)
+        elif show is not None:
+            show(step)
+
+
+def ask(door: Door, step: Ask) -> Reply:
+    if step.verb == "list":
+        return door.claimed(step.name, step.document.get("after", ""), step.document["limit"])
+    if step.verb == "history":
+        return door.history(step.name, step.document["limit"])
+    if step.verb == "sessions":
+        return door.sessions()
+    return door.call(step.verb, step.name, step.document)
+
+
+class Place:
+    """One claim, perhaps with a place in line, perhaps on the way to one.
+
+    `document` must have a request key: whatever happened to a reply, asking again finds the same lease."""
+
+    def __init__(self, verb: str, name: str, document: Document, ticket: str | None = None) -> None:
+        self._verb = verb
+        self._name = name
+        self._names = document.get("names", [name])
+        self._line_name = name
+        self._document = document
+        self._ticket = ticket
+        self.sent_ms = 0  # when the request was sent whose answer came last
+        self._asked = False
+
+    def asking(self, wait_seconds: int = 0) -> Flow[Reply]:
+        """Ask once, waiting on the other side for as long as that."""
+        document = dict(self._document)
+        if self._ticket is not None:
+            document["ticket"] = self._ticket
+        if wait_seconds:
+            document["wait_seconds"] = wait_seconds
+        self._asked = True
+        sent_ms = steady_ms()
+        reply: Reply = yield Ask(self._verb, self._name, document)
+        self.sent_ms = sent_ms
+        if status_of(reply) == "queued" and reply.body:
+            self._ticket, self._line_name = reply.body["ticket"], reply.body["name"]
+        return reply
+
+    def waiting(self, wait_ms: int, *, slice_seconds: int = SLICE_SECONDS) -> Flow[Reply]:
+        """The first reply that is not `queued`, or the last that is."""
+        if wait_ms < SHORT_MS and self._ticket is None:
+            return (yield from self._polling(wait_ms))
+        until_ms = steady_ms() + wait_ms
+        heard_ms = steady_ms()
+        while True:
+            left_ms = until_ms - steady_ms()
+            most = slice_seconds if self._ticket is not None else 1
+            reply = yield from self.asking(max(1, min(most, round(left_ms / 1000))))
+            now_ms = steady_ms()
+            over = until_ms - now_ms < 500  # waits are whole seconds
+            queued = status_of(reply) == "queued"
+            if queued:
+                heard_ms = now_ms
+            elif not self._bears_with(reply, now_ms - heard_ms):
+                return reply
+            yield Still(reply, wait_ms - (until_ms - now_ms))
+            if over:
+                return reply
+            if not queued:
+                yield Pause(RETRY_MS)
+
+    def _polling(self, wait_ms: int) -> Flow[Reply]:
+        until_ms = steady_ms() + wait_ms
+        while True:
+            reply = yield from self.asking()
+            left_ms = until_ms - steady_ms()
+            if status_of(reply) != "held" or left_ms <= 0:
+                return reply
+            yield Pause(min(SHORT_POLL_MS, left_ms))
+
+    def _bears_with(self, reply: Reply, silence_ms: int) -> bool:
+        """A server that is gone for a moment still has our place, for as long as one may be silent."""
+        unavailable = (reply.body or {}).get("code") == "upstream_unavailable"
+        return self._ticket is not None and unavailable and silence_ms < TICKET_MS
+
+    def leaving(self, reply: Reply) -> Flow[Reply]:
+        """The time is over: give the place up. If the job came in that very moment, it is ours after all."""
+        for _ in range(2):
+            left: Reply = yield Ask("leave", self._line_name, {"ticket": self._ticket})
+            if left.status >= 300 or (left.body or {}).get("left"):
+                break  # one that could not be given up is lost soon, by silence
+            reply = yield from self.asking()
+            if status_of(reply) != "queued":
+                return reply
+        body = {key: value for key, value in (reply.body or {}).items() if key != "ticket"}
+        return Reply(status=reply.status, body=body)
+
+    def claiming(self, wait_ms: int, *, slice_seconds: int = SLICE_SECONDS) -> Flow[Reply]:
+        """The whole of it: ask, wait if that is wanted, leave the line when the time is over."""
+        if not wait_ms:
+            return (yield from self.asking())
+        reply = yield from self.waiting(min(wait_ms, FOR_EVER_MS), slice_seconds=slice_seconds)
+        if status_of(reply) == "queued":
+            reply = yield from self.leaving(reply)
+        return reply
+
+    def giving_up(self) -> Flow[None]:
+        """Whoever asked has gone: out of the line, and whatever was got, perhaps unseen, is let go."""
+        if self._ticket is not None:
+            left: Reply = yield Ask("leave", self._line_name, {"ticket": self._ticket})
+            if (left.body or {}).get("left") is False:
+                yield from self._releasing(secret_of(self._ticket))
+        elif self._asked:
+            # Without a place there is only the request key: the same key gives the lease that the lost reply told of.
+            reply: Reply = yield Ask(self._verb, self._name, self._document)
+            if status_of(reply) == "acquired" and reply.body:
+                yield from self._releasing(reply.body["lease_id"], reply.body.get("name"))
+
+    def _releasing(self, lease_id: str, name: str | None = None) -> Flow[None]:
+        for each in [name] if name is not None else self._names:
+            yield Ask("release", each, {"lease_id": lease_id})
+
+
+FOR_EVER_MS = 1000 * WAIT_MS_MAX
+
+
+def status_of(reply: Reply) -> str | None:
+    status = reply.body.get("status") if reply.body else None
+    return status if isinstance(status, str) else None

@@ -1,0 +1,91 @@
+"""Doors for many threads: one is lent to one caller at a time, and comes back.
+
+A forked child gets doors of its own. What the parent had open is left as it is, neither used nor closed: a connection
+or a database handle that two processes touch serves neither.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from dibs.client.connect import server_at
+from dibs.client.embedded import EmbeddedDoor, SharedStore
+from dibs.client.http import HttpDoor
+from dibs.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dibs.client.door import Door
+    from dibs.client.settings import Settings
+
+IDLE_MAX = 8
+_left_alone: list[object] = []  # what a parent had open; dropping it would close it
+
+
+class Doors:
+    """As many doors as there are callers at once. `timeout_ms` is for those that ask a server."""
+
+    def __init__(self, settings: Settings, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._idle: list[Door] = []
+        self._closed = False
+        self._open = self._opener(settings)
+
+    def _opener(self, settings: Settings) -> Callable[[], Door]:
+        url, namespace = settings.url, settings.namespace
+        place = server_at(url)
+        self.is_server = place is not None
+        if place is not None:
+            token = settings.token(place)
+            return lambda: HttpDoor(
+                place, token=token, namespace=namespace, timeout_ms=self.timeout_ms, keep=True
+            )
+        self._store = SharedStore(url)
+        return lambda: EmbeddedDoor(self._store.get, namespace)
+
+    @contextmanager
+    def one(self, timeout_ms: int | None = None) -> Iterator[Door]:
+        """A door that is nobody else's until the block ends. `timeout_ms` bounds a call to a server for once."""
+        door = self._take()
+        if isinstance(door, HttpDoor):
+            door.timeout_ms = (
+                self.timeout_ms if timeout_ms is None else max(1, min(timeout_ms, self.timeout_ms))
+            )
+        try:
+            yield door
+        finally:
+            self._give_back(door)  # whatever happened: a line that broke in the middle has closed itself
+
+    def _take(self) -> Door:
+        if os.getpid() != self._pid:
+            _left_alone.append(self._idle)
+            self._pid, self._idle, self._lock = os.getpid(), [], threading.Lock()
+        with self._lock:
+            if self._closed:
+                raise StoreUnavailable("This client was closed. Connect again.")
+            return self._idle.pop() if self._idle else self._open()
+
+    def _give_back(self, door: Door) -> None:
+        with self._lock:
+            if not self._closed and len(self._idle) < IDLE_MAX:
+                self._idle.append(door)
+                return
+        if self.is_server:
+            door.close()
+
+    def close(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for door in idle:
+            door.close()
+        if not self.is_server:
+            self._store.close()

@@ -1,0 +1,224 @@
+"""What comes back, typed; and which exception a refusal is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dibs import errors
+from dibs.client.places import status_of
+from dibs.core.durations import format_duration
+
+if TYPE_CHECKING:
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """Who had the job before, how that ended (released, expired, broken, …), and where it stopped."""
+
+    owner: str
+    how: str
+    at: str
+    fencing_token: int
+    checkpoint: str | None = None
+    by: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A job that is yours, for `remaining_ms` from when it was asked for. `lease_id` is the proof: tell nobody."""
+
+    name: str
+    lease_id: str = field(repr=False)
+    fencing_token: int
+    owner: str
+    expires_at: str
+    remaining_ms: int
+    attempt: int = 1
+    metadata: str | None = None
+    previous: Previous | None = None
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Where the one before stopped."""
+        return self.previous.checkpoint if self.previous else None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """How a job stands: `status` is free, held, done, delayed or parked. `document` has all that was said."""
+
+    name: str
+    status: str
+    owner: str | None
+    fencing_token: int
+    expires_at: str | None
+    remaining_ms: int | None
+    metadata: str | None
+    checkpoint: str | None
+    previous: Previous | None
+    document: Document = field(repr=False, compare=False)
+
+    @property
+    def held(self) -> bool:
+        return self.status == "held"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One line of a job's history. `event` says what happened: acquired, progress, released, expired, …"""
+
+    seq: int
+    at: str
+    event: str
+    owner: str | None = None
+    fencing_token: int | None = None
+    checkpoint: str | None = None
+    document: Document = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatus:
+    """How a session stands."""
+
+    session_id: str = field(repr=False)
+    owner: str
+    active: bool
+    remaining_ms: int
+    holds: tuple[str, ...]
+    document: Document = field(repr=False, compare=False)
+
+
+def previous_of(document: Document) -> Previous | None:
+    found = document.get("previous")
+    if not found:
+        return None
+    return Previous(**{key: found.get(key) for key in Previous.__slots__ if key in found})
+
+
+def lease_of(document: Document, name: str | None = None) -> Lease:
+    return Lease(
+        name=document.get("name") or name or "",
+        lease_id=document["lease_id"],
+        fencing_token=document["fencing_token"],
+        owner=document.get("owner", ""),
+        expires_at=document["expires_at"],
+        remaining_ms=document["remaining_ms"],
+        attempt=document.get("attempt", 1),
+        metadata=document.get("metadata"),
+        previous=previous_of(document),
+    )
+
+
+def status_from(document: Document) -> JobStatus:
+    return JobStatus(
+        name=document["name"],
+        status=document["status"],
+        owner=document.get("owner"),
+        fencing_token=document["fencing_token"],
+        expires_at=document.get("expires_at"),
+        remaining_ms=document.get("remaining_ms"),
+        metadata=document.get("metadata"),
+        checkpoint=document.get("checkpoint"),
+        previous=previous_of(document),
+        document=document,
+    )
+
+
+def event_from(document: Document) -> JobEvent:
+    return JobEvent(
+        seq=document["seq"],
+        at=document["at"],
+        event=document["event"],
+        owner=document.get("owner"),
+        fencing_token=document.get("fencing_token"),
+        checkpoint=document.get("checkpoint"),
+        document=document,
+    )
+
+
+def session_from(document: Document) -> SessionStatus:
+    return SessionStatus(
+        session_id=document["session_id"],
+        owner=document["owner"],
+        active=document.get("active", True),
+        remaining_ms=document["remaining_ms"],
+        holds=tuple(hold["name"] for hold in document.get("holds", ())),
+        document=document,
+    )
+
+
+def body_of(reply: Reply) -> Document:
+    """The document of a reply that says yes. Any other is raised as what it is."""
+    if reply.status < 300 and status_of(reply) not in ("held", "queued", "done"):
+        return reply.body or {}
+    raise refusal_of(reply)
+
+
+def refusal_of(reply: Reply) -> errors.DibsError:
+    """The exception for a reply that says no."""
+    body = reply.body or {}
+    status = status_of(reply)
+    if status in _NOT_CLAIMED:
+        kind, sentence = _NOT_CLAIMED[status]
+        return kind(sentence(body), body)
+    code = str(body.get("code", "internal_error"))
+    details = str(body.get("details") or body.get("error") or f"The answer was {reply.status}.")
+    if code == "deadlock":
+        return errors.WouldDeadlock(details, body)
+    known = _BY_CODE.get(code)
+    return known(details) if known is not None else errors.RequestRefused(details, code)
+
+
+_BY_CODE: dict[str, type[errors.DibsError]] = {
+    "invalid_input": errors.InvalidInput,
+    "invalid_ttl": errors.InvalidTtl,
+    "invalid_lock_name": errors.InvalidName,
+    "authentication_required": errors.AuthenticationRequired,
+    "authentication_failed": errors.AuthenticationFailed,
+    "forbidden": errors.NotAllowed,
+    "lock_limit_exceeded": errors.NotAllowed,
+    "upstream_unavailable": errors.Unavailable,
+    "rate_limited": errors.Unavailable,
+    "capacity_exceeded": errors.Unavailable,
+}
+
+
+def _held(body: Document) -> str:
+    if "refused" in body:
+        owners = [
+            f"{each.get('name')} ({each.get('owner') or each.get('status')})" for each in body["refused"]
+        ]
+        return f"Not to be had now: {', '.join(owners)}."
+    if body.get("owner") is None:
+        return f"{body.get('name')} goes to others who came first."
+    left = format_duration(body.get("remaining_ms") or 0)
+    return f"{body.get('name')} is held by {body['owner']}, for {left} more unless it is renewed."
+
+
+def _done(body: Document) -> str:
+    ago = format_duration(body.get("done_ms_ago") or 0)
+    return f"{body.get('name')} was done by {body.get('owner')} {ago} ago."
+
+
+def _resting(body: Document) -> str:
+    return (
+        f"{body.get('name')} rests after a loss, for {format_duration(body.get('retry_after_ms') or 0)} more."
+    )
+
+
+def _parked(body: Document) -> str:
+    return f"{body.get('name')} failed {body.get('failures')} times and is parked until an operator frees it."
+
+
+_NOT_CLAIMED = {
+    "held": (errors.JobHeld, _held),
+    "queued": (errors.JobHeld, _held),
+    "done": (errors.JobDone, _done),
+    "delayed": (errors.JobResting, _resting),
+    "parked": (errors.JobParked, _parked),
+}

@@ -1,0 +1,137 @@
+"""A claim as an `async with` block. The same names as `claim.Claim`; what talks to the store is awaited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from dibs.errors import DibsError, InvalidInput, NotClaimed
+from dibs.sdk import operations
+from dibs.sdk.async_doors import drive
+from dibs.sdk.async_guard import Guard, to_the_end
+from dibs.sdk.held import GIVE_UP_MS, Held, confirming, finishing, letting_go, over_at_the_end
+from dibs.sdk.hold import LeaseHold, SessionLease
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from dibs.client.places import Flow
+    from dibs.errors import LeaseLost
+    from dibs.sdk.answers import Lease
+    from dibs.sdk.async_doors import AsyncDoor
+    from dibs.sdk.hold import SessionHold
+    from dibs.sdk.operations import Wish
+
+T = TypeVar("T")
+
+
+async def taken(door: AsyncDoor, wish: Wish, timeout_ms: int, session: SessionHold | None) -> LeaseHold:
+    """The job. Whatever goes wrong, a cancellation at any moment included, nothing is left behind."""
+    try:
+        leases = await drive(door, operations.acquiring(wish), timeout_ms)
+        sent_ms = wish.place.sent_ms
+        hold = LeaseHold(leases, sent_ms) if session is None else SessionLease(leases, sent_ms, session)
+        return await drive(door, confirming(hold), timeout_ms)
+    except BaseException as error:
+        if not isinstance(error, NotClaimed | InvalidInput):
+            await to_the_end(given_up(door, wish))
+        raise
+
+
+async def given_up(door: AsyncDoor, wish: Wish) -> None:
+    """What cannot be given back now goes with its TTL."""
+    try:
+        await drive(door, wish.place.giving_up(), GIVE_UP_MS)
+    except DibsError:
+        pass
+
+
+class AsyncClaim(Held):
+    """`async with client.claim(name) as claim:`. When it is lost, the block is cancelled and raises LeaseLost."""
+
+    def __init__(
+        self,
+        door: AsyncDoor,
+        wish: Wish,
+        timeout_ms: int,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+        session: SessionHold | None = None,
+    ) -> None:
+        super().__init__()
+        self._door = door
+        self._wish: Wish | None = wish
+        self._timeout_ms = timeout_ms
+        self._on_lost = on_lost
+        self._session = session
+        self._guard: Guard | None = None
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the claim is lost."""
+        if self._guard is None:
+            raise InvalidInput("The claim has not been taken yet: use it as an `async with` block.")
+        return self._guard.lost
+
+    async def __aenter__(self) -> AsyncClaim:
+        wish, self._wish = self._wish, None
+        if wish is None:
+            raise InvalidInput("A claim is for one block. Ask the client for another one.")
+        hold = self._held = await taken(self._door, wish, self._timeout_ms, self._session)
+        self._guard = Guard(hold, self._door, self._on_lost, beats=self._session is None)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        hold, guard = self._hold, self._guard
+        ours_alone = guard.leave(error) if guard is not None else False
+        if not hold.is_ours:
+            return
+        if hold.let_go():
+            lost = await to_the_end(drive(self._door, letting_go(hold), self._timeout_ms))
+            if lost is not None and error is None:
+                raise lost
+        if ours_alone:
+            hold.check()
+        over_at_the_end(hold, error)
+
+    async def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
+        """Note progress for whoever takes over, now. Where that fails it goes with the next heartbeat."""
+        self.check()
+        self._hold.note(text, metadata)
+        if self._guard is not None:
+            await self._guard.beat()
+        self.check()
+
+    async def done(
+        self, result: str | None = None, *, keep: float = 3600, checkpoint: str | None = None
+    ) -> None:
+        """Let go, and let the job count as done for `keep` seconds: whoever claims it is told, with `result`."""
+        await self._finish(
+            lambda lease: operations.releasing(
+                lease.name, lease.lease_id, done=keep, result=result, checkpoint=checkpoint
+            )
+        )
+
+    async def release(self, *, checkpoint: str | None = None) -> None:
+        """Let go before the block ends."""
+        await self._finish(
+            lambda lease: operations.releasing(lease.name, lease.lease_id, checkpoint=checkpoint)
+        )
+
+    async def transfer(
+        self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
+    ) -> Lease:
+        """Hand the job on without anybody coming between. The lease that comes back is the new owner's."""
+        if len(self.leases) > 1:
+            raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
+        (given,) = await self._finish(
+            lambda lease: operations.transferring(
+                lease.name, lease.lease_id, to_owner=to_owner, to_session=to_session, checkpoint=checkpoint
+            )
+        )
+        return given
+
+    async def _finish(self, flow_of: Callable[[Lease], Flow[T]]) -> list[T]:
+        return await to_the_end(drive(self._door, finishing(self._hold, flow_of), self._timeout_ms))

@@ -1,0 +1,195 @@
+"""The client for event loops. The same names as `client.Client`; what talks to the store is awaited.
+
+One client serves any number of tasks, and loops one after another or at once: each has connections of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dibs.core.limits import HISTORY_PAGE_DEFAULT
+from dibs.errors import NotClaimed
+from dibs.sdk import operations
+from dibs.sdk.async_claim import AsyncClaim, given_up
+from dibs.sdk.async_doors import drive, open_door
+from dibs.sdk.async_guard import to_the_end
+from dibs.sdk.async_session import AsyncSession
+from dibs.sdk.claims import TTL_SECONDS, Claims
+from dibs.sdk.client import TIMEOUT_SECONDS, settings_of
+from dibs.sdk.operations import Wish
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from types import TracebackType
+
+    from dibs.client.places import Flow
+    from dibs.sdk.answers import JobEvent, JobStatus, Lease
+    from dibs.sdk.claims import OnLost
+
+    # Inside the class `list` is a method.
+    Statuses = list[JobStatus]
+    Events = list[JobEvent]
+
+T = TypeVar("T")
+
+
+class AsyncClient(Claims[AsyncClaim]):
+    """As `Client`, for asyncio. To a server it speaks through the loop; a store is asked from threads."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        owner: str | None = None,
+        namespace: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:
+        settings = settings_of(url, token, owner, namespace)
+        self.owner_name = settings.owner
+        self._timeout_ms = max(1, round(timeout * 1000))
+        self._door = open_door(settings)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close files and connections. What is held stays held: leave its block first."""
+        self._door.close()
+
+    async def _run(self, flow: Flow[T]) -> T:
+        return await drive(self._door, flow, self._timeout_ms)
+
+    def _begin(self, wish: Wish, on_lost: OnLost | None) -> AsyncClaim:
+        return AsyncClaim(self._door, wish, self._timeout_ms, on_lost)
+
+    def _common(self, ttl: float | None, owner: str | None) -> dict[str, Any]:
+        return {
+            "owner": owner or self.owner_name,
+            "ttl": TTL_SECONDS if ttl is None else ttl,
+            "slice_seconds": self._door.slice_seconds,
+        }
+
+    def session(
+        self,
+        *,
+        owner: str | None = None,
+        ttl: float | None = None,
+        metadata: str | None = None,
+        on_lost: OnLost | None = None,
+    ) -> AsyncSession:
+        """`async with client.session() as session:` and then `session.claim(…)`. One heartbeat for all it holds."""
+        return AsyncSession(self._door, self._timeout_ms, owner or self.owner_name, ttl, metadata, on_lost)
+
+    async def acquire(
+        self,
+        name: str,
+        *,
+        ttl: float = TTL_SECONDS,
+        wait: float | None = None,
+        metadata: str | None = None,
+        owner: str | None = None,
+        shared: bool = False,
+        slots: int | None = None,
+        again: bool = False,
+        request_key: str | None = None,
+    ) -> Lease:
+        """Take a job without a block: no heartbeats. Call `renew` yourself, well before `remaining_ms` is over."""
+        wish = Wish(
+            "acquire",
+            [name],
+            wait=wait,
+            metadata=metadata,
+            mode="shared" if shared else None,
+            slots=slots,
+            again=again,
+            request_key=request_key,
+            **self._common(ttl, owner),
+        )
+        try:
+            return (await self._run(operations.acquiring(wish)))[0]
+        except NotClaimed:
+            raise
+        except BaseException:
+            if request_key is None:  # with a key of their own, whoever asked can ask again
+                await to_the_end(given_up(self._door, wish))
+            raise
+
+    async def renew(
+        self,
+        name: str,
+        lease_id: str,
+        *,
+        ttl: float | None = None,
+        checkpoint: str | None = None,
+        metadata: str | None = None,
+    ) -> Lease:
+        """Heartbeat by hand."""
+        return await self._run(
+            operations.renewing(name, lease_id, ttl=ttl, checkpoint=checkpoint, metadata=metadata)
+        )
+
+    async def release(
+        self,
+        name: str,
+        lease_id: str,
+        *,
+        done: float | None = None,
+        result: str | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """Let go by hand; with `done`, the job counts as done for that many seconds."""
+        flow = operations.releasing(name, lease_id, done=done, result=result, checkpoint=checkpoint)
+        await to_the_end(self._run(flow))
+
+    async def transfer(
+        self,
+        name: str,
+        lease_id: str,
+        *,
+        to_owner: str | None = None,
+        to_session: str | None = None,
+        ttl: float | None = None,
+        checkpoint: str | None = None,
+    ) -> Lease:
+        """Hand a job on. The lease that comes back is the new owner's."""
+        flow = operations.transferring(
+            name, lease_id, to_owner=to_owner, to_session=to_session, ttl=ttl, checkpoint=checkpoint
+        )
+        return await self._run(flow)
+
+    async def owner(self, name: str) -> JobStatus:
+        """How a job stands, and who has it."""
+        return await self._run(operations.inspecting(name))
+
+    async def list(self, prefix: str | None = None) -> Statuses:
+        """Every job that somebody has, with that prefix."""
+        return await self._run(operations.listing(prefix))
+
+    async def history(self, name: str, limit: int = HISTORY_PAGE_DEFAULT) -> Events:
+        """The newest events of a job, oldest first."""
+        return await self._run(operations.looking_back(name, limit))
+
+    async def watch(
+        self, name: str, *, poll: float = 1.0, since: int | None = None
+    ) -> AsyncIterator[JobEvent]:
+        """The events of a job as they happen, for ever. `since`: after that `seq`; else only what is new."""
+        watching = operations.Watching(name, since)
+        while True:
+            for event in await self._run(watching.looking()):
+                yield event
+            await asyncio.sleep(poll)
+
+    async def break_claim(self, name: str, reason: str) -> None:
+        """Take a job away from its owner, who is told why. For operators."""
+        await self._run(operations.breaking(name, reason))
+
+    async def free(self, name: str) -> bool:
+        """Let a parked job be claimed again. For operators."""
+        return await self._run(operations.freeing(name))

@@ -1,0 +1,272 @@
+"""Doors for event loops. To a server over asyncio's own streams; to a store through threads, because stores block.
+
+Connections belong to the loop they were made in, so each loop has its own. Threads come in three groups, so that those
+who wait in line never keep a heartbeat from its thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from dibs.client import questions
+from dibs.client.connect import server_at
+from dibs.client.embedded import EmbeddedDoor, SharedStore
+from dibs.client.http1 import Broken, ReplyReader
+from dibs.client.places import Ask, Pause
+from dibs.client.places import ask as ask_door
+from dibs.client.questions import Manner, Tries, understood
+from dibs.client.transport import RECEIVE_BYTES, TimedOut, no_host, not_there, not_trusted, too_slow
+from dibs.clock import steady_ms
+from dibs.core.limits import CLIENT_IDLE_MS_MAX
+from dibs.errors import DibsError, ServerUnreachable, StoreUnavailable
+from dibs.wire.documents import Reply, reply_for_error
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from dibs.client.http1 import RawReply
+    from dibs.client.places import Flow
+    from dibs.client.questions import Question
+    from dibs.client.settings import Settings
+
+T = TypeVar("T")
+IDLE_MAX = 8
+ASKING, KEEPING, WAITING = "asking", "keeping", "waiting"
+THREADS = {ASKING: 4, KEEPING: 4, WAITING: 64}
+EMBEDDED_SLICE_SECONDS = 1  # how long one thread is lent to one waiter at a time
+
+
+class AsyncDoor:
+    """What both kinds offer. `lane` says for what it is asked."""
+
+    slice_seconds: int
+
+    async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
+        raise NotImplementedError
+
+    # Whether a question that nobody waits for any more goes on by itself, and its answer must be looked at.
+    runs_on = False
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+def open_door(settings: Settings) -> AsyncDoor:
+    place = server_at(settings.url)
+    if place is None:
+        return ThreadedDoor(settings)
+    return ServerDoor(Manner(place, token=settings.token(place), namespace=settings.namespace, keep=True))
+
+
+async def drive(door: AsyncDoor, flow: Flow[T], timeout_ms: int, lane: str = ASKING) -> T:
+    """Run a flow. When it is cancelled, a question under way is first brought to its end where it would go on anyway,
+    so that the flow knows what came of it."""
+    answer: Reply | None = None
+    while True:
+        try:
+            step = flow.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        answer = None
+        if isinstance(step, Ask):
+            answer = await _asked(door, step, timeout_ms, lane, flow)
+        elif isinstance(step, Pause):
+            await asyncio.sleep(step.ms / 1000)
+
+
+async def _asked(door: AsyncDoor, step: Ask, timeout_ms: int, lane: str, flow: Flow[T]) -> Reply:
+    if not door.runs_on or lane == KEEPING:
+        return await door.ask(step, timeout_ms, lane)
+    under_way = asyncio.ensure_future(door.ask(step, timeout_ms, lane))
+    try:
+        return await asyncio.shield(under_way)
+    except asyncio.CancelledError:
+        await _settled(under_way)
+        if not under_way.cancelled() and under_way.exception() is None:
+            _hear(flow, under_way.result())
+        raise
+
+
+async def _settled(under_way: asyncio.Future[Reply]) -> None:
+    """Wait for it, however often we are told to stop: it is short, and its answer may be a lease."""
+    while not under_way.done():
+        try:
+            await asyncio.wait([under_way])
+        except asyncio.CancelledError:
+            continue
+
+
+def _hear(flow: Flow[T], reply: Reply) -> None:
+    """Let a flow that is about to end note what came."""
+    try:
+        flow.send(reply)
+    except (StopIteration, DibsError):
+        pass
+
+
+class ServerDoor(AsyncDoor):
+    """Hanging up is how a server learns that nobody waits any more, so a cancelled question is just dropped."""
+
+    slice_seconds = 20
+
+    def __init__(self, manner: Manner) -> None:
+        self._manner = manner
+        self._place = manner.place
+        self._idle: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Line]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._tls: SSLContext | None = None
+        self._pid = os.getpid()
+
+    async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
+        try:
+            asked = _question(step)
+            return understood(asked.verb, await self._exchange(asked, timeout_ms), self._place)
+        except DibsError as error:
+            return reply_for_error(error)
+
+    async def _exchange(self, asked: Question, timeout_ms: int) -> RawReply:
+        request = self._manner.request(asked)
+        tries = Tries(self._place, asked)
+        whole_ms = timeout_ms + asked.waits_ms
+        sent = False
+        try:
+            async with asyncio.timeout(whole_ms / 1000):
+                while True:
+                    line = self._kept_line() if asked.repeatable else None
+                    fresh = line is None
+                    if line is None:
+                        line = await self._connected()
+                    sent = True
+                    try:
+                        return await self._over(line, request)
+                    except Broken:
+                        if fresh:
+                            tries.broken()
+        except TimeoutError:
+            raise tries.timed_out(TimedOut(too_slow(self._place, whole_ms), sent=sent)) from None
+
+    def _lines(self) -> list[_Line]:
+        if os.getpid() != self._pid:  # a forked child: these connections are the parent's
+            self._idle, self._pid = weakref.WeakKeyDictionary(), os.getpid()
+        return self._idle.setdefault(asyncio.get_running_loop(), [])
+
+    def _kept_line(self) -> _Line | None:
+        lines = self._lines()
+        while lines:
+            line = lines.pop()
+            if steady_ms() - line.used_ms < CLIENT_IDLE_MS_MAX and not line.writer.is_closing():
+                return line
+            line.writer.close()
+        return None
+
+    async def _over(self, line: _Line, request: bytes) -> RawReply:
+        again = False
+        try:
+            line.writer.write(request)
+            reading = ReplyReader().steps()
+            next(reading)
+            while True:
+                reading.send(await line.reader.read(RECEIVE_BYTES))
+        except StopIteration as end:
+            reply: RawReply = end.value
+            again = reply.again and len(self._lines()) < IDLE_MAX
+            return reply
+        except OSError:
+            raise Broken from None
+        finally:
+            if again:
+                line.used_ms = steady_ms()
+                self._lines().append(line)
+            else:
+                line.writer.close()
+
+    async def _connected(self) -> _Line:
+        import socket
+        import ssl
+
+        place = self._place
+        try:
+            if place.scheme == "unix":
+                return _Line(*await asyncio.open_unix_connection(place.path))
+            if place.scheme == "https" and self._tls is None:
+                self._tls = ssl.create_default_context()
+            return _Line(*await asyncio.open_connection(place.host, place.port, ssl=self._tls))
+        except TimeoutError:
+            raise
+        except socket.gaierror as error:
+            raise no_host(place, error) from None
+        except ssl.SSLError as error:
+            raise not_trusted(place, error) from None
+        except OSError as error:
+            raise ServerUnreachable(not_there(place, error)) from None
+
+    def close(self) -> None:
+        lines = [line for lines in self._idle.values() for line in lines] if os.getpid() == self._pid else []
+        self._idle.clear()
+        for line in lines:
+            try:
+                line.writer.close()
+            except RuntimeError:  # its loop is closed, and with it the connection
+                pass
+
+
+class _Line:
+    __slots__ = ("reader", "used_ms", "writer")
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.used_ms = 0
+
+
+def _question(step: Ask) -> Question:
+    if step.verb == "list":
+        return questions.list_question(step.name, step.document.get("after", ""), step.document["limit"])
+    if step.verb == "history":
+        return questions.history_question(step.name, step.document["limit"])
+    if step.verb == "sessions":
+        return questions.SESSIONS
+    return questions.question(step.verb, step.name, step.document)
+
+
+class ThreadedDoor(AsyncDoor):
+    """A store, asked from threads."""
+
+    slice_seconds = EMBEDDED_SLICE_SECONDS
+    runs_on = True
+
+    def __init__(self, settings: Settings) -> None:
+        self._namespace = settings.namespace
+        self._store = SharedStore(settings.url)
+        self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._pid = os.getpid()
+        self._closed = False
+
+    async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
+        if self._closed:
+            return reply_for_error(StoreUnavailable("This client was closed. Connect again."))
+        lane = WAITING if step.document.get("wait_seconds") else lane
+        return await asyncio.get_running_loop().run_in_executor(self._pool(lane), self._ask, step)
+
+    def _ask(self, step: Ask) -> Reply:
+        return ask_door(EmbeddedDoor(self._store.get, self._namespace), step)
+
+    def _pool(self, lane: str) -> ThreadPoolExecutor:
+        if os.getpid() != self._pid:  # threads do not survive a fork
+            self._pid, self._threads = os.getpid(), {}
+        if lane not in self._threads:
+            self._threads[lane] = ThreadPoolExecutor(THREADS[lane], thread_name_prefix=f"dibs {lane}")
+        return self._threads[lane]
+
+    def close(self) -> None:
+        self._closed = True
+        if os.getpid() == self._pid:
+            for pool in self._threads.values():
+                pool.shutdown(wait=False)
+        self._store.close()

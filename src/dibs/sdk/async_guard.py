@@ -1,0 +1,121 @@
+"""Keeps a hold while a block of an event loop runs, and cancels the block when it is lost.
+
+As `asyncio.timeout` does: the task is cancelled, and at the end of the block the cancellation becomes LeaseLost, unless
+somebody else cancelled the task as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+from dibs.clock import steady_ms
+from dibs.errors import LeaseLost
+from dibs.sdk.async_doors import KEEPING, drive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from dibs.sdk.async_doors import AsyncDoor
+    from dibs.sdk.hold import Hold
+
+log = logging.getLogger("dibs")
+T = TypeVar("T")
+NAP_MS_MAX = 1_000  # a loop's clock does not count suspend: look at ours this often
+_finishing: set[asyncio.Task[Any]] = set()
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for `work`; if we are cancelled meanwhile it goes on by itself."""
+    task = asyncio.ensure_future(work)
+    _finishing.add(task)
+    task.add_done_callback(_finished)
+    return await asyncio.shield(task)
+
+
+def _finished(task: asyncio.Task[Any]) -> None:
+    _finishing.discard(task)
+    if not task.cancelled():
+        task.exception()  # seen; whoever still waits gets it
+
+
+class Guard:
+    """One block's. `beats`: the hold is renewed here; if not, somebody else does it and only the loss is told."""
+
+    def __init__(
+        self, hold: Hold, door: AsyncDoor, on_lost: Callable[[LeaseLost], object] | None, *, beats: bool
+    ) -> None:
+        self._hold = hold
+        self._door = door
+        self._on_lost = on_lost
+        self._beating = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None  # a coroutine of ours runs in one
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._cancelled = False
+        self._inside = True
+        self.lost = asyncio.Event()
+        hold.listen(self._learned)
+        self._keeper = (
+            self._loop.create_task(self._keep(), name=f"dibs heart of {hold.name[:40]}") if beats else None
+        )
+
+    async def _keep(self) -> None:
+        hold = self._hold
+        while hold.left_ms() > 0:
+            await asyncio.sleep(min(NAP_MS_MAX, hold.nap_ms()) / 1000)
+            if hold.left_ms() > 0 and hold.is_due():
+                await self.beat()
+        hold.lost()
+
+    async def beat(self) -> None:
+        """Renew now. Not for longer than there is time."""
+        hold = self._hold
+        async with self._beating:
+            call_ms = hold.call_ms()
+            try:
+                async with asyncio.timeout(call_ms / 1000):
+                    await drive(self._door, hold.beating(), call_ms, KEEPING)
+            except TimeoutError:
+                hold.trouble = f"no answer within {call_ms / 1000:g} s"
+                hold.plan.failed(steady_ms())
+            except Exception as error:  # a fault is no reason to go silent: the next attempt may do
+                log.exception("A renewal of %s failed in a way it should not.", hold.name)
+                hold.trouble = f"{type(error).__name__}: {error}"
+                hold.plan.failed(steady_ms())
+
+    def _learned(self, error: LeaseLost) -> None:
+        """Called once, by whoever learns of the loss first: our loop, or a thread that asked `check()`."""
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if here:
+            self._tell(error)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell, error)
+
+    def _tell(self, error: LeaseLost) -> None:
+        self.lost.set()
+        if self._on_lost is not None:
+            try:
+                self._on_lost(error)
+            except Exception:
+                log.exception("on_lost failed for %s.", error.name)
+        # In the block's own task the one who asked gets it raised.
+        if self._inside and asyncio.current_task() is not self._task:
+            self._cancelled = True
+            self._task.cancel()
+
+    def leave(self, error: BaseException | None) -> bool:
+        """The block has ended. True when its cancellation was ours alone."""
+        self._inside = False
+        if self._keeper is not None:
+            self._keeper.cancel()
+        if not self._cancelled:
+            return False
+        return self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)

@@ -1,0 +1,167 @@
+"""A claim as a `with` block: taken at its start, kept while it runs, let go at its end."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, TypeVar
+
+from dibs.client.places import drive
+from dibs.errors import DibsError, InvalidInput, NotClaimed
+from dibs.sdk import operations
+from dibs.sdk.heart import WATCHDOG, Heart, beat_once, telling
+from dibs.sdk.held import GIVE_UP_MS, Held, confirming, finishing, letting_go, over_at_the_end
+from dibs.sdk.hold import LeaseHold, SessionLease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from dibs.client.places import Flow
+    from dibs.client.pool import Doors
+    from dibs.errors import LeaseLost
+    from dibs.sdk.answers import Lease
+    from dibs.sdk.hold import SessionHold
+    from dibs.sdk.operations import Wish
+
+T = TypeVar("T")
+
+
+class LostEvent(threading.Event):
+    """Set when the claim is lost. Looks at the clock too, so that it is never behind `check()`."""
+
+    def __init__(self, hold: LeaseHold) -> None:
+        super().__init__()
+        self._hold = weakref.ref(hold)
+        hold.listen(lambda _: self.set())
+
+    def is_set(self) -> bool:
+        hold = self._hold()
+        if hold is not None and hold.was_lost:
+            self.set()
+        return super().is_set()
+
+
+class Claim(Held):
+    """`with client.claim(name) as claim:`. All it says about the lease is true inside the block.
+
+    When the claim is lost, `lost` is set, `on_lost` is called once with the LeaseLost, and `check()` and the end of the
+    block raise it. It is never taken again by itself."""
+
+    def __init__(
+        self,
+        doors: Doors,
+        wish: Wish,
+        on_lost: Callable[[LeaseLost], object] | None = None,
+        session: SessionHold | None = None,
+    ) -> None:
+        super().__init__()
+        self._doors = doors
+        self._wish: Wish | None = wish
+        self._on_lost = on_lost
+        self._session = session
+        self._heart: Heart | None = None
+
+    def __enter__(self) -> Claim:
+        wish, self._wish = self._wish, None
+        if wish is None:
+            raise InvalidInput("A claim is for one block. Ask the client for another one.")
+        hold = self._taken(wish)
+        self._held = hold
+        self.lost = LostEvent(hold)
+        if self._on_lost is not None:
+            hold.listen(telling(self._on_lost))
+        if self._session is None:
+            heart = self._heart = Heart(hold, self._doors)
+            weakref.finalize(self, _dropped, heart, hold)
+            heart.start()
+            WATCHDOG.watch(hold)
+        return self
+
+    def _taken(self, wish: Wish) -> LeaseHold:
+        try:
+            with self._doors.one() as door:
+                leases = drive(door, operations.acquiring(wish))
+                return drive(door, confirming(self._hold_of(leases, wish.place.sent_ms)))
+        except BaseException as error:
+            if not isinstance(error, NotClaimed | InvalidInput):
+                self._give_up(wish)
+            raise
+
+    def _hold_of(self, leases: list[Lease], sent_ms: int) -> LeaseHold:
+        if self._session is None:
+            return LeaseHold(leases, sent_ms)
+        return SessionLease(leases, sent_ms, self._session)
+
+    def _give_up(self, wish: Wish) -> None:
+        """Leave nothing behind that nobody knows of. What cannot be given back now goes with its TTL."""
+        try:
+            with self._doors.one(GIVE_UP_MS) as door:
+                drive(door, wish.place.giving_up())
+        except DibsError:
+            pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        hold = self._hold
+        self._stop_heart()
+        if not hold.is_ours:
+            return  # a forked child leaves the parent's claim alone
+        if hold.let_go():
+            with self._doors.one() as door:
+                lost = drive(door, letting_go(hold))
+            if lost is not None and error is None:
+                raise lost
+        over_at_the_end(hold, error)
+
+    def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
+        """Note progress for whoever takes over, now. Where that fails it goes with the next heartbeat."""
+        self.check()
+        self._hold.note(text, metadata)
+        if self._heart is not None:
+            self._heart.beat()
+        else:
+            beat_once(self._hold, self._doors)
+        self.check()
+
+    def done(self, result: str | None = None, *, keep: float = 3600, checkpoint: str | None = None) -> None:
+        """Let go, and let the job count as done for `keep` seconds: whoever claims it is told, with `result`."""
+        self._finish(
+            lambda lease: operations.releasing(
+                lease.name, lease.lease_id, done=keep, result=result, checkpoint=checkpoint
+            )
+        )
+
+    def release(self, *, checkpoint: str | None = None) -> None:
+        """Let go before the block ends."""
+        self._finish(lambda lease: operations.releasing(lease.name, lease.lease_id, checkpoint=checkpoint))
+
+    def transfer(
+        self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
+    ) -> Lease:
+        """Hand the job on without anybody coming between. The lease that comes back is the new owner's."""
+        if len(self.leases) > 1:
+            raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
+        (given,) = self._finish(
+            lambda lease: operations.transferring(
+                lease.name, lease.lease_id, to_owner=to_owner, to_session=to_session, checkpoint=checkpoint
+            )
+        )
+        return given
+
+    def _finish(self, flow_of: Callable[[Lease], Flow[T]]) -> list[T]:
+        with self._doors.one() as door:
+            found = drive(door, finishing(self._hold, flow_of))
+        self._stop_heart()
+        return found
+
+    def _stop_heart(self) -> None:
+        if self._heart is not None:
+            self._heart.stop()
+
+
+def _dropped(heart: Heart, hold: LeaseHold) -> None:
+    """The program dropped the claim without leaving its block: nobody works on it, so nobody keeps it."""
+    hold.let_go()
+    heart.stop()

@@ -1,0 +1,201 @@
+"""The client for threads. One client may be shared by all threads of a program, and survives a fork."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dibs.client.places import drive
+from dibs.client.pool import Doors
+from dibs.client.settings import Settings
+from dibs.core.limits import HISTORY_PAGE_DEFAULT
+from dibs.errors import NotClaimed
+from dibs.sdk import operations
+from dibs.sdk.claim import Claim
+from dibs.sdk.claims import TTL_SECONDS, Claims
+from dibs.sdk.operations import Wish
+from dibs.sdk.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from dibs.client.places import Flow
+    from dibs.sdk.answers import JobEvent, JobStatus, Lease
+    from dibs.sdk.claims import OnLost
+
+    # Inside the class `list` is a method.
+    Statuses = list[JobStatus]
+    Events = list[JobEvent]
+
+T = TypeVar("T")
+TIMEOUT_SECONDS = 10.0
+
+
+def settings_of(url: str | None, token: str | None, owner: str | None, namespace: str | None) -> Settings:
+    """What is not said comes from the environment, as for the command: DIBS_URL, DIBS_TOKEN, DIBS_OWNER, …"""
+    env = dict(os.environ)
+    if token is not None:
+        env["DIBS_TOKEN"] = token
+    return Settings({"url": url, "owner": owner, "namespace": namespace}, env)
+
+
+class Client(Claims[Claim]):
+    """A way to a server (`http://`, `https://`, `unix://`) or to a store (`sqlite:///`, `memory://`, …).
+
+    Without a URL: DIBS_URL, else the store of this machine, the same that the `dibs` command uses. Nothing is reached
+    out for before the first question. `timeout` bounds one question, in seconds; waiting in line comes on top."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        owner: str | None = None,
+        namespace: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:
+        settings = settings_of(url, token, owner, namespace)
+        self.owner_name = settings.owner
+        self._doors = Doors(settings, max(1, round(timeout * 1000)))
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close files and connections. What is held stays held: leave its block first."""
+        self._doors.close()
+
+    def _run(self, flow: Flow[T]) -> T:
+        with self._doors.one() as door:
+            return drive(door, flow)
+
+    def _begin(self, wish: Wish, on_lost: OnLost | None) -> Claim:
+        return Claim(self._doors, wish, on_lost)
+
+    def _common(self, ttl: float | None, owner: str | None) -> dict[str, Any]:
+        return {"owner": owner or self.owner_name, "ttl": TTL_SECONDS if ttl is None else ttl}
+
+    def session(
+        self,
+        *,
+        owner: str | None = None,
+        ttl: float | None = None,
+        metadata: str | None = None,
+        on_lost: OnLost | None = None,
+    ) -> Session:
+        """`with client.session() as session:` and then `session.claim(…)`. One heartbeat for all that it holds."""
+        return Session(self._doors, owner or self.owner_name, ttl, metadata, on_lost)
+
+    def acquire(
+        self,
+        name: str,
+        *,
+        ttl: float = TTL_SECONDS,
+        wait: float | None = None,
+        metadata: str | None = None,
+        owner: str | None = None,
+        shared: bool = False,
+        slots: int | None = None,
+        again: bool = False,
+        request_key: str | None = None,
+    ) -> Lease:
+        """Take a job without a block: no heartbeats. Call `renew` yourself, well before `remaining_ms` is over."""
+        wish = Wish(
+            "acquire",
+            [name],
+            owner=owner or self.owner_name,
+            ttl=ttl,
+            wait=wait,
+            metadata=metadata,
+            mode="shared" if shared else None,
+            slots=slots,
+            again=again,
+            request_key=request_key,
+        )
+        try:
+            return self._run(operations.acquiring(wish))[0]
+        except NotClaimed:
+            raise
+        except BaseException:
+            if request_key is None:  # with a key of their own, whoever asked can ask again
+                self._run(wish.place.giving_up())
+            raise
+
+    def renew(
+        self,
+        name: str,
+        lease_id: str,
+        *,
+        ttl: float | None = None,
+        checkpoint: str | None = None,
+        metadata: str | None = None,
+    ) -> Lease:
+        """Heartbeat by hand."""
+        return self._run(
+            operations.renewing(name, lease_id, ttl=ttl, checkpoint=checkpoint, metadata=metadata)
+        )
+
+    def release(
+        self,
+        name: str,
+        lease_id: str,
+        *,
+        done: float | None = None,
+        result: str | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """Let go by hand; with `done`, the job counts as done for that many seconds."""
+        self._run(operations.releasing(name, lease_id, done=done, result=result, checkpoint=checkpoint))
+
+    def transfer(
+        self,
+        name: str,
+        lease_id: str,
+        *,
+        to_owner: str | None = None,
+        to_session: str | None = None,
+        ttl: float | None = None,
+        checkpoint: str | None = None,
+    ) -> Lease:
+        """Hand a job on. The lease that comes back is the new owner's."""
+        return self._run(
+            operations.transferring(
+                name, lease_id, to_owner=to_owner, to_session=to_session, ttl=ttl, checkpoint=checkpoint
+            )
+        )
+
+    def owner(self, name: str) -> JobStatus:
+        """How a job stands, and who has it."""
+        return self._run(operations.inspecting(name))
+
+    def list(self, prefix: str | None = None) -> Statuses:
+        """Every job that somebody has, with that prefix."""
+        return self._run(operations.listing(prefix))
+
+    def history(self, name: str, limit: int = HISTORY_PAGE_DEFAULT) -> Events:
+        """The newest events of a job, oldest first."""
+        return self._run(operations.looking_back(name, limit))
+
+    def watch(self, name: str, *, poll: float = 1.0, since: int | None = None) -> Iterator[JobEvent]:
+        """The events of a job as they happen, for ever. `since`: after that `seq`; else only what is new from now on.
+
+        It asks every `poll` seconds, and sooner on a store of this machine that has news."""
+        watching = operations.Watching(name, since)
+        while True:
+            yield from self._run(watching.looking())
+            with self._doors.one() as door:
+                door.news(round(poll * 1000))
+
+    def break_claim(self, name: str, reason: str) -> None:
+        """Take a job away from its owner, who is told why. For operators."""
+        self._run(operations.breaking(name, reason))
+
+    def free(self, name: str) -> bool:
+        """Let a parked job be claimed again. For operators."""
+        return self._run(operations.freeing(name))

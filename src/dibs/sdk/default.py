@@ -1,0 +1,140 @@
+"""The client that `dibs.claim(…)` and the job functions use: made from the environment when it is first needed."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from dibs.sdk.async_client import AsyncClient
+from dibs.sdk.client import Client
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from dibs.sdk.async_claim import AsyncClaim
+    from dibs.sdk.claim import Claim
+    from dibs.sdk.claims import OnLost
+
+_lock = threading.Lock()
+_clients: dict[tuple[type, tuple[str | None, ...]], Any] = {}
+
+
+def _asked() -> tuple[str | None, ...]:
+    import os
+
+    names = (
+        "DIBS_URL",
+        "DIBS_TOKEN",
+        "DIBS_TOKEN_FILE",
+        "DIBS_NAMESPACE",
+        "DIBS_OWNER",
+        "XDG_STATE_HOME",
+        "HOME",
+    )
+    return tuple(os.environ.get(name) for name in names)
+
+
+def default_client() -> Client:
+    """One for what the environment says now. A program that changes it gets another one."""
+    key = (Client, _asked())
+    with _lock:
+        if key not in _clients:
+            _clients[key] = Client()
+        found: Client = _clients[key]
+        return found
+
+
+def default_async_client() -> AsyncClient:
+    key = (AsyncClient, _asked())
+    with _lock:
+        if key not in _clients:
+            _clients[key] = AsyncClient()
+        found: AsyncClient = _clients[key]
+        return found
+
+
+class EitherClaim:
+    """`with` for threads, `async with` for event loops."""
+
+    def __init__(self, verb: str, first: object, options: dict[str, Any]) -> None:
+        self._verb = verb
+        self._first = first
+        self._options = options
+        self._claim: Claim | None = None
+        self._async_claim: AsyncClaim | None = None
+
+    def __enter__(self) -> Claim:
+        claim: Claim = getattr(default_client(), self._verb)(self._first, **self._options)
+        self._claim = claim
+        return claim.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._claim is not None
+        self._claim.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> AsyncClaim:
+        claim: AsyncClaim = getattr(default_async_client(), self._verb)(self._first, **self._options)
+        self._async_claim = claim
+        return await claim.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._async_claim is not None
+        await self._async_claim.__aexit__(kind, error, trace)
+
+
+def connect(
+    url: str | None = None, token: str | None = None, owner: str | None = None, namespace: str | None = None
+) -> Client:
+    """A client of your own. Without a URL: DIBS_URL, else the store of this machine."""
+    return Client(url, token, owner, namespace)
+
+
+def claim(
+    name: str,
+    *,
+    ttl: float | None = None,
+    wait: float | None = None,
+    metadata: str | None = None,
+    on_lost: OnLost | None = None,
+    owner: str | None = None,
+    shared: bool = False,
+    slots: int | None = None,
+    again: bool = False,
+    lock_delay: float | None = None,
+    max_attempts: int | None = None,
+) -> EitherClaim:
+    """`with dibs.claim("issue-42") as claim:`, or `async with`. See `Client.claim`."""
+    options = {key: value for key, value in locals().items() if key != "name"}
+    return EitherClaim("claim", name, options)
+
+
+def claim_any(
+    names: list[str] | tuple[str, ...],
+    *,
+    ttl: float | None = None,
+    metadata: str | None = None,
+    on_lost: OnLost | None = None,
+    owner: str | None = None,
+) -> EitherClaim:
+    """The first of `names` that is free. See `Client.claim_any`."""
+    return EitherClaim(
+        "claim_any", names, {"ttl": ttl, "metadata": metadata, "on_lost": on_lost, "owner": owner}
+    )
+
+
+def claim_all(
+    names: list[str] | tuple[str, ...],
+    *,
+    ttl: float | None = None,
+    wait: float | None = None,
+    metadata: str | None = None,
+    on_lost: OnLost | None = None,
+    owner: str | None = None,
+) -> EitherClaim:
+    """All of `names` or none. See `Client.claim_all`."""
+    options = {"ttl": ttl, "wait": wait, "metadata": metadata, "on_lost": on_lost, "owner": owner}
+    return EitherClaim("claim_all", names, options)

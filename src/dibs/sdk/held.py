@@ -1,0 +1,150 @@
+"""What a claim says about itself and how it begins and ends, the same for threads and for event loops."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+from dibs.client.places import Pause
+from dibs.clock import steady_ms
+from dibs.errors import DibsError, InvalidInput, LeaseLost, Unavailable
+from dibs.sdk import operations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.client.places import Flow
+    from dibs.sdk.answers import Lease, Previous
+    from dibs.sdk.hold import LeaseHold
+
+log = logging.getLogger("dibs")
+T = TypeVar("T")
+TRIES = 3
+PAUSE_MS = 200
+GIVE_UP_MS = 2_000
+
+
+class Held:
+    """The part of a claim that only looks."""
+
+    def __init__(self) -> None:
+        self._held: LeaseHold | None = None
+
+    @property
+    def _hold(self) -> LeaseHold:
+        if self._held is None:
+            raise InvalidInput("The claim has not been taken yet: use it as a `with` block.")
+        return self._held
+
+    @property
+    def leases(self) -> tuple[Lease, ...]:
+        """One for each job."""
+        return self._hold.leases
+
+    @property
+    def name(self) -> str:
+        """The job. Of several, the first."""
+        return self._hold.leases[0].name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(lease.name for lease in self.leases)
+
+    @property
+    def owner(self) -> str:
+        return self._hold.leases[0].owner
+
+    @property
+    def lease_id(self) -> str:
+        """The proof of ownership. Tell nobody."""
+        return self._hold.leases[0].lease_id
+
+    @property
+    def fencing_token(self) -> int:
+        """Give it to whatever you write to, and let that refuse smaller ones (`dibs.Fence`). Of several, the first."""
+        return self._hold.leases[0].fencing_token
+
+    @property
+    def fencing_tokens(self) -> dict[str, int]:
+        return {lease.name: lease.fencing_token for lease in self.leases}
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first owner since the job was last finished, 2 for whoever took over, and so on."""
+        return self._hold.leases[0].attempt
+
+    @property
+    def previous(self) -> Previous | None:
+        """Who had the job before, how that ended, and its last checkpoint."""
+        return self._hold.leases[0].previous
+
+    def remaining(self) -> float:
+        """Seconds until we must take it for lost, if no more heartbeats get through. 0 when it is not ours."""
+        return self._hold.left_ms() / 1000 if self._hold.is_ours else 0.0
+
+    def check(self) -> None:
+        """Raise LeaseLost unless it is surely still ours. Cheap: it asks this machine's clock, not the network."""
+        self._hold.check()
+
+
+def confirming(hold: LeaseHold) -> Flow[LeaseHold]:
+    """Before the block begins. After waiting in line the time was counted from before the wait: renew, which shows as
+    well that we still have it."""
+    if hold.is_due():
+        yield from hold.beating()
+        hold.check()
+        if hold.trouble is not None:
+            raise Unavailable(f"The job came, and could not be kept: {hold.trouble}")
+    return hold
+
+
+def finishing(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]]) -> Flow[list[T]]:
+    """End the claim in some way. It counts as ended only when the store has said so."""
+    hold.check()
+    found: list[T] = []
+    for lease in hold.leases:
+        try:
+            found.append((yield from _insisting(hold, flow_of, lease)))
+        except LeaseLost as lost:
+            hold.end(lost.why)
+            hold.check()
+    hold.let_go()
+    return found
+
+
+def letting_go(hold: LeaseHold) -> Flow[LeaseLost | None]:
+    """After the block. Best effort: the work is done, and what is not released expires. Tells of an earlier loss."""
+    for lease in hold.leases:
+        try:
+            yield from _insisting(hold, _release, lease)
+        except LeaseLost as lost:
+            return LeaseLost(lease.name, lease.fencing_token, lost.why)
+        except DibsError as trouble:
+            log.warning("%s could not be released and goes with its TTL: %s", lease.name, trouble.details)
+    return None
+
+
+def _release(lease: Lease) -> Flow[None]:
+    return operations.releasing(lease.name, lease.lease_id)
+
+
+def _insisting(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]], lease: Lease) -> Flow[T]:
+    """Ask, and again when there was no answer: releasing and handing over may be asked twice."""
+    for left in range(TRIES - 1, -1, -1):
+        try:
+            return (yield from flow_of(lease))
+        except Unavailable:
+            if left == 0 or steady_ms() + PAUSE_MS >= hold.plan.lost_ms:
+                raise
+            yield Pause(PAUSE_MS)
+    raise AssertionError("the last try returns or raises")
+
+
+def over_at_the_end(hold: LeaseHold, error: BaseException | None) -> None:
+    """At the end of the block: a loss is raised; if the block fails anyway, its error says so."""
+    lost = hold.lost() if hold.was_lost else None
+    if lost is None or isinstance(error, LeaseLost):
+        return
+    if error is None:
+        raise lost
+    error.add_note(f"By then the claim was lost: {lost.details}")

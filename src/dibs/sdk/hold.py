@@ -1,0 +1,242 @@
+"""What is held, until when, and how it ends: the promise `loss:told`, without I/O and without threads.
+
+A hold is over when it was let go, when the store says so, or when its deadline has passed on this machine's own clock.
+The deadline is counted from before the request was sent that the store answered with yes, and it is a little earlier
+than the store's: so whoever asks `check()` knows of the loss before anybody else can own. A renewal that fails is tried
+again until the deadline, never after it, and nothing here ever claims again what was lost.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from dibs.client.keepalive import Plan
+from dibs.client.places import Ask
+from dibs.clock import steady_ms
+from dibs.core.durations import format_duration
+from dibs.errors import LeaseLost
+from dibs.ids import new_fraction
+from dibs.sdk.operations import OVER_CODES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from dibs.client.places import Flow
+    from dibs.sdk.answers import Lease, SessionStatus
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+
+MARGIN_MS_MIN = 50
+MARGIN_MS_MAX = 2_000
+
+
+def margin_ms(ttl_ms: int) -> int:
+    """How much earlier than the store we take a hold for lost: clocks do not run alike, and stopping takes time."""
+    return max(MARGIN_MS_MIN, min(MARGIN_MS_MAX, ttl_ms // 20))
+
+
+class Hold:
+    """What has a deadline and an end. Leases and sessions are two kinds of it."""
+
+    def __init__(self, name: str, fencing_token: int, ttl_ms: int, sent_ms: int) -> None:
+        self.name = name
+        self.fencing_token = fencing_token
+        self.plan = Plan(ttl_ms, sent_ms, margin_ms(ttl_ms))
+        self.trouble: str | None = None  # why the last renewal did not succeed
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._ended: str | None = None
+        self._let_go = False
+        self._listeners: list[Callable[[LeaseLost], None]] = []
+
+    def beating(self) -> Flow[None]:
+        """Say that we are alive. Notes what came of it."""
+        raise NotImplementedError
+
+    @property
+    def is_over(self) -> bool:
+        """Lost or let go: nothing more is to be renewed."""
+        return self._ended is not None or self._let_go
+
+    def left_ms(self) -> int:
+        """Until the deadline, if nothing more is heard."""
+        return 0 if self.is_over else max(0, self.plan.lost_ms - steady_ms())
+
+    def lost(self) -> LeaseLost | None:
+        """Why it is not ours any more, or None while it is. Looks at the clock, not only at what was noted."""
+        if os.getpid() != self._pid:
+            return self._error("the claim belongs to the process that this one was forked from.")
+        if not self.is_over and steady_ms() >= self.plan.lost_ms:
+            ttl = format_duration(self.plan.ttl_ms)
+            because = f" ({self.trouble.rstrip('.')})" if self.trouble else ""
+            self.end(f"no heartbeat was answered in time, which is {ttl}{because}.")
+        if self._ended is not None:
+            return self._error(self._ended)
+        return self._error("it was let go.") if self._let_go else None
+
+    def check(self) -> None:
+        """Raise LeaseLost unless it is surely still ours."""
+        error = self.lost()
+        if error is not None:
+            raise error
+
+    @property
+    def was_lost(self) -> bool:
+        """Ended without having been let go. True in a forked child only for what the parent lost."""
+        if os.getpid() == self._pid:
+            self.lost()
+        return self._ended is not None
+
+    @property
+    def is_ours(self) -> bool:
+        """This process claimed it, not one it was forked from."""
+        return os.getpid() == self._pid
+
+    def let_go(self) -> bool:
+        """No more renewals, and no loss any more. False when it was over before."""
+        with self._lock:
+            if self.is_over:
+                return False
+            self._let_go = True
+        return True
+
+    def end(self, why: str) -> None:
+        """It is lost. Tells the listeners, once."""
+        with self._lock:
+            if self.is_over:
+                return
+            self._ended = why
+            listeners, self._listeners = self._listeners, []
+        error = self._error(why)
+        for listener in listeners:
+            listener(error)
+
+    def listen(self, listener: Callable[[LeaseLost], None]) -> None:
+        """Call `listener` when it is lost, from whichever thread learns of it first; at once if it is."""
+        with self._lock:
+            if self._ended is None:
+                self._listeners.append(listener)
+                return
+        listener(self._error(self._ended))
+
+    def is_due(self) -> bool:
+        return steady_ms() >= self.plan.next_ms
+
+    def nap_ms(self) -> int:
+        """Until the next thing to do."""
+        return max(0, min(self.plan.next_ms, self.plan.lost_ms) - steady_ms())
+
+    def call_ms(self) -> int:
+        """How long one renewal may take: not past the deadline, and with time for another."""
+        return max(1, min(self.plan.call_ms, self.left_ms()))
+
+    def _error(self, why: str) -> LeaseLost:
+        return LeaseLost(self.name, self.fencing_token, why)
+
+    def _heard(self, reply: Reply) -> bool:
+        """Whether the answer was yes. If not, what follows from it has been noted."""
+        if reply.status < 300:
+            return True
+        body: Document = reply.body or {}
+        details = str(body.get("details") or body.get("error") or f"status {reply.status}")
+        if body.get("code") in OVER_CODES:
+            self.end(details)
+        else:
+            self.trouble = details
+            self.plan.failed(steady_ms())
+        return False
+
+
+class LeaseHold(Hold):
+    """Leases that were claimed together and are renewed together: all of them are ours or none counts as ours."""
+
+    def __init__(self, leases: Sequence[Lease], sent_ms: int) -> None:
+        self.leases = tuple(leases)
+        first = self.leases[0]
+        super().__init__(first.name, first.fencing_token, min(each.remaining_ms for each in leases), sent_ms)
+        self._news: Document = {}  # checkpoint and metadata that the store has not been told yet
+
+    def note(self, checkpoint: str | None, metadata: str | None) -> None:
+        """To be sent with the next renewal."""
+        news = {"checkpoint": checkpoint, "metadata": metadata}
+        with self._lock:
+            self._news = {**self._news, **{key: value for key, value in news.items() if value is not None}}
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._news)
+
+    def beating(self) -> Flow[None]:
+        sent_ms = steady_ms()
+        news = self._news
+        lefts_ms = []
+        for lease in self.leases:
+            reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **news})
+            if not self._heard(reply):
+                return
+            lefts_ms.append(int((reply.body or {})["remaining_ms"]))
+        self.trouble = None
+        self.plan.kept(sent_ms, ttl_ms=min(lefts_ms), jitter=new_fraction())
+        with self._lock:
+            self._news = {key: value for key, value in self._news.items() if news.get(key) != value}
+
+
+class SessionHold(Hold):
+    """A session and what was claimed in it. Its life is theirs."""
+
+    def __init__(self, session: SessionStatus, sent_ms: int) -> None:
+        super().__init__(f"The session of {session.owner}", 0, session.remaining_ms, sent_ms)
+        self.session_id = session.session_id
+        self._claims: list[SessionLease] = []
+
+    def adopt(self, claim: SessionLease) -> None:
+        with self._lock:
+            self._claims = [each for each in self._claims if not each.is_over] + [claim]
+        self.listen(lambda error: claim.end(error.why))
+
+    def beating(self) -> Flow[None]:
+        sent_ms = steady_ms()
+        reply: Reply = yield Ask("session-keep", self.session_id, {})
+        if not self._heard(reply):
+            return
+        self.trouble = None
+        self.plan.kept(sent_ms, ttl_ms=int((reply.body or {})["remaining_ms"]), jitter=new_fraction())
+        claims = [each for each in self._claims if not each.is_over]
+        if not claims:
+            return
+        # A single claim can be taken away (broken, handed on) while the session lives: look what it still has.
+        shown: Reply = yield Ask("session-show", self.session_id, {})
+        if shown.status < 300:
+            found = {(each["name"], each["fencing_token"]) for each in (shown.body or {}).get("holds", ())}
+            _end_missing(claims, found)
+
+
+def _end_missing(claims: Iterable[SessionLease], found: set[tuple[str, int]]) -> None:
+    for claim in claims:
+        if not found.issuperset((lease.name, lease.fencing_token) for lease in claim.leases):
+            claim.end("it was taken away; `dibs history` says by whom.")
+
+
+class SessionLease(LeaseHold):
+    """Leases inside a session: they need no renewals of their own, and their deadline is the session's."""
+
+    def __init__(self, leases: Sequence[Lease], sent_ms: int, session: SessionHold) -> None:
+        super().__init__(leases, sent_ms)
+        self.plan = session.plan
+        session.adopt(self)
+
+    def beating(self) -> Flow[None]:
+        """Only for news: the session's own heart keeps it alive."""
+        news = self._news
+        for lease in self.leases:
+            reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **news})
+            if reply.status >= 300:
+                body: Document = reply.body or {}
+                if body.get("code") in OVER_CODES:
+                    self.end(str(body.get("details")))
+                return
+        with self._lock:
+            self._news = {key: value for key, value in self._news.items() if news.get(key) != value}

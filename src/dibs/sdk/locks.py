@@ -1,0 +1,182 @@
+"""Locks shaped like those of `threading` and `asyncio`, for code that was written for them.
+
+Not reentrant, as those are not. Between acquire and release a heartbeat runs. What those locks cannot do, these can:
+be lost. `check()` says so, and so do `release()` and the end of the block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from typing import TYPE_CHECKING, Any
+
+from dibs.errors import DibsError, NotClaimed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from types import TracebackType
+
+    from dibs.sdk.async_claim import AsyncClaim
+    from dibs.sdk.async_client import AsyncClient
+    from dibs.sdk.claim import Claim
+    from dibs.sdk.claims import OnLost
+    from dibs.sdk.client import Client
+
+
+class _Named:
+    """What both have: the name, and how to ask for it. A job that counts as done is not in a lock's way."""
+
+    def __init__(self, name: str, ttl: float, on_lost: OnLost | None, metadata: str | None) -> None:
+        self.name = name
+        self._wish: dict[str, Any] = {"ttl": ttl, "on_lost": on_lost, "metadata": metadata, "again": True}
+
+
+class Lock(_Named):
+    """`threading.Lock`, across processes and machines. Any thread may release it, as with that one."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        client: Client | None = None,
+        ttl: float = 60,
+        on_lost: OnLost | None = None,
+        metadata: str | None = None,
+    ) -> None:
+        super().__init__(name, ttl, on_lost, metadata)
+        self._client = client
+        self._claim: Claim | None = None
+        self._changing = threading.Lock()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """True when it was got. Waits in line: for ever by default, for `timeout` seconds if given."""
+        if not blocking and timeout != -1:
+            raise ValueError("can't specify a timeout for a non-blocking call")
+        if timeout < 0 and timeout != -1:
+            raise ValueError("timeout value must be a non-negative number")
+        wait = (math.inf if timeout == -1 else timeout) if blocking else None
+        claim = self._clients().claim(self.name, wait=wait, **self._wish)
+        try:
+            claim.__enter__()
+        except NotClaimed as refusal:
+            if refusal.code != "held":
+                raise
+            return False
+        self._claim = claim
+        return True
+
+    def _clients(self) -> Client:
+        if self._client is None:
+            from dibs.sdk.default import default_client
+
+            return default_client()
+        return self._client
+
+    def release(self) -> None:
+        """Raises RuntimeError when it is not held through this object, LeaseLost when it was lost meanwhile."""
+        with self._changing:
+            claim, self._claim = self._claim, None
+        if claim is None:
+            raise RuntimeError("release unlocked lock")
+        claim.__exit__(None, None, None)
+
+    def locked(self) -> bool:
+        """Whether anybody has it, here or elsewhere."""
+        return self._clients().owner(self.name).held
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _release_after(error, self.release)
+
+    @property
+    def claim(self) -> Claim:
+        """What is held between acquire and release: its fencing token, its deadline, `lost`."""
+        if self._claim is None:
+            raise RuntimeError("the lock is not held")
+        return self._claim
+
+    def check(self) -> None:
+        """Raise LeaseLost unless it is surely still ours."""
+        self.claim.check()
+
+
+def _release_after(error: BaseException | None, release: Any) -> None:
+    """At the end of a block that failed, its own error is what matters."""
+    try:
+        release()
+    except DibsError as lost:
+        if error is None:
+            raise
+        error.add_note(f"By then the lock was lost: {lost.details}")
+
+
+class AsyncLock(_Named):
+    """`asyncio.Lock`, across processes and machines. As with that one, `release()` is not a coroutine; it returns
+    something that can be awaited by those who want to know when it is done."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        client: AsyncClient | None = None,
+        ttl: float = 60,
+        on_lost: OnLost | None = None,
+        metadata: str | None = None,
+    ) -> None:
+        super().__init__(name, ttl, on_lost, metadata)
+        self._client = client
+        self._claim: AsyncClaim | None = None
+        self._releasing: asyncio.Task[None] | None = None
+
+    async def acquire(self) -> bool:
+        """True. Waits in line for as long as it takes; to give up sooner, use `asyncio.timeout`."""
+        claim = self._clients().claim(self.name, wait=math.inf, **self._wish)
+        await claim.__aenter__()
+        self._claim = claim
+        return True
+
+    def _clients(self) -> AsyncClient:
+        if self._client is None:
+            from dibs.sdk.default import default_async_client
+
+            return default_async_client()
+        return self._client
+
+    def release(self) -> Awaitable[None]:
+        """Raises RuntimeError when it is not held through this object."""
+        claim, self._claim = self._claim, None
+        if claim is None:
+            raise RuntimeError("Lock is not acquired.")
+        self._releasing = asyncio.ensure_future(claim.__aexit__(None, None, None))
+        return self._releasing
+
+    def locked(self) -> bool:
+        """Whether it is held through this object. Who has it elsewhere: `await client.owner(name)`."""
+        return self._claim is not None
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        claim, self._claim = self._claim, None
+        if claim is None:
+            raise RuntimeError("Lock is not acquired.")
+        await claim.__aexit__(kind, error, trace)
+
+    @property
+    def claim(self) -> AsyncClaim:
+        """What is held between acquire and release: its fencing token, its deadline, `lost`."""
+        if self._claim is None:
+            raise RuntimeError("the lock is not held")
+        return self._claim
+
+    def check(self) -> None:
+        """Raise LeaseLost unless it is surely still ours."""
+        self.claim.check()

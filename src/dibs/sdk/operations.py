@@ -1,0 +1,198 @@
+"""Every question the SDK asks, as a flow without I/O. Both faces drive these; neither knows a document's fields."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from dibs.client.places import SLICE_SECONDS, Ask, Place
+from dibs.core.limits import HISTORY_PAGE_MAX, LIST_PAGE_MAX
+from dibs.errors import InvalidInput, InvalidTtl, LeaseLost
+from dibs.ids import new_id
+from dibs.sdk import answers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dibs.client.places import Flow
+    from dibs.sdk.answers import JobEvent, JobStatus, Lease, SessionStatus
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+
+
+# What the store says of a lease, or a session, that is no more.
+OVER_CODES = ("lease_not_current", "not_found", "session_expired")
+
+
+class Wish:
+    """What somebody asks for when claiming, said once for one job, any of several and all of several."""
+
+    def __init__(
+        self,
+        verb: str,
+        names: Sequence[str],
+        *,
+        owner: str | None,
+        ttl: float | None = None,
+        wait: float | None = None,
+        slice_seconds: int = SLICE_SECONDS,
+        **extra: Any,
+    ) -> None:
+        if isinstance(names, str):
+            raise InvalidInput("Names are a list of names, not one text.")
+        if wait is not None and not wait >= 0:
+            raise InvalidInput(f"wait is a number of seconds, 0 or more; this is {wait!r}.")
+        document: Document = {
+            key: value for key, value in extra.items() if value is not None and value is not False
+        }
+        document.setdefault("request_key", new_id())
+        if owner is not None:
+            document["owner"] = owner
+        if ttl is not None:
+            document["ttl_seconds"] = whole_seconds(ttl)
+        if verb != "acquire":
+            document["names"] = list(names)
+        self.place = Place(verb, names[0] if verb == "acquire" else "", document)
+        self._wait_ms = 0 if wait is None else round(min(wait, 1e9) * 1000)
+        self._slice_seconds = slice_seconds
+
+    def claiming(self) -> Flow[Reply]:
+        return self.place.claiming(self._wait_ms, slice_seconds=self._slice_seconds)
+
+
+def whole_seconds(ttl: float) -> int:
+    """TTLs are whole seconds on the wire. Half a second must not silently become something else."""
+    if isinstance(ttl, bool) or not math.isfinite(ttl) or ttl != int(ttl):
+        raise InvalidTtl(f"ttl is a whole number of seconds; this is {ttl!r}.")
+    return int(ttl)
+
+
+def acquiring(wish: Wish) -> Flow[list[Lease]]:
+    """The leases, or the refusal raised."""
+    body = answers.body_of((yield from wish.claiming()))
+    leases = body.get("leases")
+    return [answers.lease_of(each) for each in leases] if leases is not None else [answers.lease_of(body)]
+
+
+def renewing(
+    name: str,
+    lease_id: str,
+    *,
+    ttl: float | None = None,
+    checkpoint: str | None = None,
+    metadata: str | None = None,
+) -> Flow[Lease]:
+    document = {"lease_id": lease_id, "checkpoint": checkpoint, "metadata": metadata}
+    if ttl is not None:
+        document["ttl_seconds"] = whole_seconds(ttl)  # type: ignore[assignment]
+    return answers.lease_of(_still_ours(name, (yield Ask("renew", name, _given(document)))), name)
+
+
+def releasing(
+    name: str,
+    lease_id: str,
+    *,
+    done: float | None = None,
+    result: str | None = None,
+    checkpoint: str | None = None,
+) -> Flow[None]:
+    document = {"lease_id": lease_id, "result": result, "checkpoint": checkpoint}
+    if done is not None:
+        document["done_seconds"] = max(1, round(done))  # type: ignore[assignment]
+    _still_ours(name, (yield Ask("release", name, _given(document))))
+
+
+def transferring(
+    name: str,
+    lease_id: str,
+    *,
+    to_owner: str | None = None,
+    to_session: str | None = None,
+    ttl: float | None = None,
+    checkpoint: str | None = None,
+) -> Flow[Lease]:
+    document = {
+        "lease_id": lease_id,
+        "to_owner": to_owner,
+        "to_session": to_session,
+        "checkpoint": checkpoint,
+    }
+    if ttl is not None:
+        document["ttl_seconds"] = whole_seconds(ttl)  # type: ignore[assignment]
+    return answers.lease_of(_still_ours(name, (yield Ask("transfer", name, _given(document)))), name)
+
+
+def inspecting(name: str) -> Flow[JobStatus]:
+    """How a job stands. One that nobody ever claimed is free."""
+    reply: Reply = yield Ask("inspect", name, {})
+    if reply.status == 404 and (reply.body or {}).get("code") == "not_found":
+        return answers.status_from({"name": name, "status": "free", "fencing_token": 0})
+    body = reply.body or {}
+    if reply.status < 300 and "fencing_token" in body:
+        return answers.status_from(body)
+    raise answers.refusal_of(reply)
+
+
+def listing(prefix: str | None) -> Flow[list[JobStatus]]:
+    found: list[JobStatus] = []
+    after = ""
+    while True:
+        body = answers.body_of((yield Ask("list", prefix or "", {"after": after, "limit": LIST_PAGE_MAX})))
+        found += [answers.status_from(each) for each in body["locks"]]
+        after = body["next"]
+        if not after:
+            return found
+
+
+def looking_back(name: str, limit: int) -> Flow[list[JobEvent]]:
+    body = answers.body_of((yield Ask("history", name, {"limit": limit})))
+    return [answers.event_from(each) for each in body["events"]]
+
+
+def breaking(name: str, reason: str) -> Flow[None]:
+    answers.body_of((yield Ask("break", name, {"reason": reason})))
+
+
+def freeing(name: str) -> Flow[bool]:
+    return bool(answers.body_of((yield Ask("free", name, {}))).get("freed"))
+
+
+def opening(
+    owner: str | None, ttl: float | None, metadata: str | None, process: str | None
+) -> Flow[SessionStatus]:
+    document: Document = {"owner": owner, "metadata": metadata, "process": process}
+    if ttl is not None:
+        document["ttl_seconds"] = whole_seconds(ttl)
+    return answers.session_from(answers.body_of((yield Ask("session-open", "", _given(document)))))
+
+
+def ending(session_id: str) -> Flow[None]:
+    reply: Reply = yield Ask("session-end", session_id, {})
+    if reply.status not in (404, 410):  # ended already is ended
+        answers.body_of(reply)
+
+
+def _still_ours(name: str, reply: Reply) -> Document:
+    """The document of a yes. What says that the lease is no more is a loss."""
+    body = reply.body or {}
+    if reply.status >= 300 and body.get("code") in OVER_CODES:
+        raise LeaseLost(name, 0, str(body.get("details")))
+    return answers.body_of(reply)
+
+
+def _given(document: Document) -> Document:
+    return {key: value for key, value in document.items() if value is not None}
+
+
+class Watching:
+    """The events of a job that were not seen yet, each once."""
+
+    def __init__(self, name: str, since: int | None) -> None:
+        self._name = name
+        self._since = since
+
+    def looking(self) -> Flow[list[JobEvent]]:
+        events = yield from looking_back(self._name, HISTORY_PAGE_MAX)
+        since, self._since = self._since, events[-1].seq if events else self._since or 0
+        return [] if since is None else [event for event in events if event.seq > since]
