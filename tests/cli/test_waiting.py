@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli import linerender, waiting
+from dibs.cli import linerender
 from dibs.cli.call import Call
 from dibs.cli.live import Live
 from dibs.cli.paint import Paint
 from dibs.cli.render import held
+from dibs.client import places
+from dibs.client.places import Place
 from dibs.errors import ServerUnreachable
 from dibs.wire.documents import Reply, reply_for_error
 from tests.cli.conftest import Screen
 from tests.cli.typist import Typing
 
 if TYPE_CHECKING:
+    from dibs.client.places import Flow
     from tests.cli.conftest import Terminal
 
 
@@ -65,13 +68,13 @@ def test_a_job_that_comes_at_the_very_end_of_the_wait_is_taken_and_not_lost(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = terminal.claim("job", "--owner", "agent-7")
-    leave = waiting.Place.leave
+    leaving = Place.leaving
 
-    def late(self: waiting.Place, reply: Reply) -> Reply:
+    def late(self: Place, reply: Reply) -> Flow[Reply]:
         terminal("release", "job", "--lease", lease)  # between the last answer and the leaving
-        return leave(self, reply)
+        return leaving(self, reply)
 
-    monkeypatch.setattr(waiting.Place, "leave", late)
+    monkeypatch.setattr(Place, "leaving", late)
     ran = terminal("claim", "job", "--wait", "1s", "--owner", "bob", "--json")
     assert ran.data["owner"] == "bob"
 
@@ -140,15 +143,15 @@ def test_the_line_says_who_is_in_the_way(change: dict[str, object], says: str) -
 def flaky(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, after: int, count: int) -> None:
     """The `after`th ask of a place and the following are not answered, `count` of them."""
     asked = iter(range(1_000))
-    real = waiting.Place.ask
+    real = Place.asking
 
-    def ask(self: waiting.Place, wait_seconds: int) -> Reply:
+    def asking(self: Place, wait_seconds: int = 0) -> Flow[Reply]:
         if after <= next(asked) < after + count:
             return reply_for_error(ServerUnreachable("It restarts."))
-        return real(self, wait_seconds)
+        return (yield from real(self, wait_seconds))
 
-    monkeypatch.setattr(waiting.Place, "ask", ask)
-    monkeypatch.setattr(waiting, "RETRY_MS", 1)
+    monkeypatch.setattr(Place, "asking", asking)
+    monkeypatch.setattr(places, "RETRY_MS", 1)
 
 
 @pytest.mark.promise("queue:fifo")
