@@ -1,4 +1,4 @@
-"""Doors for event loops. To a server over asyncio's own streams; to a store through threads, because stores block.
+"""Doors for event loops. To a server over the loop's sockets; to a store through threads, because stores block.
 
 Connections belong to the loop they were made in, so each loop has its own. Threads come in three groups, so that those
 who wait in line never keep a heartbeat from its thread.
@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING, TypeVar
 from dibs.client import questions
 from dibs.client.connect import server_at
 from dibs.client.embedded import EmbeddedDoor, SharedStore
-from dibs.client.http1 import Broken, ReplyReader
+from dibs.client.http1 import Broken
 from dibs.client.places import Ask, Pause
 from dibs.client.places import ask as ask_door
 from dibs.client.questions import Manner, Tries, understood
-from dibs.client.transport import RECEIVE_BYTES, TimedOut, no_host, not_there, not_trusted, too_slow
+from dibs.client.transport import TimedOut, too_slow
 from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX
-from dibs.errors import DibsError, ServerUnreachable, StoreUnavailable
+from dibs.errors import DibsError, StoreUnavailable
+from dibs.sdk.async_line import AsyncLine, connected
 from dibs.wire.documents import Reply, reply_for_error
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
     from dibs.client.http1 import RawReply
     from dibs.client.places import Flow
     from dibs.client.questions import Question
@@ -117,10 +116,9 @@ class ServerDoor(AsyncDoor):
     def __init__(self, manner: Manner) -> None:
         self._manner = manner
         self._place = manner.place
-        self._idle: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Line]] = (
+        self._idle: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[AsyncLine]] = (
             weakref.WeakKeyDictionary()
         )
-        self._tls: SSLContext | None = None
         self._pid = os.getpid()
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
@@ -141,7 +139,7 @@ class ServerDoor(AsyncDoor):
                     line = self._kept_line() if asked.repeatable else None
                     fresh = line is None
                     if line is None:
-                        line = await self._connected()
+                        line = await connected(self._place)
                     sent = True
                     try:
                         return await self._over(line, request)
@@ -151,78 +149,39 @@ class ServerDoor(AsyncDoor):
         except TimeoutError:
             raise tries.timed_out(TimedOut(too_slow(self._place, whole_ms), sent=sent)) from None
 
-    def _lines(self) -> list[_Line]:
+    def _lines(self) -> list[AsyncLine]:
         if os.getpid() != self._pid:  # a forked child: these connections are the parent's
             self._idle, self._pid = weakref.WeakKeyDictionary(), os.getpid()
         return self._idle.setdefault(asyncio.get_running_loop(), [])
 
-    def _kept_line(self) -> _Line | None:
+    def _kept_line(self) -> AsyncLine | None:
         lines = self._lines()
         while lines:
             line = lines.pop()
-            if steady_ms() - line.used_ms < CLIENT_IDLE_MS_MAX and not line.writer.is_closing():
+            if steady_ms() - line.used_ms < CLIENT_IDLE_MS_MAX:
                 return line
-            line.writer.close()
+            line.close()
         return None
 
-    async def _over(self, line: _Line, request: bytes) -> RawReply:
+    async def _over(self, line: AsyncLine, request: bytes) -> RawReply:
         again = False
         try:
-            line.writer.write(request)
-            reading = ReplyReader().steps()
-            next(reading)
-            while True:
-                reading.send(await line.reader.read(RECEIVE_BYTES))
-        except StopIteration as end:
-            reply: RawReply = end.value
+            reply = await line.exchange(request)
             again = reply.again and len(self._lines()) < IDLE_MAX
             return reply
-        except OSError:
-            raise Broken from None
         finally:
             if again:
                 line.used_ms = steady_ms()
                 self._lines().append(line)
             else:
-                line.writer.close()
-
-    async def _connected(self) -> _Line:
-        import socket
-        import ssl
-
-        place = self._place
-        try:
-            if place.scheme == "unix":
-                return _Line(*await asyncio.open_unix_connection(place.path))
-            if place.scheme == "https" and self._tls is None:
-                self._tls = ssl.create_default_context()
-            return _Line(*await asyncio.open_connection(place.host, place.port, ssl=self._tls))
-        except TimeoutError:
-            raise
-        except socket.gaierror as error:
-            raise no_host(place, error) from None
-        except ssl.SSLError as error:
-            raise not_trusted(place, error) from None
-        except OSError as error:
-            raise ServerUnreachable(not_there(place, error)) from None
+                line.close()
 
     def close(self) -> None:
-        lines = [line for lines in self._idle.values() for line in lines] if os.getpid() == self._pid else []
+        if os.getpid() == self._pid:
+            for lines in self._idle.values():
+                for line in lines:
+                    line.close()
         self._idle.clear()
-        for line in lines:
-            try:
-                line.writer.close()
-            except RuntimeError:  # its loop is closed, and with it the connection
-                pass
-
-
-class _Line:
-    __slots__ = ("reader", "used_ms", "writer")
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-        self.used_ms = 0
 
 
 def _question(step: Ask) -> Question:

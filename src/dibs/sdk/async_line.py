@@ -1,0 +1,151 @@
+"""One connection of an event loop to a server.
+
+Plain sockets and not asyncio's streams: a stream that is kept for the next request cannot be closed any more once its
+loop is, and `asyncio.run` ends a loop without asking. A socket can be closed at any time, by anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from dibs.client.http1 import Broken, ReplyReader
+from dibs.client.transport import RECEIVE_BYTES, no_host, not_there, not_trusted
+from dibs.errors import ServerUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.client.http1 import RawReply
+    from dibs.client.urls import ServerPlace
+
+
+class AsyncLine:
+    """Dropping it closes it."""
+
+    def __init__(self, plain: socket.socket) -> None:
+        self._socket = plain
+        self._tls: _Tls | None = None
+        self.used_ms = 0
+
+    async def secure(self, host: str) -> None:
+        self._tls = _Tls(host)
+        await self._until(self._tls.shaken)
+
+    async def exchange(self, request: bytes) -> RawReply:
+        """Send, and read the reply. Raises Broken when the fate of the request is not known."""
+        reading = ReplyReader().steps()
+        next(reading)
+        try:
+            await self._send(request)
+            while True:
+                reading.send(await self._receive())
+        except StopIteration as end:
+            reply: RawReply = end.value
+            return reply
+        except TimeoutError:
+            raise
+        except OSError:  # TLS errors are of this kind too
+            raise Broken from None
+
+    async def _send(self, data: bytes) -> None:
+        if self._tls is not None:
+            data = self._tls.sealed(data)
+        await asyncio.get_running_loop().sock_sendall(self._socket, data)
+
+    async def _receive(self) -> bytes:
+        if self._tls is None:
+            return await asyncio.get_running_loop().sock_recv(self._socket, RECEIVE_BYTES)
+        tls = self._tls
+        await self._until(tls.read)
+        return tls.plain
+
+    async def _until(self, step: Callable[[], bool]) -> None:
+        """Take a step of TLS, moving bytes both ways until it is done."""
+        loop = asyncio.get_running_loop()
+        assert self._tls is not None
+        while True:
+            done = step()
+            out = self._tls.outgoing()
+            if out:
+                await loop.sock_sendall(self._socket, out)
+            if done:
+                return
+            self._tls.incoming(await loop.sock_recv(self._socket, RECEIVE_BYTES))
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __del__(self) -> None:
+        self._socket.close()
+
+
+class _Tls:
+    """TLS without a socket: bytes in, bytes out."""
+
+    def __init__(self, host: str) -> None:
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = ssl.create_default_context()
+        self._engine = context.wrap_bio(self._in, self._out, server_hostname=host)
+        self.plain = b""
+
+    def shaken(self) -> bool:
+        try:
+            self._engine.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def read(self) -> bool:
+        try:
+            self.plain = self._engine.read(RECEIVE_BYTES)
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLZeroReturnError:
+            self.plain = b""
+        return True
+
+    def sealed(self, data: bytes) -> bytes:
+        self._engine.write(data)
+        return self._out.read()
+
+    def outgoing(self) -> bytes:
+        return self._out.read()
+
+    def incoming(self, data: bytes) -> None:
+        if data:
+            self._in.write(data)
+        else:
+            self._in.write_eof()
+
+
+async def connected(place: ServerPlace) -> AsyncLine:
+    """A connection. Raises ServerUnreachable with the reason."""
+    why: OSError | None = None
+    for family, address in await _addresses(place):
+        line = AsyncLine(socket.socket(family, socket.SOCK_STREAM))
+        line._socket.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_connect(line._socket, address)
+            if place.scheme == "https":
+                await line.secure(place.host)
+            return line
+        except ssl.SSLError as error:
+            raise not_trusted(place, error) from None
+        except TimeoutError:
+            raise
+        except OSError as error:
+            why = why or error
+    raise ServerUnreachable(not_there(place, why))
+
+
+async def _addresses(place: ServerPlace) -> list[tuple[int, Any]]:
+    if place.scheme == "unix":
+        return [(socket.AF_UNIX, place.path)]
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise no_host(place, error) from None
+    return [(family, address) for family, _, _, _, address in found]

@@ -1,0 +1,321 @@
+"""The claim as a block, for threads."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import dibs
+from dibs.clock import steady_ms
+from dibs.testing.processes import wait_until
+from tests.sdk.conftest import over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.sdk.client import Client
+
+
+@over()
+def test_a_block_has_the_job_and_lets_it_go(client: Client) -> None:
+    with client.claim("job", ttl=30, metadata="runner=1") as claim:
+        status = client.owner("job")
+        assert (status.owner, status.metadata, status.status) == ("alice", "runner=1", "held")
+        assert claim.fencing_token == status.fencing_token == 1
+        assert 25 < claim.remaining() < 30
+        claim.check()
+    assert client.owner("job").status == "free"
+
+
+@over()
+@pytest.mark.promise("excl:same-token")
+def test_the_second_block_is_told_who_has_the_job(client: Client) -> None:
+    with client.claim("job"), pytest.raises(dibs.JobHeld) as refused, client.claim("job", owner="bob"):
+        pytest.fail("two owners")
+    assert refused.value.owner == "alice"
+    assert refused.value.retry_after is not None
+    assert "held by alice" in str(refused.value)
+
+
+@over()
+def test_a_block_that_fails_lets_go_as_well(client: Client) -> None:
+    with pytest.raises(ZeroDivisionError), client.claim("job"):
+        raise ZeroDivisionError
+    assert not client.owner("job").held
+
+
+@over()
+def test_whoever_takes_over_sees_where_the_last_one_stopped(client: Client) -> None:
+    with client.claim("job") as claim:
+        claim.checkpoint("step 3 of 5")
+    with client.claim("job", owner="bob") as claim:
+        assert claim.previous is not None
+        assert (claim.previous.owner, claim.previous.how) == ("alice", "released")
+        assert claim.previous.checkpoint == "step 3 of 5"
+
+
+@over()
+def test_done_is_told_to_the_next_one_with_the_result(client: Client) -> None:
+    with client.claim("job") as claim:
+        claim.done("PR 77", keep=60)
+        with pytest.raises(dibs.LeaseLost, match="let go"):
+            claim.check()
+    with pytest.raises(dibs.JobDone) as refused, client.claim("job", owner="bob"):
+        pytest.fail("done twice")
+    assert (refused.value.owner, refused.value.result) == ("alice", "PR 77")
+    with client.claim("job", again=True):
+        pass
+
+
+@over()
+def test_any_of_several_is_the_first_that_is_free(client: Client) -> None:
+    with client.claim("a"), client.claim_any(["a", "b", "c"]) as claim:
+        assert claim.name == "b"
+        with (
+            client.claim("c"),
+            pytest.raises(dibs.JobHeld, match="a \\(alice\\)"),
+            client.claim_any(["a", "b", "c"]),
+        ):
+            pytest.fail("none was free")
+
+
+@over()
+@pytest.mark.promise("all-or-nothing")
+def test_all_of_several_are_had_and_let_go_together(client: Client) -> None:
+    with client.claim_all(["a", "b"]) as claim:
+        assert claim.names == ("a", "b")
+        assert claim.fencing_tokens == {"a": 1, "b": 1}
+        claim.checkpoint("both")
+        with pytest.raises(dibs.JobHeld), client.claim_all(["b", "c"]):
+            pytest.fail("b was held")
+        assert [status.name for status in client.list()] == ["a", "b"]
+    assert client.list() == []
+
+
+@over()
+@pytest.mark.promise("queue:fifo")
+def test_a_block_can_wait_in_line(client: Client) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with client.claim("job"):
+            entered.set()
+            assert leave.wait(20)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert entered.wait(20)
+
+    def let_in() -> None:
+        wait_until(lambda: client.owner("job").document["waiting"], "one waits")
+        leave.set()
+
+    waiting = threading.Thread(target=let_in)
+    waiting.start()
+    with client.claim("job", wait=20, ttl=10) as claim:
+        # The time counts from the renewal after the wait, not from before it.
+        assert claim.remaining() > 7
+        assert claim.fencing_token == 2
+    thread.join(20)
+    waiting.join(20)
+
+
+@over()
+def test_a_wait_that_is_over_leaves_the_line(client: Client) -> None:
+    with client.claim("job"):
+        for wait in (0.1, 1):
+            with pytest.raises(dibs.JobHeld), client.claim("job", wait=wait):
+                pytest.fail("two owners")
+        assert client.owner("job").document["waiting"] == 0
+
+
+@over("sqlite", "server")
+def test_heartbeats_keep_the_job_for_longer_than_its_ttl(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with client.claim("job", ttl=1) as claim:
+        born = client.owner("job").expires_at
+        wait_until(lambda: (client.owner("job").expires_at or "") > (born or "") or None, "it was renewed")
+        claim.check()
+
+
+@over()
+@pytest.mark.promise("loss:told")
+def test_a_broken_claim_is_told_with_the_reason_and_ends_the_block(client: Client) -> None:
+    told: list[dibs.LeaseLost] = []
+    with pytest.raises(dibs.LeaseLost) as lost, client.claim("job", ttl=1, on_lost=told.append) as claim:
+        client.break_claim("job", "it hangs")
+        assert claim.lost.wait(20)
+        with pytest.raises(dibs.LeaseLost):
+            claim.check()
+        assert claim.remaining() == 0
+    assert "it hangs" in lost.value.why
+    wait_until(lambda: told, "on_lost is called")
+    assert [str(each) for each in told] == [str(lost.value)]
+    assert (lost.value.name, lost.value.fencing_token) == ("job", 1)
+
+
+@over("memory", "sqlite")
+@pytest.mark.promise("loss:told")
+def test_an_owner_that_slept_past_its_deadline_knows_before_it_asks_anybody(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        pytest.raises(dibs.LeaseLost, match="no heartbeat was answered in time"),
+        client.claim("job", ttl=60) as claim,
+    ):
+        monkeypatch.setattr("dibs.sdk.hold.steady_ms", lambda: steady_ms() + 58_000)
+        assert claim.lost.is_set()
+        with pytest.raises(dibs.LeaseLost):
+            claim.check()
+        assert client.owner("job").held  # for the store it is not over yet
+
+
+@over("memory")
+def test_the_error_of_a_block_is_not_hidden_by_the_loss(client: Client) -> None:
+    with pytest.raises(ZeroDivisionError) as failed, client.claim("job", ttl=1) as claim:
+        client.break_claim("job", "it hangs")
+        assert claim.lost.wait(20)
+        raise ZeroDivisionError
+    assert "it hangs" in failed.value.__notes__[0]
+
+
+@over("memory")
+def test_a_claim_is_for_one_block(client: Client) -> None:
+    claim = client.claim("job")
+    with pytest.raises(dibs.InvalidInput, match="not been taken"):
+        claim.check()
+    with claim:
+        pass
+    with pytest.raises(dibs.InvalidInput, match="for one block"), claim:
+        pytest.fail("entered twice")
+
+
+@over()
+def test_handing_over_ends_the_claim_and_gives_the_new_owner_its_lease(client: Client) -> None:
+    with client.claim("job") as claim:
+        lease = claim.transfer(to_owner="bob", checkpoint="half")
+        with pytest.raises(dibs.LeaseLost):
+            claim.check()
+    assert client.owner("job").owner == "bob"
+    assert client.renew("job", lease.lease_id).fencing_token == lease.fencing_token
+    client.release("job", lease.lease_id)
+
+
+@over()
+def test_a_session_holds_several_jobs_with_one_heartbeat(client: Client) -> None:
+    with client.session(ttl=10, owner="worker") as session:
+        with session.claim("a") as a, session.claim_all(["b", "c"]) as rest:
+            a.checkpoint("x")
+            assert {status.owner for status in client.list()} == {"worker"}
+            assert rest.remaining() == pytest.approx(session.remaining(), abs=1)
+        assert client.list() == []
+        session.claim("left").__enter__()
+    assert client.list() == []
+    with pytest.raises(dibs.LeaseLost):
+        session.check()
+
+
+@over("sqlite")
+@pytest.mark.promise("loss:told")
+def test_a_claim_that_is_taken_out_of_a_session_is_told(client: Client) -> None:
+    with client.session(ttl=10) as session, session.claim("keep") as keep:
+        with pytest.raises(dibs.LeaseLost, match="taken away"), session.claim("job") as claim:
+            client.break_claim("job", "it hangs")
+            session._heart.beat()  # type: ignore[union-attr]  # which comes by itself after a third of the TTL
+            assert claim.lost.is_set()
+        keep.check()
+
+
+@over("sqlite")
+def test_a_lost_session_loses_all_that_was_claimed_in_it(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = client.session(ttl=10)
+    with pytest.raises(dibs.LeaseLost), session, session.claim("job") as claim:
+        monkeypatch.setattr("dibs.sdk.hold.steady_ms", lambda: steady_ms() + 10_000)
+        with pytest.raises(dibs.LeaseLost):
+            session.check()
+        assert claim.lost.is_set()
+
+
+@over()
+def test_the_line_of_events_can_be_watched(client: Client) -> None:
+    watching = client.watch("job", poll=0.01, since=0)
+    with client.claim("job"):
+        pass
+    assert [next(watching).event for _ in range(2)] == ["acquired", "released"]
+
+
+@over()
+def test_history_and_list_are_typed(client: Client) -> None:
+    with client.claim("dir/a") as claim:
+        assert [status.name for status in client.list("dir/")] == ["dir/a"]
+        assert client.list("other/") == []
+        (event,) = client.history("dir/a")
+        assert (event.event, event.owner, event.fencing_token) == ("acquired", "alice", claim.fencing_token)
+
+
+@over()
+def test_by_hand_a_lease_is_renewed_released_and_said_to_be_lost(client: Client) -> None:
+    lease = client.acquire("job", ttl=30)
+    assert "lease_id" not in repr(lease)
+    assert client.renew("job", lease.lease_id, checkpoint="x").fencing_token == lease.fencing_token
+    client.release("job", lease.lease_id, done=60, result="r")
+    client.release("job", lease.lease_id)  # again is fine
+    with pytest.raises(dibs.LeaseLost):
+        client.renew("job", lease.lease_id)
+
+
+@over()
+@pytest.mark.promise("idem:acquire")
+def test_the_same_request_key_gives_the_same_lease(client: Client) -> None:
+    first = client.acquire("job", request_key="k")
+    assert client.acquire("job", request_key="k").lease_id == first.lease_id
+
+
+@pytest.mark.parametrize(
+    ("wish", "says"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "x" * 513}, "512"),
+        ({"name": "job", "ttl": 0}, "at least one second"),
+        ({"name": "job", "ttl": 1.5}, "whole number of seconds"),
+        ({"name": "job", "ttl": math.inf}, "whole number of seconds"),
+        ({"name": "job", "wait": -1}, "0 or more"),
+        ({"name": "job", "wait": math.nan}, "0 or more"),
+        ({"name": "job", "metadata": "x" * 2000}, "metadata"),
+        ({"name": "job", "shared": True, "slots": 2}, "slots"),
+    ],
+)
+@over("memory")
+def test_what_cannot_be_is_refused_with_what_to_do(
+    client: Client, wish: dict[str, object], says: str
+) -> None:
+    with pytest.raises(dibs.InvalidInput, match=f"(?i){says}"), client.claim(**wish):  # type: ignore[arg-type]
+        pytest.fail("claimed")
+    assert client.list() == []
+
+
+def test_a_server_that_is_not_there_is_said_so() -> None:
+    client = dibs.connect("http://127.0.0.1:1")
+    with pytest.raises(dibs.Unavailable, match="No server answers"), client.claim("job"):
+        pytest.fail("claimed")
+
+
+@over("sqlite")
+@pytest.mark.promise("excl")
+def test_two_clients_of_one_file_exclude_each_other(connect: Callable[..., Client]) -> None:
+    alice, bob = connect("alice"), connect("bob")
+    with alice.claim("job"), pytest.raises(dibs.JobHeld), bob.claim("job"):
+        pytest.fail("two owners")
+
+
+@over("memory")
+def test_a_closed_client_says_so(client: Client) -> None:
+    client.close()
+    with pytest.raises(dibs.Unavailable, match="was closed"):
+        client.owner("job")

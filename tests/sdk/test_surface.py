@@ -1,0 +1,226 @@
+"""What is public, and that both faces have it under the same names."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import dibs
+from dibs.sdk import default
+from dibs.sdk.async_client import AsyncClient
+from tests.sdk.conftest import over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from dibs.sdk.client import Client
+
+
+def public(kind: type) -> dict[str, inspect.Signature]:
+    return {
+        name: inspect.signature(value)
+        for name, value in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "twin"),
+    [
+        (dibs.Client, dibs.AsyncClient),
+        (dibs.Claim, dibs.AsyncClaim),
+        (dibs.Session, dibs.AsyncSession),
+        (dibs.Fence, dibs.AsyncFence),
+    ],
+)
+def test_the_two_faces_have_the_same_names_with_the_same_parameters(kind: type, twin: type) -> None:
+    ours, theirs = public(kind), public(twin)
+    assert set(ours) == set(theirs)
+    for name, signature in ours.items():
+        assert list(signature.parameters.values()) == list(theirs[name].parameters.values()), name
+
+
+def test_everything_that_is_listed_is_there() -> None:
+    for name in dibs.__all__:
+        assert getattr(dibs, name) is not None
+    assert set(dibs.__all__) <= set(dir(dibs))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        dibs.nonsense  # noqa: B018
+
+
+def test_importing_dibs_imports_nothing_more() -> None:
+    script = "import sys; import dibs; print(*[name for name in sys.modules if name.startswith('dibs.')])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout.split() == []
+
+
+@pytest.fixture
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment in which the default store is this test's own."""
+    for variable in ("DIBS_URL", "DIBS_TOKEN", "DIBS_NAMESPACE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("DIBS_OWNER", "alice")
+
+
+@pytest.mark.usefixtures("at_home")
+def test_the_job_functions_are_those_of_the_seed() -> None:
+    lease = dibs.claim_job("job", "agent-7", "runner=1", ttl=120)
+    assert dibs.get_job_owner("job") == "agent-7"
+    assert [status.name for status in dibs.list_claimed_jobs()] == ["job"]
+    assert dibs.list_claimed_jobs(prefix="x") == []
+    with pytest.raises(dibs.JobHeld):
+        dibs.claim_job("job", "agent-8", None)
+    assert dibs.heartbeat_job("job", lease.lease_id).fencing_token == lease.fencing_token
+    dibs.release_job("job", lease.lease_id)
+    assert dibs.get_job_owner("job") is None
+
+
+@pytest.mark.usefixtures("at_home")
+def test_one_claim_works_in_both_kinds_of_block() -> None:
+    with dibs.claim("job", ttl=120, metadata="m") as claim:
+        assert claim.owner == "alice"
+
+    async def main() -> None:
+        async with (
+            dibs.claim("job") as claim,
+            dibs.claim_any(["job", "b"]) as other,
+            dibs.claim_all(["c", "d"]),
+        ):
+            assert (claim.name, other.name) == ("job", "b")
+
+    asyncio.run(main())
+    with dibs.claim_any(["job"]), dibs.claim_all(["c"]):
+        pass
+
+
+@pytest.mark.usefixtures("at_home")
+def test_a_program_that_changes_its_environment_gets_another_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = default.default_client()
+    assert default.default_client() is first
+    monkeypatch.setenv("DIBS_NAMESPACE", "other")
+    assert default.default_client() is not first
+
+
+@pytest.mark.usefixtures("at_home")
+def test_an_exclusive_function_runs_once_at_a_time() -> None:
+    calls: list[int] = []
+
+    @dibs.exclusive(lambda shard: f"rebuild-{shard}", done=60)
+    def rebuild(shard: int) -> int:
+        calls.append(shard)
+        with pytest.raises(dibs.JobHeld):
+            rebuild(shard)
+        return shard * 2
+
+    @dibs.exclusive("fixed", skip=True)
+    def skipping() -> str | None:
+        return skipping() or "outer"
+
+    @dibs.exclusive("fixed", skip=True)
+    async def waiting() -> str | None:
+        return await waiting() or "outer"
+
+    assert rebuild(4) == 8
+    with pytest.raises(dibs.JobDone):
+        rebuild(4)
+    assert calls == [4]
+    assert skipping() == "outer"
+    assert asyncio.run(waiting()) == "outer"
+    assert rebuild.__name__ == "rebuild"
+
+
+@pytest.mark.usefixtures("at_home")
+def test_an_exclusive_function_does_not_swallow_what_its_body_raises() -> None:
+    @dibs.exclusive("outer", skip=True)
+    def outer() -> None:
+        with dibs.claim("inner"), dibs.claim("inner"):
+            pytest.fail("two owners")
+
+    with pytest.raises(dibs.JobHeld):
+        outer()
+
+
+@over()
+def test_a_lock_behaves_like_the_one_of_threading(client: Client) -> None:
+    lock = dibs.Lock("name", client=client)
+    assert not lock.locked()
+    with pytest.raises(RuntimeError):
+        lock.release()
+    with lock as got:
+        assert got is True
+        assert lock.locked()
+        assert lock.acquire(blocking=False) is False
+        assert lock.acquire(timeout=0.05) is False
+        lock.check()
+        assert lock.claim.fencing_token > 0
+    assert not lock.locked()
+    with pytest.raises(ValueError, match="non-blocking"):
+        lock.acquire(False, 1)
+    with pytest.raises(ValueError, match="non-negative"):
+        lock.acquire(True, -2)
+    assert lock.acquire()
+    released = threading.Thread(target=lock.release)  # by another thread, as with that one
+    released.start()
+    released.join(20)
+    assert not lock.locked()
+
+
+@over("memory")
+def test_a_lock_that_was_lost_says_so_at_the_end(client: Client) -> None:
+    lock = dibs.Lock("name", client=client, ttl=1)
+    with pytest.raises(dibs.LeaseLost, match="it hangs"), lock:
+        client.break_claim("name", "it hangs")
+    assert not lock.locked()
+
+
+@over("memory")
+def test_a_lock_does_not_mind_that_its_name_counts_as_done(client: Client) -> None:
+    with client.claim("name") as claim:
+        claim.done(keep=60)
+    with dibs.Lock("name", client=client):
+        pass
+
+
+@over()
+def test_an_async_lock_behaves_like_the_one_of_asyncio(connect_async: Callable[..., AsyncClient]) -> None:
+    async def main() -> None:
+        async with connect_async() as client:
+            lock, other = dibs.AsyncLock("name", client=client), dibs.AsyncLock("name", client=client)
+            with pytest.raises(RuntimeError):
+                lock.release()
+            assert await lock.acquire() is True
+            assert lock.locked()
+            assert not other.locked()
+            waiter = asyncio.create_task(other.acquire())
+            lock.release()  # not awaited, as with that one
+            assert await asyncio.wait_for(waiter, 20)
+            await other.release()
+            async with lock:
+                lock.check()
+            assert not (await client.owner("name")).held
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("at_home")
+def test_locks_need_no_client() -> None:
+    with dibs.Lock("name"):
+        pass
+
+    async def main() -> None:
+        async with dibs.AsyncLock("name"):
+            pass
+
+    asyncio.run(main())
