@@ -230,6 +230,19 @@ def test_a_claim_that_is_taken_out_of_a_session_is_told(client: Client) -> None:
         keep.check()
 
 
+@over()
+@pytest.mark.promise("excl")
+def test_a_session_does_not_get_twice_what_it_has(client: Client) -> None:
+    with client.session() as session, session.claim("job") as claim:
+        with pytest.raises(dibs.JobHeld, match="this very session"), session.claim("job"):
+            pytest.fail("two owners")
+        with pytest.raises(dibs.JobHeld), session.claim_all(["job", "other"]):
+            pytest.fail("two owners")
+        claim.check()
+        assert client.owner("job").held
+        assert not client.owner("other").held
+
+
 @over("sqlite")
 def test_a_lost_session_loses_all_that_was_claimed_in_it(
     client: Client, monkeypatch: pytest.MonkeyPatch

@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 async def taken(door: AsyncDoor, wish: Wish, timeout_ms: int, session: SessionHold | None) -> LeaseHold:
     """The job. Whatever goes wrong, a cancellation at any moment included, nothing is left behind."""
+    if session is not None:
+        session.reserve(wish.reserved)
     try:
         leases = await drive(door, operations.acquiring(wish), timeout_ms)
         sent_ms = wish.place.sent_ms
@@ -35,16 +37,21 @@ async def taken(door: AsyncDoor, wish: Wish, timeout_ms: int, session: SessionHo
         return await drive(door, confirming(hold), timeout_ms)
     except BaseException as error:
         if not isinstance(error, NotClaimed | InvalidInput):
-            await to_the_end(given_up(door, wish))
+            await to_the_end(given_up(door, wish, session))
+        elif session is not None:
+            session.unreserve(wish.reserved)
         raise
 
 
-async def given_up(door: AsyncDoor, wish: Wish) -> None:
+async def given_up(door: AsyncDoor, wish: Wish, session: SessionHold | None = None) -> None:
     """What cannot be given back now goes with its TTL."""
     try:
         await drive(door, wish.place.giving_up(), GIVE_UP_MS)
     except DibsError:
         pass
+    finally:
+        if session is not None:
+            session.unreserve(wish.reserved)
 
 
 class AsyncClaim(Held):

@@ -79,6 +79,8 @@ class Claim(Held):
         return self
 
     def _taken(self, wish: Wish) -> LeaseHold:
+        if self._session is not None:
+            self._session.reserve(wish.reserved)
         try:
             with self._doors.one() as door:
                 leases = drive(door, operations.acquiring(wish))
@@ -86,6 +88,8 @@ class Claim(Held):
         except BaseException as error:
             if not isinstance(error, NotClaimed | InvalidInput):
                 self._give_up(wish)
+            if self._session is not None:
+                self._session.unreserve(wish.reserved)
             raise
 
     def _hold_of(self, leases: list[Lease], sent_ms: int) -> LeaseHold:

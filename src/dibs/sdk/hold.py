@@ -16,7 +16,7 @@ from dibs.client.keepalive import Plan
 from dibs.client.places import Ask
 from dibs.clock import steady_ms
 from dibs.core.durations import format_duration
-from dibs.errors import LeaseLost
+from dibs.errors import JobHeld, LeaseLost
 from dibs.ids import new_fraction
 from dibs.sdk.operations import OVER_CODES
 
@@ -190,11 +190,32 @@ class SessionHold(Hold):
     def __init__(self, session: SessionStatus, sent_ms: int) -> None:
         super().__init__(f"The session of {session.owner}", 0, session.remaining_ms, sent_ms)
         self.session_id = session.session_id
-        self._claims: list[SessionLease] = []
+        self._busy: dict[str, SessionLease | None] = {}  # None: asked for, and not yet answered
+
+    def reserve(self, names: Sequence[str]) -> None:
+        """Before asking. To the store a session that claims again what it has is the same owner; here two blocks would
+        take themselves for the owner, so the second is refused."""
+        with self._lock:
+            self._busy = {
+                name: claim for name, claim in self._busy.items() if claim is None or not claim.is_over
+            }
+            twice = [name for name in names if name in self._busy]
+            if not twice:
+                self._busy.update(dict.fromkeys(names))
+        if twice:
+            raise JobHeld(
+                f"{', '.join(twice)} is held, or waited for, by this very session in another block."
+            )
+
+    def unreserve(self, names: Sequence[str]) -> None:
+        """It was not to be had."""
+        with self._lock:
+            for name in names:
+                self._busy.pop(name, None)
 
     def adopt(self, claim: SessionLease) -> None:
         with self._lock:
-            self._claims = [each for each in self._claims if not each.is_over] + [claim]
+            self._busy.update({lease.name: claim for lease in claim.leases})
         self.listen(lambda error: claim.end(error.why))
 
     def beating(self) -> Flow[None]:
@@ -204,7 +225,8 @@ class SessionHold(Hold):
             return
         self.trouble = None
         self.plan.kept(sent_ms, ttl_ms=int((reply.body or {})["remaining_ms"]), jitter=new_fraction())
-        claims = [each for each in self._claims if not each.is_over]
+        with self._lock:
+            claims = {claim for claim in self._busy.values() if claim is not None and not claim.is_over}
         if not claims:
             return
         # A single claim can be taken away (broken, handed on) while the session lives: look what it still has.

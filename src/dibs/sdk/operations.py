@@ -53,6 +53,8 @@ class Wish:
             document["ttl_seconds"] = whole_seconds(ttl)
         if verb != "acquire":
             document["names"] = list(names)
+        # What the store would give to one session twice. Of several it passes over what the session has.
+        self.reserved = () if verb == "acquire-any" else tuple(names)
         self.place = Place(verb, names[0] if verb == "acquire" else "", document)
         self._wait_ms = 0 if wait is None else round(min(wait, 1e9) * 1000)
         self._slice_seconds = slice_seconds
