@@ -213,8 +213,10 @@ def test_a_session_holds_several_jobs_with_one_heartbeat(client: Client) -> None
             assert {status.owner for status in client.list()} == {"worker"}
             assert rest.remaining() == pytest.approx(session.remaining(), abs=1)
         assert client.list() == []
-        session.claim("left").__enter__()
+        left = session.claim("left").__enter__()
     assert client.list() == []
+    with pytest.raises(dibs.LeaseLost):
+        left.check()
     with pytest.raises(dibs.LeaseLost):
         session.check()
 

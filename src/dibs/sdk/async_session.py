@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dibs.client.embedded import process_mark
 from dibs.clock import steady_ms
@@ -14,7 +14,7 @@ from dibs.sdk import operations
 from dibs.sdk.async_claim import AsyncClaim
 from dibs.sdk.async_doors import drive
 from dibs.sdk.async_guard import Guard, to_the_end
-from dibs.sdk.claims import Claims
+from dibs.sdk.claims import SessionClaims
 from dibs.sdk.hold import SessionHold
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dibs")
 
 
-class AsyncSession(Claims[AsyncClaim]):
+class AsyncSession(SessionClaims[AsyncClaim]):
     """Claims made through it need no heartbeats of their own. When it is lost, the block is cancelled."""
 
     def __init__(
@@ -39,13 +39,13 @@ class AsyncSession(Claims[AsyncClaim]):
         metadata: str | None,
         on_lost: OnLost | None,
     ) -> None:
+        super().__init__(owner)
         self._door = door
+        self._slice_seconds = door.slice_seconds
         self._timeout_ms = timeout_ms
-        self._owner = owner
         self._ttl = ttl
         self._metadata = metadata
         self._on_lost = on_lost
-        self._held: SessionHold | None = None
         self._guard: Guard | None = None
 
     async def __aenter__(self) -> AsyncSession:
@@ -91,34 +91,5 @@ class AsyncSession(Claims[AsyncClaim]):
         except DibsError as trouble:
             log.warning("A session could not be ended and goes with its TTL: %s", trouble.details)
 
-    @property
-    def _hold(self) -> SessionHold:
-        if self._held is None:
-            raise InvalidInput("The session is not open: use it as an `async with` block.")
-        return self._held
-
-    @property
-    def session_id(self) -> str:
-        """Its secret. As DIBS_SESSION in a child's environment it lets the child work in this session."""
-        return self._hold.session_id
-
-    def remaining(self) -> float:
-        """Seconds until it must be taken for lost, if no more heartbeats get through."""
-        return self._hold.left_ms() / 1000 if self._hold.is_ours else 0.0
-
-    def check(self) -> None:
-        """Raise LeaseLost unless the session surely still lives."""
-        self._hold.check()
-
     def _begin(self, wish: Wish, on_lost: OnLost | None) -> AsyncClaim:
         return AsyncClaim(self._door, wish, self._timeout_ms, on_lost, self._hold)
-
-    def _common(self, ttl: float | None, owner: str | None) -> dict[str, Any]:
-        self.check()
-        if ttl is not None:
-            raise InvalidInput("A claim in a session lives as long as the session: leave ttl out.")
-        return {
-            "owner": owner or self._owner,
-            "session_id": self.session_id,
-            "slice_seconds": self._door.slice_seconds,
-        }

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from dibs.client.places import SLICE_SECONDS
+from dibs.errors import InvalidInput
 from dibs.sdk.operations import Wish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dibs.errors import LeaseLost
+    from dibs.sdk.hold import SessionHold
 
     OnLost = Callable[[LeaseLost], object]
 
@@ -110,3 +113,42 @@ class Claims(Generic[C]):
             **self._common(ttl, owner),
         )
         return self._begin(wish, on_lost)
+
+
+class SessionClaims(Claims[C]):
+    """What a session says about itself, and how claims are made in it."""
+
+    _slice_seconds = SLICE_SECONDS
+
+    def __init__(self, owner: str | None) -> None:
+        self._owner = owner
+        self._held: SessionHold | None = None
+
+    @property
+    def _hold(self) -> SessionHold:
+        if self._held is None:
+            raise InvalidInput("The session is not open: use it as a `with` block.")
+        return self._held
+
+    @property
+    def session_id(self) -> str:
+        """Its secret. As DIBS_SESSION in a child's environment it lets the child work in this session."""
+        return self._hold.session_id
+
+    def remaining(self) -> float:
+        """Seconds until it must be taken for lost, if no more heartbeats get through."""
+        return self._hold.left_ms() / 1000 if self._hold.is_ours else 0.0
+
+    def check(self) -> None:
+        """Raise LeaseLost unless the session surely still lives."""
+        self._hold.check()
+
+    def _common(self, ttl: float | None, owner: str | None) -> dict[str, Any]:
+        self.check()
+        if ttl is not None:
+            raise InvalidInput("A claim in a session lives as long as the session: leave ttl out.")
+        return {
+            "owner": owner or self._owner,
+            "session_id": self.session_id,
+            "slice_seconds": self._slice_seconds,
+        }

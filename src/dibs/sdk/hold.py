@@ -192,6 +192,16 @@ class SessionHold(Hold):
         self.session_id = session.session_id
         self._busy: dict[str, SessionLease | None] = {}  # None: asked for, and not yet answered
 
+    def let_go(self) -> bool:
+        """With it go all that were claimed in it."""
+        if not super().let_go():
+            return False
+        with self._lock:
+            claims = [claim for claim in self._busy.values() if claim is not None]
+        for claim in claims:
+            claim.let_go()
+        return True
+
     def reserve(self, names: Sequence[str]) -> None:
         """Before asking. To the store a session that claims again what it has is the same owner; here two blocks would
         take themselves for the owner, so the second is refused."""

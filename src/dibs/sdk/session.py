@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dibs.client.embedded import process_mark
 from dibs.client.places import drive
@@ -13,7 +13,7 @@ from dibs.clock import steady_ms
 from dibs.errors import DibsError, InvalidInput
 from dibs.sdk import operations
 from dibs.sdk.claim import Claim
-from dibs.sdk.claims import Claims
+from dibs.sdk.claims import SessionClaims
 from dibs.sdk.heart import WATCHDOG, Heart, telling
 from dibs.sdk.hold import SessionHold
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dibs")
 
 
-class Session(Claims[Claim]):
+class Session(SessionClaims[Claim]):
     """Claims made through it need no heartbeats of their own: the session has one for all of them."""
 
     def __init__(
@@ -38,12 +38,11 @@ class Session(Claims[Claim]):
         metadata: str | None,
         on_lost: OnLost | None,
     ) -> None:
+        super().__init__(owner)
         self._doors = doors
-        self._owner = owner
         self._ttl = ttl
         self._metadata = metadata
         self._on_lost = on_lost
-        self._held: SessionHold | None = None
         self._heart: Heart | None = None
 
     def __enter__(self) -> Session:
@@ -78,33 +77,8 @@ class Session(Claims[Claim]):
         elif hold.was_lost and error is None:
             hold.check()
 
-    @property
-    def _hold(self) -> SessionHold:
-        if self._held is None:
-            raise InvalidInput("The session is not open: use it as a `with` block.")
-        return self._held
-
-    @property
-    def session_id(self) -> str:
-        """Its secret. As DIBS_SESSION in a child's environment it lets the child work in this session."""
-        return self._hold.session_id
-
-    def remaining(self) -> float:
-        """Seconds until it must be taken for lost, if no more heartbeats get through."""
-        return self._hold.left_ms() / 1000 if self._hold.is_ours else 0.0
-
-    def check(self) -> None:
-        """Raise LeaseLost unless the session surely still lives."""
-        self._hold.check()
-
     def _begin(self, wish: Wish, on_lost: OnLost | None) -> Claim:
         return Claim(self._doors, wish, on_lost, self._hold)
-
-    def _common(self, ttl: float | None, owner: str | None) -> dict[str, Any]:
-        self.check()
-        if ttl is not None:
-            raise InvalidInput("A claim in a session lives as long as the session: leave ttl out.")
-        return {"owner": owner or self._owner, "session_id": self.session_id}
 
 
 def _dropped(heart: Heart, hold: SessionHold) -> None:
