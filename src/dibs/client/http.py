@@ -13,6 +13,7 @@ from dibs.client.transport import Deadline, TimedOut, exchange
 from dibs.client.urls import quote
 from dibs.core.names import check_name, check_namespace
 from dibs.errors import BadReply, DibsError, InvalidInput, ServerUnreachable, Unprocessable
+from dibs.ids import new_id
 from dibs.jsontext import decode, encode
 from dibs.wire.documents import Reply, reply_for_error
 from dibs.wire.shapes import is_id
@@ -52,6 +53,9 @@ _FIELDS = {
     "session-show": ("session_id", "owner", "remaining_ms", "active"),
     "session-end": (),
     "sessions": ("sessions",),
+    "run-open": ("secret", "holder", "namespace"),
+    "runs": ("runs",),
+    "run-end": ("holder", "ended", "released"),
 }
 _CLAIM_FIELDS = {
     "acquired": (
@@ -121,6 +125,26 @@ class HttpDoor:
 
     def sessions(self) -> Reply:
         return _reply(lambda: self._ask("sessions", "GET", "/sessions"))
+
+    def open_run(self, document: Document) -> Reply:
+        """Begin a run on a server that serves the gateway. Repeatable, because the secret comes with the request."""
+
+        def answer() -> Reply:
+            with_secret = {"secret": new_id(), **document}
+            return self._ask("run-open", "POST", "/gateway/runs", _body(with_secret))
+
+        return _reply(answer)
+
+    def runs(self) -> Reply:
+        return _reply(lambda: self._ask("runs", "GET", "/gateway/runs"))
+
+    def end_runs(self, holder: str) -> Reply:
+        """Not repeatable: what a second one would hit is the next run of that holder."""
+
+        def answer() -> Reply:
+            return self._ask("run-end", "DELETE", f"/gateway/runs/{_query(holder)}", repeatable=False)
+
+        return _reply(answer)
 
     def news(self, timeout_ms: int) -> None:
         """A server tells no news to those who do not wait in line: time passes."""
