@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 # No lease lives longer without a heartbeat, and each heartbeat makes the note young again.
 NOTE_MS_MAX = 2 * 24 * 3600 * 1000
 _NOTE_BYTES_MAX = 4096
+BE_SOMEBODY = (
+    "Run inside `dibs session run`, or set SHUTDOWN_SECRET to what "
+    "`dibs run-secret create -q --holder NAME` prints."
+)
 
 
 class Callers:
@@ -40,9 +44,7 @@ class Callers:
         self._namespace = namespace
         self._lineage = lineage(pid)
         if not self._lineage:
-            raise InvalidInput(
-                "This system does not tell who calls. Set DIBS_SESSION to what `dibs session open -q` prints."
-            )
+            raise InvalidInput(f"This system does not tell who calls. {BE_SOMEBODY}")
 
     def note(self, name: str, lease_id: str) -> None:
         """Remember that whoever calls has claimed `name`. Raises InvalidInput when that cannot be written."""
@@ -59,7 +61,7 @@ class Callers:
         except OSError as error:
             raise InvalidInput(
                 f"{self._folder} cannot be written ({error.strerror}), so nobody could let it go by name. "
-                "Set DIBS_SESSION to what `dibs session open -q` prints."
+                f"{BE_SOMEBODY}"
             ) from None
 
     def lease(self, name: str) -> str | None:

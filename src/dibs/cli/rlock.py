@@ -184,7 +184,9 @@ def _in_session(door: Door, verb: str, key: str, ttl_seconds: int | None, settin
 
     session = settings.env["DIBS_SESSION"].strip().lower()
     if not is_id(session):
-        raise Rejected("invalid session", "DIBS_SESSION is not what `dibs session open -q` prints.", 403)
+        raise Rejected(
+            "invalid session", "DIBS_SESSION is not the id of a session: `dibs session run` sets it.", 403
+        )
     owner = settings.pick("owner", "DIBS_OWNER")
     if owner is None and verb == "acquire":
         found = (door.call("session-show", session, {}).body or {}).get("owner")
@@ -239,6 +241,8 @@ def _as_nobody(
 def _claim_as_nobody(
     door: Door, key: str, ttl_seconds: int | None, settings: Settings, callers: Callers, pid: int
 ) -> Said:
+    from dibs.cli.callers import BE_SOMEBODY
+
     owner = settings.pick("owner", "DIBS_OWNER") or f"{settings.owner} (pid {pid})"
     reply = _call(door, "acquire", key, _wish(owner, ttl_seconds))
     status, document = acquired(key, reply)
@@ -249,10 +253,10 @@ def _claim_as_nobody(
             door.call("release", key, {"lease_id": reply.body["lease_id"]})
             return 500, refusal("not noted", error.details)
     elif document.get("holder") == owner and callers.lease(key) is not None:
-        document["reason"] += (
-            ": it was asked for from here before. rlock-heartbeat keeps it and runlock lets it go; "
-            "to be known again, set DIBS_SESSION or SHUTDOWN_SECRET"
+        here = (
+            "it was asked for from here. rlock-heartbeat keeps it and runlock lets it go; to be known again:"
         )
+        document["reason"] += f": {here} {BE_SOMEBODY}"
     return status, document
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dibs.client.http1 import Broken, request_bytes
 from dibs.client.transport import Deadline, exchange
-from dibs.client.urls import server_place
+from dibs.client.urls import is_server, server_place
 from dibs.errors import DibsError, InvalidInput
 from dibs.jsontext import decode, encode
 from dibs.wire.gateway import refusal
@@ -31,6 +31,8 @@ NOT_A_GATEWAY = 421
 def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -> tuple[int, Document]:
     """The answer to POST `url`/locks/`verb`."""
     try:
+        if not is_server(url):
+            raise InvalidInput(f"{url!a} is not the URL of a gateway")
         place = server_place(url)
         # The path of a unix:// place is the socket's.
         base = "/gateway" if place.scheme == "unix" else place.path
@@ -39,7 +41,7 @@ def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -
         request = request_bytes("POST", f"{base}/locks/{verb}", headers, body)
         return _understood(place, exchange(place, request, Deadline(timeout_ms)))
     except UnicodeEncodeError:
-        return 400, refusal("invalid JSON body", "The key is not valid Unicode.")
+        return 400, refusal("invalid JSON body", "The key or the secret is not valid Unicode.")
     except Broken:
         reason = f"{url} closed the connection without an answer. Asking again does no harm."
         return NO_ANSWER, refusal("gateway unreachable", reason)
@@ -55,18 +57,20 @@ def _understood(place: ServerPlace, raw: RawReply) -> tuple[int, Document]:
         document = decode(raw.body.decode())
     except (ValueError, RecursionError):
         document = None
-    if (
-        isinstance(document, dict)
-        and isinstance(document.get("ok"), bool)
-        and document["ok"] == (raw.status == 200)
+    if not isinstance(document, dict):
+        return _no_gateway(place, raw)
+    if document.get("ok") is True and raw.status == 200:
+        return 200, document
+    # Their gateway leaves out `ok` in errors, and the reason where it names the holder.
+    if (document.get("ok") is False and raw.status >= 400) or (
+        raw.status in (400, 401, 403) and isinstance(document.get("error"), str)
     ):
-        return raw.status, document
-    if (
-        isinstance(document, dict)
-        and raw.status in (400, 401, 403)
-        and isinstance(document.get("error"), str)
-    ):
-        return raw.status, {"ok": False, **document, "reason": document["error"]}  # theirs has no more to say
+        reason = f"held by {document['holder']}" if "holder" in document else document.get("error")
+        return raw.status, {"ok": False, **document, "reason": document.get("reason") or str(reason)}
+    return _no_gateway(place, raw)
+
+
+def _no_gateway(place: ServerPlace, raw: RawReply) -> tuple[int, Document]:
     reason = f"{place.url} answered {raw.status}, but not as a gateway does. Is GATEWAY_URL right?"
     status = raw.status if raw.status >= 500 else NOT_A_GATEWAY
     return status, refusal(f"HTTP {raw.status}", reason)

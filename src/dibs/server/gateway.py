@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from dibs.core.commands import EndSession, InspectSession, KeepSession
-from dibs.core.limits import LIST_PAGE_MAX, RUN_SECRET_CHARS_MAX
+from dibs.core.limits import RUN_SECRET_CHARS_MAX
 from dibs.errors import DibsError, InvalidInput
 from dibs.server.answers import Answer, Gone, answer_document, answer_for_error, encode
 from dibs.server.bodies import check_head, decode_name, parse_json, parse_query
@@ -22,6 +22,7 @@ from dibs.wire.documents import reply_for_error, reply_to
 from dibs.wire.requests import command_for, require_operator, shape
 from dibs.wire.runs import (
     ended,
+    is_run,
     opened,
     opening,
     principal_of,
@@ -120,14 +121,18 @@ class Gateway:
         require_operator(caller, "see the locks of all")
         ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
 
-        def read() -> Document:
-            page = claimed(self._api.engine.store, ns, limit=LIST_PAGE_MAX)
-            entries = [
-                theirs.status_entry(lock.name, holder) for lock in page.locks for holder in lock.holders
-            ]
-            return {"locks": entries}
+        return 200, await self._api.in_reader(lambda: {"locks": self._all_locks(ns)})
 
-        return 200, await self._api.in_reader(read)
+    def _all_locks(self, ns: str) -> list[Document]:
+        entries: list[Document] = []
+        after: str | None = ""
+        while after is not None:
+            page = claimed(self._api.engine.store, ns, after=after)
+            for lock in page.locks:
+                for holder in lock.holders:
+                    entries.append(theirs.status_entry(lock.name, holder, by_run=is_run(holder.principal)))
+            after = page.next_after
+        return entries
 
     async def _asked(self, call: Call) -> tuple[Run, str, int | None]:
         """Who asks, for which key and TTL. What can be wrong is looked at in the order of the contract."""

@@ -214,12 +214,12 @@ def own_entry(name: str, holder: Holder) -> Document:
     }
 
 
-def status_entry(name: str, holder: Holder) -> Document:
-    """A lock, as an operator sees it in the list of all."""
-    agent = holder.owner.rpartition("-")[0] or holder.owner
+def status_entry(name: str, holder: Holder, *, by_run: bool) -> Document:
+    """A lock, as an operator sees it in the list of all. Runs are called after their agent: AGENT-ID."""
+    agent = holder.owner.rpartition("-")[0] if by_run else ""
     return {
         "resourceKey": name,
-        "agentName": agent,
+        "agentName": agent or holder.owner,
         "holder": holder.owner,
         "heldSince": holder.since_ms,
     }

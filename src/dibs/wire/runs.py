@@ -52,9 +52,13 @@ def principal_of(ns: str) -> str:
     return _PREFIX + ns
 
 
+def is_run(principal: str) -> bool:
+    return principal.startswith(_PREFIX)
+
+
 def namespace_of(session: Session) -> str | None:
     """The namespace of a run, or None when the session is none."""
-    return session.principal.removeprefix(_PREFIX) if session.principal.startswith(_PREFIX) else None
+    return session.principal.removeprefix(_PREFIX) if is_run(session.principal) else None
 
 
 def run_of(outcome: object) -> Run | None:
@@ -110,7 +114,8 @@ def opened(command: OpenSession, outcome: object, secret: str) -> Document:
     if not isinstance(outcome, SessionState):
         raise InvalidInput("The run could not be begun.")
     session = outcome.session
-    if session.ended_ms or (session.principal, session.owner) != (command.principal, command.owner):
+    is_over = session.ended_ms or outcome.now_ms >= session.expires_ms
+    if is_over or (session.principal, session.owner) != (command.principal, command.owner):
         raise InvalidInput(
             "This secret is or was in use for another run. Leave it out to have a fresh one made."
         )
