@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from dibs.cli.rlock import run
 from dibs.client.embedded import EmbeddedDoor
-from dibs.core.limits import RUN_TTL_MS
+from dibs.core.limits import RUN_KEEP_MS, RUN_TTL_MS, TTL_MS_MAX
 from dibs.stores.memory import MemoryStore
 from tests.cli.conftest import START_MS
 from tests.client.scripted import ScriptedServer, reply_of
@@ -166,13 +167,24 @@ def test_a_session_that_is_over_locks_nothing(shell: Shell) -> None:
     assert shell("rlock", KEY, DIBS_SESSION=session)[0] == 3
 
 
-def test_a_run_lives_by_its_calls_and_ends_after_a_day_of_silence(shell: Shell) -> None:
+def test_a_run_lives_by_its_calls_and_ends_after_long_silence(shell: Shell) -> None:
     secret = {"SHUTDOWN_SECRET": shell.run("A")}
     for _ in range(3):
         shell.now_ms += RUN_TTL_MS - 1_000
         assert shell("rlock", KEY, **secret)[0] == 0
     shell.now_ms += RUN_TTL_MS
     assert shell("rlock", KEY, **secret)[0] == 3
+
+
+@pytest.mark.promise("lease:never-early")
+def test_a_run_outlives_every_lock_that_it_may_take(shell: Shell) -> None:
+    secret = {"SHUTDOWN_SECRET": shell.run("A")}
+    shell.now_ms += RUN_KEEP_MS - 1  # the call that follows is not noted
+    assert shell("rlock", KEY, **secret, DIBS_RLOCK_TTL="24h")[0] == 0
+    shell.now_ms += TTL_MS_MAX - 1
+    assert shell("rlock", KEY)[0] == 1
+    shell.now_ms += 1
+    assert shell("rlock", KEY)[0] == 0
 
 
 def test_a_lock_that_ran_out_is_anybodys_though_its_run_lives(
@@ -413,6 +425,38 @@ def test_with_a_server_of_dibs_a_secret_goes_to_its_gateway(shell: Shell) -> Non
         assert exit_code == 0
         assert server.requests[0].startswith(b"POST /gateway/locks/acquire HTTP/1.1\r\n")
         assert b"Authorization" not in server.requests[0]
+
+
+def test_a_secret_goes_to_the_gateway_on_a_socket_too(shell: Shell, tmp_path: Path) -> None:
+    path = str(tmp_path / "dibs.sock")
+    with ScriptedServer([reply_of(200, {"ok": True})], family=socket.AF_UNIX, path=path) as server:
+        assert shell("rlock", KEY, DIBS_URL=server.url, SHUTDOWN_SECRET="s")[0] == 0
+        assert server.requests[0].startswith(b"POST /gateway/locks/acquire HTTP/1.1\r\n")
+
+
+def test_a_server_that_wants_a_token_is_told_of_with_what_to_do(shell: Shell) -> None:
+    refused = {"error": "e", "code": "authentication_required", "details": "Bearer token required"}
+    with ScriptedServer([reply_of(401, refused)]) as server:
+        exit_code, document = shell("rlock", KEY, DIBS_URL=server.url)
+    assert exit_code == 7
+    assert "DIBS_TOKEN" in document["reason"]
+
+
+@pytest.mark.promise("idem:acquire")
+def test_a_lost_reply_of_a_server_is_no_lost_lock(shell: Shell) -> None:
+    granted = {
+        "status": "acquired",
+        "name": KEY,
+        "lease_id": "00000000-0000-4000-8000-000000000000",
+        "fencing_token": 1,
+        "owner": "ann",
+        "expires_at": "2025-11-15T02:16:05.123Z",
+        "remaining_ms": 120_000,
+        "renew_after_ms": 60_000,
+    }
+    with ScriptedServer([b"", reply_of(200, granted)]) as server:
+        assert shell("rlock", KEY, DIBS_URL=server.url)[0] == 0
+        assert server.body(0)["request_key"] == server.body(1)["request_key"]
 
 
 def test_a_fault_of_ours_is_one_line_too(shell: Shell) -> None:

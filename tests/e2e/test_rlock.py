@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tomllib
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,6 +151,9 @@ def test_a_lock_and_its_run_survive_the_server_and_no_log_holds_the_secret(
     secret = secret_of({**server.env, "DIBS_URL": server.url}, "dev-1")
     run = {**env, "DIBS_URL": server.url, "SHUTDOWN_SECRET": secret}
     assert typed(run, tmp_path, "rlock", KEY)[0] == 0
+    listed = f"{server.url}/gateway/locks/list?secret={secret}"
+    with urllib.request.urlopen(listed, timeout=TIMEOUT_S) as reply:
+        assert [lock["resourceKey"] for lock in json.load(reply)] == [KEY]
     server.kill()
     code, said = typed(run, tmp_path, "rlock-heartbeat", KEY)
     assert (code, json.loads(said)["ok"]) == (6, False)
@@ -163,6 +167,6 @@ def test_a_lock_and_its_run_survive_the_server_and_no_log_holds_the_secret(
     assert dibs({**server.env, "DIBS_URL": server.url}, "run-secret", "end", "dev-1").exit == 0
     assert typed(env, tmp_path, "rlock", KEY)[0] == 0
     logs = "".join(file.read_text() for file in tmp_path.glob("server-*.log"))
-    assert "/gateway/locks/heartbeat" in logs
+    assert "/gateway/locks/list?secret=..." in logs
     assert secret not in logs
     assert secret.encode() not in (tmp_path / "dibs" / "dibs.db").read_bytes()

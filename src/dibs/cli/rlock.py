@@ -285,6 +285,10 @@ def _call(door: Door, verb: str, key: str, document: Document) -> Reply:
     """Ask. A server that does not answer, or a store that cannot be opened, is told from one that says "later": only
     who really answered has given the request an id."""
     reply = door.call(verb, key, document)
+    if reply.status == 401:
+        from dibs.cli.answer import failure
+
+        return reply.replace(body={**(reply.body or {}), "details": failure(reply).text})
     if reply.status == 503 and "request_id" not in (reply.body or {}):
         return reply.replace(status=UNREACHABLE)
     return reply

@@ -46,8 +46,9 @@ def _checked(ttl_ms: int, what: str) -> int:
 
 def _from_file(path: str, *, named: bool) -> int | None:
     try:
-        with open(path, "rb") as file:
-            content = file.read(CONFIG_BYTES_MAX + 1)
+        # Not blocking: opening a pipe would otherwise wait for its writer.
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            content = file.read(CONFIG_BYTES_MAX)
     except OSError as error:
         if named:
             raise InvalidInput(f"--config {path}: it cannot be read ({error.strerror}).") from None

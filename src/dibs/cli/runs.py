@@ -86,7 +86,7 @@ COMMANDS = {
         about=(
             "A run is one life of one agent. Whoever shows its secret is that run, to `rlock` (SHUTDOWN_SECRET) and to "
             "the gateway of `dibs serve --gateway`. The secret is shown this once; only a digest of it is kept. A run "
-            "lives until it is ended, or has asked for nothing for a day."
+            "lives until it is ended, or has asked for nothing for two days."
         ),
         options=(
             Option("--holder", "who it is, as others see it, such as dev-1a2b3c4d", value="NAME"),

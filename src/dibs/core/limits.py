@@ -31,9 +31,9 @@ SESSION_TTL_MS_MAX = 300_000
 SESSION_TTL_MS_DEFAULT = 60_000
 SESSION_TOMBSTONE_MS = 3600 * 1000
 
-# Runs: sessions behind the secrets of the gateway. Nobody keeps them alive but their own calls, so they live for long;
-# a call that comes RUN_KEEP_MS or more after the last one noted starts their time anew.
-RUN_TTL_MS = 24 * 3600 * 1000
+# Runs: sessions behind the secrets of the gateway. Nobody keeps them alive but their own calls, so they live for long,
+# and longer than any lock they may take; a call RUN_KEEP_MS or more after the last one noted starts their time anew.
+RUN_TTL_MS = 48 * 3600 * 1000
 RUN_KEEP_MS = 60_000
 RUN_SECRET_CHARS_MIN = 16
 RUN_SECRET_CHARS_MAX = 256

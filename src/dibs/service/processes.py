@@ -32,10 +32,12 @@ def is_gone(mark: str | None) -> bool:
 
 
 def lineage(pid: int) -> list[str]:
-    """The marks of a process and of those it descends from, nearest first, without the one that began them all."""
+    """The marks of a process and of those it descends from, nearest first.
+
+    The first process of all is nobody's ancestor here: everybody would descend from it."""
     before = f"{boot_id()}:{_pid_namespace()}:"
     marks: list[str] = []
-    while pid > 1 and len(marks) < _GENERATIONS_MAX:
+    while pid > (1 if marks else 0) and len(marks) < _GENERATIONS_MAX:
         fields = _stat(pid)
         if not fields:
             break
