@@ -69,6 +69,47 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {"XDG_STATE_HOME": str(tmp_path), "PATH": os.environ["PATH"]}
 
 
+RLOCK = """
+import sys
+import os
+before = set(sys.modules)
+from dibs.cli.rlock import rlock
+def tell(code):
+    print(code, *sorted(set(sys.modules) - before), file=sys.stderr)
+os._exit = tell
+sys.argv = ["rlock", "github://acme/app/issues/42"]
+rlock()
+"""
+
+
+def modules_of_rlock(env: dict[str, str], folder: Path) -> set[str]:
+    paths = [path for path in sys.path if path]
+    script = f"import sys; sys.path[:] = {paths!r}\n{RLOCK}"
+    words = [sys.executable, "-I", "-S", "-c", script]
+    done = subprocess.run(words, env=env, capture_output=True, timeout=30, check=True, cwd=folder)
+    code, *modules = done.stderr.decode().split()
+    assert code == "0", (done.stdout, done.stderr)
+    assert done.stdout.startswith(b'{"ok":true')
+    return set(modules)
+
+
+def test_rlock_on_the_own_store_imports_little_more_than_a_claim(env: dict[str, str], tmp_path: Path) -> None:
+    modules = modules_of_rlock(env, tmp_path)
+    assert not modules & NEVER
+    assert not_ours(modules) <= EMBEDDED | {"_blake2"}
+    assert not {name for name in modules if name.startswith(("dibs.server", "dibs.client.http"))}
+
+
+def test_rlock_through_a_gateway_opens_no_store(env: dict[str, str], tmp_path: Path) -> None:
+    with ScriptedServer([reply_of(200, {"ok": True, "resourceKey": "x"})]) as server:
+        more = {"GATEWAY_URL": f"{server.url}/gateway", "SHUTDOWN_SECRET": "s"}
+        modules = modules_of_rlock(env | more, tmp_path)
+    assert not modules & NEVER
+    assert not_ours(modules) <= SERVER
+    inside = ("dibs.stores", "dibs.service", "dibs.core.decide", "dibs.wire.requests", "dibs.client.settings")
+    assert not {name for name in modules if name.startswith(inside)}
+
+
 def test_a_claim_on_the_own_store_imports_only_this(env: dict[str, str]) -> None:
     modules = modules_of_a_claim(env)
     assert not modules & NEVER

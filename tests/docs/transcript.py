@@ -38,6 +38,7 @@ _SHAPES = (
     (r"[A-Za-z0-9_-]{40,}", "SECRET"),
     (r'(_(ms|seconds)": ?)\d+', r"\1NUMBER"),
     (r"\breq_[A-Za-z0-9]+", "REQUEST"),
+    (r"\(pid \d+\)", "(pid NUMBER)"),
     (r"(?<![\w.-])\d{3,}(?![\w.-])", "NUMBER"),
     (r"\b\d+(\.\d+)? (bytes|KiB|MiB|GiB)", "SIZE"),
     (r"Python \d[\w.]*", "Python"),
@@ -94,13 +95,19 @@ def _made(folder: Path) -> Path:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """As on a fresh machine, with a `dibs` that is the one under test."""
+    """As on a fresh machine, with commands that are those under test."""
     command = _made(folder / "bin") / "dibs"
     source = Path(dibs.__file__).parents[1]
     command.write_text(
         f'#!/bin/sh\nexport PYTHONPATH={source}\nexec {sys.executable} -m dibs "$@"\n', encoding="utf-8"
     )
     command.chmod(0o755)
+    for name in ("rlock", "runlock", "rlock-heartbeat"):
+        function = name.replace("-", "_")
+        call = f"import sys; from dibs.cli.rlock import {function}; sys.exit({function}())"
+        other = command.with_name(name)
+        other.write_text(f'#!/bin/sh\nexport PYTHONPATH={source}\nexec {sys.executable} -c "{call}" "$@"\n')
+        other.chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DIBS_", "XDG_"))}
     path = f"{command.parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
     home = str(_made(folder / "home"))

@@ -139,6 +139,7 @@ def running(
     lane: bool = True,
     locks_per_principal: int = LOCKS_PER_PRINCIPAL_MAX,
     real_time: bool = False,
+    gateway_ttl_ms: int | None = None,
 ) -> Iterator[Server]:
     """A server on a free port, ended with the block. Its chores follow the test's clock, unless `real_time`."""
     clock = clock or ManualClock()
@@ -157,7 +158,7 @@ def running(
         engine = Engine(store, asyncio.get_running_loop(), steady=steady)
         engine.start()
         api = Api(engine, guard, locks_per_principal=locks_per_principal)
-        server = make_server(api, lane=lane, on_ready=up.set)
+        server = make_server(api, lane=lane, on_ready=up.set, gateway_ttl_ms=gateway_ttl_ms)
         ready.append((engine, server))
         await server.serve(sockets=[listening])
         api.close()

@@ -53,7 +53,17 @@ def test_every_outcome_has_a_row_and_every_row_an_outcome() -> None:
     assert set(codes.OUTCOMES) == defined - {outcomes.Blocker}  # a part of some, and none itself
 
 
-@pytest.mark.parametrize("error", sorted(set(tree(errors.DibsError)), key=str))
+REFUSALS = set(tree(errors.NotClaimed))
+
+
+@pytest.mark.parametrize("error", sorted(REFUSALS, key=str))
+def test_what_the_sdk_raises_for_a_refusal_is_the_outcome_by_its_word(error: type[errors.NotClaimed]) -> None:
+    row = codes.row_of_error(error("why"))
+    assert (row.word, row.exit) in {(each.word, each.exit) for each in codes.OUTCOMES.values()}
+    assert row.word == error.code
+
+
+@pytest.mark.parametrize("error", sorted(set(tree(errors.DibsError)) - REFUSALS, key=str))
 def test_every_error_has_a_code_of_the_closed_set(error: type[errors.DibsError]) -> None:
     assert error.code in codes.CODES
     made = error.__new__(error)

@@ -45,6 +45,13 @@ def serve(call: Call) -> Answer:
         chosen["keep_events_ms"] = parse_duration(age)
     if call.settings.pick("access_log", "DIBS_ACCESS_LOG") not in (None, "0", "false", "no"):
         chosen["access_log"] = True
+    if call.values.get("gateway"):
+        chosen["gateway"] = True
+    ttl = call.settings.pick("rlock_ttl", "DIBS_RLOCK_TTL")
+    if ttl is not None:
+        from dibs.cli.rlockttl import ttl_seconds
+
+        chosen["rlock_ttl_ms"] = ttl_seconds(ttl, "--rlock-ttl (DIBS_RLOCK_TTL)") * 1000
     if call.values.get("url") is not None:
         raise UsageError(
             "dibs serve has no use for --url: --store names what is served, --bind where.", "serve"
@@ -106,10 +113,18 @@ COMMANDS = {
                 env="DIBS_LOCKS_PER_PRINCIPAL",
             ),
             Option("--access-log", "a line on stderr for every request", env="DIBS_ACCESS_LOG"),
+            Option("--gateway", "answer Action Llama's lock routes too, below /gateway"),
+            Option(
+                "--rlock-ttl",
+                "how long a lock of the gateway lasts without a heartbeat (default 30m)",
+                value="TIME",
+                env="DIBS_RLOCK_TTL",
+            ),
         ),
         examples=(
             ("for this machine", "dibs serve"),
             ("and to use it", "DIBS_URL=http://127.0.0.1:3427 dibs claim issue-1842"),
+            ("for agents of Action Llama", "dibs serve --gateway"),
             ("for other machines", "dibs serve --bind 0.0.0.0:3427 --tokens /etc/dibs/tokens"),
         ),
         exits=(

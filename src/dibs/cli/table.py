@@ -14,6 +14,7 @@ GROUPS = (
         ("session run", "session open", "session keep", "session end", "session show", "session list"),
     ),
     ("Look", ("owner", "list", "history")),
+    ("Gateway", ("run-secret create", "run-secret list", "run-secret end")),
     ("Run", ("serve", "token new", "break", "free", "gc", "doctor", "completion")),
 )
 _MODULES = {
@@ -33,6 +34,9 @@ _MODULES = {
     "owner": "looking",
     "list": "looking",
     "history": "looking",
+    "run-secret create": "runs",
+    "run-secret list": "runs",
+    "run-secret end": "runs",
     "serve": "serving",
     "token new": "tokens",
     "break": "operating",
@@ -58,6 +62,9 @@ SUMMARIES = {
     "owner": "who has a job, since when, for how long still",
     "list": "all jobs that are claimed",
     "history": "what happened to a job",
+    "run-secret create": "begin a run and print its secret",
+    "run-secret list": "the runs that are under way",
+    "run-secret end": "end a run and free what it locked",
     "serve": "serve the store over HTTP",
     "token new": "make a bearer token for a tokens file",
     "break": "take a job away from its owner",
@@ -67,7 +74,11 @@ SUMMARIES = {
     "completion": "print the completion script of a shell",
 }
 # What the first word of two stands for.
-FAMILIES = {"session": "one run of one worker, and what ends with it", "token": "make bearer tokens"}
+FAMILIES = {
+    "session": "one run of one worker, and what ends with it",
+    "run-secret": "secrets for agents that use rlock or the gateway",
+    "token": "make bearer tokens",
+}
 NAMES = tuple(_MODULES)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dibs.core.durations import format_duration
+from dibs.wire.parts import instant_ms
+
+__all__ = ["ago", "instant_ms", "plain", "shell_line", "shell_word", "span", "table"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,19 +31,6 @@ def span(ms: int) -> str:
     # A lease of 2m that was just granted may have 1m 59.99s left. Anything more than that is not rounded up: who is
     # told "within 3s" must have them.
     return format_duration((ms + 50) // 1_000 * 1_000)
-
-
-def instant_ms(text: str) -> int:
-    """Milliseconds since 1970 of a time as replies carry it: 2025-11-15T02:14:05.123Z."""
-    year, month, day = int(text[0:4]), int(text[5:7]), int(text[8:10])
-    # Days since 1970 by the proleptic calendar; a year begins in March, so that the leap day is its last.
-    year -= month <= 2
-    era = year // 400
-    of_era = year - era * 400
-    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
-    days = era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
-    seconds = days * 86_400 + int(text[11:13]) * 3_600 + int(text[14:16]) * 60 + int(text[17:19])
-    return seconds * 1_000 + int(text[20:23])
 
 
 def plain(text: object) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from dibs.stores.port import Store
     from dibs.wire.documents import Reply
+    from dibs.wire.requests import Caller
+    from dibs.wire.runs import Run
 
     Document = dict[str, Any]
 
@@ -39,15 +41,32 @@ def process_mark(pid: int) -> str | None:
     return mark(pid)
 
 
+def lineage(pid: int) -> list[str]:
+    """The marks of a process and of those it descends from, nearest first. Empty where the system does not tell."""
+    from dibs.service.processes import lineage as marks
+
+    return marks(pid)
+
+
+def is_gone(mark: str) -> bool:
+    """Whether the process that a mark names has surely ended."""
+    from dibs.service.processes import is_gone as gone
+
+    return gone(mark)
+
+
 CLAIMS = ("acquire", "acquire-any", "acquire-all")
 
 
 class EmbeddedDoor:
     """A door to a store. `open_it` is called on first use, so that a store that cannot be opened is a reply as well."""
 
-    def __init__(self, open_it: Callable[[], Store], namespace: str | None = None) -> None:
+    def __init__(
+        self, open_it: Callable[[], Store], namespace: str | None = None, caller: Caller = LOCAL
+    ) -> None:
         self._open = open_it
         self._namespace = namespace
+        self._caller = caller
         self._opened: Store | None = None
         self._seen_seq: int | None = None
 
@@ -77,8 +96,8 @@ class EmbeddedDoor:
 
             # In the server's order of checks: shape, caller, meaning; and nothing is opened for what cannot be.
             shaped = shape(verb, document)
-            ns = namespace_for(LOCAL, self._namespace)
-            command = command_for(verb, ns, name, shaped, LOCAL)
+            ns = namespace_for(self._caller, self._namespace)
+            command = command_for(verb, ns, name, shaped, self._caller)
             coordinator = Coordinator(self.store())
             if verb in CLAIMS:
                 from dibs.client.claiming import claim
@@ -122,6 +141,65 @@ class EmbeddedDoor:
         if self._seen_seq is None or store.watch(self._seen_seq, timeout_ms):
             newest = store.events(0, 1, newest=True)
             self._seen_seq = newest[-1].seq if newest else 0
+
+    def as_run(self, secret: str) -> tuple[Run, EmbeddedDoor] | None:
+        """The run that a secret stands for, and the same store as that run sees it. None: there is none, or it is over.
+
+        Raises what the store meets."""
+        from dibs.core.commands import KeepSession
+        from dibs.service.coordinator import Coordinator
+        from dibs.service.queries import inspect_one
+        from dibs.wire.runs import run_of, session_of
+
+        run = run_of(inspect_one(self.store(), session_of(secret)))
+        if run is None:
+            return None
+        if run.stale:
+            Coordinator(self.store()).one(KeepSession(session=run.session, principal=run.caller.principal))
+        return run, EmbeddedDoor(self.store, run.namespace, run.caller)
+
+    def open_run(self, document: Document) -> Reply:
+        """Begin a run; the reply holds its secret. What a server does for POST /gateway/runs."""
+
+        def answer() -> Reply:
+            from dibs.service.coordinator import Coordinator
+            from dibs.wire.documents import Reply
+            from dibs.wire.runs import opened, opening
+
+            command, secret = opening(namespace_for(LOCAL, self._namespace), document, LOCAL)
+            outcome = Coordinator(self.store()).one(command)
+            return Reply(status=201, body=opened(command, outcome, secret))
+
+        return _reply(answer)
+
+    def runs(self) -> Reply:
+        def answer() -> Reply:
+            from dibs.service.queries import open_sessions
+            from dibs.wire.runs import principal_of, run_document
+
+            principal = principal_of(namespace_for(LOCAL, self._namespace))
+            return _ok({"runs": [run_document(state) for state in open_sessions(self.store(), principal)]})
+
+        return _reply(answer)
+
+    def end_runs(self, holder: str) -> Reply:
+        """End every run of `holder` and free what they held."""
+
+        def answer() -> Reply:
+            from dibs.core.commands import EndSession
+            from dibs.service.coordinator import Coordinator
+            from dibs.service.queries import open_sessions
+            from dibs.wire.runs import ended, principal_of
+
+            ns = namespace_for(LOCAL, self._namespace)
+            found = open_sessions(self.store(), principal_of(ns))
+            found = [state for state in found if state.session.owner == holder]
+            for state in found:
+                end = EndSession(session=state.session.id, principal=state.session.principal)
+                Coordinator(self.store()).one(end)
+            return ended(ns, holder, found)
+
+        return _reply(answer)
 
     def sweep(self) -> Document:
         """Do now what is due on any job: expiries become events, long idle records are forgotten."""

@@ -7,6 +7,7 @@ from dibs.client.http1 import Broken
 from dibs.client.questions import Manner, Tries, document_of, understood
 from dibs.client.transport import Deadline, Line, TimedOut
 from dibs.errors import BadReply, DibsError
+from dibs.ids import new_id
 from dibs.wire.documents import Reply, reply_for_error
 
 TYPE_CHECKING = False
@@ -53,6 +54,16 @@ class HttpDoor:
 
     def sessions(self) -> Reply:
         return self._reply(lambda: questions.SESSIONS)
+
+    def open_run(self, document: Document) -> Reply:
+        """Begin a run on a server that serves the gateway. Repeatable, because the secret comes with the request."""
+        return self._reply(lambda: questions.run_question({"secret": new_id(), **document}))
+
+    def runs(self) -> Reply:
+        return self._reply(lambda: questions.RUNS)
+
+    def end_runs(self, holder: str) -> Reply:
+        return self._reply(lambda: questions.end_runs_question(holder))
 
     def news(self, timeout_ms: int) -> None:
         """A server tells no news to those who do not wait in line: time passes."""

@@ -50,6 +50,9 @@ _FIELDS = {
     "session-show": ("session_id", "owner", "remaining_ms", "active"),
     "session-end": (),
     "sessions": ("sessions",),
+    "run-open": ("secret", "holder", "namespace"),
+    "runs": ("runs",),
+    "run-end": ("holder", "ended", "released"),
 }
 _CLAIM_FIELDS = {
     "acquired": (
@@ -125,6 +128,16 @@ def history_question(name: str, limit: int) -> Question:
     return Question("history", "GET", f"/locks/{quote(check_name(name))}/history?limit={limit}")
 
 
+def run_question(document: Document) -> Question:
+    return Question("run-open", "POST", "/gateway/runs", _body(document))
+
+
+def end_runs_question(holder: str) -> Question:
+    """Not repeatable: what a second one would hit is the next run of that holder."""
+    return Question("run-end", "DELETE", f"/gateway/runs/{_query(holder)}", repeatable=False)
+
+
+RUNS = Question("runs", "GET", "/gateway/runs")
 SESSIONS = Question("sessions", "GET", "/sessions")
 HEALTH = Question("health", "GET", "/health")
 

@@ -31,6 +31,14 @@ SESSION_TTL_MS_MAX = 300_000
 SESSION_TTL_MS_DEFAULT = 60_000
 SESSION_TOMBSTONE_MS = 3600 * 1000
 
+# Runs: sessions behind the secrets of the gateway. Nobody keeps them alive but their own calls, so they live for long,
+# and longer than any lock they may take; a call RUN_KEEP_MS or more after the last one noted starts their time anew.
+RUN_TTL_MS = 48 * 3600 * 1000
+RUN_KEEP_MS = 60_000
+RUN_SECRET_CHARS_MIN = 16
+RUN_SECRET_CHARS_MAX = 256
+RLOCK_TTL_MS_DEFAULT = 30 * 60 * 1000
+
 # Waiting. A waiter that does not ask for TICKET_MS loses its place; a server asks for those it keeps waiting every
 # TICKET_KEEP_MS. A refused poll counts as waiting, for deadlock detection, for WANT_MS.
 TICKET_MS = 15_000

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from dibs.server.gateway import Gateway
     from dibs.server.handlers import Api
     from dibs.server.polls import Seat
 
@@ -97,9 +98,10 @@ async def _send(answer: Answer, send: Send) -> None:
     await send({"type": "http.response.body", "body": answer.body})
 
 
-def build_app(api: Api) -> ASGIApp:
+def build_app(api: Api, gateway: Gateway | None = None) -> ASGIApp:
     """Every address of the server."""
-    router = Router(_routes(api), redirect_slashes=False)
+    more = gateway.routes() if gateway is not None else []
+    router = Router([*_routes(api), *_as_routes(more)], redirect_slashes=False)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -152,6 +154,10 @@ def _routes(api: Api) -> list[Route]:
         ("GET", "/healthz", lambda call: api.alive()),
         ("GET", "/status", lambda call: api.status()),
     ]
+    return _as_routes(table)
+
+
+def _as_routes(table: list[tuple[str, str, Handler]]) -> list[Route]:
     return [Route(path, _Endpoint(handler), methods=[method]) for method, path, handler in table]
 
 

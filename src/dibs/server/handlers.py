@@ -177,6 +177,21 @@ class Api:
             }
         )
 
+    # For doors of their own beside these routes (the gateway).
+
+    def caller_of(self, headers: Headers) -> Caller:
+        return self._guard.caller(headers.get(b"authorization"))
+
+    def namespace_of(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
+        return self._namespace(caller, asked, headers)
+
+    def is_full(self, caller: Caller) -> bool:
+        """Whether this credential may hold no more jobs."""
+        return self.engine.tally.live_of(caller.principal) + 1 > self._locks_max
+
+    async def in_reader(self, read: Callable[[], Found]) -> Found:
+        return await self._read(read)
+
     def _reader(self, query: bytes, headers: Headers) -> tuple[str, dict[str, str]]:
         caller = self._guard.caller(headers.get(b"authorization"))
         asked = parse_query(query)

@@ -25,6 +25,7 @@ from dibs.core.limits import (
     EVENTS_AGE_MS_MAX,
     EVENTS_KEPT_MAX,
     LOCKS_PER_PRINCIPAL_MAX,
+    RLOCK_TTL_MS_DEFAULT,
     SHUTDOWN_MS_MAX,
 )
 from dibs.errors import InvalidInput, MissingExtra
@@ -62,6 +63,8 @@ class Settings:
     locks_per_principal: int = LOCKS_PER_PRINCIPAL_MAX
     log_level: str = "warning"
     access_log: bool = False
+    gateway: bool = False
+    rlock_ttl_ms: int = RLOCK_TTL_MS_DEFAULT
 
 
 def serve(settings: Settings) -> None:
@@ -134,7 +137,12 @@ def _set_up_logging(settings: Settings) -> None:
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     log.setLevel(level)
     logging.getLogger("uvicorn.error").setLevel(max(level, logging.WARNING))
-    logging.getLogger("uvicorn.access").setLevel(logging.INFO if settings.access_log else logging.CRITICAL)
+    access = logging.getLogger("uvicorn.access")
+    access.setLevel(logging.INFO if settings.access_log else logging.CRITICAL)
+    if settings.gateway:
+        from dibs.server.gateway import hide_secrets
+
+        access.addFilter(hide_secrets)
 
 
 def _greeting(settings: Settings, url: str, store_url: str, says: str) -> str:
@@ -144,8 +152,16 @@ def _greeting(settings: Settings, url: str, store_url: str, says: str) -> str:
         f"dibs {__version__} listens on {url}\n"
         f"  store    {store_url}\n"
         f"  {says}\n"
+        f"{_gateway_line(settings, url)}"
         f"  try      {token}dibs claim issue-1842 --url {url}\n"
     )
+
+
+def _gateway_line(settings: Settings, url: str) -> str:
+    if not settings.gateway:
+        return ""
+    where = "/gateway on the socket" if url.startswith("unix:") else f"GATEWAY_URL={url}/gateway"
+    return f"  gateway  {where}; dibs run-secret create makes secrets\n"
 
 
 def _tell(text: str) -> None:
@@ -173,8 +189,9 @@ async def _serve(
     )
     await asyncio.to_thread(engine.start)
     api = Api(engine, guard, locks_per_principal=settings.locks_per_principal)
+    ttl_ms = settings.rlock_ttl_ms if settings.gateway else None
     try:
-        server = make_server(api, access_log=settings.access_log, on_ready=on_ready)
+        server = make_server(api, access_log=settings.access_log, on_ready=on_ready, gateway_ttl_ms=ttl_ms)
         with _signals(loop, server, guard):
             await server.serve(sockets=[listening])
     finally:
@@ -184,13 +201,20 @@ async def _serve(
 
 
 def make_server(
-    api: Api, *, access_log: bool = False, lane: bool = True, on_ready: Callable[[], None] = lambda: None
+    api: Api,
+    *,
+    access_log: bool = False,
+    lane: bool = True,
+    on_ready: Callable[[], None] = lambda: None,
+    gateway_ttl_ms: int | None = None,
 ) -> uvicorn.Server:
-    """A uvicorn server for `api` that leaves signals to its caller."""
+    """A uvicorn server for `api` that leaves signals to its caller. With `gateway_ttl_ms` it serves the gateway, whose
+    locks last that long unless told otherwise."""
     import uvicorn
 
     from dibs.server.app import build_app
     from dibs.server.express import ExpressProtocol
+    from dibs.server.gateway import Gateway
     from dibs.server.protocol import CarefulProtocol
 
     class Server(uvicorn.Server):
@@ -207,8 +231,9 @@ def make_server(
             api.engine.room.close()  # who waits in line is told the ticket it can come back with
             await super().shutdown(sockets)
 
+    gateway = None if gateway_ttl_ms is None else Gateway(api, gateway_ttl_ms)
     config = uvicorn.Config(
-        build_app(api),
+        build_app(api, gateway),
         # Called once a connection, as the class it asks for would be.
         http=functools.partial(ExpressProtocol, api=api) if lane else CarefulProtocol,  # type: ignore[arg-type]
         ws="none",

@@ -10,6 +10,8 @@ import os
 
 from dibs.clock import boot_id
 
+_GENERATIONS_MAX = 64
+
 
 def process_mark(pid: int) -> str | None:
     """The mark of a process of ours, or None where the system does not tell."""
@@ -29,6 +31,21 @@ def is_gone(mark: str | None) -> bool:
     return _started(int(pid)) != started
 
 
+def lineage(pid: int) -> list[str]:
+    """The marks of a process and of those it descends from, nearest first.
+
+    The first process of all is nobody's ancestor here: everybody would descend from it."""
+    before = f"{boot_id()}:{_pid_namespace()}:"
+    marks: list[str] = []
+    while pid > (1 if marks else 0) and len(marks) < _GENERATIONS_MAX:
+        fields = _stat(pid)
+        if not fields:
+            break
+        marks.append(f"{before}{pid}:{fields[19].decode()}")
+        pid = int(fields[1])
+    return marks
+
+
 def _pid_namespace() -> str:
     try:
         return os.readlink("/proc/self/ns/pid").strip("pid:[]")
@@ -38,10 +55,15 @@ def _pid_namespace() -> str:
 
 def _started(pid: int) -> str:
     """When a process started, in ticks since boot; empty when there is no such process. A zombie has ended too."""
+    fields = _stat(pid)
+    return "" if not fields or fields[0] in (b"Z", b"X") else fields[19].decode()
+
+
+def _stat(pid: int) -> list[bytes]:
+    """What the system says of a process after its name: state, parent and so on. Empty when there is no such one."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name in brackets may hold anything, brackets and blanks too.
-            fields = file.read().rpartition(b")")[2].split()
+            return file.read().rpartition(b")")[2].split()
     except OSError:
-        return ""
-    return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
+        return []

@@ -67,7 +67,7 @@ def open_sessions(store: Store, principal: str | None) -> list[SessionState]:
                 and principal in (None, session.principal)
                 and not session.ended_ms
             ):
-                state = _inspect(store, session.id)
+                state = inspect_one(store, session.id)
                 if isinstance(state, SessionState) and state.live:
                     found.append(state)
         if len(page) < 1_000:
@@ -75,8 +75,8 @@ def open_sessions(store: Store, principal: str | None) -> list[SessionState]:
         after = page[-1][0]
 
 
-def _inspect(store: Store, session_id: str) -> object:
-    """Look at one session without a coordinator: nothing is decided, nothing is written."""
+def inspect_one(store: Store, session_id: str) -> object:
+    """Look at one session, whosever it is, without a coordinator: nothing is decided, nothing is written."""
     view = View(now_ms=store.read(()).now_ms)
     while True:
         try:

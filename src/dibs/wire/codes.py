@@ -100,7 +100,9 @@ _STATUS_OF: dict[type[errors.DibsError], int] = {errors.Unprocessable: 422}
 def row_of_error(error: BaseException) -> Row:
     """The row of an exception. Anything that is not ours is our fault."""
     code = error.code if isinstance(error, errors.DibsError) else "internal_error"
-    row = CODES[code]
+    if isinstance(error, errors.NotClaimed):  # the word of an outcome, raised by the SDK
+        return next(row for row in OUTCOMES.values() if row.word == code)
+    row = CODES.get(code, CODES["internal_error"])  # a server newer than this client may have more
     status = _STATUS_OF.get(type(error))  # type: ignore[arg-type]
     return row if status is None else row.replace(http=status)
 

@@ -29,6 +29,19 @@ def timestamp(ms: int) -> str:
     return f"{text}.{ms % 1000:03}Z"
 
 
+def instant_ms(text: str) -> int:
+    """Milliseconds since 1970 of a time as replies carry it: 2025-11-15T02:14:05.123Z."""
+    year, month, day = int(text[0:4]), int(text[5:7]), int(text[8:10])
+    # Days since 1970 by the proleptic calendar; a year begins in March, so that the leap day is its last.
+    year -= month <= 2
+    era = year // 400
+    of_era = year - era * 400
+    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    days = era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+    seconds = days * 86_400 + int(text[11:13]) * 3_600 + int(text[14:16]) * 60 + int(text[17:19])
+    return seconds * 1_000 + int(text[20:23])
+
+
 def holder_document(holder: Holder, now_ms: int) -> Document:
     """A hold as everybody may see it: no lease id, no session, no request key."""
     return {

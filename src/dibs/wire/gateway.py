@@ -1,0 +1,225 @@
+"""Action Llama's lock protocol, said with dibs. Pure: the server and the commands `rlock` ask the same things here.
+
+What a request must hold and in which order that is looked at, and what the answers of dibs are called there. Every
+refusal has `ok: false` and a `reason`; what their gateway calls `error` stands beside it, in their words.
+
+Letting go and heartbeats are generators: they yield what is to be asked of dibs, (verb, job, document), are sent the
+reply, and return status and document. Whoever runs one does the asking, over a door or inside a server.
+"""
+
+from __future__ import annotations
+
+from dibs.core.limits import TTL_MS_MAX, TTL_MS_MIN
+from dibs.core.names import check_name
+from dibs.errors import InvalidName
+from dibs.wire.parts import instant_ms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+    from dibs.core.records import Holder
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+    Said = tuple[int, Document]  # HTTP status and body
+    Asking = Generator[tuple[str, str, Document], Reply, Said]
+
+_FIELDS = ("secret", "resourceKey", "ttl")
+_HOST_SCHEMES = ("http", "https", "ws", "wss", "ftp")  # these must name a host
+_NOT_IN_HOSTS = frozenset(" <>[\\]^|\x7f")
+_REFUSALS = ("conflict", "forbidden", "lock_limit_exceeded", "capacity_exceeded", "deadlock")
+_NO_SESSION = ("not_found", "session_expired")
+
+
+class Rejected(Exception):
+    """The request cannot be. `status` and `body` are the answer."""
+
+    def __init__(self, error: str, reason: str = "", status: int = 400) -> None:
+        super().__init__(error)
+        self.status = status
+        self.body = refusal(error, reason)
+
+
+def refusal(error: str, reason: str = "") -> Document:
+    return {"ok": False, "error": error, "reason": reason or error}
+
+
+def read_request(document: object) -> tuple[str, str, int | None]:
+    """Secret, key and TTL in seconds of a request, checked in the order of the contract."""
+    if not isinstance(document, dict):
+        raise Rejected("invalid JSON body", "The body must be a JSON object.")
+    secret = document.get("secret")
+    if not isinstance(secret, str) or not secret:
+        raise Rejected("missing secret")
+    key = document.get("resourceKey")
+    if not isinstance(key, str) or not key:
+        raise Rejected("missing resourceKey")
+    check_key(key)
+    for field in document:
+        if field not in _FIELDS:
+            # Their scripts paste a key into JSON as it is. A quote in it shows as a field that nobody meant to send.
+            raise Rejected(
+                "invalid JSON body", f"There is no field {field!a}. Is a quote in the key not escaped?"
+            )
+    return secret, key, _ttl_seconds(document.get("ttl"))
+
+
+def _ttl_seconds(ttl: object) -> int | None:
+    if ttl is None:
+        return None
+    least, most = TTL_MS_MIN // 1000, TTL_MS_MAX // 1000
+    if type(ttl) is not int or not least <= ttl <= most:
+        raise Rejected("invalid ttl", f"ttl is a whole number of seconds from {least} to {most}.")
+    return ttl
+
+
+def check_key(key: str) -> None:
+    """A key is a URI, as browsers understand it, that dibs can have for a name."""
+    if not _is_uri(key):
+        raise Rejected(
+            "Invalid URI format: Invalid URL",
+            "A resource key is a URI, such as github://acme/app/issues/42.",
+        )
+    try:
+        check_name(key)
+    except InvalidName as error:
+        raise Rejected("invalid resourceKey", error.details) from None
+
+
+def _is_uri(key: str) -> bool:
+    """Whether the WHATWG URL parser would take it, near enough: it looks at the scheme, the host and the port."""
+    scheme, colon, rest = key.strip().partition(":")
+    letters = scheme.replace("+", "").replace("-", "").replace(".", "")
+    if not colon or not scheme.isascii() or not scheme[:1].isalpha() or not letters.isalnum():
+        return False
+    needs_host = scheme.lower() in _HOST_SCHEMES
+    if needs_host:
+        rest = "//" + rest.replace("\\", "/").lstrip("/")
+    if not rest.startswith("//"):
+        return True
+    authority = rest[2:]
+    for end in "/?#":
+        authority = authority.partition(end)[0]
+    _, at, place = authority.rpartition("@")
+    host, port = _host_and_port(place)
+    if not host and (needs_host or port or at):
+        return False
+    is_number = port.isascii() and port.isdecimal() and len(port) < 7
+    if port and not (is_number and int(port) <= 65535):
+        return False
+    return not any(each in _NOT_IN_HOSTS or each < " " for each in host)
+
+
+def _host_and_port(place: str) -> tuple[str, str]:
+    """What cannot be taken apart comes back as a host that cannot be one."""
+    if not place.startswith("["):
+        host, _, port = place.partition(":")
+        return host, port
+    host, bracket, port = place[1:].partition("]")
+    inside = set(host.lower()) <= set("0123456789abcdef:.")
+    if not bracket or not inside or port[:1] not in ("", ":"):
+        return "[", ""
+    return host, port[1:]
+
+
+def acquired(key: str, reply: Reply) -> Said:
+    """What whoever asked for `key` is told of the reply to "acquire"."""
+    body = reply.body or {}
+    status = body.get("status")
+    if status == "acquired":
+        return 200, {"ok": True, "resourceKey": key}
+    if status == "held" and body.get("owner") is not None:
+        held = {"ok": False, "holder": body["owner"], "heldSince": instant_ms(body["since"])}
+        other = f" ({body['conflict']})" if "conflict" in body else ""
+        return 409, held | {"reason": f"held by {body['owner']}{other}"}
+    if status in _SENTENCES:
+        return 409, {"ok": False, "reason": _SENTENCES[status].format(body.get("owner"))}
+    cycle = body.get("cycle")
+    if cycle:
+        reason = "possible deadlock: " + " → ".join([*cycle, cycle[0]])
+        return 409, {"ok": False, "reason": reason, "deadlock": True, "cycle": list(cycle)}
+    return failed(reply)
+
+
+_SENTENCES = {
+    "held": "others wait in line for it and come first",
+    "done": "already done by {}",
+    "delayed": "it rests for a moment, because its last holder was lost",
+    "parked": "parked: too many holders were lost; an operator must free it",
+}
+
+
+def failed(reply: Reply) -> Said:
+    """A reply that is an error of dibs."""
+    body = reply.body or {}
+    code, details = body.get("code"), str(body.get("details") or "dibs could not answer.")
+    if code in _NO_SESSION:
+        return 403, refusal("invalid secret", details)
+    if code in _REFUSALS:
+        return 409, {"ok": False, "reason": details}
+    status = 400 if reply.status == 422 else reply.status
+    return status, refusal(str(body.get("error") or code), details)
+
+
+def heartbeat(key: str, proof: Document | None, ttl_seconds: int | None) -> Asking:
+    """Keep a lock. Without a TTL the lock keeps its own. No proof: the caller has none to show."""
+    if proof is not None:
+        extra = {} if ttl_seconds is None else {"ttl_seconds": ttl_seconds}
+        kept = yield "renew", key, proof | extra
+        if kept.status < 300 and kept.body is not None:
+            return 200, {"ok": True, "expiresAt": instant_ms(kept.body["expires_at"])}
+        if not _is_not_mine(kept):
+            return failed(kept)
+    found = yield "inspect", key, {}
+    return _whose(found)
+
+
+def release(key: str, proof: Document | None) -> Asking:
+    """Let a lock go. Only what is held now can be: the proof is first tried with a heartbeat, because dibs takes
+    letting go twice for a success and this protocol does not."""
+    if proof is not None:
+        reply = yield "renew", key, proof
+        if reply.status < 300 and reply.body is not None:
+            reply = yield "release", key, {"lease_id": reply.body["lease_id"]}
+            if reply.status < 300:
+                return 200, {"ok": True}
+        if not _is_not_mine(reply):
+            return failed(reply)
+    found = yield "inspect", key, {}
+    return _whose(found)
+
+
+def _is_not_mine(reply: Reply) -> bool:
+    return (reply.body or {}).get("code") == "lease_not_current"
+
+
+def _whose(found: Reply) -> Said:
+    body = found.body or {}
+    if found.status >= 300:
+        return failed(found)
+    if body.get("status") == "held":
+        return 409, {"ok": False, "reason": f"held by {body['owner']}"}
+    return 404, {"ok": False, "reason": "lock not found"}
+
+
+def own_entry(name: str, holder: Holder) -> Document:
+    """A lock, as its holder sees it in its list."""
+    return {
+        "resourceKey": name,
+        "holder": holder.owner,
+        "heldSince": holder.since_ms,
+        "expiresAt": holder.expires_ms,
+    }
+
+
+def status_entry(name: str, holder: Holder, *, by_run: bool) -> Document:
+    """A lock, as an operator sees it in the list of all. Runs are called after their agent: AGENT-ID."""
+    agent = holder.owner.rpartition("-")[0] if by_run else ""
+    return {
+        "resourceKey": name,
+        "agentName": agent or holder.owner,
+        "holder": holder.owner,
+        "heldSince": holder.since_ms,
+    }
