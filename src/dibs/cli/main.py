@@ -119,15 +119,16 @@ def _of_error(error: DibsError) -> Answer:
 
     if not isinstance(error, UsageError):
         return failure(reply_for_error(error))
-    text, usage = error.details, ""
+    text, usage, exit_code = error.details, "", USAGE
     if error.command in NAMES:
         from dibs.cli.help import usage_line
 
-        usage = usage_line(load(error.command))
+        command = load(error.command)
+        usage, exit_code = usage_line(command), command.usage_exit
         text += f"\nUsage: {usage}\n`dibs {error.command} --help` says more."
     details = {"command": error.command, "usage": usage}
     message = error.details.partition("\n")[0]
-    return Answer(USAGE, details, text, code=error.code, message=message, is_error=True)
+    return Answer(exit_code, details, text, code=error.code, message=message, is_error=True)
 
 
 def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -> Answer:
@@ -152,7 +153,7 @@ def _print(
         # ASCII: a lone surrogate that came in through argv must not break the document it is named in.
         text, stream = JSONEncoder().encode(answer.envelope()), stdout
     elif answer.is_error:
-        text, stream = f"dibs: {answer.text}", stderr
+        text, stream = answer.lead + answer.text, stderr
     else:
         text, stream = answer.quiet if quiet else answer.text, stdout
     if not text or stream is None:

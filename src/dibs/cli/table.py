@@ -14,6 +14,8 @@ GROUPS = (
         ("session run", "session open", "session keep", "session end", "session show", "session list"),
     ),
     ("Look", ("owner", "list", "history")),
+    ("Git", ("hook install", "hook uninstall", "hook run")),
+    ("As in grite", ("lock acquire", "lock renew", "lock release", "lock status", "lock gc")),
     ("Run", ("serve", "token new", "break", "free", "gc", "doctor", "completion")),
 )
 _MODULES = {
@@ -33,6 +35,14 @@ _MODULES = {
     "owner": "looking",
     "list": "looking",
     "history": "looking",
+    "hook install": "hook",
+    "hook uninstall": "hook",
+    "hook run": "hook",
+    "lock acquire": "lock",
+    "lock renew": "lock",
+    "lock release": "lock",
+    "lock status": "lock",
+    "lock gc": "lock",
     "serve": "serving",
     "token new": "tokens",
     "break": "operating",
@@ -58,6 +68,14 @@ SUMMARIES = {
     "owner": "who has a job, since when, for how long still",
     "list": "all jobs that are claimed",
     "history": "what happened to a job",
+    "hook install": "have commits and pushes held against path claims",
+    "hook uninstall": "take the hooks away, and put back what was there",
+    "hook run": "what the hooks run: hold changed paths against claims",
+    "lock acquire": "lock a resource, as grite does",
+    "lock renew": "extend a lock you hold",
+    "lock release": "let go of a lock you hold",
+    "lock status": "all locks that are held",
+    "lock gc": "put away what has run out",
     "serve": "serve the store over HTTP",
     "token new": "make a bearer token for a tokens file",
     "break": "take a job away from its owner",
@@ -67,7 +85,12 @@ SUMMARIES = {
     "completion": "print the completion script of a shell",
 }
 # What the first word of two stands for.
-FAMILIES = {"session": "one run of one worker, and what ends with it", "token": "make bearer tokens"}
+FAMILIES = {
+    "session": "one run of one worker, and what ends with it",
+    "hook": "commits and pushes held against path claims",
+    "lock": "grite's commands",
+    "token": "make bearer tokens",
+}
 NAMES = tuple(_MODULES)
 
 

@@ -36,6 +36,13 @@ def process_mark(pid: int) -> str | None:
     return mark(pid)
 
 
+def process_is_gone(mark: str) -> bool:
+    """True only if the process that `mark` names surely has ended."""
+    from dibs.service.processes import is_gone
+
+    return is_gone(mark)
+
+
 CLAIMS = ("acquire", "acquire-any", "acquire-all")
 
 
