@@ -66,7 +66,7 @@ def actor_of(call: Call, *, in_hook: bool = False) -> Actor:
     named: str | None = call.settings.pick("actor", "DIBS_ACTOR")
     if named is not None:
         return Actor((f"name:{_checked(call, named)}",), named)
-    chain = _forked_shells(_runner_of_git() if in_hook else _parent(os.getpid()))
+    chain = _forked_shells(_runner_of_git() if in_hook else _runner(os.getppid()))
     if not chain:
         return Actor((), None)
     from dibs.client.embedded import process_mark
@@ -132,9 +132,9 @@ def _look(pid: int) -> _Process | None:
         return None
 
 
-def _parent(pid: int) -> _Process | None:
-    """Who runs this command: its parent, past programs that only wrap a command."""
-    found = _look(os.getppid() if pid == os.getpid() else pid)
+def _runner(pid: int) -> _Process | None:
+    """Who runs a command whose parent is `pid`: that one, or past it where it only wraps a command."""
+    found = _look(pid)
     for _ in range(_STEPS_MAX):
         if found is None or found.name not in _WRAPPERS:
             return found
@@ -150,7 +150,7 @@ def _runner_of_git() -> _Process | None:
         if found is None:
             break
         if found.name == "git":
-            runner = _parent(found.parent)
+            runner = _runner(found.parent)
         elif runner is not None and not (found.is_shell and _is_git(found.parent)):
             break
         found = _look(found.parent)

@@ -31,22 +31,21 @@ class Push:
 
 
 class Repository:
-    """One work tree. `common` is what all work trees of a clone share; `hooks` is where git looks for hooks."""
+    """One work tree. `common` is the git folder that all work trees of a clone share, `own` that of this one."""
 
-    def __init__(self, env: Mapping[str, str], top: str, common: str, own: str, hooks: str) -> None:
+    def __init__(self, env: Mapping[str, str], top: str, common: str, own: str) -> None:
         self._env = env
         self.top = top
         self.common = common
         self.own = own
-        self.hooks = hooks
 
     @classmethod
     def here(cls, env: Mapping[str, str]) -> Repository:
         """The repository around the current folder. Raises InvalidInput where there is none with a work tree."""
-        asked = ("--show-toplevel", "--git-common-dir", "--git-dir", "--git-path", "hooks")
+        asked = ("--show-toplevel", "--git-common-dir", "--git-dir")
         done = _run(env, ("rev-parse", "--path-format=absolute", *asked))
         lines = os.fsdecode(done.stdout).splitlines()
-        if done.returncode or len(lines) != 4:
+        if done.returncode or len(lines) != 3:
             raise InvalidInput(f"This is not inside the work tree of a git repository ({_complaint(done)}).")
         return cls(env, *lines)
 
@@ -58,6 +57,12 @@ class Repository:
             key, _, value = line.partition("\n")
             found[key.removeprefix("dibs.")] = value
         return found
+
+    def hooks(self) -> str:
+        """Where git looks for hooks. A relative core.hooksPath counts from the top, where hooks run."""
+        done = _run(self._env, ("config", "-z", "--type=path", "--get", "core.hooksPath"))
+        named = _parts(done.stdout)
+        return os.path.join(self.top, named[0]) if named else os.path.join(self.common, "hooks")
 
     def staged(self) -> list[str]:
         """Paths, from the top, in which the next commit differs from what it is based on. In a merge, from every side

@@ -27,16 +27,12 @@ def install(call: Call) -> Answer:
 
     repository = Repository.here(call.env)
     policy = policy_of(repository)  # a setting that cannot be meant is told now, not at the next commit
-    done = hookfiles.install(repository, _program(repository.hooks, repository.common))
-    document = {
-        "folder": repository.hooks,
-        "hooks": done,
-        "policy": policy.policy,
-        "policy_from": policy.source,
-    }
+    folder = hookfiles.place_of(repository)
+    done = hookfiles.install(folder, _program(folder, repository.common))
+    document = {"folder": folder, "hooks": done, "policy": policy.policy, "policy_from": policy.source}
     lines = [f"  {hook:<12}{_WORDS[word]}" for hook, word in done.items()]
     after = f"Policy: {policy.policy} ({policy.source}). To change it: git config dibs.policy require"
-    return yes(document, "\n".join([f"Hooks in {repository.hooks}:", *lines, after]))
+    return yes(document, "\n".join([f"Hooks in {folder}:", *lines, after]))
 
 
 def uninstall(call: Call) -> Answer:
@@ -44,10 +40,11 @@ def uninstall(call: Call) -> Answer:
     from dibs.cli.gitfacts import Repository
 
     repository = Repository.here(call.env)
-    done = hookfiles.uninstall(repository)
+    folder = hookfiles.place_of(repository)
+    done = hookfiles.uninstall(folder)
     lines = [f"  {hook:<12}{_WORDS[word]}" for hook, word in done.items()]
-    document = {"folder": repository.hooks, "hooks": done}
-    return yes(document, "\n".join([f"Hooks in {repository.hooks}:", *lines]))
+    document = {"folder": folder, "hooks": done}
+    return yes(document, "\n".join([f"Hooks in {folder}:", *lines]))
 
 
 def run(call: Call) -> Answer:

@@ -47,10 +47,11 @@ if ! command -v "${{dibs_program%% *}}" >/dev/null 2>&1; then
     dibs_program=dibs
 fi
 if command -v "${{dibs_program%% *}}" >/dev/null 2>&1; then
-    {given}$dibs_program hook run {hook} "$@"
-    exit
+    {given}$dibs_program hook run {hook} "$@" && exit
+    code=$?
+    $dibs_program --version >/dev/null 2>&1 && exit "$code"
 fi
-echo "dibs: the program is not to be found, so that the claims were not looked at. Install it, or remove $0." >&2
+echo "dibs: the program does not run here, so that the claims were not looked at. Install it, or remove $0." >&2
 [ "$(git config --get dibs.unreachable)" != block ]
 """
 
@@ -65,17 +66,19 @@ def script(hook: str, program: str) -> str:
     return head + (_PUSH if push else _COMMIT) + _RUN.format(hook=hook, given=given)
 
 
-def check_place(repository: Repository) -> None:
-    """Raise InvalidInput where hooks cannot be put, saying what to do by hand."""
-    folder = os.path.realpath(repository.hooks)
+def place_of(repository: Repository) -> str:
+    """The folder of hooks. Raises InvalidInput where none can be put, saying what to do by hand."""
+    hooks = repository.hooks()
+    folder = os.path.realpath(hooks)
     inside = [os.path.realpath(place) for place in (repository.top, repository.common)]
     if not any(folder == place or folder.startswith(place.rstrip("/") + "/") for place in inside):
         raise InvalidInput(
-            f"git looks for hooks in {repository.hooks} (core.hooksPath), which is outside this repository: a hook "
+            f"git looks for hooks in {hooks} (core.hooksPath), which is outside this repository: a hook "
             f"there would run for others, too. {_by_hand()}"
         )
     if os.path.exists(folder) and not os.access(folder, os.W_OK | os.X_OK):
-        raise InvalidInput(f"{repository.hooks} cannot be written to. {_by_hand()}")
+        raise InvalidInput(f"{hooks} cannot be written to. {_by_hand()}")
+    return hooks
 
 
 def _by_hand() -> str:
@@ -83,14 +86,13 @@ def _by_hand() -> str:
     return f"To have it nevertheless, put {lines} into the hooks of those names."
 
 
-def install(repository: Repository, program: str) -> dict[str, str]:
+def install(folder: str, program: str) -> dict[str, str]:
     """Put all hooks in place, or none. What was done to each: made, renewed, or chained (to one that was there)."""
-    check_place(repository)
-    plans = {hook: _plan(os.path.join(repository.hooks, hook), hook) for hook in HOOKS}
+    plans = {hook: _plan(os.path.join(folder, hook), hook) for hook in HOOKS}
     try:
-        os.makedirs(repository.hooks, exist_ok=True)
+        os.makedirs(folder, exist_ok=True)
         for hook, plan in plans.items():
-            path = os.path.join(repository.hooks, hook)
+            path = os.path.join(folder, hook)
             new = f"{path}.dibs-new"
             with open(new, "w", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(script(hook, program))
@@ -127,12 +129,11 @@ def _plan(path: str, hook: str) -> str:
     return "chained"
 
 
-def uninstall(repository: Repository) -> dict[str, str]:
+def uninstall(folder: str) -> dict[str, str]:
     """Take our hooks away and put back what was there. What was done to each: removed, restored, or none."""
-    check_place(repository)
     plans: dict[str, str] = {}
     for hook in HOOKS:
-        path = os.path.join(repository.hooks, hook)
+        path = os.path.join(folder, hook)
         text = _read(path) if os.path.lexists(path) else b""
         plans[hook] = "none"
         if _is_ours(text):
@@ -140,7 +141,7 @@ def uninstall(repository: Repository) -> dict[str, str]:
             plans[hook] = "restored" if os.path.lexists(path + BEFORE) else "removed"
     try:
         for hook, plan in plans.items():
-            path = os.path.join(repository.hooks, hook)
+            path = os.path.join(folder, hook)
             if plan == "restored":
                 os.replace(path + BEFORE, path)
             elif plan == "removed":

@@ -12,7 +12,6 @@ from dibs.cli.answer import Answer, failure, is_failure, refusal_exit, yes
 from dibs.cli.lockmemory import Memory
 from dibs.cli.parse import UsageError
 from dibs.cli.values import asking, session_id, ttl_seconds
-from dibs.client.door import FATE_UNKNOWN
 from dibs.client.urls import is_server
 from dibs.clock import wall_ms
 from dibs.core.limits import LIST_PAGE_DEFAULT
@@ -48,14 +47,15 @@ def acquire(call: Call) -> Answer:
         return _acquired(call, resource, call.door().call("acquire", resource, asked), asked, None)
     actor, memory = actor_of(call), memory_of(call)
     known = next((entry for entry in memory.entries(resource) if took_it(entry, actor)), None)
-    entry = _entry(actor, known["request_key"] if known else new_id(), call)
-    kept = bool(actor.marks) and memory.remember(resource, {**(known or {}), **entry})
+    entry = _entry(call, actor, known)
+    kept = bool(actor.marks) and memory.remember(resource, entry)
     asked = _asked(call, entry)
     reply = call.door().call("acquire", resource, asked)
     if (
         known is not None and (reply.body or {}).get("code") == "conflict"
     ):  # that lease is over: ask for another
-        asked["request_key"] = entry["request_key"] = new_id()
+        entry.update(request_key=new_id(), lease_id=None, token=None)
+        asked["request_key"] = entry["request_key"]
         memory.remember(resource, entry)
         reply = call.door().call("acquire", resource, asked)
     _keep_or_forget(memory, resource, entry, reply, kept=kept)
@@ -72,14 +72,16 @@ def _asked(call: Call, entry: Entry | None) -> Document:
     return document
 
 
-def _entry(actor: Actor, request_key: str, call: Call) -> Entry:
+def _entry(call: Call, actor: Actor, known: Entry | None) -> Entry:
+    """What is remembered of this acquire. `known` is what the same actor got before, if anything."""
     ttl_ms = (ttl_seconds(call) or TTL_SECONDS_DEFAULT) * 1000
+    before = known or {"request_key": new_id(), "lease_id": None, "token": None}
     return {
         "marks": list(actor.marks),
         "owner": actor.owner or call.settings.owner,
-        "request_key": request_key,
-        "lease_id": None,
-        "token": None,
+        "request_key": before["request_key"],
+        "lease_id": before["lease_id"],
+        "token": before["token"],
         "until_ms": wall_ms() + ttl_ms,
     }
 
@@ -93,7 +95,7 @@ def _keep_or_forget(memory: Memory, resource: str, entry: Entry, reply: Reply, *
     if body.get("status") == "acquired":
         entry.update(lease_id=body["lease_id"], token=body["fencing_token"])
         memory.remember(resource, entry)
-    elif FATE_UNKNOWN not in str(body.get("details")):
+    elif refusal_exit(reply) is not None:  # a failure tells nothing about the lease that may be there
         memory.forget(resource, entry["request_key"])
 
 
