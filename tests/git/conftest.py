@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,9 @@ class Shells:
             "USER": "ann",
             "LOGNAME": "ann",
             "LC_ALL": "C.UTF-8",
+            # Compiled once for all of these processes, whatever is set outside.
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(folder.parent / "compiled"),
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": str(folder / "gitconfig"),
         }
@@ -127,9 +131,18 @@ class Clone:
             self.must(f"dibs lock acquire --actor agent-7 --ttl 10m '{name}'")
 
 
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory, need_program: Callable[[str], str]) -> Path:
+    """A git folder with the hooks in place and policy `require`, made once to be copied."""
+    need_program("git")
+    shells = Shells(tmp_path_factory.mktemp("guarded"))
+    Clone(shells, shells.home).must("git init -q\ndibs hook install -q\ngit config dibs.policy require")
+    shells.close()
+    return shells.home / ".git"
+
+
 @pytest.fixture
-def clone(shells: Shells) -> Clone:
+def clone(shells: Shells, guarded: Path) -> Clone:
     """A clone with the hooks in place and policy `require`, nothing committed yet."""
-    made = Clone(shells, shells.home)
-    made.must("git init -q\ndibs hook install -q\ngit config dibs.policy require")
-    return made
+    shutil.copytree(guarded, shells.home / ".git")
+    return Clone(shells, shells.home)
