@@ -186,6 +186,7 @@ def test_several_holders_of_one_resource_are_each_listed(terminal: Terminal) -> 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        ((), "lock needs one of"),
         (("acquire",), "needs a resource"),
         (("acquire", "a", "--resource", "b"), "given twice"),
         (("acquire", "a", "--ttl", "0"), "a lease lasts from 1s"),

@@ -143,7 +143,8 @@ def _runner(pid: int) -> _Process | None:
 
 
 def _runner_of_git() -> _Process | None:
-    """Whoever runs the git that runs this hook: past the hook's own shell, git, and the shells of git's aliases."""
+    """Whoever runs the git that runs this hook: past the hook's own shell, git, and the shells of git's aliases. Where
+    there is no git, somebody typed the hook's command, and is meant."""
     found = _look(os.getppid())
     runner = None
     for _ in range(_STEPS_MAX):
@@ -154,7 +155,7 @@ def _runner_of_git() -> _Process | None:
         elif runner is not None and not (found.is_shell and _is_git(found.parent)):
             break
         found = _look(found.parent)
-    return runner
+    return runner or _runner(os.getppid())
 
 
 def _is_git(pid: int) -> bool:

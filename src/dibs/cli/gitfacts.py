@@ -116,8 +116,8 @@ def _run(
 
 
 def _parts(output: bytes) -> list[str]:
-    """Names may hold bytes that are no text; they stay what they are."""
-    return [os.fsdecode(part) for part in output.split(b"\0") if part]
+    """Names are UTF-8 whatever the locale is, as names of jobs are. Bytes that are no text stay what they are."""
+    return [part.decode("utf-8", "surrogateescape") for part in output.split(b"\0") if part]
 
 
 def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:

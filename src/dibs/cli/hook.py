@@ -28,7 +28,7 @@ def install(call: Call) -> Answer:
     repository = Repository.here(call.env)
     policy = policy_of(repository)  # a setting that cannot be meant is told now, not at the next commit
     folder = hookfiles.place_of(repository)
-    done = hookfiles.install(folder, _program(folder, repository.common))
+    done = hookfiles.install(folder, _program(call, folder, repository.common))
     document = {"folder": folder, "hooks": done, "policy": policy.policy, "policy_from": policy.source}
     lines = [f"  {hook:<12}{_WORDS[word]}" for hook, word in done.items()]
     after = f"Policy: {policy.policy} ({policy.source}). To change it: git config dibs.policy require"
@@ -53,18 +53,19 @@ def run(call: Call) -> Answer:
     return run_hook(call)
 
 
-def _program(hooks: str, common: str) -> str:
+def _program(call: Call, hooks: str, common: str) -> str:
     """How a hook runs dibs: by its full path, because a hook may run without this PATH. Hooks that lie in the work tree
     may be tracked, and then no path of this machine belongs into them."""
     import os
+    import shutil
     import sys
 
     if not os.path.realpath(hooks).startswith(os.path.realpath(common) + "/"):
         return "dibs"
     started = os.path.abspath(sys.argv[0])
-    if os.path.basename(started) == "dibs" and os.access(started, os.X_OK):
-        return started if " " not in started else "dibs"
-    return f"{sys.executable} -m dibs" if " " not in sys.executable else "dibs"
+    if os.path.basename(started) != "dibs" or not os.access(started, os.X_OK):
+        started = shutil.which("dibs", path=call.env.get("PATH")) or f"{sys.executable} -m dibs"
+    return "dibs" if " " in started.removesuffix(" -m dibs") else started
 
 
 COMMANDS = {

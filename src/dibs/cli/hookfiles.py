@@ -42,15 +42,14 @@ if [ -x "$before" ]; then
     printf '%s' "$lines" | "$before" "$@" || exit
 fi
 """
+# A program that is gone, or cannot even say its version, is told apart from one that says no.
 _RUN = """\
-if ! command -v "${{dibs_program%% *}}" >/dev/null 2>&1; then
-    dibs_program=dibs
-fi
-if command -v "${{dibs_program%% *}}" >/dev/null 2>&1; then
-    {given}$dibs_program hook run {hook} "$@" && exit
+for program in "$dibs_program" dibs; do
+    command -v "${{program%% *}}" >/dev/null 2>&1 || continue
+    {given}$program hook run {hook} "$@" && exit
     code=$?
-    $dibs_program --version >/dev/null 2>&1 && exit "$code"
-fi
+    $program --version >/dev/null 2>&1 && exit "$code"
+done
 echo "dibs: the program does not run here, so that the claims were not looked at. Install it, or remove $0." >&2
 [ "$(git config --get dibs.unreachable)" != block ]
 """

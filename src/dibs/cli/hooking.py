@@ -8,6 +8,7 @@ from dibs.cli.answer import Answer, failure, is_failure, yes
 from dibs.cli.gitfacts import Repository, pushes_of
 from dibs.cli.guard import Hold, Holds
 from dibs.cli.lockmemory import Memory
+from dibs.cli.parse import UsageError
 from dibs.cli.policy import BLOCK, OFF, REQUIRE, policy_of
 from dibs.clock import wall_ms
 from dibs.core.limits import LIST_PAGE_MAX
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from dibs.cli.policy import Policy
 
     Document = dict[str, Any]
-
-PUSH_BYTES_MAX = 16 * 1024 * 1024
 
 
 def run(call: Call) -> Answer:
@@ -45,7 +44,9 @@ def run(call: Call) -> Answer:
 def _paths(call: Call, hook: str, repository: Repository) -> list[str]:
     if hook == "pre-commit":
         return repository.staged()
-    lines = call.stdin.read(PUSH_BYTES_MAX) if call.stdin is not None else b""
+    if call.stdin is None or call.stdin.isatty():
+        raise UsageError("pre-push reads from standard input what git writes to it.", call.command)
+    lines = call.stdin.read()
     remote: list[str] = call.values["argument"]
     return repository.pushed(remote[0] if remote else "", pushes_of(lines.decode("utf-8", "surrogateescape")))
 

@@ -8,7 +8,10 @@ from dibs.cli.values import LEASE, SESSION
 from dibs.wire.codes import BAD_USAGE
 
 _ARGUMENT = Argument(
-    "RESOURCE", "what to lock, such as issue:8057324b, path:src/auth.rs, repo:deploy", takes=MAYBE
+    "RESOURCE",
+    "what to lock, such as issue:8057324b, path:src/auth.rs, repo:deploy",
+    takes=MAYBE,
+    completes="job",
 )
 _RESOURCE = Option("--resource", "the resource, instead of as a word", value="RESOURCE", key="resource_flag")
 _ACTOR = Option(

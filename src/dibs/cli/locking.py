@@ -14,7 +14,7 @@ from dibs.cli.parse import UsageError
 from dibs.cli.values import asking, session_id, ttl_seconds
 from dibs.client.urls import is_server
 from dibs.clock import wall_ms
-from dibs.core.limits import LIST_PAGE_DEFAULT
+from dibs.core.limits import LIST_PAGE_DEFAULT, LOCK_TTL_MS_DEFAULT
 from dibs.core.names import check_name
 from dibs.errors import DibsError
 from dibs.ids import new_id
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-TTL_SECONDS_DEFAULT = 300
+TTL_SECONDS_DEFAULT = LOCK_TTL_MS_DEFAULT // 1000
 
 
 def memory_of(call: Call) -> Memory:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 
+from dibs.core.limits import LOCK_MEMORY_MS
 from dibs.jsontext import decode, encode
 from dibs.paths import state_folder
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     Entry = dict[str, Any]
     Change = Callable[[list[Entry]], list[Entry]]
-
-KEPT_MS = 7 * 24 * 3600 * 1000  # after its lease should be over, an entry is of no use to anybody
 
 
 class Memory:
@@ -82,7 +81,9 @@ class Memory:
             return False
         try:
             fcntl.flock(gate, fcntl.LOCK_EX)
-            left = [entry for entry in change(_read(path)) if self._now_ms < entry["until_ms"] + KEPT_MS]
+            left = [
+                entry for entry in change(_read(path)) if self._now_ms < entry["until_ms"] + LOCK_MEMORY_MS
+            ]
             _write(path, left)
         except OSError:
             return False

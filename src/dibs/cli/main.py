@@ -119,16 +119,23 @@ def _of_error(error: DibsError) -> Answer:
 
     if not isinstance(error, UsageError):
         return failure(reply_for_error(error))
-    text, usage, exit_code = error.details, "", USAGE
+    text, usage, exit_code = error.details, "", _usage_exit(error.command)
     if error.command in NAMES:
         from dibs.cli.help import usage_line
 
-        command = load(error.command)
-        usage, exit_code = usage_line(command), command.usage_exit
+        usage = usage_line(load(error.command))
         text += f"\nUsage: {usage}\n`dibs {error.command} --help` says more."
     details = {"command": error.command, "usage": usage}
     message = error.details.partition("\n")[0]
     return Answer(exit_code, details, text, code=error.code, message=message, is_error=True)
+
+
+def _usage_exit(command: str) -> int:
+    """As the command has it; for the first word of several commands, as the first of them has it."""
+    named = next(
+        (name for name in NAMES if command and (name == command or name.startswith(f"{command} "))), None
+    )
+    return load(named).usage_exit if named is not None else USAGE
 
 
 def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -> Answer:

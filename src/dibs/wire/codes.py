@@ -113,8 +113,8 @@ def exit_of_code(code: str) -> int:
 
 # grite's own words and exit codes, which `dibs lock` gives instead: (code, exit) for each of our words.
 CONFLICT, BAD_USAGE = ("conflict", 4), 2
-_SERVER_AWAY = ("ipc_error", 6)
-_LOCK = {
+SERVER_AWAY = ("ipc_error", 6)
+LOCK_CODES = {
     **dict.fromkeys(("held", "queued", "done", "delayed", "parked"), CONFLICT),
     **dict.fromkeys(("lease_not_current", "conflict", "deadlock", "session_expired"), CONFLICT),
     "not_found": ("not_found", 3),
@@ -136,5 +136,5 @@ _LOCK = {
 def lock_code(word: str, *, server: bool) -> tuple[str, int]:
     """What `dibs lock` says for one of our words: grite's code and exit code. A server stands for its daemon."""
     if server and word == "upstream_unavailable":
-        return _SERVER_AWAY
-    return _LOCK.get(word, ("internal_error", 1))
+        return SERVER_AWAY
+    return LOCK_CODES.get(word, ("internal_error", 1))

@@ -9,7 +9,7 @@ import pytest
 from dibs.cli.words import plain
 
 if TYPE_CHECKING:
-    from tests.git.conftest import Clone
+    from tests.shells.conftest import Clone
 
 pytestmark = pytest.mark.e2e
 
@@ -198,6 +198,7 @@ def test_own_refuses_what_was_not_claimed(clone: Clone) -> None:
         "dibs claim --staged -q >/dev/null",
         "dibs lock acquire path:src -q",
         "dibs lock acquire repo:all -q",
+        "dibs lock acquire path:src -q; dibs hook run pre-commit",
         "export DIBS_ACTOR=agent-1; dibs claim --staged -q >/dev/null",
         "export DIBS_ACTOR=agent-1; sh -c 'dibs lock acquire path:src -q; :'",
         "export DIBS_LEASE=$(dibs claim path:src -q)",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.git.conftest import Clone
+    from tests.shells.conftest import Clone
 
 pytestmark = pytest.mark.e2e
 

@@ -11,7 +11,7 @@ from dibs.cli.hookfiles import script
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.git.conftest import Clone, Shells
+    from tests.shells.conftest import Clone, Shells
 
 pytestmark = pytest.mark.e2e
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture
 def bare_clone(shells: Shells) -> Clone:
     """Without hooks."""
-    from tests.git.conftest import Clone
+    from tests.shells.conftest import Clone
 
     made = Clone(shells, shells.home)
     made.must("git init -q")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.git.conftest import finished
+from tests.shells.conftest import finished
 
 if TYPE_CHECKING:
     import subprocess as _subprocess
 
-    from tests.git.conftest import Shells
+    from tests.shells.conftest import Shells
 
 pytestmark = [pytest.mark.e2e, pytest.mark.promise("excl:same-token")]
 

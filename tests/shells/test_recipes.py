@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.git.conftest import finished
+from tests.shells.conftest import finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.git.conftest import Shells
+    from tests.shells.conftest import Shells
 
 pytestmark = pytest.mark.e2e
 
