@@ -41,6 +41,24 @@ def test_two_shells_of_one_user_exclude_each_other(shells: Shells, shell: str) -
     assert (ended.exit, ended.out.splitlines()[0]) == (0, "Lock released")
 
 
+@pytest.mark.promise("excl")
+def test_of_many_shells_at_once_one_gets_it(shells: Shells) -> None:
+    script = "until [ -e go ]; do sleep 0.01; done\ndibs lock acquire job -q 2>/dev/null && echo got"
+    racers = [shells.start(script) for _ in range(6)]
+    (shells.home / "go").touch()
+    told = [finished(racer).out.split() for racer in racers]
+    assert sorted(told) == [[], [], [], [], [], ["got"]]
+
+
+def test_two_commands_of_one_shell_at_once_are_one_holder(shells: Shells) -> None:
+    ran = shells(
+        f"{GET} > 1 & {GET} > 2 & wait\ncat 1 2 | jq -r .data.nonce\ndibs lock release job | head -1"
+    )
+    one, two, *released = ran.out.splitlines()
+    assert one == two
+    assert released == ["Lock released"]
+
+
 def test_the_same_shell_that_asks_again_has_the_same_lease(shells: Shells) -> None:
     ran = shells(f"{GET} | jq -r .data.nonce; {GET} | jq -r .data.nonce")
     one, two = ran.out.split()

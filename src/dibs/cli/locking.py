@@ -47,19 +47,20 @@ def acquire(call: Call) -> Answer:
         return _acquired(call, resource, call.door().call("acquire", resource, asked), asked, None)
     actor, memory = actor_of(call), memory_of(call)
     known = next((entry for entry in memory.entries(resource) if took_it(entry, actor)), None)
-    entry = _entry(call, actor, known)
-    kept = bool(actor.marks) and memory.remember(resource, entry)
+    made = _entry(call, actor, known)
+    begun = memory.begin(resource, made) if actor.marks else None
+    entry = made if begun is None else begun
     asked = _asked(call, entry)
     reply = call.door().call("acquire", resource, asked)
-    if (
-        known is not None and (reply.body or {}).get("code") == "conflict"
-    ):  # that lease is over: ask for another
+    is_old = known is not None or entry["request_key"] != made["request_key"]
+    if is_old and (reply.body or {}).get("code") == "conflict":  # that lease is over: ask for another
         entry.update(request_key=new_id(), lease_id=None, token=None)
         asked["request_key"] = entry["request_key"]
         memory.remember(resource, entry)
         reply = call.door().call("acquire", resource, asked)
-    _keep_or_forget(memory, resource, entry, reply, kept=kept)
-    return _acquired(call, resource, reply, asked, entry if kept else None)
+    if begun is not None:
+        _keep_or_forget(memory, resource, {**entry, "until_ms": made["until_ms"]}, reply)
+    return _acquired(call, resource, reply, asked, begun)
 
 
 def _asked(call: Call, entry: Entry | None) -> Document:
@@ -86,11 +87,9 @@ def _entry(call: Call, actor: Actor, known: Entry | None) -> Entry:
     }
 
 
-def _keep_or_forget(memory: Memory, resource: str, entry: Entry, reply: Reply, *, kept: bool) -> None:
+def _keep_or_forget(memory: Memory, resource: str, entry: Entry, reply: Reply) -> None:
     """The key was written down before it was asked with: whoever is killed in between, or hears nothing, asks again
     with the same key and has the same lease."""
-    if not kept:
-        return
     body = reply.body or {}
     if body.get("status") == "acquired":
         entry.update(lease_id=body["lease_id"], token=body["fencing_token"])

@@ -48,6 +48,22 @@ class Memory:
 
         return self._change(self._file(resource), change)
 
+    def begin(self, resource: str, entry: Entry) -> Entry | None:
+        """Keep `entry` unless the same actor has one there: two commands of one actor ask with one request key. The
+        entry that is kept; None where nothing can be written."""
+        key = [*self._where, resource]
+        found: Entry = {"key": key, **entry}
+
+        def change(entries: list[Entry]) -> list[Entry]:
+            nonlocal found
+            same = [each for each in entries if (each["key"], each["marks"]) == (key, found["marks"])]
+            if same:
+                found = same[0]
+                return entries
+            return [found, *entries]
+
+        return found if self._change(self._file(resource), change) else None
+
     def forget(self, resource: str, request_key: str) -> None:
         """The lease that was asked for with this key is over, or was never had."""
         self._change(
