@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+# `field data.lock.nonce` prints that part of the JSON document on its input; of a list, that part of each.
+_FIELD = """
+import json, sys
+found = [json.load(sys.stdin)]
+for key in sys.argv[1].split("."):
+    found = [part for each in found for part in (each[key] if isinstance(each[key], list) else [each[key]])]
+print(*found, sep="\\n")
+"""
+
+
 class Shells:
     """Runs scripts as a user would, each in a shell of its own, from a folder of its own."""
 
@@ -49,6 +59,7 @@ class Shells:
         source = Path(dibs.__file__).parents[1]
         self.env["PYTHONPATH"] = str(source)
         self.program("dibs", f'exec {sys.executable} -m dibs "$@"')
+        self.program("field", f"exec {sys.executable} -c '{_FIELD}' \"$@\"")
         self._started: list[subprocess.Popen[str]] = []
 
     def program(self, name: str, script: str) -> None:
@@ -127,8 +138,8 @@ class Clone:
         self.must("git add -A")
 
     def held_by_another(self, *names: str) -> None:
-        for name in names:
-            self.must(f"dibs lock acquire --actor agent-7 --ttl 10m '{name}'")
+        words = " ".join(f"'{name}'" for name in names)
+        self.must(f"dibs claim-all -q --owner agent-7 --ttl 10m {words}")
 
 
 @pytest.fixture(scope="session")

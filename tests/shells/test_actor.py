@@ -52,7 +52,7 @@ def test_of_many_shells_at_once_one_gets_it(shells: Shells) -> None:
 
 def test_two_commands_of_one_shell_at_once_are_one_holder(shells: Shells) -> None:
     ran = shells(
-        f"{GET} > 1 & {GET} > 2 & wait\ncat 1 2 | jq -r .data.nonce\ndibs lock release job | head -1"
+        f"{GET} > 1 & {GET} > 2 & wait\nfield data.nonce < 1\nfield data.nonce < 2\ndibs lock release job | head -1"
     )
     one, two, *released = ran.out.splitlines()
     assert one == two
@@ -60,13 +60,13 @@ def test_two_commands_of_one_shell_at_once_are_one_holder(shells: Shells) -> Non
 
 
 def test_the_same_shell_that_asks_again_has_the_same_lease(shells: Shells) -> None:
-    ran = shells(f"{GET} | jq -r .data.nonce; {GET} | jq -r .data.nonce")
+    ran = shells(f"{GET} | field data.nonce; {GET} | field data.nonce")
     one, two = ran.out.split()
     assert one == two
 
 
 def test_a_shell_that_lost_the_lock_gets_a_new_lease(shells: Shells) -> None:
-    ran = shells(f"{GET} | jq -r .data.nonce; dibs break job -q --reason test; {GET} | jq -r .data.nonce")
+    ran = shells(f"{GET} | field data.nonce; dibs break job -q --reason test; {GET} | field data.nonce")
     one, two = ran.out.split()
     assert one != two
 
@@ -100,7 +100,7 @@ def test_a_loop_in_the_background_keeps_the_lock_alive(shells: Shells, shell: st
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_what_a_command_substitution_acquired_is_the_shells(shells: Shells, shell: str) -> None:
     ran = shells(
-        f"nonce=$({GET} | jq -r .data.nonce)\ndibs lock release job --json | jq -r .data.lock.nonce\necho $nonce",
+        f"nonce=$({GET} | field data.nonce)\ndibs lock release job --json | field data.lock.nonce\necho $nonce",
         shell=shell,
     )
     one, two = ran.out.split()

@@ -94,6 +94,16 @@ dibs lock acquire --resource "issue:$ID" --ttl 30m
 # Do work...
 """
 
+RENEW_BEFORE_EXPIRY = r"""
+# 30 minute lock, renew every 15 minutes
+dibs lock acquire --resource "..." --ttl 30m
+
+while working; do
+  sleep 900  # 15 minutes
+  dibs lock renew --resource "..." --ttl 30m
+done
+"""
+
 HANDLE_FAILURES = r"""
 if ! dibs lock acquire --resource "..." --ttl 30m; then
   echo "Could not acquire lock, trying later"
@@ -158,16 +168,27 @@ def test_file_editing_coordination(shells: Shells) -> None:
     assert locked(shells) == {}
 
 
-def test_a_long_running_task_is_renewed(shells: Shells) -> None:
+def twice(shells: Shells, program: str) -> None:
+    """A program that says yes two times, and time that does not pass."""
     shells.program("sleep", "true")
-    shells.program(
-        "migration_in_progress", f"echo x >> {shells.folder}/n; [ $(wc -l < {shells.folder}/n) -lt 3 ]"
-    )
+    shells.program(program, f"echo x >> {shells.folder}/n; [ $(wc -l < {shells.folder}/n) -lt 3 ]")
+
+
+def test_a_long_running_task_is_renewed(shells: Shells) -> None:
+    twice(shells, "migration_in_progress")
     ran = shells(LONG_RUNNING_TASK)
     assert ran.exit == 0, ran
     words = [line for line in ran.out.splitlines() if line.startswith("Lock")]
     assert words == ["Lock acquired", "Lock renewed", "Lock renewed", "Lock released"]
     assert locked(shells) == {}
+
+
+def test_a_lock_is_renewed_before_it_runs_out(shells: Shells) -> None:
+    twice(shells, "working")
+    ran = shells(f"{RENEW_BEFORE_EXPIRY}\ndibs lock status --json", shell="bash")
+    assert ran.exit == 0, ran
+    assert ran.out.count("Lock renewed\n  Resource: ...\n") == 2
+    assert json.loads(ran.out.splitlines()[-1])["data"]["locks"][0]["time_remaining_seconds"] > 1700
 
 
 def test_a_coordinator_and_its_workers(shells: Shells) -> None:

@@ -27,24 +27,7 @@ if TYPE_CHECKING:
 
     from dibs.cli.call import Call
 
-_SHELLS = frozenset(
-    (
-        "sh",
-        "bash",
-        "rbash",
-        "dash",
-        "ash",
-        "busybox",
-        "zsh",
-        "ksh",
-        "mksh",
-        "oksh",
-        "yash",
-        "fish",
-        "csh",
-        "tcsh",
-    )
-)
+_SHELLS = frozenset("sh bash rbash dash ash busybox zsh ksh mksh oksh yash fish csh tcsh".split())
 # Programs that a shell puts before a command and that run it as a child of theirs.
 _WRAPPERS = frozenset(("timeout", "time", "uv"))
 _STEPS_MAX = 64
@@ -67,13 +50,18 @@ def actor_of(call: Call, *, in_hook: bool = False) -> Actor:
     if named is not None:
         return Actor((f"name:{_checked(call, named)}",), named)
     chain = _forked_shells(_runner_of_git() if in_hook else _runner(os.getppid()))
-    if not chain:
-        return Actor((), None)
     from dibs.client.embedded import process_mark
 
-    marks = tuple([mark for mark in map(process_mark, [each.pid for each in chain]) if mark is not None])
+    marks: list[str] = []
+    for shell in chain:
+        mark = process_mark(shell.pid)
+        if mark is None:  # it ended just now: what lies beyond it is not known to be the same
+            break
+        marks.append(mark)
+    if not marks:
+        return Actor((), None)
     owner = None if call.settings.pick("owner", "DIBS_OWNER") else f"{call.settings.owner}:{chain[0].pid}"
-    return Actor(marks, owner)
+    return Actor(tuple(marks), owner)
 
 
 def _checked(call: Call, name: str) -> str:

@@ -86,7 +86,8 @@ def _by_hand() -> str:
 
 
 def install(folder: str, program: str) -> dict[str, str]:
-    """Put all hooks in place, or none. What was done to each: made, renewed, or chained (to one that was there)."""
+    """Put all hooks in place; what speaks against one of them is found before anything is touched. What was done to
+    each: made, renewed, or chained (to one that was there)."""
     plans = {hook: _plan(os.path.join(folder, hook), hook) for hook in HOOKS}
     try:
         os.makedirs(folder, exist_ok=True)

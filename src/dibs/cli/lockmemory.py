@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 
 from dibs.core.limits import LOCK_MEMORY_MS
+from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.jsontext import decode, encode
 from dibs.paths import state_folder
 
@@ -29,7 +30,7 @@ class Memory:
 
     def __init__(self, env: Mapping[str, str], url: str | None, namespace: str | None, now_ms: int) -> None:
         self._folder = os.path.join(state_folder(env), "locks")
-        self._where = [url or "", namespace or ""]
+        self._where = [url or "", namespace or DEFAULT_NAMESPACE]
         self._now_ms = now_ms
 
     def entries(self, resource: str) -> list[Entry]:
