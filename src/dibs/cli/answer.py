@@ -26,9 +26,9 @@ _HINTS = {
 
 
 class Answer:
-    """`text` is for people; `quiet` replaces it under --quiet. `is_error`: it goes to stderr."""
+    """`text` is for people; `quiet` replaces it under --quiet. `is_error`: it goes to stderr, after `lead`."""
 
-    __slots__ = ("code", "document", "exit", "is_error", "message", "quiet", "text")
+    __slots__ = ("code", "document", "exit", "is_error", "lead", "message", "quiet", "text")
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class Answer:
         code: str = "",
         message: str = "",
         is_error: bool = False,
+        lead: str = "dibs: ",
     ) -> None:
         self.exit = exit_code
         self.document = document
@@ -48,6 +49,7 @@ class Answer:
         self.code = code
         self.message = message or text
         self.is_error = is_error
+        self.lead = lead
 
     def envelope(self) -> Document:
         """The one document of --json."""

@@ -57,6 +57,11 @@ class Call:
     def env(self) -> Mapping[str, str]:
         return self.settings.env
 
+    def fall_back_on(self, defaults: Mapping[str, str]) -> None:
+        """What a repository's own settings say (`url`, `namespace`) counts where neither flag nor variable does."""
+        missing = {key: value for key, value in defaults.items() if getattr(self.settings, key) is None}
+        self.settings = Settings({**self.values, **missing}, self.env)
+
     def door(self) -> Door:
         if self._door is None:
             self._door = self._opener(self.settings)

@@ -44,7 +44,16 @@ if TYPE_CHECKING:
 
 
 def claim(call: Call) -> Answer:
-    name, document = call.values["job"], asking(call)
+    name = call.values.get("job")
+    if call.values.get("staged"):
+        if name is not None:
+            raise UsageError("JOB or --staged, not both.", "claim")
+        from dibs.cli.staged import claim_staged
+
+        return claim_staged(call)
+    if name is None:
+        raise UsageError(f"claim needs JOB: {NEW_JOB.help}.", "claim")
+    document = asking(call)
     reply = ask(call, "acquire", name, document)
     if refusal_exit(reply) is not None or is_failure(reply):
         return refused(call, reply, document["request_key"])
@@ -147,12 +156,14 @@ COMMANDS = {
             "lasts for its TTL from the last heartbeat. When the job is somebody else's, says whose, and exits with 1. "
             "With --wait it gets in line, first come first served; when the time is over it leaves the line, or keeps "
             "its place with --keep-place. Inside a session (DIBS_SESSION) the claim lasts as long as the session does, "
-            "and the name is enough for everything that follows."
+            "and the name is enough for everything that follows. With --staged it claims the path: of everything that "
+            "is staged in git, all or nothing, and remembers it for this shell, so that the hooks know it as yours."
         ),
         arguments=(NEW_JOB,),
         options=(
             *(TTL, OWNER, METADATA, WAIT, KEEP_PLACE, TICKET, SHARED, SLOTS, SESSION),
             *(MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN),
+            Option("--staged", "claim the path: of every file staged in git, instead of a JOB"),
         ),
         examples=(
             (
@@ -163,6 +174,7 @@ COMMANDS = {
             ("wait for it, first come first served", "dibs claim issue-1842 --wait 5m"),
             ("one of three at once", "dibs claim gpu --slots 3 --wait 10m"),
             ("read together, write alone", "dibs claim path:docs --shared"),
+            ("what is about to be committed", "dibs claim --staged --ttl 15m"),
             ("a name that begins with a dash", "dibs claim -- -odd-name"),
         ),
         exits=((0, "it is yours"), (1, "somebody else has it, or still has it after the wait"), *CLAIM_EXITS),

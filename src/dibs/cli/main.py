@@ -119,7 +119,7 @@ def _of_error(error: DibsError) -> Answer:
 
     if not isinstance(error, UsageError):
         return failure(reply_for_error(error))
-    text, usage = error.details, ""
+    text, usage, exit_code = error.details, "", _usage_exit(error.command)
     if error.command in NAMES:
         from dibs.cli.help import usage_line
 
@@ -127,7 +127,15 @@ def _of_error(error: DibsError) -> Answer:
         text += f"\nUsage: {usage}\n`dibs {error.command} --help` says more."
     details = {"command": error.command, "usage": usage}
     message = error.details.partition("\n")[0]
-    return Answer(USAGE, details, text, code=error.code, message=message, is_error=True)
+    return Answer(exit_code, details, text, code=error.code, message=message, is_error=True)
+
+
+def _usage_exit(command: str) -> int:
+    """As the command has it; for the first word of several commands, as the first of them has it."""
+    named = next(
+        (name for name in NAMES if command and (name == command or name.startswith(f"{command} "))), None
+    )
+    return load(named).usage_exit if named is not None else USAGE
 
 
 def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -> Answer:
@@ -152,7 +160,7 @@ def _print(
         # ASCII: a lone surrogate that came in through argv must not break the document it is named in.
         text, stream = JSONEncoder().encode(answer.envelope()), stdout
     elif answer.is_error:
-        text, stream = f"dibs: {answer.text}", stderr
+        text, stream = answer.lead + answer.text, stderr
     else:
         text, stream = answer.quiet if quiet else answer.text, stdout
     if not text or stream is None:

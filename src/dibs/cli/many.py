@@ -51,14 +51,19 @@ def claim_any(call: Call) -> Answer:
 
 
 def claim_all(call: Call) -> Answer:
-    document = {"names": _names(call, ALL_NAMES_MAX), **asking(call)}
+    return claim_names(call, _names(call, ALL_NAMES_MAX))[0]
+
+
+def claim_names(call: Call, names: list[str]) -> tuple[Answer, Document]:
+    """Claim all of `names` or none. The answer, and what was asked for."""
+    document = {"names": names, **asking(call)}
     reply = ask(call, "acquire-all", "", document)
     if _got_nothing(reply):
-        return _refused(call, reply, document["request_key"], "all")
+        return _refused(call, reply, document["request_key"], "all"), document
     body: Document = reply.body or {}
     timed, in_session = "ttl_seconds" in document, "session_id" in document
     text = manyrender.acquired_all(body, call.paint, timed=timed, in_session=in_session)
-    return yes(body, text, quiet="\n".join(manyrender.pair(lease) for lease in body["leases"]))
+    return yes(body, text, quiet="\n".join(manyrender.pair(lease) for lease in body["leases"])), document
 
 
 def _got_nothing(reply: Reply) -> bool:

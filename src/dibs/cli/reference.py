@@ -80,7 +80,8 @@ def _options(options: Iterable[Option]) -> list[str]:
 
 MEANINGS = {
     codes.YES: "yes",
-    codes.NO: "no: somebody else has it (`claim`), nobody has it (`owner`), the time is over (`wait`)",
+    codes.NO: "no: somebody else has it (`claim`), nobody has it (`owner`), the time is over (`wait`), "
+    "the policy refuses it (`hook run`)",
     codes.NOT_YOURS: "it is not yours, or not any more: stop the work",
     codes.DEADLOCK: "waiting would deadlock",
     codes.DONE: "it was done already",
@@ -120,8 +121,24 @@ def exit_codes_page() -> str:
         "| --- | --- | --- | --- |",
     ]
     lines += [f"| `{row.word}` | {row.http} | {row.exit} | {row.title} |" for row in codes.CODES.values()]
-    lines += ["", _AFTER]
-    return "\n".join(lines)
+    lines += ["", _AFTER, *_lock_codes()]
+    return "\n".join(lines) + "\n"
+
+
+def _lock_codes() -> list[str]:
+    """`dibs lock` speaks grite's language."""
+    rows: dict[tuple[str, int], list[str]] = {}
+    for word, said in (*codes.LOCK_CODES.items(), ("upstream_unavailable", codes.SERVER_AWAY)):
+        rows.setdefault(said, []).append(f"`{word}`")
+    rows[codes.SERVER_AWAY].append("of a server")
+    lines = ["## Exit codes of `dibs lock`", "", _LOCK, "", "| exit | `code` | for |", "| --- | --- | --- |"]
+    ordered = sorted(rows.items(), key=lambda row: row[0][1])
+    return [*lines, *(f"| {said[1]} | `{said[0]}` | {', '.join(words)} |" for said, words in ordered)]
+
+
+_LOCK = """\
+`dibs lock` gives the codes and exit codes of grite, so that scripts written for it need no change. A word that was
+typed wrongly is 2. On the left what it gives, on the right what other commands of dibs say."""
 
 
 _AFTER = """\

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class Option:
-    """A flag. `value` is what its value is called in help; None: it is a switch. `env` gives its default."""
+    """A flag. `value` is what its value is called in help; None: it is a switch. `env` gives its default. `key` is what
+    its value is found under: the flag's own word unless an argument is called the same."""
 
-    __slots__ = ("choices", "completes", "env", "flag", "help", "short", "value")
+    __slots__ = ("choices", "completes", "env", "flag", "help", "key", "short", "value")
 
     def __init__(
         self,
@@ -29,6 +30,7 @@ class Option:
         env: str | None = None,
         choices: tuple[str, ...] = (),
         completes: str | None = None,
+        key: str | None = None,
     ) -> None:
         self.flag = flag
         self.help = help_
@@ -37,10 +39,7 @@ class Option:
         self.env = env
         self.choices = choices
         self.completes = completes
-
-    @property
-    def key(self) -> str:
-        return self.flag[2:].replace("-", "_")
+        self.key = key or flag[2:].replace("-", "_")
 
 
 ONE, MAYBE, MANY, ANY, REST = "one", "maybe", "many", "any", "rest"
@@ -81,9 +80,10 @@ class Argument:
 
 
 class Command:
-    """One command. `name` may be two words (`token new`). `exits` are the codes it gives, each with what it means."""
+    """One command. `name` may be two words (`token new`). `exits` are the codes it gives, each with what it means;
+    `usage_exit` is the one for words that it does not understand."""
 
-    __slots__ = ("about", "arguments", "examples", "exits", "name", "options", "run", "summary")
+    __slots__ = ("about", "arguments", "examples", "exits", "name", "options", "run", "summary", "usage_exit")
 
     def __init__(
         self,
@@ -96,10 +96,12 @@ class Command:
         options: tuple[Option, ...] = (),
         examples: tuple[tuple[str, str], ...] = (),
         exits: tuple[tuple[int, str], ...] = (),
+        usage_exit: int = 64,
     ) -> None:
         self.name = name
         self.summary = summary
         self.run = run
+        self.usage_exit = usage_exit
         self.about = about
         self.arguments = arguments
         self.options = options
@@ -108,7 +110,7 @@ class Command:
 
 
 JOB = Argument("JOB", "the stable name of the work, such as issue-1842", completes="job")
-NEW_JOB = Argument("JOB", "the stable name of the work, such as issue-1842")
+NEW_JOB = Argument("JOB", "the stable name of the work, such as issue-1842", takes=MAYBE)
 
 URL = Option(
     "--url",

@@ -15,6 +15,8 @@ GROUPS = (
     ),
     ("Look", ("owner", "list", "history")),
     ("Gateway", ("run-secret create", "run-secret list", "run-secret end")),
+    ("Git", ("hook install", "hook uninstall", "hook run")),
+    ("As in grite", ("lock acquire", "lock renew", "lock release", "lock status", "lock gc")),
     ("Run", ("serve", "token new", "break", "free", "gc", "doctor", "completion")),
 )
 _MODULES = {
@@ -37,6 +39,14 @@ _MODULES = {
     "run-secret create": "runs",
     "run-secret list": "runs",
     "run-secret end": "runs",
+    "hook install": "hook",
+    "hook uninstall": "hook",
+    "hook run": "hook",
+    "lock acquire": "lock",
+    "lock renew": "lock",
+    "lock release": "lock",
+    "lock status": "lock",
+    "lock gc": "lock",
     "serve": "serving",
     "token new": "tokens",
     "break": "operating",
@@ -65,6 +75,14 @@ SUMMARIES = {
     "run-secret create": "begin a run and print its secret",
     "run-secret list": "the runs that are under way",
     "run-secret end": "end a run and free what it locked",
+    "hook install": "have commits and pushes held against path claims",
+    "hook uninstall": "take the hooks away, and put back what was there",
+    "hook run": "what the hooks run: hold changed paths against claims",
+    "lock acquire": "lock a resource, as grite does",
+    "lock renew": "extend a lock you hold",
+    "lock release": "let go of a lock you hold",
+    "lock status": "all locks that are held",
+    "lock gc": "put away what has run out",
     "serve": "serve the store over HTTP",
     "token new": "make a bearer token for a tokens file",
     "break": "take a job away from its owner",
@@ -77,6 +95,8 @@ SUMMARIES = {
 FAMILIES = {
     "session": "one run of one worker, and what ends with it",
     "run-secret": "secrets for agents that use rlock or the gateway",
+    "hook": "commits and pushes held against path claims",
+    "lock": "grite's commands",
     "token": "make bearer tokens",
 }
 NAMES = tuple(_MODULES)

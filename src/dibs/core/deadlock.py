@@ -15,9 +15,9 @@ two requests that would close a cycle at the same moment, the second is decided 
 
 from __future__ import annotations
 
-from dibs.core.exclusion import blockers, covered, covers, live_holders, overlaps, own_hold
+from dibs.core.exclusion import blockers, covered, live_holders, own_hold
 from dibs.core.expiry import session_over, ticket_over
-from dibs.core.names import in_tree
+from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.records import EXCLUSIVE, SHARED, session_key, ticket_key
 from dibs.core.tickets import parts_of
 

@@ -8,7 +8,7 @@ every other `repo:` claim of its namespace, siblings never. Claims of one sessio
 from __future__ import annotations
 
 from dibs.core.expiry import need_sessions, shown
-from dibs.core.names import in_tree
+from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.outcomes import Blocker
 from dibs.core.records import EXCLUSIVE, SHARED, lock_key
 
@@ -32,22 +32,6 @@ def fits(lock_slots: int, live: tuple[Holder, ...], mode: str, slots: int) -> bo
         and len(live) < slots
         and all(holder.mode == EXCLUSIVE for holder in live)
     )
-
-
-def overlaps(one: str, other: str) -> bool:
-    """Whether two tree names of one namespace cover a common place."""
-    if one.startswith("repo:") or other.startswith("repo:"):
-        return True
-    return one == other or _beneath(one, other) or _beneath(other, one)
-
-
-def covers(outer: str, inner: str) -> bool:
-    """Whether one tree name covers all of another."""
-    return outer.startswith("repo:") or _beneath(inner, outer)
-
-
-def _beneath(inner: str, outer: str) -> bool:
-    return inner.startswith(outer if outer.endswith("/") else outer + "/")
 
 
 def blockers(draft: Draft, lock: Lock, mode: str, slots: int, session: str | None) -> tuple[Blocker, ...]:

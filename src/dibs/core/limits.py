@@ -21,6 +21,7 @@ ACL_ENTRY_BYTES_MAX = 256
 TTL_MS_MIN = 1_000
 TTL_MS_MAX = 24 * 3600 * 1000
 TTL_MS_DEFAULT = 60_000
+LOCK_TTL_MS_DEFAULT = 300_000
 LOCK_DELAY_MS_MAX = 60_000
 DONE_MS_MAX = 365 * 24 * 3600 * 1000
 ATTEMPTS_MAX = 1_000_000
@@ -56,6 +57,9 @@ SLOTS_MAX = 10_000
 # an idle job's record is kept before its fencing number moves into the store's floor.
 ENDINGS_KEPT = 8
 IDLE_RECORD_MS = 24 * 3600 * 1000
+
+# How long after its lease should be over `dibs lock` still knows whose it was.
+LOCK_MEMORY_MS = 7 * 24 * 3600 * 1000
 
 # Outages: a server that is up notes so this often, while there are leases; silence longer than `PULSE_LATE_MS` is an
 # outage. A lease that was live when it began keeps at least min(its ttl, OUTAGE_CREDIT_MS_MAX) after it ended.

@@ -14,9 +14,9 @@ the same order everywhere and cannot wait for each other.
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.exclusion import blockers, overlaps, own_hold, tree_neighbours
+from dibs.core.exclusion import blockers, own_hold, tree_neighbours
 from dibs.core.expiry import event_of, settle, shown, ticket_over
-from dibs.core.names import in_tree
+from dibs.core.names import in_tree, overlaps
 from dibs.core.outcomes import Granted, GrantedAll, Kept, Left
 from dibs.core.records import (
     EXCLUSIVE,

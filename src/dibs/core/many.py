@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dibs.core.claims import check_session, judge, note_want, waits_otherwise
 from dibs.core.deadlock import find_cycle
-from dibs.core.exclusion import blockers, overlaps, own_hold
+from dibs.core.exclusion import blockers, own_hold
 from dibs.core.line import advance_all, ahead, grant, place_of, refresh, serve_own
-from dibs.core.names import in_tree
+from dibs.core.names import in_tree, overlaps
 from dibs.core.outcomes import (
     Blocker,
     Deadlock,

@@ -59,7 +59,7 @@ def _check_unprintable(name: str) -> None:
 
 
 def in_tree(name: str) -> bool:
-    """Whether a name is a place in its namespace's tree, where claims overlap (see exclusion.py)."""
+    """Whether a name is a place in its namespace's tree, where claims overlap (`overlaps`, below; exclusion.py)."""
     return name.startswith(("path:", "repo:"))
 
 
@@ -76,6 +76,31 @@ def _tree_name(name: str) -> str:
     if not parts and not rest.startswith("/"):
         raise InvalidName("path: needs a path after it; to claim everything, claim repo:NAME.")
     return kind + ("/" if rest.startswith("/") else "") + "/".join(parts)
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Whether two tree names of one namespace cover a common place."""
+    if one.startswith("repo:") or other.startswith("repo:"):
+        return True
+    return one == other or _beneath(one, other) or _beneath(other, one)
+
+
+def covers(outer: str, inner: str) -> bool:
+    """Whether one tree name covers all of another."""
+    return outer.startswith("repo:") or _beneath(inner, outer)
+
+
+def _beneath(inner: str, outer: str) -> bool:
+    return inner.startswith(outer if outer.endswith("/") else outer + "/")
+
+
+def above(name: str) -> list[str]:
+    """The path names that cover all of a path, nearest first. With it a path is held against many claims at once."""
+    found = []
+    while (cut := name.rfind("/")) > len("path:"):
+        name = name[:cut]
+        found.append(name)
+    return [*found, "path:/"] if name.startswith("path:/") and name != "path:/" else found
 
 
 def check_namespace(namespace: object) -> str:

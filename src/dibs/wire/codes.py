@@ -111,3 +111,32 @@ def exit_of_code(code: str) -> int:
     """The exit code for an error's `code`, also one from a server newer than this client."""
     row = CODES.get(code)
     return row.exit if row is not None else FAULT
+
+
+# grite's own words and exit codes, which `dibs lock` gives instead: (code, exit) for each of our words.
+CONFLICT, BAD_USAGE = ("conflict", 4), 2
+SERVER_AWAY = ("ipc_error", 6)
+LOCK_CODES = {
+    **dict.fromkeys(("held", "queued", "done", "delayed", "parked"), CONFLICT),
+    **dict.fromkeys(("lease_not_current", "conflict", "deadlock", "session_expired"), CONFLICT),
+    "not_found": ("not_found", 3),
+    "invalid_input": ("invalid_input", BAD_USAGE),
+    "invalid_ttl": ("invalid_ttl", BAD_USAGE),
+    "invalid_lock_name": ("invalid_lock_name", BAD_USAGE),
+    "upstream_unavailable": ("io_error", 5),
+    "capacity_exceeded": ("db_busy", 5),
+    "rate_limited": ("db_busy", 5),
+    "internal_error": ("internal_error", 1),
+    # Nobody signs in to grite: our own words, with its exit code for a place that cannot be used.
+    "authentication_required": ("authentication_required", 5),
+    "authentication_failed": ("authentication_failed", 5),
+    "forbidden": ("forbidden", 5),
+    "lock_limit_exceeded": ("lock_limit_exceeded", 5),
+}
+
+
+def lock_code(word: str, *, server: bool) -> tuple[str, int]:
+    """What `dibs lock` says for one of our words: grite's code and exit code. A server stands for its daemon."""
+    if server and word == "upstream_unavailable":
+        return SERVER_AWAY
+    return LOCK_CODES.get(word, ("internal_error", 1))

@@ -1,0 +1,133 @@
+"""What git knows: where a repository keeps its things, which paths are staged, which are about to be pushed.
+
+Asks the git program, with output that NUL bytes separate, so that no name is misread. The environment goes along as it
+is: in a hook it says which index and which work tree are meant. Changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from dibs.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+# One path a line of change, both sides of a rename, submodules too, whatever the user's configuration says.
+_NAMES = ("-z", "--name-only", "--no-renames", "--ignore-submodules=none")
+_MESSAGE_BYTES_MAX = 2_000
+
+
+class Push:
+    """One line that git gives to a pre-push hook."""
+
+    __slots__ = ("local", "remote")
+
+    def __init__(self, local: str, remote: str) -> None:
+        self.local = local
+        self.remote = remote
+
+
+class Repository:
+    """One work tree. `common` is the git folder that all work trees of a clone share, `own` that of this one."""
+
+    def __init__(self, env: Mapping[str, str], top: str, common: str, own: str) -> None:
+        self._env = env
+        self.top = top
+        self.common = common
+        self.own = own
+
+    @classmethod
+    def here(cls, env: Mapping[str, str]) -> Repository:
+        """The repository around the current folder. Raises InvalidInput where there is none with a work tree."""
+        asked = ("--show-toplevel", "--git-common-dir", "--git-dir")
+        done = _run(env, ("rev-parse", "--path-format=absolute", *asked))
+        lines = os.fsdecode(done.stdout).splitlines()
+        if done.returncode or len(lines) != 3:
+            raise InvalidInput(f"This is not inside the work tree of a git repository ({_complaint(done)}).")
+        return cls(env, *lines)
+
+    def settings(self) -> dict[str, str]:
+        """What `git config` says under `dibs.`, by key; of several values the last, as git does."""
+        done = _run(self._env, ("config", "-z", "--get-regexp", r"^dibs\."))
+        found: dict[str, str] = {}
+        for line in _parts(done.stdout):
+            key, _, value = line.partition("\n")
+            found[key.removeprefix("dibs.")] = value
+        return found
+
+    def hooks(self) -> str:
+        """Where git looks for hooks. A relative core.hooksPath counts from the top, where hooks run."""
+        done = _run(self._env, ("config", "-z", "--type=path", "--get", "core.hooksPath"))
+        named = _parts(done.stdout)
+        return os.path.join(self.top, named[0]) if named else os.path.join(self.common, "hooks")
+
+    def staged(self) -> list[str]:
+        """Paths, from the top, in which the next commit differs from what it is based on. In a merge, from every side
+        of it: what comes in as another made it is not this commit's doing."""
+        paths = self._changed_since(())
+        for other in self._merged():
+            kept = set(self._changed_since((other,)))
+            paths = [path for path in paths if path in kept]
+        return paths
+
+    def _changed_since(self, base: tuple[str, ...]) -> list[str]:
+        words = ("diff", "--cached", *_NAMES, "--no-ext-diff", "--no-relative", *base, "--")
+        return _parts(self._out(words))
+
+    def _merged(self) -> list[str]:
+        try:
+            with open(os.path.join(self.own, "MERGE_HEAD"), encoding="ascii") as file:
+                return file.read().split()
+        except OSError:
+            return []
+
+    def pushed(self, remote: str, pushes: Iterable[Push]) -> list[str]:
+        """Paths that commits change which are new to the remote, each once. Of a merge only what it changes itself."""
+        given = [push for push in pushes if push.local.strip("0")]
+        if not given:
+            return []
+        # An id that this clone does not have (the remote went on without it) tells nothing, and is passed over.
+        known = [push.remote for push in given if push.remote.strip("0")]
+        tracked = (f"--remotes={remote}",) if remote else ()
+        ids = (*(push.local for push in given), "--not", *known, *tracked)
+        news = self._out(("rev-list", "--ignore-missing", *ids, "--"))
+        words = ("diff-tree", "--stdin", "-r", "-c", "--root", "--no-commit-id", *_NAMES)
+        return list(dict.fromkeys(_parts(self._out(words, news.decode("ascii")))))
+
+    def _out(self, words: tuple[str, ...], given: str = "") -> bytes:
+        done = _run(self._env, words, given)
+        if done.returncode:
+            raise InvalidInput(f"`git {words[0]}` failed: {_complaint(done)}.")
+        return done.stdout
+
+
+def _run(
+    env: Mapping[str, str], words: tuple[str, ...], given: str = ""
+) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            ["git", *words], input=os.fsencode(given), capture_output=True, env=dict(env), check=False
+        )
+    except OSError as error:
+        raise InvalidInput(f"The git program cannot be run ({error.strerror}). Is it installed?") from None
+
+
+def _parts(output: bytes) -> list[str]:
+    """Names are UTF-8 whatever the locale is, as names of jobs are. Bytes that are no text stay what they are."""
+    return [part.decode("utf-8", "surrogateescape") for part in output.split(b"\0") if part]
+
+
+def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:
+    text = done.stderr[:_MESSAGE_BYTES_MAX].decode("utf-8", "backslashreplace")
+    return " ".join(text.split()) or f"exit {done.returncode}"
+
+
+def pushes_of(lines: str) -> list[Push]:
+    """What git writes to a pre-push hook: local ref, local id, remote ref, remote id. The first may hold blanks."""
+    fields = [line.rsplit(" ", 3) for line in lines.splitlines() if line]
+    if any(len(each) != 4 for each in fields):
+        raise InvalidInput("pre-push reads lines of four words from standard input, as git writes them.")
+    return [Push(each[1], each[3]) for each in fields]

@@ -1,0 +1,279 @@
+"""What `dibs lock` does: grite's commands, on any store, for people and scripts that know them.
+
+Same words in, same documents, error codes and exit codes out. What differs is that they exclude: `cli/actor.py` says
+who counts as the same caller, `cli/lockmemory.py` keeps the lease ids that grite's recipes do not pass along.
+"""
+
+from __future__ import annotations
+
+from dibs.cli import lockrender
+from dibs.cli.actor import actor_of, may_keep, took_it
+from dibs.cli.answer import Answer, failure, is_failure, refusal_exit, yes
+from dibs.cli.lockmemory import Memory
+from dibs.cli.parse import UsageError
+from dibs.cli.values import asking, session_id, ttl_seconds
+from dibs.client.urls import is_server
+from dibs.clock import wall_ms
+from dibs.core.limits import LIST_PAGE_DEFAULT, LOCK_TTL_MS_DEFAULT
+from dibs.core.names import check_name
+from dibs.errors import DibsError
+from dibs.ids import new_id
+from dibs.wire.codes import CONFLICT, lock_code
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from dibs.cli.actor import Actor
+    from dibs.cli.call import Call
+    from dibs.cli.lockmemory import Entry
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+
+TTL_SECONDS_DEFAULT = LOCK_TTL_MS_DEFAULT // 1000
+
+
+def memory_of(call: Call) -> Memory:
+    return Memory(call.env, call.settings.url, call.settings.namespace, wall_ms())
+
+
+def acquire(call: Call) -> Answer:
+    resource = _resource(call)
+    session = _session(call)
+    if session is not None:
+        asked = _asked(call, None)
+        return _acquired(call, resource, call.door().call("acquire", resource, asked), asked, None)
+    actor, memory = actor_of(call), memory_of(call)
+    known = next((entry for entry in memory.entries(resource) if took_it(entry, actor)), None)
+    made = _entry(call, actor, known)
+    begun = memory.begin(resource, made) if actor.marks else None
+    entry = made if begun is None else begun
+    asked = _asked(call, entry)
+    reply = call.door().call("acquire", resource, asked)
+    is_old = known is not None or entry["request_key"] != made["request_key"]
+    if is_old and (reply.body or {}).get("code") == "conflict":  # that lease is over: ask for another
+        entry.update(request_key=new_id(), lease_id=None, token=None)
+        asked["request_key"] = entry["request_key"]
+        memory.remember(resource, entry)
+        reply = call.door().call("acquire", resource, asked)
+    if begun is not None:
+        _keep_or_forget(memory, resource, {**entry, "until_ms": made["until_ms"]}, reply)
+    return _acquired(call, resource, reply, asked, begun)
+
+
+def _asked(call: Call, entry: Entry | None) -> Document:
+    """The request: grite's lasts five minutes unless told otherwise. A session claims for itself."""
+    document = asking(call)
+    document.setdefault("ttl_seconds", TTL_SECONDS_DEFAULT)
+    if entry is not None:
+        document.update(owner=entry["owner"], request_key=entry["request_key"])
+        document.pop("session_id", None)
+    return document
+
+
+def _entry(call: Call, actor: Actor, known: Entry | None) -> Entry:
+    """What is remembered of this acquire. `known` is what the same actor got before, if anything."""
+    ttl_ms = (ttl_seconds(call) or TTL_SECONDS_DEFAULT) * 1000
+    before = known or {"request_key": new_id(), "lease_id": None, "token": None}
+    return {
+        "marks": list(actor.marks),
+        "owner": actor.owner or call.settings.owner,
+        "request_key": before["request_key"],
+        "lease_id": before["lease_id"],
+        "token": before["token"],
+        "until_ms": wall_ms() + ttl_ms,
+    }
+
+
+def _keep_or_forget(memory: Memory, resource: str, entry: Entry, reply: Reply) -> None:
+    """The key was written down before it was asked with: whoever is killed in between, or hears nothing, asks again
+    with the same key and has the same lease."""
+    body = reply.body or {}
+    if body.get("status") == "acquired":
+        entry.update(lease_id=body["lease_id"], token=body["fencing_token"])
+        memory.remember(resource, entry)
+    elif refusal_exit(reply) is not None:  # a failure tells nothing about the lease that may be there
+        memory.forget(resource, entry["request_key"])
+
+
+def _acquired(call: Call, resource: str, reply: Reply, asked: Document, entry: Entry | None) -> Answer:
+    body: Document = reply.body or {}
+    if is_failure(reply):
+        return _failed(call, failure(reply))
+    if refusal_exit(reply) is not None:
+        return _conflict(lockrender.refused(resource, body))
+    document = lockrender.lease_document(resource, body["owner"], body, asked["ttl_seconds"])
+    show_lease = entry is None and "session_id" not in asked
+    text = lockrender.lease_text("acquired", resource, body, show_lease=show_lease)
+    return yes(document, text)
+
+
+def renew(call: Call) -> Answer:
+    resource = _resource(call)
+    memory = memory_of(call)
+    proof, entry = _proof(call, memory, resource, may_keep)
+    if proof is None:
+        return _conflict(lockrender.not_yours("renew", resource, _state(call, resource)))
+    length_s = ttl_seconds(call)
+    if length_s is not None:
+        proof["ttl_seconds"] = length_s
+    reply = call.door().call("renew", resource, proof)
+    if is_failure(reply):
+        return _lost(call, "renew", resource, reply)
+    body: Document = reply.body or {}
+    if entry is not None:
+        memory.remember(resource, {**entry, "until_ms": wall_ms() + body["remaining_ms"]})
+    owner = entry["owner"] if entry is not None else _state(call, resource).get("owner")
+    echoed_s = length_s or (body["remaining_ms"] + 500) // 1000
+    document = lockrender.lease_document(resource, str(owner), body, echoed_s)
+    return yes(document, lockrender.lease_text("renewed", resource, body, show_lease=False))
+
+
+def release(call: Call) -> Answer:
+    resource = _resource(call)
+    memory = memory_of(call)
+    proof, entry = _proof(call, memory, resource, took_it)
+    if proof is None:
+        return _nothing_to_release(call, resource, _state(call, resource))
+    reply = call.door().call("release", resource, proof)
+    if is_failure(reply):
+        if entry is not None and (reply.body or {}).get("code") == "lease_not_current":
+            memory.forget(resource, entry["request_key"])
+            return _nothing_to_release(call, resource, _state(call, resource))
+        return _lost(call, "release", resource, reply)
+    if entry is not None:
+        memory.forget(resource, entry["request_key"])
+    owner = entry["owner"] if entry is not None else None
+    document = lockrender.released_document(resource, owner, proof.get("lease_id"), was_held=True)
+    return yes(document, lockrender.released_text(resource, was_held=True))
+
+
+def _nothing_to_release(call: Call, resource: str, state: Document) -> Answer:
+    """What nobody holds is released; what another holds is left alone, and that is said."""
+    if state.get("owner") is not None:
+        return _conflict(lockrender.not_yours("release", resource, state))
+    document = lockrender.released_document(resource, None, None, was_held=False)
+    return yes(document, lockrender.released_text(resource, was_held=False))
+
+
+def status(call: Call) -> Answer:
+    wanted = _resource(call, needed=False)
+    locks = _live(call)
+    if isinstance(locks, Answer):
+        return locks
+    document = lockrender.status_document([lock for lock in locks if wanted in ("", lock["name"])])
+    return yes(document, lockrender.status_text(document))
+
+
+def gc(call: Call) -> Answer:
+    from dibs.client.embedded import EmbeddedDoor
+
+    memory_of(call).tidy()
+    door = call.door()
+    swept = door.sweep() if isinstance(door, EmbeddedDoor) else None
+    locks = _live(call)
+    if isinstance(locks, Answer):
+        return locks
+    document = lockrender.gc_document(swept["expired"] if swept else 0, len(locks))
+    return yes(document, lockrender.gc_text(document, server=swept is None))
+
+
+def _live(call: Call) -> list[Document] | Answer:
+    """All that is held now, or why that cannot be told."""
+    locks: list[Document] = []
+    after = ""
+    while True:
+        reply = call.door().claimed("", after, LIST_PAGE_DEFAULT)
+        if is_failure(reply):
+            return _failed(call, failure(reply))
+        page: Document = reply.body or {}
+        locks += page["locks"]
+        after = page["next"]
+        if not after:
+            return locks
+
+
+def _resource(call: Call, *, needed: bool = True) -> str:
+    """The resource, however it was given, as the store spells it."""
+    flag, word = call.values.get("resource_flag"), call.values.get("resource")
+    if flag is not None and word is not None and flag != word:
+        raise UsageError("The resource was given twice: as a word and with --resource.", call.command)
+    given = flag if flag is not None else word
+    if given is None:
+        if needed:
+            raise UsageError(f"{call.command} needs a resource: --resource issue:8057324b.", call.command)
+        return ""
+    return check_name(given)
+
+
+def _session(call: Call) -> str | None:
+    """The session that applies. An actor named on the command line is another identity, and says so."""
+    if call.values.get("actor") is not None and call.values.get("session") is None:
+        return None
+    return session_id(call)
+
+
+def _proof(
+    call: Call, memory: Memory, resource: str, mine: Callable[[Entry, Actor], bool]
+) -> tuple[Document | None, Entry | None]:
+    """What proves that the lock is the caller's, and the entry it was found in: a lease id that was passed, the
+    session, what is remembered for the actor, and last DIBS_LEASE, which may be about another job."""
+    lease = call.values.get("lease")
+    if lease is not None:
+        if not lease.strip():
+            raise UsageError("--lease is empty. Did the acquire before it succeed?", call.command)
+        return {"lease_id": lease.strip()}, None
+    session = _session(call)
+    if session is not None:
+        return {"session_id": session}, None
+    actor = actor_of(call)
+    for entry in memory.entries(resource):
+        if entry["lease_id"] is not None and mine(entry, actor):
+            return {"lease_id": entry["lease_id"]}, entry
+    lease = call.env.get("DIBS_LEASE", "").strip()
+    return ({"lease_id": lease} if lease else None), None
+
+
+def _state(call: Call, resource: str) -> Document:
+    return call.door().call("inspect", resource, {}).body or {}
+
+
+def _lost(call: Call, verb: str, resource: str, reply: Reply) -> Answer:
+    """A refusal of proof is a conflict in grite's words; anything else is what it is."""
+    answer = failure(reply)
+    if answer.code != "lease_not_current":
+        return _failed(call, answer)
+    return _conflict(lockrender.not_yours(verb, resource, _state(call, resource)))
+
+
+def _conflict(shown: tuple[str, Document, str]) -> Answer:
+    message, details, text = shown
+    code, exit_code = CONFLICT
+    return Answer(exit_code, details, text, code=code, message=message, is_error=True, lead="")
+
+
+def _failed(call: Call, answer: Answer) -> Answer:
+    """The same answer with grite's code and exit code."""
+    url = call.settings.url
+    answer.code, answer.exit = lock_code(answer.code, server=bool(url) and is_server(str(url)))
+    answer.lead, answer.text = "", f"error: {answer.text}"
+    answer.message = f"{answer.code}: {answer.message}"
+    return answer
+
+
+def as_grite(run: Callable[[Call], Answer]) -> Callable[[Call], Answer]:
+    """Whatever goes wrong below is told in grite's codes. What was typed wrongly is told by whoever reads flags."""
+
+    def told(call: Call) -> Answer:
+        try:
+            return run(call)
+        except UsageError:
+            raise
+        except DibsError as error:
+            from dibs.wire.documents import reply_for_error
+
+            return _failed(call, failure(reply_for_error(error)))
+
+    return told
