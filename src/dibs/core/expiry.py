@@ -16,7 +16,7 @@ from dibs.core import events
 from dibs.core.events import Event
 from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
 from dibs.core.names import in_tree
-from dibs.core.records import EXPIRED, INVOLUNTARY, RELEASED, Ending, lock_key, session_key
+from dibs.core.records import EXCLUSIVE, EXPIRED, INVOLUNTARY, RELEASED, Ending, lock_key, session_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,11 +135,12 @@ def end_hold(
         token=holder.token,
         how=how,
         at_ms=at_ms,
-        checkpoint=checkpoint if checkpoint is not None else holder.checkpoint,
+        checkpoint=_left_behind(lock, holder, how) if checkpoint is None else checkpoint,
         request_key=holder.request_key,
         session=holder.session,
         by=by,
         reason=reason,
+        done=told.get("done_until_ms") is not None,
     )
     # Checkpoints may be 4 KiB each: only the newest ending is ever shown to a successor.
     older = [each.replace(checkpoint=None) for each in lock.endings[: ENDINGS_KEPT - 1]]
@@ -169,6 +170,15 @@ def end_hold(
             )
         )
     return lock
+
+
+def _left_behind(lock: Lock, holder: Holder, how: str) -> str | None:
+    """The checkpoint that a successor is told. Who is lost before noting one passes on the one it was told itself,
+    unless that was of a job that was finished. With several owners at once nobody can say whose it was."""
+    if holder.checkpoint is not None or how not in INVOLUNTARY or not lock.endings:
+        return holder.checkpoint
+    told = lock.endings[0]
+    return told.checkpoint if holder.mode == EXCLUSIVE and lock.slots == 1 and not told.done else None
 
 
 def _count(draft: Draft, lock: Lock, holder: Holder, how: str, at_ms: int) -> Lock:

@@ -56,6 +56,7 @@ class Ending(Record):
     session: str | None = None
     by: str | None = None  # who broke it
     reason: str | None = None  # and why
+    done: bool = False  # the work was finished with it: its checkpoint is of the past
 
 
 class Done(Record):

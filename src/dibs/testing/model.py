@@ -106,8 +106,15 @@ class Model:
         grant = self.current(job)
         if grant is None or now_ms < grant.until_ms:
             return 0
-        grant.how, grant.at_ms = "expired", grant.until_ms
+        self._lose(job, grant, "expired", grant.until_ms)
         return 1
+
+    def _lose(self, job: str, grant: Grant, how: str, at_ms: int) -> None:
+        """Without a checkpoint of its own it leaves the one it was told, if the job was not finished since."""
+        before = self.endings(job)
+        if grant.checkpoint is None and before and not before[0].done_until_ms:
+            grant.checkpoint = before[0].checkpoint
+        grant.how, grant.at_ms = how, at_ms
 
     def _previous(self, job: str) -> tuple[str, str, int, str | None] | None:
         ended = self.endings(job)
@@ -216,7 +223,7 @@ class Model:
         holder = self.current(job)
         if holder is None:
             return Told("broken")
-        holder.how, holder.at_ms = "broken", now_ms
+        self._lose(job, holder, "broken", now_ms)
         return Told("broken", owner=holder.worker, token=holder.token)
 
     def look(self, now_ms: int, job: str) -> Told:
