@@ -14,7 +14,7 @@ GROUPS = (
         ("session run", "session open", "session keep", "session end", "session show", "session list"),
     ),
     ("Look", ("owner", "list", "history")),
-    ("Run", ("serve", "token new", "break", "free", "gc", "doctor", "completion")),
+    ("Run", ("serve", "token new", "break", "free", "gc", "doctor", "demo", "completion")),
 )
 _MODULES = {
     "claim": "claims",
@@ -39,6 +39,7 @@ _MODULES = {
     "free": "operating",
     "gc": "operating",
     "doctor": "doctor",
+    "demo": "demo",
     "completion": "completion",
 }
 SUMMARIES = {
@@ -64,6 +65,7 @@ SUMMARIES = {
     "free": "let a parked job be claimed again",
     "gc": "do now what is due: expiries, forgetting of idle jobs",
     "doctor": "look at the set-up and say what is wrong",
+    "demo": "watch workers race, one die and another take over",
     "completion": "print the completion script of a shell",
 }
 # What the first word of two stands for.
