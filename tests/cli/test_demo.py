@@ -220,6 +220,7 @@ def test_a_demo_that_did_not_finish_says_so_and_exits_with_1() -> None:
     assert answer.code == "demo_failed"
     assert answer.message.startswith("Not done: #1842")
     assert answer.message.endswith("It took too long and was ended.")
+    assert answer.text.startswith("the report\nNot done: #1842")
 
 
 def test_the_help_says_that_only_the_flag_leads_elsewhere(terminal: Terminal) -> None:

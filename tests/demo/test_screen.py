@@ -106,6 +106,19 @@ def test_the_report_has_a_row_for_each_job_and_says_zero_duplicates() -> None:
     assert report.endswith("Gone.")
 
 
+def test_what_goes_wrong_for_several_is_told_once_with_their_names() -> None:
+    telling = Telling()
+    for worker in ("agent-1", "agent-2"):
+        telling.tell(worker, "failed", why="No server answers.")
+        telling.tell(worker, "gone", why="a line of a traceback")
+    telling.tell("agent-3", "gone", why="Traceback\nOSError: no room")
+    assert telling.story.over
+    found = outcome_of(telling.story, [], 10, [])
+    assert found.troubles == ("agent-1, agent-2: No server answers.", "agent-3: it ended: OSError: no room")
+    assert "agent-1, agent-2: No server answers." in screen_of(telling).report(found, "")
+    assert screen_of(telling).board(0)[-1] == "    agent-3  failed"
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("colour", [False, True])
 def test_no_line_is_wider_than_the_terminal(width: int, colour: bool) -> None:

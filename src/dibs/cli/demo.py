@@ -8,6 +8,7 @@ from dibs.cli.answer import no, yes
 from dibs.cli.parse import UsageError
 from dibs.cli.spec import Command, Option
 from dibs.cli.values import count
+from dibs.demo import plan as plans
 from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-# As `dibs.demo.plan` has them, which is imported when the demo is run.
-_WORKERS, _JOBS = 5, 8
 WIDTH_DEFAULT, WIDTH_MIN, WIDTH_MAX = 80, 60, 120
 ROOM_FOR_LOG = 4
 
@@ -48,16 +47,15 @@ def demo(call: Call) -> Answer:
 
 def _plan(call: Call, url: str | None) -> Plan:
     """As the flags say. Where there may be real jobs, the names begin with something of this run alone."""
-    from dibs.demo import plan
     from dibs.ids import new_id
 
-    workers = count(call, "workers", plan.WORKERS_MAX) or plan.WORKERS_DEFAULT
-    if workers < plan.WORKERS_MIN:
+    workers = count(call, "workers", plans.WORKERS_MAX) or plans.WORKERS_DEFAULT
+    if workers < plans.WORKERS_MIN:
         raise UsageError("--workers: one alone has nobody to take over from it. Take 2 or more.", "demo")
-    jobs = count(call, "jobs", plan.JOBS_MAX) or plan.JOBS_DEFAULT
-    seed = count(call, "seed", plan.SEED_MAX) or plan.SEED_DEFAULT
-    prefix = "" if url is None else f"{plan.PREFIX}{new_id()[:8]}/"
-    return plan.plan_of(jobs, workers, seed, prefix)
+    jobs = count(call, "jobs", plans.JOBS_MAX) or plans.JOBS_DEFAULT
+    seed = count(call, "seed", plans.SEED_MAX) or plans.SEED_DEFAULT
+    prefix = "" if url is None else f"{plans.PREFIX}{new_id()[:8]}/"
+    return plans.plan_of(jobs, workers, seed, prefix)
 
 
 def _played(call: Call, plan: Plan, url: str | None, folder: str) -> Answer:
@@ -79,9 +77,9 @@ def _played(call: Call, plan: Plan, url: str | None, folder: str) -> Answer:
         try:
             outcome = Play(story, screen, show, folder).run(env)
         finally:
-            left = [] if url is None else tidied(client, plan)
-    where_after = _where_after(url, left, folder)
-    return _answer(call, plan, outcome, "\n".join(screen.report(outcome, where_after)))
+            left = url is not None and not tidied(client, plan)
+    report = screen.report(outcome, _where_after(plan, url, left, folder))
+    return _answer(call, plan, outcome, "\n".join(report))
 
 
 def _answer(call: Call, plan: Plan, outcome: Outcome, report: str) -> Answer:
@@ -92,15 +90,17 @@ def _answer(call: Call, plan: Plan, outcome: Outcome, report: str) -> Answer:
     undone = [row.label for row in outcome.rows if not row.done]
     what = [f"{outcome.duplicates} steps were done twice."] if outcome.duplicates else []
     what += [f"Not done: {', '.join(undone)}."] if undone else []
-    message = " ".join([*what, *outcome.troubles]) or "Some steps are missing from the ledger."
-    return no(NO, document, f"{report}\n{call.paint.bad(message)}", code="demo_failed", message=message)
+    verdict = " ".join(what) or "Some steps are missing from the ledger."
+    message = " ".join([verdict, *outcome.troubles])
+    return no(NO, document, f"{report}\n{call.paint.bad(verdict)}", code="demo_failed", message=message)
 
 
-def _where_after(url: str | None, left: list[str], folder: str) -> str:
+def _where_after(plan: Plan, url: str | None, left: bool, folder: str) -> str:
     if url is None:
         return f"The store was {folder}/dibs.db, which is removed again."
     if left:
-        return f"Left at {url}, until leases and done marks run out by themselves: {', '.join(left)}."
+        prefix = plan.jobs[0].name.partition("/")[0]
+        return f"Claims and done marks of {prefix}/ may be left at {url}; they run out by themselves."
     return f"Nothing of it is left at {url} but its history."
 
 
@@ -149,8 +149,8 @@ COMMANDS = {
             "with --url it runs elsewhere, under names of its own."
         ),
         options=(
-            Option("--workers", f"how many, from 2 (default {_WORKERS})", value="N"),
-            Option("--jobs", f"how many (default {_JOBS})", value="N"),
+            Option("--workers", f"how many, from 2 (default {plans.WORKERS_DEFAULT})", value="N"),
+            Option("--jobs", f"how many (default {plans.JOBS_DEFAULT})", value="N"),
             Option("--seed", "another number: other jobs, and another one of them goes wrong", value="N"),
         ),
         examples=(

@@ -72,7 +72,7 @@ class Play:
         """What they tell goes to the screen at once; without news the board is drawn as often as eyes can follow."""
         lines: list[str] = []
         for name, event in stage.listen(FRAME_MS):
-            entry = self._story.hear(name, event, self._now_ms())
+            entry = self._story.hear(name, event, event["at_ms"] - self._shot_ms)
             lines += self._screen.entry(entry) if entry is not None else []
         self._tell(lines)
 
@@ -105,15 +105,15 @@ def orders_of(plan: Plan, ledger_path: str) -> Document:
     return {"jobs": jobs, "ttl": TTL_SECONDS, "ledger": ledger_path}
 
 
-def tidied(client: dibs.Client, plan: Plan) -> list[str]:
-    """Take the done marks away, and name the jobs where that was not possible. What is claimed ends with its TTL."""
-    left = [job.name for job in plan.jobs]
-    for name in tuple(left):
+def tidied(client: dibs.Client, plan: Plan) -> bool:
+    """Take the done marks away. False if something is left: what is claimed ends with its TTL."""
+    clean = True
+    for job in plan.jobs:
         try:
-            with client.claim(name, ttl=TTL_SECONDS, again=True):
-                left.remove(name)
+            with client.claim(job.name, ttl=TTL_SECONDS, again=True):
+                pass
         except dibs.NotClaimed:
-            pass
+            clean = False
         except dibs.DibsError:  # no answer: nor will there be one for the others
-            break
-    return left
+            return False
+    return clean

@@ -145,6 +145,8 @@ class Screen:
         if state.job is not None:
             label = self._story.jobs[state.job].job.label
             return [*cells, Cell(f"works on {label}")]
+        if state.failed:
+            return [*cells, Cell("failed", "bad")]
         if state.gone:
             return [*cells, Cell("nothing left to do", "faint")]
         if state.waits is None:
@@ -158,7 +160,8 @@ class Screen:
         """The table, and in words what it shows."""
         lines = ["", *self._table(outcome), ""]
         lines += [self._paint.good(line) if outcome.good else line for line in self._verdict(outcome)]
-        lines += [self._paint.bad(line) for line in outcome.troubles]
+        for trouble in outcome.troubles:
+            lines += [self._paint.bad(line) for line in wrapped(trouble, self._width - 1)]
         told = self._recovery(outcome)
         for text in (told, where_after):
             lines += wrapped(text, self._width - 1) if text else []

@@ -13,7 +13,7 @@ import dibs
 from dibs.clock import steady_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     Document = dict[str, Any]
@@ -71,20 +71,21 @@ class Stage:
             except BrokenPipeError:  # it has ended; its output says so
                 pass
 
-    def listen(self, timeout_ms: int) -> Iterator[tuple[str, Document]]:
-        """What the workers told. One that has ended says `gone`, and nothing after that."""
+    def listen(self, timeout_ms: int) -> list[tuple[str, Document]]:
+        """What the workers told, in the order in which it happened. One that has ended says `gone`, and no more."""
         if not self._selector.get_map():
-            return
+            return []
+        told: list[tuple[str, Document]] = []
         for key, _ in self._selector.select(max(0, timeout_ms) / 1000):
             name: str = key.data
             content = os.read(key.fd, 65536)
             *lines, self._heard[name] = (self._heard[name] + content).split(b"\n")
-            for line in lines:
-                yield name, json.loads(line)
+            told += [(name, json.loads(line)) for line in lines]
             if not content:
                 self._selector.unregister(key.fileobj)
                 self._workers[name].wait(GRACE_MS / 1000)
-                yield name, {"event": "gone", "why": self._said(name)}
+                told.append((name, {"event": "gone", "at_ms": steady_ms(), "why": self._said(name)}))
+        return sorted(told, key=lambda each: int(each[1]["at_ms"]))
 
     def kill(self, name: str) -> int:
         """SIGKILL: it gets to do nothing more. Its process id."""

@@ -61,6 +61,7 @@ class WorkerState:
         self.skipped: list[tuple[str, str]] = []
         self.ready = False
         self.killed = False
+        self.failed = False
         self.gone = False
 
 
@@ -73,8 +74,13 @@ class Story:
         self.workers = {name: WorkerState(name) for name in plan.workers}
         self.killed: Killed | None = None
         self.takeover: Takeover | None = None
-        self.troubles: list[str] = []
+        self._troubles: dict[str, list[str]] = {}
         self._patient: set[str] = set()
+
+    @property
+    def troubles(self) -> list[str]:
+        """What went wrong, each with those it happened to."""
+        return [f"{', '.join(names)}: {why}" for why, names in self._troubles.items()]
 
     @property
     def all_ready(self) -> bool:
@@ -157,13 +163,14 @@ class Story:
         return Entry(at_ms, "lost", worker.name, job.job.label, str(event["why"]))
 
     def _failed(self, worker: WorkerState, event: Document, at_ms: int) -> Entry:
-        self.troubles.append(f"{worker.name}: {event['why']}")
+        worker.failed = True
+        self._troubles.setdefault(event["why"], []).append(worker.name)
         return Entry(at_ms, "failed", worker.name, "", str(event["why"]))
 
     def _gone(self, worker: WorkerState, event: Document, at_ms: int) -> Entry | None:
+        """Its last words are of interest only when nothing else explains its end."""
         worker.gone = True
         worker.waits = None
-        if worker.killed or not event["why"]:
+        if worker.killed or worker.failed or not event["why"]:
             return None
-        self.troubles.append(f"{worker.name} ended: {event['why'].splitlines()[-1]}")
-        return Entry(at_ms, "failed", worker.name, "", self.troubles[-1])
+        return self._failed(worker, {"why": f"it ended: {event['why'].splitlines()[-1]}"}, at_ms)

@@ -1,12 +1,14 @@
 """One worker of the demo: `python -m dibs.demo.worker NAME`, a program like any other that uses the SDK.
 
-It says what it does on stdout, one JSON line each. On stdin it gets one line: what to do. That line is the starting
-shot, too, so that all of them start at once. DIBS_URL and DIBS_NAMESPACE say where the claims are.
+It says what it does on stdout, one JSON line each, with the time on the machine's steady clock. On stdin it gets one
+line: what to do. That line is the starting shot, too, so that all of them start at once. DIBS_URL and DIBS_NAMESPACE
+say where the claims are.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -14,6 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import dibs
+from dibs.clock import steady_ms
 from dibs.demo.ledger import Effect, Ledger
 from dibs.demo.plan import PREFIX, STEPS, STEPS_BEFORE_DEATH, checkpoint_of, steps_in
 
@@ -88,6 +91,8 @@ class Worker:
             before=claim.previous.owner if claim.previous else None,
             checkpoint=claim.previous.checkpoint if claim.previous else None,
         )
+        if done:
+            claim.checkpoint(checkpoint_of(done))  # ours from now on: if we die too, the next one needs it
         for step in range(done + 1, len(STEPS) + 1):
             fatal = job["fatal"] and claim.attempt == 1 and step == STEPS_BEFORE_DEATH + 1
             claim.lost.wait(FATAL_SECONDS if fatal else job["paces_ms"][step - 1] / 1000)  # the work
@@ -101,7 +106,7 @@ class Worker:
 
 def tell(event: str, **fields: Any) -> None:
     """One line, in one write. If nobody listens any more, there is nothing to go on for."""
-    line = json.dumps({"event": event, **fields}) + "\n"
+    line = json.dumps({"event": event, "at_ms": steady_ms(), **fields}) + "\n"
     try:
         os.write(sys.stdout.fileno(), line.encode())
     except BrokenPipeError:
@@ -110,6 +115,9 @@ def tell(event: str, **fields: Any) -> None:
 
 def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # through the `with` block, which lets go
+    logging.getLogger("dibs").setLevel(
+        logging.ERROR
+    )  # a claim that could not be released: the demo sees that
     name = sys.argv[1]
     with dibs.connect(owner=name) as client:
         try:
