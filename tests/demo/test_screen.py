@@ -130,6 +130,19 @@ def test_no_line_is_wider_than_the_terminal(width: int, colour: bool) -> None:
     assert [line for line in lines if len(ESCAPE.sub("", line)) >= width] == []
 
 
+def test_a_narrow_table_leaves_out_titles_rather_than_numbers() -> None:
+    telling = whole_story()
+    report = screen_of(telling, width=60).report(outcome(telling), "")
+    assert report[1].split() == ["JOB", "OWNER", "ATTEMPTS", "STEPS", "TWICE"]
+    assert all(line.endswith("5/5      0") for line in report[2:5])
+
+
+def test_a_job_and_its_owner_stay_on_one_line() -> None:
+    told = [line for line in log_of(whole_story(), width=60) if "agent-2)" in line]
+    assert told
+    assert all(re.search(r"#\d+ \(agent-2\)", line) for line in told)
+
+
 def test_colour_changes_no_word() -> None:
     telling = whole_story()
     painted = [ESCAPE.sub("", line) for line in log_of(telling, colour=True)]

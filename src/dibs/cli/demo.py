@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 WIDTH_DEFAULT, WIDTH_MIN, WIDTH_MAX = 80, 60, 120
+ROWS_DEFAULT = 24
 ROOM_FOR_LOG = 4
 
 
@@ -68,7 +69,8 @@ def _played(call: Call, plan: Plan, url: str | None, folder: str) -> Answer:
     story = Story(plan)
     show = _show(call, len(plan.jobs) + len(plan.workers))
     pretty = "utf" in (getattr(call.stdout, "encoding", None) or "utf-8").lower()
-    screen = Screen(story, call.paint, width=_size(call.stdout)[0], glyphs=PRETTY if pretty else ASCII)
+    width = max(WIDTH_MIN, min(WIDTH_MAX, _size(call.stdout)[0]))
+    screen = Screen(story, call.paint, width=width, glyphs=PRETTY if pretty else ASCII)
     where = f"The claims are kept in {env['DIBS_URL']}"
     client = dibs.Client(env["DIBS_URL"], namespace=env.get("DIBS_NAMESPACE"))
     with client:
@@ -122,7 +124,8 @@ def _show(call: Call, rows: int) -> Show:
         return Show(None, live=False)
     stream = call.stdout
     terminal = stream is not None and stream.isatty() and call.env.get("TERM") != "dumb"
-    return Show(stream, live=terminal and _size(stream)[1] >= rows + 2 + ROOM_FOR_LOG)
+    columns, lines = _size(stream)
+    return Show(stream, live=terminal and columns >= WIDTH_MIN and lines >= rows + 2 + ROOM_FOR_LOG)
 
 
 def _size(stream: TextIO | None) -> tuple[int, int]:
@@ -133,7 +136,7 @@ def _size(stream: TextIO | None) -> tuple[int, int]:
         columns, rows = size.columns, size.lines
     except (OSError, AssertionError, ValueError):
         columns, rows = 0, 0
-    return max(WIDTH_MIN, min(WIDTH_MAX, columns or WIDTH_DEFAULT)), rows or 24
+    return columns or WIDTH_DEFAULT, rows or ROWS_DEFAULT
 
 
 COMMANDS = {

@@ -77,7 +77,7 @@ class Screen:
 
     def head(self, where: str) -> list[str]:
         plan = self._story.plan
-        count = f"{len(plan.workers)} workers, {len(plan.jobs)} jobs, one owner each"
+        count = f"{len(plan.workers)} workers, {_jobs(len(plan.jobs))}, one owner each"
         return [
             self._line([Cell("dibs demo", "strong"), Cell(f"  {count}")]),
             self._line([Cell(f"{plan.jobs[0].label} is {plain(plan.jobs[0].name)}, and so on", "faint")]),
@@ -98,7 +98,9 @@ class Screen:
             Cell(label),
         ]
         indent = sum(len(cell.text) for cell in first)
-        lines = wrapped(plain(entry.more), self._width - 1 - indent)
+        # A job and its owner stay on one line.
+        more = plain(entry.more).replace(" (", "\N{NO-BREAK SPACE}(")
+        lines = [line.replace("\N{NO-BREAK SPACE}", " ") for line in wrapped(more, self._width - 1 - indent)]
         painted = "".join(self._painted(cell) for cell in first)
         faint = [self._paint.faint(line) if entry.kind in ("claimed", "waits") else line for line in lines]
         return [(painted + faint[0]).rstrip(), *(" " * indent + line for line in faint[1:])]
@@ -171,7 +173,7 @@ class Screen:
         done = sum(row.done for row in outcome.rows)
         jobs, steps = len(outcome.rows), len(outcome.rows) * len(STEPS)
         text = (
-            f"{done} of {jobs} jobs done in {outcome.elapsed_ms / 1000:.1f}s. Steps in the workers' own ledger: "
+            f"{done} of {_jobs(jobs)} done in {outcome.elapsed_ms / 1000:.1f}s. Steps in the workers' own ledger: "
             f"{outcome.effects} of {steps}, {outcome.duplicates or 'zero'} duplicates."
         )
         return wrapped(text, self._width - 1)
@@ -191,22 +193,26 @@ class Screen:
         )
 
     def _table(self, outcome: Outcome) -> list[str]:
+        """Titles are cut, or left out, where there is no room: the numbers matter more."""
         arrow = f" {self._glyphs.arrow} "
         owners = [arrow.join(row.owners) for row in outcome.rows]
         owner_width = max(len("OWNER"), *(len(each) for each in owners))
-        label_width = max(self._label_width, 3)
         numbers = "  {:>8}  {:>5}  {:>5}"
-        fixed = 4 + label_width + 2 + 2 + owner_width + len(numbers.format("", "", ""))
-        titles = [row.title for row in outcome.rows]
-        room = max(TITLE_MIN, min(max(map(len, titles)), self._width - 1 - fixed))
-        head = f"    {'JOB':<{label_width}}  {'TITLE':<{room}}  {'OWNER':<{owner_width}}"
+        fixed = 4 + self._label_width + 4 + owner_width + len(numbers.format("", "", ""))
+        room = min(max(len(row.title) for row in outcome.rows), self._width - 1 - fixed)
+
+        def named(label: str, title: str) -> str:
+            with_title = f"{self._cut(title, room):<{room}}  " if room >= TITLE_MIN else ""
+            return f"{label:<{self._label_width}}  {with_title}"
+
+        head = f"    {named('JOB', 'TITLE')}{'OWNER':<{owner_width}}"
         lines = [self._line([Cell(head + numbers.format("ATTEMPTS", "STEPS", "TWICE"), "faint")])]
         for row, owned in zip(outcome.rows, owners, strict=True):
             good = row.done and not row.duplicates
             cells = [
                 Cell("  "),
                 Cell(self._glyphs.done if good else self._glyphs.dead, "good" if good else "bad"),
-                Cell(f" {row.label:<{label_width}}  {self._cut(row.title, room):<{room}}  "),
+                Cell(f" {named(row.label, row.title)}"),
                 *self._chain(row.owners, arrow),
                 Cell(" " * (owner_width - len(owned))),
                 Cell(numbers.format(row.attempts, f"{row.steps}/{len(STEPS)}", row.duplicates)),
@@ -233,6 +239,10 @@ _VERBS: dict[str, tuple[str, str | None]] = {
     "lost": ("lost", "bad"),
     "failed": ("failed", "bad"),
 }
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job{'s' if count > 1 else ''}"
 
 
 def wrapped(text: str, width: int) -> list[str]:
