@@ -4,7 +4,9 @@ A page is run from top to bottom in one shell, in an empty home folder:
 
     ```sh run           is typed
     ```sh run other     is typed in another terminal, and left running
-    ```text             after one of them: what it prints. An exit code other than 0 is its last line: (exit 1)
+    ```python run       is run as a script
+    ```python agent.py  is saved under that name, for what is typed later
+    ```text             after one that is run: what it prints. An exit code other than 0 is its last line: (exit 1)
     ```text other       what the other terminal says in the end, once its command is over
 
 What differs from run to run (ids, times, sizes, secrets) is compared by its shape. Port 3427 stands for a free one.
@@ -25,7 +27,8 @@ import dibs
 from tests.docs.pages import Block, blocks
 
 TIMEOUT_S = 60
-KNOWN = ("sh run", "sh run other", "text", "text other")
+KNOWN = ("sh run", "sh run other", "python run", "text", "text other")
+SAVED = re.compile(r"python (?P<file>\w+\.py)")
 PORT = "3427"
 HOME = "/home/you"
 _SHAPES = (
@@ -60,9 +63,14 @@ def shape_of(text: str) -> str:
     return text.strip()
 
 
+def is_known(info: str) -> bool:
+    """Whether a block with that mark is run, saved, or compared."""
+    return info in KNOWN or SAVED.fullmatch(info) is not None
+
+
 def run_page(page: str, folder: Path) -> list[Said]:
     """Type everything on `page` that is marked so. Raises if it takes too long, or if a step fails unannounced."""
-    steps = [block for block in blocks(page) if block.info in KNOWN]
+    steps = [block for block in blocks(page) if is_known(block.info)]
     port = _free_port()
     script = folder / "page.bash"
     script.write_text(_script(steps, folder).replace(PORT, port), encoding="utf-8")
@@ -85,6 +93,8 @@ def run_page(page: str, folder: Path) -> list[Said]:
 def _cleaned(written: str, home: str, port: str) -> str:
     """Without what belongs to the machine or is secret."""
     written = written.replace(home, HOME).replace(port, PORT)
+    # A shell at a terminal says no more than this when a command was killed.
+    written = re.sub(r"^\S*page\.bash: line \d+: +\d+ Killed .*$", "Killed", written, flags=re.MULTILINE)
     written = written.replace(f"you@{os.uname().nodename}", "you@host")
     return re.sub(r"dibs_[0-9a-f]{64}", "dibs_<64 hex digits>", written)
 
@@ -95,21 +105,20 @@ def _made(folder: Path) -> Path:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """As on a fresh machine, with commands that are those under test."""
-    command = _made(folder / "bin") / "dibs"
+    """As on a fresh machine, with commands that are those under test and a `python` that can import them."""
+    programs = _made(folder / "bin")
     source = Path(dibs.__file__).parents[1]
-    command.write_text(
-        f'#!/bin/sh\nexport PYTHONPATH={source}\nexec {sys.executable} -m dibs "$@"\n', encoding="utf-8"
-    )
-    command.chmod(0o755)
+    words = {"dibs": "-m dibs", "python": ""}
     for name in ("rlock", "runlock", "rlock-heartbeat"):
         function = name.replace("-", "_")
-        call = f"import sys; from dibs.cli.rlock import {function}; sys.exit({function}())"
-        other = command.with_name(name)
-        other.write_text(f'#!/bin/sh\nexport PYTHONPATH={source}\nexec {sys.executable} -c "{call}" "$@"\n')
-        other.chmod(0o755)
+        words[name] = f'-c "import sys; from dibs.cli.rlock import {function}; sys.exit({function}())"'
+    for name, rest in words.items():
+        command = programs / name
+        text = f'#!/bin/sh\nexport PYTHONPATH={source}\nexec {sys.executable} {rest} "$@"\n'
+        command.write_text(text, encoding="utf-8")
+        command.chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DIBS_", "XDG_"))}
-    path = f"{command.parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
+    path = f"{programs}{os.pathsep}{kept.get('PATH', os.defpath)}"
     home = str(_made(folder / "home"))
     return {
         **kept,
@@ -127,12 +136,16 @@ def _script(steps: list[Block], folder: Path) -> str:
     lines = ["others=()", "trap 'kill \"${others[@]}\" 2>/dev/null' EXIT"]
     for number, step in enumerate(steps):
         log = folder / f"other-{number}"
-        if step.info == "sh run":
-            lines += ["{", step.text, "} </dev/null 2>&1", f"printf '\\n@@ {number} %d\\n' $?"]
+        saved = SAVED.fullmatch(step.info)
+        if saved:
+            (_made(folder / "work") / saved["file"]).write_text(step.text, encoding="utf-8")
+        elif step.info in ("sh run", "python run"):
+            lines += ["{", _typed(step, number, folder), "} </dev/null 2>&1"]
+            lines += [f"printf '\\n@@ {number} %d\\n' $?"]
         elif step.info == "sh run other":
             lines += [f"( {step.text}\n) </dev/null >{log} 2>&1 &", "others+=($!)", f"other_log={log}"]
             # The page goes on when it has said something; what says nothing while it waits gets a moment.
-            tries = 100 if "dibs serve" in step.text else 10
+            tries = 100 if "dibs serve" in step.text or "python" in step.text else 10
             lines += [f"for _ in {{1..{tries}}}; do [ -s {log} ] && break; sleep 0.1; done"]
             lines += [f"cat {log}; printf '\\n@@ {number} 0\\n'"]
         elif step.info == "text other":
@@ -141,6 +154,15 @@ def _script(steps: list[Block], folder: Path) -> str:
                 f"cat \"$other_log\"; printf '\\n@@ {number} %d\\n' $code",
             ]
     return "\n".join(lines) + "\n"
+
+
+def _typed(step: Block, number: int, folder: Path) -> str:
+    """What stands in the shell's script for a block that is run."""
+    if step.info == "sh run":
+        return step.text
+    file = folder / f"block-{number}.py"
+    file.write_text(step.text, encoding="utf-8")
+    return f"python {file}"
 
 
 def _said(page: str, steps: list[Block], written: str) -> list[Said]:
@@ -152,7 +174,7 @@ def _said(page: str, steps: list[Block], written: str) -> list[Said]:
         at = mark.end()
     found: list[Said] = []
     for number, step in enumerate(steps):
-        if not step.info.startswith("sh run") and step.info != "text other":
+        if step.info == "text" or SAVED.fullmatch(step.info):
             continue
         assert number in outputs, f"never came to: {step.text}\n{written[-2000:]}"
         after = steps[number + 1] if number + 1 < len(steps) else step

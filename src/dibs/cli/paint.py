@@ -32,6 +32,13 @@ class Paint:
     def faint(self, text: str) -> str:
         return self._with("2", text)
 
+    def tint(self, number: int, text: str) -> str:
+        """One of several colours, to tell several things apart. None of them is that of good or bad."""
+        return self._with(_TINTS[number % len(_TINTS)], text)
+
+
+_TINTS = ("36", "33", "35", "34", "38;5;208", "96", "93", "95", "94")
+
 
 def paint_for(stream: TextIO | None, env: Mapping[str, str]) -> Paint:
     """Colour on a terminal that has it, unless NO_COLOR is set."""

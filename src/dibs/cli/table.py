@@ -18,6 +18,7 @@ GROUPS = (
     ("Git", ("hook install", "hook uninstall", "hook run")),
     ("As in grite", ("lock acquire", "lock renew", "lock release", "lock status", "lock gc")),
     ("Run", ("serve", "token new", "break", "free", "gc", "doctor", "completion")),
+    ("Run", ("serve", "token new", "break", "free", "gc", "doctor", "demo", "completion")),
 )
 _MODULES = {
     "claim": "claims",
@@ -53,6 +54,7 @@ _MODULES = {
     "free": "operating",
     "gc": "operating",
     "doctor": "doctor",
+    "demo": "demo",
     "completion": "completion",
 }
 SUMMARIES = {
@@ -89,6 +91,7 @@ SUMMARIES = {
     "free": "let a parked job be claimed again",
     "gc": "do now what is due: expiries, forgetting of idle jobs",
     "doctor": "look at the set-up and say what is wrong",
+    "demo": "watch workers race, one die and another take over",
     "completion": "print the completion script of a shell",
 }
 # What the first word of two stands for.

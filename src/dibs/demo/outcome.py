@@ -1,0 +1,86 @@
+"""How the demo ended: the workers' story beside what the ledger says. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dibs.demo.ledger import counted
+from dibs.demo.plan import STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dibs.demo.ledger import Effect
+    from dibs.demo.story import Killed, Story, Takeover
+
+    Document = dict[str, Any]
+
+
+class Row(NamedTuple):
+    """One job. `steps` and `duplicates` are the ledger's, the rest is what the workers told."""
+
+    name: str
+    label: str
+    title: str
+    owners: tuple[str, ...]
+    attempts: int
+    skips: int
+    steps: int
+    duplicates: int
+    done: bool
+
+
+class Outcome(NamedTuple):
+    rows: tuple[Row, ...]
+    effects: int
+    killed: Killed | None
+    takeover: Takeover | None
+    elapsed_ms: int
+    troubles: tuple[str, ...]
+
+    @property
+    def duplicates(self) -> int:
+        return sum(row.duplicates for row in self.rows)
+
+    @property
+    def good(self) -> bool:
+        """Every job was done, every step of it, and none twice."""
+        return not self.duplicates and all(row.done and row.steps == len(STEPS) for row in self.rows)
+
+    def document(self) -> Document:
+        """For --json."""
+        return {
+            "jobs": [row._asdict() | {"owners": list(row.owners)} for row in self.rows],
+            "side_effects": {
+                "expected": len(self.rows) * len(STEPS),
+                "done": self.effects,
+                "duplicates": self.duplicates,
+            },
+            "killed": self.killed._asdict() if self.killed else None,
+            "takeover": self.takeover._asdict() if self.takeover else None,
+            "elapsed_ms": self.elapsed_ms,
+            "troubles": list(self.troubles),
+        }
+
+
+def outcome_of(story: Story, effects: Sequence[Effect], elapsed_ms: int, troubles: Sequence[str]) -> Outcome:
+    counts = counted(effects, list(story.jobs))
+    rows = []
+    for name, state in story.jobs.items():
+        count = counts[name]
+        rows.append(
+            Row(
+                name,
+                state.job.label,
+                state.job.title,
+                tuple(state.owners),
+                len(state.owners),
+                state.skips,
+                count.steps,
+                count.duplicates,
+                state.done,
+            )
+        )
+    done = sum(count.steps for count in counts.values())
+    told = (*story.troubles, *troubles)
+    return Outcome(tuple(rows), done, story.killed, story.takeover, elapsed_ms, told)

@@ -1,0 +1,57 @@
+"""Puts the demo where somebody looks: a log that grows and, on a terminal, the board below it, drawn ever again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import TextIO
+
+_HIDE, _SHOW, _WIPE = "\x1b[?25l", "\x1b[?25h", "\x1b[J"
+
+
+class Show:
+    """`stream` is None where nothing is to be shown; `live`: it can be drawn upon. Leaving the block clears the board,
+    and a stream that nobody reads any more is let be: what counts is the answer."""
+
+    def __init__(self, stream: TextIO | None, *, live: bool) -> None:
+        self._stream = stream
+        self._live = live and stream is not None
+        self._board: list[str] = []
+
+    @property
+    def live(self) -> bool:
+        return self._live
+
+    def __enter__(self) -> Show:
+        if self._live:
+            self._write(_HIDE)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._write(self._wiping() + _SHOW)
+            self._board = []
+
+    def put(self, lines: Sequence[str], board: Sequence[str] = ()) -> None:
+        """Lines that stay, and below them the board as it is now."""
+        wiping = self._wiping()
+        self._board = list(board) if self._live else []
+        self._write(wiping + "".join(f"{line}\n" for line in (*lines, *self._board)))
+
+    def _wiping(self) -> str:
+        """From below the board to its first line."""
+        return f"\r\x1b[{len(self._board)}A{_WIPE}" if self._board else ""
+
+    def _write(self, text: str) -> None:
+        if self._stream is None or not text:
+            return
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            self._stream = None

@@ -1,0 +1,116 @@
+"""One worker of the demo, in this process, on a store in memory. Its steps take no time."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import dibs
+from dibs.demo import ledger
+from dibs.demo.ledger import Ledger
+from dibs.demo.plan import STEPS, checkpoint_of, plan_of
+from dibs.demo.play import orders_of, tidied
+from dibs.demo.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PATIENCE_SECONDS = 30
+PLAN = plan_of(jobs=3, workers=3, seed=1)
+FIRST = PLAN.jobs[0].name
+
+
+@pytest.fixture
+def client() -> Iterator[dibs.Client]:
+    with dibs.Client("memory://", owner="somebody") as client:
+        yield client
+
+
+class Hired:
+    """A worker that runs in a thread, and what it told."""
+
+    def __init__(self, client: dibs.Client, folder: Path, name: str = "agent-1") -> None:
+        self.path = str(folder / "ledger")
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.waits = threading.Event()
+        orders = orders_of(PLAN, self.path)
+        orders["jobs"] = [each | {"paces_ms": [0] * len(STEPS), "fatal": False} for each in orders["jobs"]]
+        self._ledger = Ledger(self.path)
+        worker = Worker(name, client, orders, self._ledger, self._tell)
+        self._thread = threading.Thread(target=worker.run, daemon=True)
+        self._thread.start()
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        self.told.append((event, fields))
+        if event == "waits":
+            self.waits.set()
+
+    def finished(self) -> Hired:
+        self._thread.join(PATIENCE_SECONDS)
+        assert not self._thread.is_alive(), self.told
+        self._ledger.close()
+        return self
+
+    def steps(self, job: str) -> list[int]:
+        return [effect.step for effect in ledger.read(self.path) if effect.job == job]
+
+    def count(self, event: str) -> int:
+        return [kind for kind, _ in self.told].count(event)
+
+
+def test_alone_it_does_every_step_of_every_job_once_and_marks_them_done(
+    client: dibs.Client, tmp_path: Path
+) -> None:
+    hired = Hired(client, tmp_path).finished()
+    for job in PLAN.jobs:
+        assert hired.steps(job.name) == [1, 2, 3, 4, 5]
+        assert client.owner(job.name).status == "done"
+    assert (hired.count("claimed"), hired.count("done"), hired.count("skipped")) == (3, 3, 0)
+
+
+def test_it_goes_on_from_the_checkpoint_of_the_one_before_and_does_no_step_again(
+    client: dibs.Client, tmp_path: Path
+) -> None:
+    with client.claim(FIRST, owner="agent-9") as claim:
+        claim.release(checkpoint=checkpoint_of(2))
+    hired = Hired(client, tmp_path).finished()
+    assert hired.steps(FIRST) == [3, 4, 5]
+    claimed = next(fields for event, fields in hired.told if event == "claimed")
+    assert (claimed["before"], claimed["checkpoint"]) == ("agent-9", "2/5 reproduced it")
+    # Noted as its own at once, and then one for each step.
+    notes = [event.checkpoint for event in client.history(FIRST) if event.event == "progress"]
+    assert notes == [checkpoint_of(step) for step in (2, 3, 4, 5)]
+
+
+def test_what_somebody_has_is_skipped_told_once_and_done_when_it_is_free(
+    client: dibs.Client, tmp_path: Path
+) -> None:
+    with client.claim(FIRST, owner="agent-9"):
+        hired = Hired(client, tmp_path)
+        assert hired.waits.wait(PATIENCE_SECONDS)
+        assert hired.steps(FIRST) == []
+        assert hired.count("done") == 2
+    hired.finished()
+    assert hired.steps(FIRST) == [1, 2, 3, 4, 5]
+    assert [fields for event, fields in hired.told if event == "skipped"] == [
+        {"job": FIRST, "owner": "agent-9"}
+    ]
+
+
+def test_what_is_done_already_is_left_alone(client: dibs.Client, tmp_path: Path) -> None:
+    with client.claim(FIRST) as claim:
+        claim.done()
+    assert Hired(client, tmp_path).finished().steps(FIRST) == []
+
+
+def test_tidying_takes_the_done_marks_away_and_says_what_it_could_not(
+    client: dibs.Client, tmp_path: Path
+) -> None:
+    Hired(client, tmp_path).finished()
+    with client.claim(FIRST, again=True):
+        assert tidied(client, PLAN) is False
+    assert tidied(client, PLAN) is True
+    assert [client.owner(job.name).status for job in PLAN.jobs] == ["free"] * 3

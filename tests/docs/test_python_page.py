@@ -1,0 +1,74 @@
+"""docs/reference/python.md says what `import dibs` offers: every public name, every parameter, every member."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+import dibs
+from tests.docs.pages import REFERENCE, read, rows, section
+from tests.docs.signatures import members, shown
+
+PAGE = read(REFERENCE / "python.md")
+CLASSES = {name: each for name in dibs.__all__ if inspect.isclass(each := getattr(dibs, name))}
+ERRORS = {name: each for name, each in CLASSES.items() if issubclass(each, Exception)}
+TABLES = {name: each for name, each in CLASSES.items() if name not in ERRORS and not name.startswith("Async")}
+ASYNC = {name: each for name, each in CLASSES.items() if name.startswith("Async")}
+# Made by calling them; the others come from a method.
+MADE_BY_HAND = ("Client", "Lock", "Fence")
+# Set when the block is entered, and so not to be seen on the class.
+LATER = {"Claim": ["lost"]}
+# As their counterparts of the standard library, these differ between threads and event loops.
+DIFFERENT = {"Lock": "acquire"}
+
+
+def listed(title: str) -> list[str]:
+    """The first cells of the table below a heading, as names."""
+    return [row[0].strip("`") for row in rows(section(PAGE, title))]
+
+
+def test_every_public_function_is_listed_as_it_is_called() -> None:
+    functions = [
+        shown(name, getattr(dibs, name)) if callable(getattr(dibs, name)) else name
+        for name in dibs.__all__
+        if name not in CLASSES
+    ]
+    assert sorted(listed("Functions")) == sorted(functions)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_member_of_a_class_is_listed_as_it_is_called(name: str) -> None:
+    assert sorted(listed(name)) == sorted([*members(TABLES[name]), *LATER.get(name, [])])
+
+
+@pytest.mark.parametrize("name", MADE_BY_HAND)
+def test_a_class_that_is_called_by_its_users_is_shown_with_what_it_takes(name: str) -> None:
+    assert f"`{shown(name, TABLES[name])}`" in section(PAGE, name)
+
+
+@pytest.mark.parametrize("name", ASYNC)
+def test_the_face_for_event_loops_has_the_same_names_and_is_named_beside_the_other(name: str) -> None:
+    twin = name.removeprefix("Async")
+    assert f"**{name}**" in section(PAGE, twin)
+    ours, theirs = set(members(ASYNC[name])), {*members(TABLES[twin]), *LATER.get(twin, [])}
+    assert {each.split("(")[0] for each in ours} == {each.split("(")[0] for each in theirs}
+    assert {each.split("(")[0] for each in ours ^ theirs} <= {DIFFERENT.get(twin)}
+
+
+def test_every_parameter_of_a_claim_is_explained() -> None:
+    ways = (dibs.Client.claim, dibs.Client.claim_any, dibs.Client.claim_all)
+    taken = {each for way in ways for each in inspect.signature(way).parameters} - {"self"}
+    assert sorted(listed("Parameters of a claim")) == sorted(taken)
+
+
+def test_every_exception_is_listed_below_the_right_parent_with_what_it_carries() -> None:
+    found = {row[0].strip("`"): row for row in rows(section(PAGE, "Exceptions"))}
+    assert found.keys() == ERRORS.keys()
+    for name, error in ERRORS.items():
+        assert found[name][1] == error.__mro__[1].__name__
+        own = {each for each, value in vars(error).items() if isinstance(value, property)}
+        told = set(re.findall(r"`(\w+)`", found[name][3]))
+        made = inspect.signature(error).parameters if "__init__" in vars(error) else {}
+        assert own <= told <= own | set(made) | {"code", "details"}
