@@ -64,14 +64,20 @@ def put(document: Document, field: str, value: object) -> None:
 
 def asking(call: Call) -> Document:
     """What every way of claiming asks for."""
-    values = call.values
     session = session_id(call)
-    key = values.get("request_key")
-    document: Document = {"owner": _owner(call, session), "request_key": new_id() if key is None else key}
+    document: Document = {"owner": _owner(call, session)}
     put(document, "ttl_seconds", ttl_seconds(call))
+    put(document, "session_id", session)
+    return document | terms(call)
+
+
+def terms(call: Call) -> Document:
+    """On what terms: all of a claim but who asks, for how long, and in which session."""
+    values = call.values
+    key = values.get("request_key")
+    document: Document = {"request_key": new_id() if key is None else key}
     put(document, "metadata", values.get("metadata"))
     put(document, "lock_delay_seconds", seconds(call, "lock_delay", LOCK_DELAY_MS_MAX))
-    put(document, "session_id", session)
     put(document, "slots", count(call, "slots", SLOTS_MAX))
     put(document, "max_attempts", count(call, "max_attempts", ATTEMPTS_MAX))
     if values.get("shared"):
@@ -157,6 +163,21 @@ def seconds(call: Call, key: str, most_ms: int) -> int | None:
     if length_ms > most_ms or length_ms % 1000:
         raise InvalidInput(f"{flag} {text}: whole seconds, {format_duration(most_ms)} at most.")
     return length_ms // 1000
+
+
+def milliseconds(call: Call, key: str, default_ms: int, most_ms: int) -> int:
+    """A length of time that need not be whole seconds."""
+    text = call.values.get(key)
+    if text is None:
+        return default_ms
+    flag = f"--{key.replace('_', '-')}"
+    try:
+        length_ms = parse_duration(text)
+    except InvalidInput as error:
+        raise InvalidInput(f"{flag}: {error.details}") from None
+    if length_ms > most_ms:
+        raise InvalidInput(f"{flag} {text}: {format_duration(most_ms)} at most.")
+    return length_ms
 
 
 def count(call: Call, key: str, most: int) -> int | None:

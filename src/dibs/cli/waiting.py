@@ -22,6 +22,7 @@ from dibs.wire.tickets import secret_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from dibs.cli.answer import Answer
@@ -29,14 +30,20 @@ if TYPE_CHECKING:
     from dibs.client.door import Door
 
     Document = dict[str, Any]
+    Meanwhile = Callable[[Document | None], int]
 
 SLICE_SECONDS = 20
 SLICE_SECONDS_LIVE = 1
 RETRY_MS = 500
 
 
-def wait_in_line(call: Call, verb: str, name: str, document: Document) -> Reply:
-    """The reply to a claim after waiting for it. One that says `queued` tells by its ticket that the place was kept."""
+def wait_in_line(
+    call: Call, verb: str, name: str, document: Document, meanwhile: Meanwhile | None = None
+) -> Reply:
+    """The reply to a claim after waiting for it. One that says `queued` tells by its ticket that the place was kept.
+
+    `meanwhile` is called before each time of asking, with the last answer if there was one, and says in how many ms it
+    wants to be called again."""
     wait_seconds = seconds(call, "wait", TTL_MS_MAX) or 0
     ticket, keeps = call.values.get("ticket"), call.values.get("keep_place", False)
     if ticket is not None and not ticket.strip():
@@ -45,7 +52,7 @@ def wait_in_line(call: Call, verb: str, name: str, document: Document) -> Reply:
         if keeps:
             raise UsageError("--keep-place needs --wait TIME: how long to wait at first.", call.command)
         return call.door().call(verb, name, document)
-    place = Place(call.door(), verb, name, document, ticket)
+    place = Place(call.door(), verb, name, document, ticket, meanwhile)
     if not wait_seconds:  # somebody who asks now and then wants the place kept
         return place.ask(0)
     with Stops(), Live(call) as live:
@@ -62,7 +69,15 @@ def wait_in_line(call: Call, verb: str, name: str, document: Document) -> Reply:
 class Place:
     """A place in line, or on the way to one."""
 
-    def __init__(self, door: Door, verb: str, name: str, document: Document, ticket: str | None) -> None:
+    def __init__(
+        self,
+        door: Door,
+        verb: str,
+        name: str,
+        document: Document,
+        ticket: str | None,
+        meanwhile: Meanwhile | None = None,
+    ) -> None:
         self._door = door
         self._verb = verb
         self._name = name
@@ -70,6 +85,7 @@ class Place:
         self._line_name = name
         self._document = document
         self._ticket = ticket
+        self._meanwhile = meanwhile
 
     def ask(self, wait_seconds: int) -> Reply:
         document = dict(self._document)
@@ -86,14 +102,17 @@ class Place:
         """The first reply that is not `queued`, or the last that is."""
         until_ms = steady_ms() + wait_ms
         heard_ms = steady_ms()
+        queued: Document | None = None
         while True:
             left_ms = until_ms - steady_ms()
             most = SLICE_SECONDS if self._ticket is not None and not live.on else SLICE_SECONDS_LIVE
+            if self._meanwhile is not None:
+                most = min(most, self._meanwhile(queued) // 1000)
             reply = self.ask(max(1, min(most, round(left_ms / 1000))))
             now_ms = steady_ms()
             over = until_ms - now_ms < 500  # waits are whole seconds
             if _status(reply) == "queued":
-                heard_ms = now_ms
+                heard_ms, queued = now_ms, reply.body
                 live.show(linerender.waiting(reply.body or {}, wait_ms - (until_ms - now_ms), wait_ms))
             elif not self._bears_with(reply, now_ms - heard_ms):
                 return reply

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 
+from dibs.client.plan import Plan as Plan
 from dibs.clock import steady_ms
 
 TYPE_CHECKING = False
@@ -17,32 +18,7 @@ if TYPE_CHECKING:
 
     from dibs.client.door import Door
 
-RETRY_MS = 1_000
 NAP_MS = 1_000  # sleep does not count suspend, the clock does: look at it this often
-
-
-class Plan:
-    """Times only. `stop_ms` is what it takes to stop the work once the session is lost."""
-
-    def __init__(self, ttl_ms: int, sent_ms: int, stop_ms: int) -> None:
-        self.ttl_ms = ttl_ms
-        self._stop_ms = stop_ms
-        self.next_ms = self.lost_ms = 0
-        self.kept(sent_ms)
-
-    @property
-    def call_ms(self) -> int:
-        """How long one attempt may take, so that there is time for another."""
-        return self.ttl_ms // 6
-
-    def kept(self, sent_ms: int) -> None:
-        """What was sent at `sent_ms` was answered with yes."""
-        self.next_ms = sent_ms + self.ttl_ms // 3
-        self.lost_ms = sent_ms + self.ttl_ms - self._stop_ms
-
-    def failed(self, now_ms: int) -> None:
-        """It is not known whether it was heard."""
-        self.next_ms = now_ms + min(RETRY_MS, self.ttl_ms // 12)
 
 
 class Keeper(threading.Thread):
