@@ -26,9 +26,10 @@ _HINTS = {
 
 
 class Answer:
-    """`text` is for people; `quiet` replaces it under --quiet. `is_error`: it goes to stderr."""
+    """`text` is for people; `quiet` replaces it under --quiet. `is_error`: it goes to stderr. `is_said`: the command has
+    said all there is to say, line by line."""
 
-    __slots__ = ("code", "document", "exit", "is_error", "message", "quiet", "text")
+    __slots__ = ("code", "document", "exit", "is_error", "is_said", "message", "quiet", "text")
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Answer:
         code: str = "",
         message: str = "",
         is_error: bool = False,
+        is_said: bool = False,
     ) -> None:
         self.exit = exit_code
         self.document = document
@@ -48,6 +50,7 @@ class Answer:
         self.code = code
         self.message = message or text
         self.is_error = is_error
+        self.is_said = is_said
 
     def envelope(self) -> Document:
         """The one document of --json."""

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at least this often
-SETTLE_MS = 20  # a command that takes longer is worth some preparation
 PASSED_ON = tuple(
     getattr(_signal, name) for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM".split()
 )
@@ -77,6 +76,7 @@ class Child:
         before = _signal.pthread_sigmask(_signal.SIG_BLOCK, PASSED_ON)
         self._order(b"D %d\nG %d\n%b" % (deadline_ms, len(environment), environment))
         _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+        adopt_orphans()  # should the guardian be killed, all of it falls to us
         while not self._pid and self._trouble is None and not self.all_gone:
             self._hear()
         if not self._pid:
@@ -91,10 +91,7 @@ class Child:
     def wait(self, tend: Callable[[], int | None]) -> None:
         """Until nobody is left of what the command started. `tend` is called now and then: it does what is due, and
         says in how many ms there is more, or None: stop it."""
-        nap_ms: int | None = SETTLE_MS
-        self._sleep(SETTLE_MS)
-        if not self.all_gone:
-            adopt_orphans()  # should the guardian be killed
+        nap_ms: int | None = 0
         while not self.all_gone:
             if nap_ms is not None:
                 nap_ms = tend()

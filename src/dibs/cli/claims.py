@@ -45,12 +45,25 @@ if TYPE_CHECKING:
 
 def claim(call: Call) -> Answer:
     name, document = call.values["job"], asking(call)
+    watched = None
+    if call.values.get("keep") or call.values.get("keep_for") is not None:
+        from dibs.cli.keeping import watched_process
+
+        watched = watched_process(call)
     reply = ask(call, "acquire", name, document)
     if refusal_exit(reply) is not None or is_failure(reply):
         return refused(call, reply, document["request_key"])
     body: Document = reply.body or {}
     timed, in_session = "ttl_seconds" in document, "session_id" in document
-    text = render.acquired(body, call.paint, next_words(call), timed=timed, in_session=in_session)
+    kept_for = None
+    if watched is not None:
+        from dibs.cli.keeping import leave_keeper
+
+        leave_keeper(call, body, document, watched)
+        body["kept_for"] = kept_for = watched.pid
+    text = render.acquired(
+        body, call.paint, next_words(call), timed=timed, in_session=in_session, kept_for=kept_for
+    )
     return yes(body, text, quiet=body["lease_id"])
 
 
@@ -147,12 +160,19 @@ COMMANDS = {
             "lasts for its TTL from the last heartbeat. When the job is somebody else's, says whose, and exits with 1. "
             "With --wait it gets in line, first come first served; when the time is over it leaves the line, or keeps "
             "its place with --keep-place. Inside a session (DIBS_SESSION) the claim lasts as long as the session does, "
-            "and the name is enough for everything that follows."
+            "and the name is enough for everything that follows. With --keep no heartbeats are needed: a small process "
+            "sends them, lets the job go when the process that it belongs to ends, and ends after a release."
         ),
         arguments=(NEW_JOB,),
         options=(
             *(TTL, OWNER, METADATA, WAIT, KEEP_PLACE, TICKET, SHARED, SLOTS, SESSION),
             *(MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN),
+            Option("--keep", "leave a process behind that heartbeats while the caller lives"),
+            Option(
+                "--keep-for",
+                "the same, while this process lives (default: the parent of dibs)",
+                value="PID",
+            ),
         ),
         examples=(
             (
@@ -163,6 +183,7 @@ COMMANDS = {
             ("wait for it, first come first served", "dibs claim issue-1842 --wait 5m"),
             ("one of three at once", "dibs claim gpu --slots 3 --wait 10m"),
             ("read together, write alone", "dibs claim path:docs --shared"),
+            ("for an agent that thinks for long", 'dibs claim issue-1842 --keep-for "$AGENT_PID"'),
             ("a name that begins with a dash", "dibs claim -- -odd-name"),
         ),
         exits=((0, "it is yours"), (1, "somebody else has it, or still has it after the wait"), *CLAIM_EXITS),

@@ -34,7 +34,7 @@ from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_MAX, SESSION_TTL_MS_M
 from dibs.errors import InvalidInput
 from dibs.jsontext import encode
 from dibs.wire.codes import LOST, NO
-from dibs.wire.values import instant
+from dibs.wire.parts import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ def hold(call: Call) -> Answer:
     finally:
         trouble = tenure.end(done)
     if holding.is_lost:
-        return Answer(LOST, {"why": tenure.why}, "", code="lost", message=tenure.why)
-    speaker.say("released", {"done": bool(done), "why": holding.why})
+        return Answer(LOST, {"why": tenure.why}, "", code="lost", message=tenure.why, is_said=True)
+    speaker.say("released", holding.token | {"done": bool(done), "why": holding.why})
     if trouble is not None:
         speaker.say("error", {"message": trouble})
-    return Answer(0, {}, "")
+    return Answer(0, {}, "", is_said=True)
 
 
 class Speaker:
@@ -88,7 +88,7 @@ class Speaker:
         self._last: tuple[object, ...] = ()
 
     def say(self, event: str, fields: Document) -> None:
-        document = {"event": event, "name": self._job, "at": instant(wall_ms()), **fields}
+        document = {"event": event, "name": self._job, "at": timestamp(wall_ms()), **fields}
         line = encode(document) if self._as_json else said(document)
         stream = self._call.stdout
         if stream is None or (self._call.values.get("quiet") and not self._as_json):
@@ -109,7 +109,7 @@ class Speaker:
     def failed(self, answer: Answer) -> Answer:
         """Nothing is held. The event is all there is to say on stdout."""
         self.say("error", {"code": answer.code, "message": answer.message, "details": answer.document})
-        return Answer(answer.exit, answer.document, "", code=answer.code, message=answer.message)
+        return Answer(answer.exit, answer.document, "", code=answer.code, message=answer.message, is_said=True)
 
 
 class Holding:
@@ -136,7 +136,7 @@ class Holding:
         _signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         try:
             grant = self._tenure.grant or {}
-            kept = ("fencing_token", "owner", "attempt", "previous")
+            kept = ("owner", "attempt", "previous")
             first = {key: grant[key] for key in kept if key in grant}
             self._tell("acquired", first | {"session_id": self._tenure.session})
             if self._for_ms:
@@ -210,7 +210,11 @@ class Holding:
 
     def _tell(self, event: str, fields: Document) -> None:
         remaining_ms = max(0, self._tenure.plan.lost_ms - steady_ms())
-        self._speaker.say(event, fields | {"remaining_ms": remaining_ms})
+        self._speaker.say(event, self.token | fields | {"remaining_ms": remaining_ms})
+
+    @property
+    def token(self) -> Document:
+        return {"fencing_token": (self._tenure.grant or {})["fencing_token"]}
 
 
 COMMANDS = {

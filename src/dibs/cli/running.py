@@ -137,8 +137,6 @@ def _inside(call: Call, wishes: _Wishes, tenure: Tenure, child: Child) -> Answer
     child.wait(tenure.tend)
     if child.was_stopped:
         return _lost(wishes, tenure, child)
-    if tenure.notes is not None and tenure.notes.trouble is not None:
-        complain(call, f"{tenure.notes.path} was not sent as the checkpoint: {tenure.notes.trouble}.")
     code = child.code if child.code is not None else LOST
     message = f"{wishes.words[0]} exited with {code}."
     return Answer(code, _document(wishes, tenure) | {"exit": code}, "", code="exited", message=message)

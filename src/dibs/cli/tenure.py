@@ -198,14 +198,17 @@ class Tenure:
         if self.job is None or self._is_over:
             return None
         text = self.notes.news() if self.notes is not None else None
+        trouble = self.notes.trouble if self.notes is not None else None
+        if trouble is not None and self.notes is not None:
+            trouble = f"{self.notes.path} was not sent as the checkpoint: {trouble}"
         if not done and text is None:
-            return None  # the session's end lets it go
+            return trouble  # the session's end lets it go
         document = {"session_id": self.session, **(done or {})}
         if text is not None:
             document["checkpoint"] = text
         reply = self._ask("release", self.job, document)
         if reply is not None and reply.status < 300:
-            return None
+            return trouble
         why = self.why if reply is None else _details(reply)
         return f"{self.job} could not be marked as done: {why}" if done else None
 
