@@ -77,7 +77,7 @@ def test_the_claim_outlives_its_ttl_and_goes_with_the_process(
     agent.wait()
     machine.until(lambda: machine.look(job)["status"] == "free")
     wait_until(lambda: not keepers(job), "the keeper has gone")
-    assert machine.door.history(job, 9).body["events"][-1]["kind"] == "released"  # type: ignore[index]
+    assert machine.door.history(job, 9).body["events"][-1]["event"] == "released"  # type: ignore[index]
 
 
 def _link(path: str) -> str:

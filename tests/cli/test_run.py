@@ -119,7 +119,9 @@ def test_notes_are_the_checkpoint_and_the_next_run_elsewhere_starts_with_them(
 
 def test_notes_go_out_while_the_command_runs(machine: Machine, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    child = machine.start("run", "job", "--ttl", "10s", "--checkpoint-file", str(notes), "--", "cat", stdin=-1)
+    child = machine.start(
+        "run", "job", "--ttl", "10s", "--checkpoint-file", str(notes), "--", "cat", stdin=-1
+    )
     machine.until(lambda: machine.look("job").get("owner") is not None)
     notes.write_text("half way")
     machine.until(lambda: machine.look("job").get("checkpoint") == "half way")
@@ -145,7 +147,9 @@ def test_input_and_words_are_the_commands(machine: Machine) -> None:
 
 def test_what_others_gave_us_open_the_command_has_open_too(machine: Machine) -> None:
     reading, writing = os.pipe()
-    child = machine.start("run", "job", "--", "/bin/sh", "-c", f"echo hi >/dev/fd/{writing}", pass_fds=[writing])
+    child = machine.start(
+        "run", "job", "--", "/bin/sh", "-c", f"echo hi >/dev/fd/{writing}", pass_fds=[writing]
+    )
     os.close(writing)
     with os.fdopen(reading) as file:
         assert file.read() == "hi\n"  # and it ends: nobody else keeps it open

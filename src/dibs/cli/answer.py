@@ -26,8 +26,8 @@ _HINTS = {
 
 
 class Answer:
-    """`text` is for people; `quiet` replaces it under --quiet. `is_error`: it goes to stderr. `is_said`: the command has
-    said all there is to say, line by line."""
+    """`text` is for people; `quiet` replaces it under --quiet. `is_error`: it goes to stderr. `is_said`: the command
+    has said all there is to say, line by line."""
 
     __slots__ = ("code", "document", "exit", "is_error", "is_said", "message", "quiet", "text")
 

@@ -16,7 +16,7 @@ from dibs.cli.lineage import adopt_orphans, descendants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from types import FrameType
     from typing import Any
 
@@ -29,7 +29,7 @@ PASSED_ON = tuple(
 class Child:
     """Its guardian lives from now on; the command starts when it is told to. Not for a process with threads."""
 
-    def __init__(self, words: Sequence[str], *, kill_after_ms: int, leaves_children: bool = False) -> None:
+    def __init__(self, words: list[str], *, kill_after_ms: int, leaves_children: bool = False) -> None:
         self._terminal = 0 if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp() else None
         self._pid = 0
         self._trouble: int | None = None  # why the command could not be started
@@ -41,7 +41,7 @@ class Child:
         self.some_left = False  # of other users, which cannot be stopped
         self.guardian_pid = self._fork(words, kill_after_ms, leaves_children)
 
-    def _fork(self, words: Sequence[str], kill_after_ms: int, leaves_children: bool) -> int:
+    def _fork(self, words: list[str], kill_after_ms: int, leaves_children: bool) -> int:
         hearing, self._orders = os.pipe()
         self._reports, telling = os.pipe()
         # Nothing may reach the guardian before it knows what to do about it.

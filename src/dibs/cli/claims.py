@@ -9,6 +9,7 @@ from dibs.cli.spec import JOB, NEW_JOB, Command, Option
 from dibs.cli.values import (
     AGAIN,
     CHECKPOINT,
+    CLAIM_EXITS,
     KEEP_PLACE,
     LEASE,
     LOCK_DELAY,
@@ -142,12 +143,6 @@ def release(call: Call) -> Answer:
     return yes({"name": name, "released": True}, text)
 
 
-CLAIM_EXITS = (
-    (2, "the request key or the session is over, or the job is held with other slots or in another mode"),
-    (3, "waiting would deadlock; the circle is shown"),
-    (4, "it was done already"),
-    (75, "it rests after a loss, or is parked; the answer says which"),
-)
 _NOT_YOURS = (2, "the lease is not current: it ran out, was released, or was taken away. Stop the work")
 
 COMMANDS = {

@@ -1,4 +1,4 @@
-"""The process between `dibs run` and its command: it starts the command, and sees to it that nothing outlives the claim.
+"""The process between `dibs run` and its command: it starts the command, and lets nothing of it outlive the claim.
 
 `dibs run` can be killed, paused, or stuck in a call to a server. The guardian talks to nobody but `dibs run`, over two
 pipes, so none of that stops it. It knows until when the claim is certain, because it is told of every renewal, and ends
@@ -10,8 +10,8 @@ for dead when its process, which is this one, is gone.
 
 Orders, a line each: `G bytes` and then so many bytes of environment (go), `D ms` (the new deadline), `S number` (a
 signal for the command), `T` (stop it). Reports: `P pid` (it runs), `X errno` (it could not be started), `Z` (it was
-paused), `E status` (it ended), `L` (it is being stopped, the deadline has come), `Q` (nobody is left) or `U` (only those of other
-users are left, whom we cannot stop).
+paused), `E status` (it ended), `L` (it is being stopped, the deadline has come), `Q` (nobody is left) or `U` (only
+those of other users are left, whom we cannot stop).
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from dibs.clock import steady_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import FrameType
 
 LOOK_MS = 20
@@ -45,7 +44,7 @@ class Guardian:
         self,
         orders: int,
         reports: int,
-        words: Sequence[str],
+        words: list[str],
         *,
         kill_after_ms: int,
         leaves_children: bool,
@@ -253,7 +252,7 @@ class Guardian:
                     self._untouchable.add(pid)
 
 
-def execute(words: Sequence[str], env: dict[bytes, bytes]) -> None:
+def execute(words: list[str], env: dict[bytes, bytes]) -> None:
     """Become the command, or raise the OSError that tells why not. Found on PATH as a shell would."""
     name = os.fsencode(words[0])
     if not name:

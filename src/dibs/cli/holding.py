@@ -11,14 +11,14 @@ import os
 import select
 
 from dibs.cli.answer import Answer
-from dibs.cli.claims import CLAIM_EXITS
 from dibs.cli.holdrender import said
+from dibs.cli.opening import TTL
 from dibs.cli.parse import UsageError
-from dibs.cli.sessions import TTL
 from dibs.cli.spec import NEW_JOB, Command, Option
 from dibs.cli.tenure import Tenure, checked_open_request, open_tenure
 from dibs.cli.values import (
     AGAIN,
+    CLAIM_EXITS,
     LOCK_DELAY,
     MAX_ATTEMPTS,
     METADATA,
@@ -109,7 +109,9 @@ class Speaker:
     def failed(self, answer: Answer) -> Answer:
         """Nothing is held. The event is all there is to say on stdout."""
         self.say("error", {"code": answer.code, "message": answer.message, "details": answer.document})
-        return Answer(answer.exit, answer.document, "", code=answer.code, message=answer.message, is_said=True)
+        return Answer(
+            answer.exit, answer.document, "", code=answer.code, message=answer.message, is_said=True
+        )
 
 
 class Holding:
@@ -223,9 +225,10 @@ COMMANDS = {
         "hold a job until told to stop, and say what happens",
         hold,
         about=(
-            "Claims the job in a session of its own, keeps it, and prints a line per event, at once: waiting, acquired, "
-            "renewed, uncertain (a renewal failed and is tried again), lost, released, error. With --json each line is a "
-            "JSON document with event, name, at, and, while the job is held, remaining_ms: for how long it is certain. "
+            "Claims the job in a session of its own, keeps it, and prints a line per event, at once: waiting, "
+            "acquired, renewed, uncertain (a renewal failed and is tried again), lost, released, error. With --json "
+            "each line is a JSON document with event, name, at, and, while the job is held, fencing_token and "
+            "remaining_ms: for how long it is certain. "
             "SIGTERM, SIGINT, the end of --for, or of the input with --until-eof, lets the job go. With --until-eof "
             f"lines of the input are orders: {_ORDERS}."
         ),

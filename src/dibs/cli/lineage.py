@@ -30,9 +30,10 @@ def _prctl(option: int, value: int) -> bool:
     words = (option, value, 0, 0, 0)
     try:
         # The C part of ctypes alone: importing the rest of it takes as long as claiming a job.
-        from _ctypes import call_function, dlopen, dlsym  # type: ignore[attr-defined]  # typeshed lacks these
+        from _ctypes import call_function, dlopen, dlsym
 
-        return bool(call_function(dlsym(dlopen(None, _RTLD_NOW), "prctl"), words) == 0)
+        program = dlopen(None, _RTLD_NOW)  # type: ignore[arg-type]  # None is this program; typeshed has names only
+        return bool(call_function(dlsym(program, "prctl"), words) == 0)
     except (ImportError, AttributeError):
         pass
     except OSError:  # no such function: not Linux

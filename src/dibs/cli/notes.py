@@ -28,7 +28,7 @@ class Notes:
             return
         except OSError as error:
             raise InvalidInput(
-                f"--checkpoint-file {self.path} cannot be written ({error.strerror}). Name one in a folder that you may write to."
+                f"--checkpoint-file {self.path} cannot be written ({error.strerror}). Name a file in a folder of yours."
             ) from None
         with os.fdopen(number, "wb") as file:
             file.write(checkpoint.encode())

@@ -152,7 +152,9 @@ def _program(command: Command, loose: list[str], rest: list[str]) -> Values:
             f"{command.name} needs {missing_one.name} before --: {missing_one.help}.", command.name
         )
     if len(loose) > len(wanted):
-        line = " ".join(["dibs", command.name, *map(_shown, loose[: len(wanted)]), "--", _shown(loose[len(wanted)])])
+        line = " ".join(
+            ["dibs", command.name, *map(_shown, loose[: len(wanted)]), "--", _shown(loose[len(wanted)])]
+        )
         raise UsageError(f"Write -- before the command, so that its flags are its own: {line}.", command.name)
     if not rest:
         raise UsageError(f"{command.name} needs {argument.name} after --: {argument.help}.", command.name)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dibs.cli.answer import Answer
 from dibs.cli.child import Child
-from dibs.cli.claims import CLAIM_EXITS
+from dibs.cli.opening import TTL
 from dibs.cli.parse import UsageError
 from dibs.cli.runenv import environment
-from dibs.cli.sessions import TTL
 from dibs.cli.spec import NEW_JOB, REST, Argument, Command, Option
 from dibs.cli.tenure import Tenure, checked_open_request, open_tenure
 from dibs.cli.values import (
     AGAIN,
+    CLAIM_EXITS,
     LOCK_DELAY,
     MAX_ATTEMPTS,
     METADATA,
@@ -91,9 +91,7 @@ def _run(call: Call, wishes: _Wishes) -> Answer:
     """The guardian comes first: the store is opened after it was forked, so that it has none of its files."""
     if any("\0" in word for word in wishes.words):  # no shell can write that
         return _not_started(wishes.words, OSError(0, "its words cannot be passed on"))
-    child = Child(
-        wishes.words, kill_after_ms=wishes.kill_after_ms, leaves_children=wishes.leaves_children
-    )
+    child = Child(wishes.words, kill_after_ms=wishes.kill_after_ms, leaves_children=wishes.leaves_children)
     try:
         tenure = open_tenure(call, wishes.request, wishes.stop_ms, child.guardian_pid)
         return tenure if isinstance(tenure, Answer) else _within(call, wishes, tenure, child)
@@ -160,7 +158,9 @@ def _not_started(words: list[str], error: OSError) -> Answer:
 
 def _lost(wishes: _Wishes, tenure: Tenure, child: Child) -> Answer:
     what, why = "The session" if wishes.job is None else "The claim", tenure.why
-    text = f"{what} was lost ({why.rstrip('.')}). The command was stopped, because its jobs may be others' now."
+    text = (
+        f"{what} was lost ({why.rstrip('.')}). The command was stopped, because its jobs may be others' now."
+    )
     if child.some_left:
         text += " Some of what it started runs as another user and could not be stopped."
     document = _document(wishes, tenure) | {"why": why, "all_stopped": not child.some_left}
@@ -222,9 +222,9 @@ COMMANDS = {
         run,
         about=(
             "Claims the job, runs the command, heartbeats while it runs, and lets the job go when it ends. When "
-            "somebody else has the job, says who, runs nothing and exits with 1. When the claim is lost, the command and "
-            "all it started are stopped (SIGTERM, after --kill-after SIGKILL) before anybody else can have the job, "
-            f"also when dibs itself is killed or paused. {_STOPPED}"
+            "somebody else has the job, says who, runs nothing and exits with 1. When the claim is lost, the command "
+            "and all it started are stopped (SIGTERM, after --kill-after SIGKILL) before anybody else can have the "
+            f"job, also when dibs itself is killed or paused. {_STOPPED}"
         ),
         arguments=(NEW_JOB, _COMMAND),
         options=_RUN_OPTIONS,
@@ -236,7 +236,10 @@ COMMANDS = {
         ),
         exits=(
             *_EXITS,
-            (NO, "somebody else has it, or still has it after the wait; nothing was run (-E changes the code)"),
+            (
+                NO,
+                "somebody else has it, or still has it after the wait; nothing was run (-E changes the code)",
+            ),
             *CLAIM_EXITS,
             (LOST, "the claim was lost; the command was stopped"),
             (64, "no command was given, or the TTL is too short for --kill-after"),

@@ -10,8 +10,7 @@ from __future__ import annotations
 import gc
 
 from dibs.cli.answer import failure, is_failure, refusal_exit
-from dibs.cli.claims import refused
-from dibs.cli.sessions import open_request
+from dibs.cli.opening import open_request
 from dibs.cli.values import seconds, terms
 from dibs.client.embedded import process_mark
 from dibs.client.plan import Plan, ttl_ms_min
@@ -102,6 +101,8 @@ class Tenure:
         else:
             reply = call.door().call("acquire", job, document)
         if refusal_exit(reply) is not None or is_failure(reply):
+            from dibs.cli.claims import refused
+
             return refused(call, reply, document["request_key"])
         self.grant = reply.body or {}
         return None

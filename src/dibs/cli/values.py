@@ -55,6 +55,14 @@ WAIT = Option("--wait", "get in line and wait this long for the turn", value="TI
 TICKET = Option("--ticket", "go on from a place in line that an earlier wait kept", value="TICKET")
 KEEP_PLACE = Option("--keep-place", "when the time is over, keep the place and print its ticket")
 
+# What a claim may answer but yes and no.
+CLAIM_EXITS = (
+    (2, "the request key or the session is over, or the job is held with other slots or in another mode"),
+    (3, "waiting would deadlock; the circle is shown"),
+    (4, "it was done already"),
+    (75, "it rests after a loss, or is parked; the answer says which"),
+)
+
 
 def put(document: Document, field: str, value: object) -> None:
     """What was not given is not sent."""

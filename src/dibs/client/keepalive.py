@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 
-from dibs.client.plan import Plan as Plan
+from dibs.client.plan import Plan
 from dibs.clock import steady_ms
 
 TYPE_CHECKING = False
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.client.door import Door
+
+__all__ = ("Keeper", "Plan")
 
 NAP_MS = 1_000  # sleep does not count suspend, the clock does: look at it this often
 

@@ -1,8 +1,8 @@
 """When to say next that one is alive, and from when on to take what one holds for lost. The promise `loss:told`.
 
-The store counts time from when it heard of it, which is after we began to say so. So whoever counts from before sending,
-on a clock that nobody can step, knows of the end before anybody else may own. How long it takes to stop the work is
-taken off as well.
+The store counts time from when it heard of it, which is after we began to say so. So whoever counts from before
+sending, on a clock that nobody can step, knows of the end before anybody else may own. How long it takes to stop the
+work is taken off as well.
 """
 
 from __future__ import annotations
