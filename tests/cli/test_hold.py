@@ -76,6 +76,16 @@ def test_lines_of_its_input_are_orders_and_its_end_lets_go(machine: Machine) -> 
     assert child.returncode == 0
 
 
+def test_when_nobody_reads_what_it_says_it_lets_go(machine: Machine) -> None:
+    child = hold(machine)
+    assert event(child)["event"] == "acquired"
+    assert child.stdout is not None
+    child.stdout.close()
+    machine.until(lambda: machine.look("job")["status"] == "free")
+    assert child.wait(30) == 0
+    child.stdout = None
+
+
 def test_done_marks_the_job(machine: Machine) -> None:
     child = hold(machine, "--until-eof")
     out, _ = child.communicate("done x\ndone 1h PR 77\n", timeout=30)

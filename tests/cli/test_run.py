@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from dibs.client.embedded import process_mark
 from tests.cli.processes import Machine, finished, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.cli.conftest import Terminal
@@ -31,6 +32,20 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def run_sh(machine: Machine, script: str, *flags: str) -> tuple[int, str]:
     return machine.run("run", "job", *flags, "--", "/bin/sh", "-c", script)
+
+
+def type_and_read(child: subprocess.Popen[bytes], typed: bytes, answer: bytes) -> None:
+    """At a terminal: type something, and read until it was answered."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(typed)
+    child.stdin.flush()
+    seen = b""
+    while answer not in seen:
+        ready = select.select([child.stdout], [], [], 20)[0]
+        some = os.read(child.stdout.fileno(), 1000) if ready else b""
+        assert some, seen
+        seen += some
 
 
 def test_the_job_is_held_while_the_command_runs_and_free_afterwards(machine: Machine) -> None:
@@ -156,6 +171,14 @@ def test_what_others_gave_us_open_the_command_has_open_too(machine: Machine) -> 
     assert finished(child)[0] == 0
 
 
+def test_without_input_and_output_it_runs_all_the_same(machine: Machine, tmp_path: Path) -> None:
+    script = f"$DIBS run job -- sh -c 'ls -l /proc/$$/fd > {tmp_path}/open' <&- >&- 2>&-"
+    done = subprocess.run(["/bin/sh", "-c", script], env=machine.env, timeout=30, check=False)
+    assert done.returncode == 0
+    assert "dibs" not in (tmp_path / "open").read_text()
+    assert machine.look("job")["status"] == "free"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_signals_are_the_commands(machine: Machine, number: int) -> None:
     script = f"trap 'echo caught; exit 5' {number}; echo ready; while :; do sleep 0.05; done"
@@ -218,17 +241,32 @@ def test_at_a_terminal_ctrl_c_is_the_commands_and_so_is_the_keyboard(machine: Ma
         [sys.executable, "-c", spawn], env=machine.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         for typed, answer in ((b"", b"ready"), (b"words\n", b"got words"), (b"\x03", b"caught")):
-            assert child.stdin is not None
-            assert child.stdout is not None
-            child.stdin.write(typed)
-            child.stdin.flush()
-            seen = b""
-            while answer not in seen:
-                some = os.read(child.stdout.fileno(), 1000)
-                assert some, seen
-                seen += some
+            type_and_read(child, typed, answer)
         assert child.wait(30) == 9
     assert machine.look("job")["status"] == "free"
+
+
+def test_at_a_terminal_ctrl_z_stops_both_and_fg_goes_on(
+    machine: Machine, need_program: Callable[[str], str]
+) -> None:
+    bash = need_program("bash")
+    # The terminal shows what is typed, too: what is waited for is typed otherwise than it is printed.
+    program = f"""{sys.executable} -m dibs run job -- sh -c 'echo re"a"dy; read x; echo got-$x'\n"""
+    spawn = f"import pty; pty.spawn([{bash!r}, '--norc', '--noediting', '-i'])"
+    steps = (
+        (program.encode(), b"ready"),
+        (b"\x1a", b"Stopped"),
+        (b"fg\n", b"sh -c"),
+        (b"words\n", b"got-words"),
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", spawn], env=machine.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        try:
+            for typed, answer in steps:
+                type_and_read(child, typed, answer)
+        finally:
+            child.kill()  # the terminal hangs up on the shell
 
 
 @pytest.mark.parametrize(

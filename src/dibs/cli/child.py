@@ -41,7 +41,16 @@ class Child:
         self.some_left = False  # of other users, which cannot be stopped
         self.guardian_pid = self._fork(words, kill_after_ms, leaves_children)
 
+    @staticmethod
+    def _fill_gaps() -> None:
+        """If we were started without an input or output, no file of ours may end up in its place. The command finds it
+        closed as we did: what is opened here does not pass on."""
+        while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(number)
+
     def _fork(self, words: list[str], kill_after_ms: int, leaves_children: bool) -> int:
+        self._fill_gaps()
         hearing, self._orders = os.pipe()
         self._reports, telling = os.pipe()
         # Nothing may reach the guardian before it knows what to do about it.

@@ -86,6 +86,7 @@ class Speaker:
         self._job: str = call.values["job"]
         self._as_json = bool(call.values.get("json"))
         self._last: tuple[object, ...] = ()
+        self.is_heard = True
 
     def say(self, event: str, fields: Document) -> None:
         document = {"event": event, "name": self._job, "at": timestamp(wall_ms()), **fields}
@@ -96,8 +97,8 @@ class Speaker:
         try:
             stream.write(line + "\n")
             stream.flush()
-        except OSError:  # nobody listens any more: the job is held all the same, until told to stop
-            pass
+        except OSError:
+            self.is_heard = False
 
     def queued(self, body: Document) -> None:
         now = (body.get("position"), body.get("owner"))
@@ -159,6 +160,9 @@ class Holding:
             return
         if self._tenure.job is None:
             self.why = "it was let go by somebody inside the session"
+            return
+        if not self._speaker.is_heard:
+            self.why = "nobody reads what it says"  # whoever it was held for is gone
             return
         if self._until_ms is not None:
             nap_ms = min(nap_ms, self._until_ms - steady_ms())

@@ -90,7 +90,10 @@ def leave_keeper(call: Call, grant: Document, request: Document, watched: Watche
         if os.fork() == 0:
             door = call.another_door(max(1_000, ttl_ms // 6))  # reads a token while paths still mean the same
             _detach(call.settings.url)
-            Keeper(door, grant["name"], proof, Plan(ttl_ms, steady_ms(), 0), watched).run()
+            plan = Plan(ttl_ms, steady_ms(), 0)
+            if session is not None:
+                plan.next_ms = steady_ms()  # how long the session has still is not known yet
+            Keeper(door, grant["name"], proof, plan, watched).run()
     finally:
         os._exit(0)
 
@@ -127,6 +130,7 @@ class Keeper:
     def _renew(self) -> bool:
         """False when there is nothing to keep any more."""
         sent_ms = steady_ms()
+        lengths_ms: list[int] = []
         asked = [("renew", self._job, self._proof)]
         if "session_id" in self._proof:
             asked.insert(0, ("session-keep", self._proof["session_id"], {}))
@@ -137,7 +141,8 @@ class Keeper:
             if status >= 300:
                 self._plan.failed(steady_ms())
                 return True
-            self._plan.ttl_ms = body.get("remaining_ms") or self._plan.ttl_ms  # somebody may have changed it
+            lengths_ms.append(body.get("remaining_ms") or self._plan.ttl_ms)
+        self._plan.ttl_ms = min(lengths_ms)  # somebody may have changed it
         self._plan.kept(sent_ms)
         return True
 
