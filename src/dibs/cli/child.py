@@ -110,13 +110,13 @@ class Child:
             self._sleep(NAP_MS if nap_ms is None else min(NAP_MS, nap_ms))
 
     def close(self) -> None:
-        """Signals and terminal as they were before. The guardian goes."""
+        """Signals and terminal as they were before. The guardian goes by itself; nobody need wait for that."""
         self._hand_terminal(self._pid, os.getpgrp())
         for number, handler in self._handlers.items():
             _signal.signal(number, handler)
         os.close(self._orders)
         os.close(self._reports)
-        os.waitpid(self.guardian_pid, 0)
+        os.waitpid(self.guardian_pid, os.WNOHANG)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         self._order(b"S %d\n" % number)
