@@ -1,4 +1,4 @@
-"""How long `dibs claim` takes from the shell, next to a Python that does nothing.
+"""How long `dibs claim` and `dibs run JOB -- true` take from the shell, next to a Python that does nothing.
 
 Interleaved, one process at a time.
 """
@@ -20,6 +20,7 @@ from stats import paired_ratio, spread
 from targets import DibsTarget
 
 BASE, EMBEDDED, SERVER = "python -c pass", "dibs claim, embedded store", "dibs claim, server"
+RUN = "dibs run true, embedded store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,9 @@ def measure(runs: int, folder: Path, dibs: DibsTarget, script: str) -> dict[str,
     def claim() -> list[str]:
         return [script, "claim", f"cold-start-{next(numbers)}"]
 
+    def run() -> list[str]:
+        return [script, "run", f"cold-start-{next(numbers)}", "--", "true"]
+
     with tempfile.TemporaryDirectory(prefix="dibs-cold-", dir=folder) as temp:
         root = Path(temp)
         (root / "server").mkdir()
@@ -79,6 +83,7 @@ def measure(runs: int, folder: Path, dibs: DibsTarget, script: str) -> dict[str,
             commands = [
                 Command(BASE, lambda: [sys.executable, "-c", "pass"], plain_environment(own)),
                 Command(EMBEDDED, claim, plain_environment(own)),
+                Command(RUN, run, plain_environment(own)),
                 Command(SERVER, claim, plain_environment(remote)),
             ]
             return interleaved(commands, runs)

@@ -180,6 +180,7 @@ class Played:
         self.ask("session-show", one)
         self.ask("session-keep", one)
         self.ask("session-end", one)
+        assert self.ask("renew", "A", session_id=one)["ended"] == "released"
 
     def losses(self) -> None:
         self.ask("acquire", "poison", ttl_seconds=1, max_attempts=1)

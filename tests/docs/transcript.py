@@ -34,7 +34,7 @@ HOME = "/home/you"
 _SHAPES = (
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?", "TIME"),
-    (r"\b\d\d:\d\d:\d\d\b", "TIME"),
+    (r"\b\d\d:\d\d:\d\dZ?\b", "TIME"),
     (r"\b\w{3}, \d\d \w{3} \d{4} TIME GMT", "TIME"),
     (r"\b(just now|\d+ (second|minute|hour)s? ago)", "AGO"),
     (r"\b\d+(ms|s|m|h|d)\b( \d+(ms|s|m|h|d)\b)?", "LENGTH"),

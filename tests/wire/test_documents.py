@@ -127,7 +127,9 @@ def test_every_reply_is_json_and_a_refusal_says_what_to_do(example: Outcome) -> 
     assert json.loads(json.dumps(reply.body)) == reply.body
     if reply.status >= 400 and not isinstance(example, outcomes.Delayed | outcomes.Parked):
         assert reply.body is not None
-        assert set(reply.body) - {"cycle"} == {"error", "code", "details"}
+        assert set(reply.body) - {"cycle", "ended"} == {"error", "code", "details"}
+        if isinstance(example, outcomes.NotCurrent):
+            assert reply.body["ended"] == "broken"
         assert len(reply.body["details"]) > 20
 
 

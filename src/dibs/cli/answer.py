@@ -26,9 +26,10 @@ _HINTS = {
 
 
 class Answer:
-    """`text` is for people; `quiet` replaces it under --quiet. `is_error`: it goes to stderr, after `lead`."""
+    """`text` is for people; `quiet` replaces it under --quiet. `is_error`: it goes to stderr, after `lead`. `is_said`:
+    the command has said all there is to say, line by line."""
 
-    __slots__ = ("code", "document", "exit", "is_error", "lead", "message", "quiet", "text")
+    __slots__ = ("code", "document", "exit", "is_error", "is_said", "lead", "message", "quiet", "text")
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class Answer:
         message: str = "",
         is_error: bool = False,
         lead: str = "dibs: ",
+        is_said: bool = False,
     ) -> None:
         self.exit = exit_code
         self.document = document
@@ -50,6 +52,7 @@ class Answer:
         self.message = message or text
         self.is_error = is_error
         self.lead = lead
+        self.is_said = is_said
 
     def envelope(self) -> Document:
         """The one document of --json."""

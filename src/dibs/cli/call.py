@@ -72,6 +72,13 @@ class Call:
         timeout_ms = min(timeout_ms, self.settings.timeout_ms)
         return self._opener(Settings({**self.values, "timeout": f"{timeout_ms}ms"}, self.env))
 
+    def keeping_door(self, timeout_ms: int) -> Door:
+        """The way for renewals: one that gives up sooner where a server may take its time, else the one there is.
+        Closing either is fine."""
+        from dibs.client.connect import server_at
+
+        return self.door() if server_at(self.settings.url) is None else self.another_door(timeout_ms)
+
     def close(self) -> None:
         if self._door is not None:
             self._door.close()

@@ -1,181 +1,214 @@
 """A command run for somebody else: in a process group of its own, with its signals passed on and its end noticed.
 
-The group is what is stopped, not only the process that was started: a shell may die and leave its work running. At a
-terminal the group is put in the foreground, as a shell would, so that it reads the keyboard and Ctrl-C is its own.
+Everything that is done to the command is done by its guardian (guardian.py), whom this file starts and talks to. At a
+terminal the command's group is put in the foreground, as a shell would, so that it reads the keyboard and Ctrl-C is its
+own.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whose import costs more than a claim
 import os
 import select
-import signal
-import subprocess
 
-from dibs.clock import steady_ms
+from dibs.cli.guardian import Guardian
+from dibs.cli.lineage import adopt_orphans, descendants
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from types import FrameType
     from typing import Any
 
-GRACE_MS = 5_000
-LOOK_MS = 50
 NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at least this often
 PASSED_ON = tuple(
-    getattr(signal, name) for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM".split()
+    getattr(_signal, name) for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM".split()
 )
-_PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """Starts at once. Raises what starting it raises: FileNotFoundError, PermissionError, OSError."""
+    """Its guardian lives from now on; the command starts when it is told to. Not for a process with threads."""
 
-    def __init__(self, words: Sequence[str], env: Mapping[str, str]) -> None:
-        self._early: list[int] = []
-        self._pid = 0
-        self._reading, self._writing = os.pipe()
-        for end in (self._reading, self._writing):
-            os.set_blocking(end, False)
-        self._handlers: dict[int, Any] = {}
+    def __init__(self, words: list[str], *, kill_after_ms: int, leaves_children: bool = False) -> None:
         self._terminal = 0 if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp() else None
-        self._woken = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
-        self._handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, _noted)
-        for number in PASSED_ON:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._handlers[number] = signal.signal(number, self._pass_on)
-        try:
-            prepare = _in_child(self._terminal, os.getpid())
-            # Unsafe with threads, and none has been started yet: whoever keeps the session alive comes after this.
-            self._popen = subprocess.Popen(words, env=env, process_group=0, preexec_fn=prepare)  # noqa: PLW1509
-        except BaseException:
-            self.close()
-            raise
-        self._pid = self._popen.pid
-        for number in self._early:
-            self._signal(number)
+        self._pid = 0
+        self._trouble: int | None = None  # why the command could not be started
+        self._handlers: dict[int, Any] = {}
+        self._buffer = b""
+        self.code: int | None = None  # of the command, 128+n for a signal
+        self.was_stopped = False  # because the claim was no longer certain
+        self.all_gone = False
+        self.some_left = False  # of other users, which cannot be stopped
+        self.guardian_pid = self._fork(words, kill_after_ms, leaves_children)
 
-    def wake(self) -> None:
-        """Make `wait` look up. For other threads."""
-        try:
-            os.write(self._writing, b"\0")
-        except OSError:  # full: it will wake anyway; closed: nobody waits
+    @staticmethod
+    def _fill_gaps() -> None:
+        """If we were started without an input or output, no file of ours may end up in its place. The command finds it
+        closed as we did: what is opened here does not pass on."""
+        while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
             pass
+        os.close(number)
 
-    def wait(self, gives_up: Callable[[], bool], left_ms: Callable[[], int]) -> int | None:
-        """Its exit code, 128+n for a signal; None when `gives_up` said so first. `left_ms` is when to ask that next."""
-        while True:
-            code = self._poll()
-            if code is not None:
-                return code
-            if gives_up():
-                return None
-            self._sleep(min(NAP_MS, left_ms() + 1))
+    def _fork(self, words: list[str], kill_after_ms: int, leaves_children: bool) -> int:
+        self._fill_gaps()
+        hearing, self._orders = os.pipe()
+        self._reports, telling = os.pipe()
+        # Nothing may reach the guardian before it knows what to do about it.
+        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(self._orders)
+                os.close(self._reports)
+                Guardian(
+                    hearing,
+                    telling,
+                    words,
+                    kill_after_ms=kill_after_ms,
+                    leaves_children=leaves_children,
+                    terminal=self._terminal,
+                ).run()
+            finally:
+                os._exit(0)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+        os.close(hearing)
+        os.close(telling)
+        return pid
 
-    def stop(self) -> None:
-        """End the whole group: asked first, made to after GRACE_MS."""
-        self._signal(signal.SIGTERM)
-        self._signal(signal.SIGCONT)  # one that was paused must hear it too
-        until_ms = steady_ms() + GRACE_MS
-        while self._is_there() and steady_ms() < until_ms:
-            self._sleep(LOOK_MS)
-        self._signal(signal.SIGKILL)
-        while self._poll() is None:
-            self._sleep(LOOK_MS)
+    def start(self, env: Mapping[str, str], deadline_ms: int) -> None:
+        """Run the command. Raises what starting it raises: FileNotFoundError, PermissionError, OSError."""
+        for number in PASSED_ON:
+            if _signal.getsignal(number) is not _signal.SIG_IGN:
+                self._handlers[number] = _signal.signal(number, self._pass_on)
+        environment = b"\0".join([os.fsencode(f"{key}={value}") for key, value in env.items()])
+        # A signal that comes while this is written must not be passed on in the middle of it.
+        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, PASSED_ON)
+        self._order(b"D %d\nG %d\n%b" % (deadline_ms, len(environment), environment))
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+        adopt_orphans()  # should the guardian be killed, all of it falls to us
+        while not self._pid and self._trouble is None and not self.all_gone:
+            self._hear()
+        if not self._pid:
+            raise OSError(
+                self._trouble or 0, os.strerror(self._trouble) if self._trouble else "its guardian was killed"
+            )
+
+    def certain_until(self, deadline_ms: int) -> None:
+        """The claim was renewed: on the steady clock, when the command must be stopped if no more is heard."""
+        self._order(b"D %d\n" % deadline_ms)
+
+    def wait(self, tend: Callable[[], int | None]) -> None:
+        """Until nobody is left of what the command started. `tend` is called now and then: it does what is due, and
+        says in how many ms there is more, or None: stop it."""
+        nap_ms: int | None = 0
+        while not self.all_gone:
+            if nap_ms is not None:
+                nap_ms = tend()
+                if nap_ms is None:
+                    self.was_stopped = self.was_stopped or self.code is None
+                    self._order(b"T\n")
+            self._sleep(NAP_MS if nap_ms is None else min(NAP_MS, nap_ms))
 
     def close(self) -> None:
-        """Signals, terminal and pipe as they were before."""
-        self._to_foreground(os.getpgrp())
+        """Signals and terminal as they were before. The guardian goes by itself; nobody need wait for that."""
+        self._hand_terminal(self._pid, os.getpgrp())
         for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._woken)
-        os.close(self._reading)
-        os.close(self._writing)
+            _signal.signal(number, handler)
+        os.close(self._orders)
+        os.close(self._reports)
+        os.waitpid(self.guardian_pid, os.WNOHANG)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        if self._pid:
-            self._signal(number)
-        else:
-            self._early.append(number)
+        self._order(b"S %d\n" % number)
 
-    def _signal(self, number: int) -> None:
+    def _order(self, order: bytes) -> None:
         try:
-            os.killpg(self._pid, number)
-        except (ProcessLookupError, PermissionError):  # gone, or no longer ours
+            while order:
+                order = order[os.write(self._orders, order) :]
+        except OSError:  # the guardian was killed, which the other pipe will say
             pass
 
-    def _is_there(self) -> bool:
-        """Whether anybody of the group is left."""
-        self._poll()
-        try:
-            os.killpg(self._pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return self._popen.returncode is None
-        return True
+    def _sleep(self, ms: int) -> None:
+        if not self.all_gone and select.select([self._reports], [], [], max(0, ms) / 1000)[0]:
+            self._hear()
 
-    def _poll(self) -> int | None:
-        if self._popen.returncode is None:
-            pid, status = os.waitpid(self._pid, os.WNOHANG | os.WUNTRACED)
-            if pid and os.WIFSTOPPED(status):
-                self._stopped()
-            elif pid:
-                self._popen.returncode = os.waitstatus_to_exitcode(status)
-        code = self._popen.returncode
-        return code if code is None or code >= 0 else 128 - code
+    def _note(self, report: str, number: int) -> None:
+        if report == "P":
+            self._pid = number
+        elif report == "X":
+            self._trouble = number
+        elif report == "E":
+            self.code = number if number >= 0 else 128 - number
+        elif report == "L":
+            self.was_stopped = True
+        elif report == "Z":
+            self._paused()
+        elif report in ("Q", "U"):
+            self.all_gone = True
+            self.some_left = report == "U"
 
-    def _stopped(self) -> None:
+    def _hear(self) -> None:
+        some = os.read(self._reports, 4096)
+        if not some:
+            self._guardian_was_killed()
+            return
+        *lines, self._buffer = (self._buffer + some).split(b"\n")
+        for line in lines:
+            report, _, number = line.decode().partition(" ")
+            self._note(report, int(number or 0))
+
+    def _guardian_was_killed(self) -> None:
+        """The command went down with it, where the system can do that. Whatever else there is, fell to us."""
+        self.was_stopped = True
+        if self._pid:
+            _killed(-self._pid)
+        beyond_us = {self.guardian_pid}
+        while left := {*descendants(os.getpid())} - beyond_us:
+            for pid in left:
+                if _killed(pid):
+                    _bury(pid)
+                else:
+                    beyond_us.add(pid)
+        self.all_gone = True
+        self.some_left = len(beyond_us) > 1
+
+    def _paused(self) -> None:
         """Ctrl-Z at a terminal: stop with it, so that the shell gets its prompt, and go on with it later."""
         if self._terminal is None:
             return
-        self._to_foreground(os.getpgrp())
-        os.kill(os.getpid(), signal.SIGSTOP)
-        self._to_foreground(self._pid)
-        self._signal(signal.SIGCONT)
+        self._hand_terminal(self._pid, os.getpgrp())
+        os.kill(os.getpid(), _signal.SIGSTOP)
+        self._hand_terminal(os.getpgrp(), self._pid)
+        self._pass_on(_signal.SIGCONT, None)
 
-    def _to_foreground(self, group: int) -> None:
+    def _hand_terminal(self, giver: int, taker: int) -> None:
+        """From one group to the other. If it is neither's, a shell has it and says who gets it."""
         if self._terminal is None:
             return
-        before = signal.signal(
-            signal.SIGTTOU, signal.SIG_IGN
-        )  # sent to whoever does this from the background
+        # SIGTTOU is sent to whoever does this from the background.
+        before = _signal.signal(_signal.SIGTTOU, _signal.SIG_IGN)
         try:
-            os.tcsetpgrp(self._terminal, group)
+            if os.tcgetpgrp(self._terminal) == giver:
+                os.tcsetpgrp(self._terminal, taker)
         except OSError:  # the terminal is gone, or the group
             pass
         finally:
-            signal.signal(signal.SIGTTOU, before)
-
-    def _sleep(self, ms: int) -> None:
-        if select.select([self._reading], [], [], ms / 1000)[0]:
-            os.read(self._reading, 4096)
+            _signal.signal(_signal.SIGTTOU, before)
 
 
-def _noted(number: int, frame: FrameType | None) -> None:
-    """A handler makes the wake-up pipe be written; there is no more to do."""
-
-
-def _in_child(terminal: int | None, parent: int) -> Callable[[], None]:
-    """What the child does before it becomes the command: take the terminal, and never outlive us unseen.
-
-    When we are killed with -9, nobody is left to stop the work, and others on the machine see at once that the session
-    is over. So the child goes down with us, where the system can do that (Linux)."""
+def _killed(pid: int) -> bool:
+    """False when it is another user's."""
     try:
-        from ctypes import CDLL
+        os.kill(pid, _signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        return False
+    return True
 
-        prctl: Callable[..., int] | None = CDLL(None).prctl
-    except (ImportError, OSError, AttributeError):
-        prctl = None
 
-    def prepare() -> None:
-        if terminal is not None:
-            signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-            os.tcsetpgrp(terminal, os.getpid())
-            signal.signal(signal.SIGTTOU, signal.SIG_DFL)
-        if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-            if os.getppid() != parent:
-                os._exit(128 + signal.SIGKILL)
-
-    return prepare
+def _bury(pid: int) -> None:
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:  # not a child of ours, yet
+        pass

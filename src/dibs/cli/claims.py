@@ -9,6 +9,7 @@ from dibs.cli.spec import JOB, NEW_JOB, Command, Option
 from dibs.cli.values import (
     AGAIN,
     CHECKPOINT,
+    CLAIM_EXITS,
     KEEP_PLACE,
     LEASE,
     LOCK_DELAY,
@@ -54,12 +55,25 @@ def claim(call: Call) -> Answer:
     if name is None:
         raise UsageError(f"claim needs JOB: {NEW_JOB.help}.", "claim")
     document = asking(call)
+    watched = None
+    if call.values.get("keep") or call.values.get("keep_for") is not None:
+        from dibs.cli.keeping import watched_process
+
+        watched = watched_process(call)
     reply = ask(call, "acquire", name, document)
     if refusal_exit(reply) is not None or is_failure(reply):
         return refused(call, reply, document["request_key"])
     body: Document = reply.body or {}
     timed, in_session = "ttl_seconds" in document, "session_id" in document
-    text = render.acquired(body, call.paint, next_words(call), timed=timed, in_session=in_session)
+    kept_for = None
+    if watched is not None:
+        from dibs.cli.keeping import leave_keeper
+
+        leave_keeper(call, body, document, watched)
+        body["kept_for"] = kept_for = watched.pid
+    text = render.acquired(
+        body, call.paint, next_words(call), timed=timed, in_session=in_session, kept_for=kept_for
+    )
     return yes(body, text, quiet=body["lease_id"])
 
 
@@ -138,12 +152,6 @@ def release(call: Call) -> Answer:
     return yes({"name": name, "released": True}, text)
 
 
-CLAIM_EXITS = (
-    (2, "the request key or the session is over, or the job is held with other slots or in another mode"),
-    (3, "waiting would deadlock; the circle is shown"),
-    (4, "it was done already"),
-    (75, "it rests after a loss, or is parked; the answer says which"),
-)
 _NOT_YOURS = (2, "the lease is not current: it ran out, was released, or was taken away. Stop the work")
 
 COMMANDS = {
@@ -157,13 +165,21 @@ COMMANDS = {
             "With --wait it gets in line, first come first served; when the time is over it leaves the line, or keeps "
             "its place with --keep-place. Inside a session (DIBS_SESSION) the claim lasts as long as the session does, "
             "and the name is enough for everything that follows. With --staged it claims the path: of everything that "
-            "is staged in git, all or nothing, and remembers it for this shell, so that the hooks know it as yours."
+            "is staged in git, all or nothing, and remembers it for this shell, so that the hooks know it as yours. "
+            "With --keep no heartbeats are needed: a small process sends them, lets the job go when the process that "
+            "it belongs to ends, and ends after a release."
         ),
         arguments=(NEW_JOB,),
         options=(
             *(TTL, OWNER, METADATA, WAIT, KEEP_PLACE, TICKET, SHARED, SLOTS, SESSION),
             *(MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN),
             Option("--staged", "claim the path: of every file staged in git, instead of a JOB"),
+            Option("--keep", "leave a process behind that heartbeats while the caller lives"),
+            Option(
+                "--keep-for",
+                "the same, while this process lives (default: the parent of dibs)",
+                value="PID",
+            ),
         ),
         examples=(
             (
@@ -175,6 +191,7 @@ COMMANDS = {
             ("one of three at once", "dibs claim gpu --slots 3 --wait 10m"),
             ("read together, write alone", "dibs claim path:docs --shared"),
             ("what is about to be committed", "dibs claim --staged --ttl 15m"),
+            ("for an agent that thinks for long", 'dibs claim issue-1842 --keep-for "$AGENT_PID"'),
             ("a name that begins with a dash", "dibs claim -- -odd-name"),
         ),
         exits=((0, "it is yours"), (1, "somebody else has it, or still has it after the wait"), *CLAIM_EXITS),

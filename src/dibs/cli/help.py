@@ -32,6 +32,7 @@ def overview() -> str:
         "Examples:",
         "  dibs claim issue-1842 --ttl 2m        # yours, or who has it",
         "  dibs claim issue-1842 --wait 5m       # in line, first come first served",
+        "  dibs run issue-42 -- ./fix.sh         # claim, run, heartbeat, let go",
         "  dibs session run -- ./worker.sh       # what it claims is let go when it ends",
         "  dibs owner issue-1842",
         "  dibs serve                            # for workers on several machines",

@@ -154,6 +154,8 @@ def _print(
     answer: Answer, stdout: TextIO | None, stderr: TextIO | None, *, as_json: bool, quiet: bool
 ) -> int:
     """One document, or the text: errors to stderr, everything else to stdout."""
+    if answer.is_said:
+        return answer.exit
     if as_json:
         from json import JSONEncoder
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dibs.cli import manyrender
 from dibs.cli.answer import is_failure, no, refusal_exit, yes
-from dibs.cli.claims import CLAIM_EXITS, ask, refused
+from dibs.cli.claims import ask, refused
 from dibs.cli.parse import UsageError
 from dibs.cli.render import acquired
 from dibs.cli.spec import ANY, Argument, Command
 from dibs.cli.values import (
     AGAIN,
+    CLAIM_EXITS,
     KEEP_PLACE,
     LOCK_DELAY,
     METADATA,

@@ -140,14 +140,25 @@ def _arguments(command: Command, loose: list[str], rest: list[str]) -> Values:
 
 
 def _program(command: Command, loose: list[str], rest: list[str]) -> Values:
-    """The words after `--`, which are a program's and none of ours."""
-    argument = command.arguments[-1]
-    if loose:
-        line = f"dibs {command.name} -- {_shown(loose[0])}"
+    """The words after `--`, which are a program's and none of ours. What else there is stands before it; a name that
+    begins with a dash stands between two of them."""
+    *wanted, argument = command.arguments
+    if len(loose) < len(wanted) and rest[len(wanted) - len(loose) :][:1] == ["--"]:
+        missing = len(wanted) - len(loose)
+        loose, rest = loose + rest[:missing], rest[missing + 1 :]
+    if len(loose) < len(wanted):
+        missing_one = wanted[len(loose)]
+        raise UsageError(
+            f"{command.name} needs {missing_one.name} before --: {missing_one.help}.", command.name
+        )
+    if len(loose) > len(wanted):
+        line = " ".join(
+            ["dibs", command.name, *map(_shown, loose[: len(wanted)]), "--", _shown(loose[len(wanted)])]
+        )
         raise UsageError(f"Write -- before the command, so that its flags are its own: {line}.", command.name)
     if not rest:
         raise UsageError(f"{command.name} needs {argument.name} after --: {argument.help}.", command.name)
-    return {argument.key: rest}
+    return {each.key: word for each, word in zip(wanted, loose, strict=True)} | {argument.key: rest}
 
 
 def _chosen(command: Command, what: str, value: str, choices: tuple[str, ...]) -> str:

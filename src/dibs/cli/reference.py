@@ -85,14 +85,14 @@ MEANINGS = {
     codes.NOT_YOURS: "it is not yours, or not any more: stop the work",
     codes.DEADLOCK: "waiting would deadlock",
     codes.DONE: "it was done already",
-    codes.LOST: "lost while holding; the work was stopped (`session run`)",
+    codes.LOST: "lost while holding; the work was stopped (`run`, `session run`, `hold`)",
     codes.USAGE: "what was asked for cannot be: a flag, a name, a time, a URL",
     codes.UNREACHABLE: "the store or the server cannot be reached or used",
     codes.FAULT: "our fault",
     codes.TRY_LATER: "not now: try again later",
     codes.NOT_ALLOWED: "who you are does not permit it",
-    126: "`session run`: the command cannot be run",
-    127: "`session run`: there is no such command",
+    126: "`run`, `session run`: the command cannot be run",
+    127: "`run`, `session run`: there is no such command",
     130: "interrupted from the keyboard; 128+n by signal n",
 }
 

@@ -22,10 +22,17 @@ def field(name: str, value: str) -> str:
 
 
 def acquired(
-    document: Document, paint: Paint, after: list[str], *, timed: bool = False, in_session: bool = False
+    document: Document,
+    paint: Paint,
+    after: list[str],
+    *,
+    timed: bool = False,
+    in_session: bool = False,
+    kept_for: int | None = None,
 ) -> str:
     """A claim that succeeded. `after` are the flags that the next command needs as well. Inside a session the name is
-    proof enough, and unless the claim is `timed` it has no time of its own."""
+    proof enough, and unless the claim is `timed` it has no time of its own. `kept_for` is the process for whose life a
+    keeper heartbeats."""
     name, remaining_ms = document["name"], document["remaining_ms"]
     now_ms = instant_ms(document["expires_at"]) - remaining_ms
     by_session = in_session and not timed
@@ -41,7 +48,9 @@ def acquired(
     if document.get("attempt", 1) > 1:
         lines.append(field("attempt", str(document["attempt"])))
     proof = [] if in_session else ["--lease", document["lease_id"]]
-    if by_session:
+    if kept_for is not None:
+        lines.append(field("kept for", f"process {kept_for}, until it ends"))
+    if by_session or kept_for is not None:
         lines.append(f"When it is done:  {_next('release', name, after, proof)}")
     else:
         within = span(document["renew_after_ms"])

@@ -1,17 +1,28 @@
-"""session run: a command inside a session that is kept alive for it and ends with it."""
+"""run and session run: a command inside a session that is kept alive for it and ends with it."""
 
 from __future__ import annotations
 
-from dibs.cli.answer import Answer, failure, is_failure
-from dibs.cli.child import GRACE_MS, Child
-from dibs.cli.sessions import TTL, open_request
-from dibs.cli.spec import REST, Argument, Command
-from dibs.cli.values import METADATA, OWNER
-from dibs.client.embedded import process_mark
-from dibs.client.keepalive import Keeper, Plan
-from dibs.clock import steady_ms
-from dibs.core.durations import format_duration
-from dibs.wire.codes import LOST
+from dibs.cli.answer import Answer
+from dibs.cli.child import Child
+from dibs.cli.opening import TTL
+from dibs.cli.parse import UsageError
+from dibs.cli.runenv import environment
+from dibs.cli.spec import NEW_JOB, REST, Argument, Command, Option
+from dibs.cli.tenure import Tenure, checked_open_request, open_tenure
+from dibs.cli.values import (
+    AGAIN,
+    CLAIM_EXITS,
+    LOCK_DELAY,
+    MAX_ATTEMPTS,
+    METADATA,
+    OWNER,
+    SLOTS,
+    milliseconds,
+    put,
+    seconds,
+)
+from dibs.core.limits import DONE_MS_MAX, SESSION_TTL_MS_MAX
+from dibs.wire.codes import LOST, NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,112 +34,230 @@ if TYPE_CHECKING:
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
-SLACK_MS = 500
+KILL_AFTER_MS = 5_000
+SLACK_MS = 500  # for the system to be done with what was killed
+
+
+class _Wishes:
+    """What was asked for, all of it read and refused before anything is begun."""
+
+    def __init__(self, call: Call, job: str | None) -> None:
+        self.job = job
+        self.words: list[str] = call.values["command"]
+        self.kill_after_ms = milliseconds(call, "kill_after", KILL_AFTER_MS, SESSION_TTL_MS_MAX)
+        self.stop_ms = self.kill_after_ms + SLACK_MS
+        self.leaves_children: bool = call.values.get("leave_children", False)
+        self.request = checked_open_request(call, self.stop_ms)
+        self.refusal_code = _refusal_code(call)
+        self.done = done_fields(call)
+        if call.values.get("no_wait") and call.values.get("wait") is not None:
+            raise UsageError("--no-wait or --wait: one of them.", call.command)
+
+
+def _refusal_code(call: Call) -> int:
+    text = call.values.get("conflict_exit_code")
+    if text is None:
+        return NO
+    if not (text.isascii() and text.isdecimal() and len(text) < 4 and int(text) < 256):
+        raise UsageError(f"--conflict-exit-code is a number from 0 to 255, not {text!a}.", call.command)
+    return int(text)
+
+
+def done_fields(call: Call) -> Document | None:
+    """What a release says that marks the job as done; None when that was not asked for."""
+    done_seconds = seconds(call, "done", DONE_MS_MAX)
+    result = call.values.get("result")
+    if result is not None and not done_seconds:
+        raise UsageError(
+            "--result is shown while the job counts as done: add --done 1h, or how long it shall be.",
+            call.command,
+        )
+    if not done_seconds:
+        return None
+    fields: Document = {"done_seconds": done_seconds}
+    put(fields, "result", result)
+    return fields
+
+
+def session_run(call: Call) -> Answer:
+    return _run(call, _Wishes(call, None))
 
 
 def run(call: Call) -> Answer:
-    import os
+    return _run(call, _Wishes(call, call.values["job"]))
 
-    request = open_request(call)
-    mark = process_mark(os.getpid())
-    if mark is not None:
-        request["process"] = mark
-    sent_ms = steady_ms()
-    reply = call.door().call("session-open", "", request)
-    if is_failure(reply):
-        return failure(reply)
-    opened: Document = reply.body or {}
-    plan = Plan(opened["ttl_seconds"] * 1000, sent_ms, GRACE_MS + SLACK_MS)
+
+def _run(call: Call, wishes: _Wishes) -> Answer:
+    """The guardian comes first: the store is opened after it was forked, so that it has none of its files."""
+    if any("\0" in word for word in wishes.words):  # no shell can write that
+        return _not_started(wishes.words, OSError(0, "its words cannot be passed on"))
+    child = Child(wishes.words, kill_after_ms=wishes.kill_after_ms, leaves_children=wishes.leaves_children)
     try:
-        return _inside(call, opened["session_id"], plan)
+        tenure = open_tenure(call, wishes.request, wishes.stop_ms, child.guardian_pid)
+        return tenure if isinstance(tenure, Answer) else _within(call, wishes, tenure, child)
     finally:
-        _end(call, opened["session_id"], plan)
-
-
-def _inside(call: Call, session: str, plan: Plan) -> Answer:
-    words = call.values["command"]
-    try:
-        child = Child(words, _environment(call, session))
-    except OSError as error:
-        return _not_started(call, words[0], error)
-    except ValueError:  # a zero byte in a word
-        return _not_started(call, words[0], OSError(0, "its words cannot be passed on"))
-    keeper = Keeper(lambda: call.another_door(plan.call_ms), session, plan, child.wake)
-    try:
-        keeper.start()
-        code = child.wait(lambda: keeper.is_lost, keeper.left_ms)
-        if code is None:
-            child.stop()
-            return _lost(call, session, keeper.why)
-    finally:
-        keeper.stop()
         child.close()
-    document = {"session_id": session, "command": words, "exit": code}
-    message = f"{words[0]} exited with {code}."
-    return Answer(code, document, "", code="exited", message=message)
 
 
-def _environment(call: Call, session: str) -> dict[str, str]:
-    """The child's: whatever it asks dibs, it asks of the same place, in this session, under the same name."""
-    env = {key: value for key, value in call.env.items() if key != "DIBS_LEASE"}
-    settings = call.settings
-    given = {
-        "DIBS_URL": settings.url,
-        "DIBS_NAMESPACE": settings.namespace,
-        "DIBS_OWNER": settings.owner,
-        "DIBS_SESSION": session,
-    }
-    return env | {key: value for key, value in given.items() if value is not None}
+def _within(call: Call, wishes: _Wishes, tenure: Tenure, child: Child) -> Answer:
+    done: Document | None = None
+    try:
+        answer = _refused(call, wishes, tenure)
+        if answer is None:
+            answer = _inside(call, wishes, tenure, child)
+            done = wishes.done if answer.exit == 0 else None
+    finally:
+        # The guardian is still there: without it, others would take the session for dead before it is ended.
+        trouble = tenure.end(done)
+        if trouble is not None and not call.values.get("quiet"):
+            complain(call, trouble)
+    return answer
 
 
-def _not_started(call: Call, word: str, error: OSError) -> Answer:
-    missing = isinstance(error, FileNotFoundError) or not word
+def _refused(call: Call, wishes: _Wishes, tenure: Tenure) -> Answer | None:
+    """Claim the job. None when it is ours; what is said else goes to stderr, for stdout is the command's."""
+    answer = None if wishes.job is None else tenure.claim(wishes.job)
+    if answer is None or answer.is_error:
+        return answer
+    if not call.values.get("quiet") and not call.values.get("json"):
+        complain(call, answer.text)
+    code = wishes.refusal_code if answer.exit == NO else answer.exit
+    return Answer(code, answer.document, "", code=answer.code, message=answer.message)
+
+
+def _inside(call: Call, wishes: _Wishes, tenure: Tenure, child: Child) -> Answer:
+    env = environment(call, tenure)
+    try:
+        child.start(env, tenure.plan.lost_ms)
+    except OSError as error:
+        return _not_started(wishes.words, error)
+    tenure.on_kept = lambda: child.certain_until(tenure.plan.lost_ms)
+    child.wait(tenure.tend)
+    if child.was_stopped:
+        return _lost(wishes, tenure, child)
+    code = child.code if child.code is not None else LOST
+    message = f"{wishes.words[0]} exited with {code}."
+    return Answer(code, _document(wishes, tenure) | {"exit": code}, "", code="exited", message=message)
+
+
+def _document(wishes: _Wishes, tenure: Tenure) -> Document:
+    document: Document = {"session_id": tenure.session, "command": wishes.words}
+    if tenure.grant is not None:
+        kept = ("name", "fencing_token", "owner", "attempt", "previous")
+        document |= {key: tenure.grant[key] for key in kept if key in tenure.grant}
+    return document
+
+
+def _not_started(words: list[str], error: OSError) -> Answer:
+    missing = isinstance(error, FileNotFoundError) or not words[0]
     exit_code = NOT_FOUND if missing else NOT_EXECUTABLE
     why = "there is no such command" if missing else (error.strerror or str(error)).lower()
-    text = f"{word!a} could not be started: {why}."
-    return Answer(exit_code, {"command": call.values["command"]}, text, code="not_started", is_error=True)
+    text = f"{words[0]!a} could not be started: {why}."
+    return Answer(exit_code, {"command": words}, text, code="not_started", is_error=True)
 
 
-def _lost(call: Call, session: str, why: str) -> Answer:
-    text = f"The session was lost ({why.rstrip('.')}). The command was stopped, because its jobs may be others' now."
-    document = {"session_id": session, "command": call.values["command"], "why": why}
+def _lost(wishes: _Wishes, tenure: Tenure, child: Child) -> Answer:
+    what, why = "The session" if wishes.job is None else "The claim", tenure.why
+    text = (
+        f"{what} was lost ({why.rstrip('.')}). The command was stopped, because its jobs may be others' now."
+    )
+    if child.some_left:
+        text += " Some of what it started runs as another user and could not be stopped."
+    document = _document(wishes, tenure) | {"why": why, "all_stopped": not child.some_left}
     return Answer(LOST, document, text, code="lost", is_error=True)
 
 
-def _end(call: Call, session: str, plan: Plan) -> None:
-    """Let everything go. Where that cannot be said, silence says it, later."""
-    door = call.another_door(plan.call_ms)
+def complain(call: Call, text: str) -> None:
+    """A line on stderr beside the answer."""
     try:
-        reply = door.call("session-end", session, {})
-    finally:
-        door.close()
-    if reply.status in (404, 410) or reply.status < 300 or call.stderr is None or call.values.get("quiet"):
-        return
-    ttl = format_duration(plan.ttl_ms)
-    details = str((reply.body or {}).get("details"))
-    try:
-        call.stderr.write(
-            f"dibs: the session could not be ended and goes by itself within {ttl}: {details}\n"
-        )
-        call.stderr.flush()
+        if call.stderr is not None:
+            call.stderr.write(f"dibs: {text}\n")
+            call.stderr.flush()
     except OSError:  # nobody reads it
         pass
 
 
+_COMMAND = Argument("COMMAND", "what to run, with its words", takes=REST)
+_KILL_AFTER = Option(
+    "--kill-after", "how long the command may take to end when it is stopped (default 5s)", value="TIME"
+)
+_LEAVE_CHILDREN = Option("--leave-children", "let what the command leaves running in the background run on")
+_RUN_OPTIONS = (
+    TTL,
+    Option("--wait", "get in line and wait this long for the turn", value="TIME", short="-w"),
+    Option("--no-wait", "do not wait (the default)", short="-n"),
+    Option("--shared", "share it with others who say so, and keep out those who do not", short="-s"),
+    SLOTS,
+    Option(
+        "--conflict-exit-code",
+        "the exit code when somebody else has it (default 1)",
+        value="N",
+        short="-E",
+    ),
+    _KILL_AFTER,
+    Option(
+        "--checkpoint-file",
+        "what the command writes into this file is its checkpoint; filled with the last owner's if it is not there",
+        value="FILE",
+    ),
+    Option("--done", "if the command says 0, the job counts as done for this long", value="TIME"),
+    Option("--result", "what came of it, shown while it counts as done", value="TEXT"),
+    *(OWNER, METADATA, AGAIN, MAX_ATTEMPTS, LOCK_DELAY, _LEAVE_CHILDREN),
+)
+_EXITS = (
+    (0, "the command said 0; all other codes are its own, 128+n for signal n"),
+    (NOT_EXECUTABLE, "the command cannot be run"),
+    (NOT_FOUND, "there is no such command"),
+)
+_STOPPED = (
+    "Input, output and signals are the command's. There is no shell: write sh -c for one. When the command ends, "
+    "what it left running is stopped too, unless --leave-children is given. With --json the document comes after what "
+    "the command printed."
+)
+
 COMMANDS = {
+    "run": Command(
+        "run",
+        "run a command while a job is yours",
+        run,
+        about=(
+            "Claims the job, runs the command, heartbeats while it runs, and lets the job go when it ends. When "
+            "somebody else has the job, says who, runs nothing and exits with 1. When the claim is lost, the command "
+            "and all it started are stopped (SIGTERM, after --kill-after SIGKILL) before anybody else can have the "
+            f"job, also when dibs itself is killed or paused. {_STOPPED}"
+        ),
+        arguments=(NEW_JOB, _COMMAND),
+        options=_RUN_OPTIONS,
+        examples=(
+            ("one at a time", "dibs run nightly-report -- ./report"),
+            ("one after the other", "dibs run deploy --wait 10m -- ./deploy production"),
+            ("once a night, whichever machine is first", "dibs run nightly-report --done 20h -- ./report"),
+            ("as with flock", "dibs run -n -E 75 backup -- ./backup"),
+        ),
+        exits=(
+            *_EXITS,
+            (
+                NO,
+                "somebody else has it, or still has it after the wait; nothing was run (-E changes the code)",
+            ),
+            *CLAIM_EXITS,
+            (LOST, "the claim was lost; the command was stopped"),
+            (64, "no command was given, or the TTL is too short for --kill-after"),
+            (69, "the job could not be asked for; nothing was run"),
+        ),
+    ),
     "session run": Command(
         "session run",
         "run a command inside a session of its own",
-        run,
+        session_run,
         about=(
             "Opens a session, keeps it alive while the command runs, and ends it when the command ends, however that "
             "is: what was claimed inside is let go. Inside, DIBS_SESSION is set, so that claims, heartbeats and "
-            "releases go by name. Input, output and signals are the command's. When the session is lost, the command "
-            "and all it started are stopped (SIGTERM, after 5s SIGKILL). There is no shell: write sh -c for one. With "
-            "--json the document comes after what the command printed."
+            "releases go by name. When the session is lost, the command and all it started are stopped (SIGTERM, after "
+            f"--kill-after SIGKILL). {_STOPPED}"
         ),
-        arguments=(Argument("COMMAND", "what to run, with its words", takes=REST),),
-        options=(TTL, OWNER, METADATA),
+        arguments=(_COMMAND,),
+        options=(TTL, OWNER, METADATA, _KILL_AFTER, _LEAVE_CHILDREN),
         examples=(
             ("a worker", "dibs session run --owner agent-7 -- ./worker.sh"),
             (
@@ -137,12 +266,10 @@ COMMANDS = {
             ),
         ),
         exits=(
-            (0, "the command said 0; all other codes are its own, 128+n for signal n"),
+            *_EXITS,
             (LOST, "the session was lost; the command was stopped"),
-            (64, "no command was given"),
+            (64, "no command was given, or the TTL is too short for --kill-after"),
             (69, "the session could not be opened; nothing was run"),
-            (NOT_EXECUTABLE, "the command cannot be run"),
-            (NOT_FOUND, "there is no such command"),
         ),
     ),
 }

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dibs.cli import sessionrender
 from dibs.cli.answer import failure, is_failure, no, yes
+from dibs.cli.opening import TTL, open_request
 from dibs.cli.parse import UsageError
 from dibs.cli.spec import MAYBE, Argument, Command, Option
-from dibs.cli.values import METADATA, OWNER, checked_session, next_words, put
+from dibs.cli.values import METADATA, OWNER, checked_session, next_words
 from dibs.cli.words import plain
-from dibs.core.durations import format_duration, parse_duration
-from dibs.core.limits import SESSION_TTL_MS_MAX, SESSION_TTL_MS_MIN
-from dibs.errors import InvalidInput, InvalidTtl
 from dibs.wire.codes import NOT_YOURS
 
 TYPE_CHECKING = False
@@ -33,27 +31,6 @@ def open_(call: Call) -> Answer:
         return failure(reply)
     body: Document = reply.body or {}
     return yes(body, sessionrender.opened(body, call.paint, next_words(call)), quiet=body["session_id"])
-
-
-def open_request(call: Call) -> Document:
-    document: Document = {"owner": call.settings.owner}
-    put(document, "ttl_seconds", _ttl_seconds(call))
-    put(document, "metadata", call.values.get("metadata"))
-    return document
-
-
-def _ttl_seconds(call: Call) -> int | None:
-    text = call.values.get("ttl")
-    if text is None:
-        return None
-    try:
-        ttl_ms = parse_duration(text, "session time")
-    except InvalidInput as error:
-        raise InvalidTtl(f"--ttl: {error.details}") from None
-    if not SESSION_TTL_MS_MIN <= ttl_ms <= SESSION_TTL_MS_MAX or ttl_ms % 1000:
-        least, most = format_duration(SESSION_TTL_MS_MIN), format_duration(SESSION_TTL_MS_MAX)
-        raise InvalidTtl(f"--ttl {text}: a session lives whole seconds from {least} to {most}.")
-    return ttl_ms // 1000
 
 
 def _mark(text: str) -> str:
@@ -116,11 +93,6 @@ def _session(call: Call) -> str:
     return checked_session(call, inherited, "DIBS_SESSION")
 
 
-TTL = Option(
-    "--ttl",
-    "how long the session lives without a sign of life, 10s to 5m (default 60s)",
-    value="TIME",
-)
 _ID = Argument("ID", "the session (default: DIBS_SESSION)", takes=MAYBE, completes="session")
 _OVER = (2, "there is no such session, or it is over, and what it held is let go")
 COMMANDS = {

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 # In the order in which people meet them: (title, commands).
 GROUPS = (
-    ("Work", ("claim", "claim-any", "claim-all", "heartbeat", "release", "transfer", "wait")),
+    ("Work", ("run", "claim", "claim-any", "claim-all", "heartbeat", "release", "transfer", "wait", "hold")),
     (
         "Sessions",
         ("session run", "session open", "session keep", "session end", "session show", "session list"),
@@ -21,6 +21,7 @@ GROUPS = (
     ("Run", ("serve", "token new", "break", "free", "gc", "doctor", "demo", "completion")),
 )
 _MODULES = {
+    "run": "running",
     "claim": "claims",
     "claim-any": "many",
     "claim-all": "many",
@@ -28,6 +29,7 @@ _MODULES = {
     "release": "claims",
     "transfer": "handing",
     "wait": "watching",
+    "hold": "holding",
     "session run": "running",
     "session open": "sessions",
     "session keep": "sessions",
@@ -58,6 +60,7 @@ _MODULES = {
     "completion": "completion",
 }
 SUMMARIES = {
+    "run": "run a command while a job is yours",
     "claim": "claim a job, or learn who has it",
     "claim-any": "claim the first free one of several jobs",
     "claim-all": "claim several jobs, all or none",
@@ -65,6 +68,7 @@ SUMMARIES = {
     "release": "let a job go, perhaps as done",
     "transfer": "hand a job to another owner",
     "wait": "wait until nobody has a job",
+    "hold": "hold a job until told to stop, and say what happens",
     "session run": "run a command inside a session of its own",
     "session open": "open a session and print its id",
     "session keep": "say that the session is alive",

@@ -55,6 +55,14 @@ WAIT = Option("--wait", "get in line and wait this long for the turn", value="TI
 TICKET = Option("--ticket", "go on from a place in line that an earlier wait kept", value="TICKET")
 KEEP_PLACE = Option("--keep-place", "when the time is over, keep the place and print its ticket")
 
+# What a claim may answer but yes and no.
+CLAIM_EXITS = (
+    (2, "the request key or the session is over, or the job is held with other slots or in another mode"),
+    (3, "waiting would deadlock; the circle is shown"),
+    (4, "it was done already"),
+    (75, "it rests after a loss, or is parked; the answer says which"),
+)
+
 
 def put(document: Document, field: str, value: object) -> None:
     """What was not given is not sent."""
@@ -64,14 +72,20 @@ def put(document: Document, field: str, value: object) -> None:
 
 def asking(call: Call) -> Document:
     """What every way of claiming asks for."""
-    values = call.values
     session = session_id(call)
-    key = values.get("request_key")
-    document: Document = {"owner": _owner(call, session), "request_key": new_id() if key is None else key}
+    document: Document = {"owner": _owner(call, session)}
     put(document, "ttl_seconds", ttl_seconds(call))
+    put(document, "session_id", session)
+    return document | terms(call)
+
+
+def terms(call: Call) -> Document:
+    """On what terms: all of a claim but who asks, for how long, and in which session."""
+    values = call.values
+    key = values.get("request_key")
+    document: Document = {"request_key": new_id() if key is None else key}
     put(document, "metadata", values.get("metadata"))
     put(document, "lock_delay_seconds", seconds(call, "lock_delay", LOCK_DELAY_MS_MAX))
-    put(document, "session_id", session)
     put(document, "slots", count(call, "slots", SLOTS_MAX))
     put(document, "max_attempts", count(call, "max_attempts", ATTEMPTS_MAX))
     if values.get("shared"):
@@ -157,6 +171,21 @@ def seconds(call: Call, key: str, most_ms: int) -> int | None:
     if length_ms > most_ms or length_ms % 1000:
         raise InvalidInput(f"{flag} {text}: whole seconds, {format_duration(most_ms)} at most.")
     return length_ms // 1000
+
+
+def milliseconds(call: Call, key: str, default_ms: int, most_ms: int) -> int:
+    """A length of time that need not be whole seconds."""
+    text = call.values.get(key)
+    if text is None:
+        return default_ms
+    flag = f"--{key.replace('_', '-')}"
+    try:
+        length_ms = parse_duration(text)
+    except InvalidInput as error:
+        raise InvalidInput(f"{flag}: {error.details}") from None
+    if length_ms > most_ms:
+        raise InvalidInput(f"{flag} {text}: {format_duration(most_ms)} at most.")
+    return length_ms
 
 
 def count(call: Call, key: str, most: int) -> int | None:

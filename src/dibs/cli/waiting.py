@@ -15,6 +15,7 @@ from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from dibs.cli.answer import Answer
@@ -23,12 +24,17 @@ if TYPE_CHECKING:
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
+    Meanwhile = Callable[[Document | None], int]
 
 SLICE_SECONDS_LIVE = 1  # at a terminal, so that what is shown is fresh
 
 
-def wait_in_line(call: Call, verb: str, name: str, document: Document) -> Reply:
-    """The reply to a claim after waiting for it. One that says `queued` tells by its ticket that the place was kept."""
+def wait_in_line(
+    call: Call, verb: str, name: str, document: Document, meanwhile: Meanwhile | None = None
+) -> Reply:
+    """The reply to a claim after waiting for it. One that says `queued` tells by its ticket that the place was kept.
+
+    `meanwhile` is called with every answer of `queued`, and says in how many ms it wants to be called again."""
     wait_seconds = seconds(call, "wait", TTL_MS_MAX) or 0
     ticket, keeps = call.values.get("ticket"), call.values.get("keep_place", False)
     if ticket is not None and not ticket.strip():
@@ -44,7 +50,7 @@ def wait_in_line(call: Call, verb: str, name: str, document: Document) -> Reply:
         slice_seconds = SLICE_SECONDS_LIVE if live.on else SLICE_SECONDS
         try:
             waiting = place.waiting(wait_seconds * 1000, slice_seconds=slice_seconds)
-            reply = drive(door, waiting, lambda still: _show(live, still, wait_seconds * 1000))
+            reply = drive(door, waiting, lambda still: _show(live, still, wait_seconds * 1000, meanwhile))
             if status_of(reply) == "queued" and not keeps:
                 reply = drive(door, place.leaving(reply))
         except KeyboardInterrupt:
@@ -53,12 +59,13 @@ def wait_in_line(call: Call, verb: str, name: str, document: Document) -> Reply:
     return reply
 
 
-def _show(live: Live, still: Still, wait_ms: int) -> None:
+def _show(live: Live, still: Still, wait_ms: int, meanwhile: Meanwhile | None) -> int | None:
     body = still.reply.body or {}
     if status_of(still.reply) == "queued":
         live.show(linerender.waiting(body, still.waited_ms, wait_ms))
     else:
         live.show(linerender.unheard(body))
+    return None if meanwhile is None else meanwhile(body if status_of(still.reply) == "queued" else None)
 
 
 def time_is_over(call: Call, body: Document) -> Answer:

@@ -1,7 +1,8 @@
 """Waiting in line without I/O: what to ask next, how long to bear with silence, how to leave nothing behind.
 
 A flow is a generator that yields steps. Whoever drives it (`drive` here, an event loop elsewhere) answers each `Ask`
-with the reply, and each `Pause` and `Still` with None. One long wait is asked for in slices. The first is short, so
+with the reply, each `Pause` with None, and each `Still` with None or with in how many milliseconds it wants to be told
+again. One long wait is asked for in slices. The first is short, so
 that the place in line is soon known and can be given up; asking again with the ticket keeps the place, also when the
 server was gone for a moment.
 """
@@ -64,9 +65,9 @@ if TYPE_CHECKING:
     Step = Ask | Pause | Still
 
 
-def drive(door: Door, flow: Flow[T], show: Callable[[Still], None] | None = None) -> T:
+def drive(door: Door, flow: Flow[T], show: Callable[[Still], int | None] | None = None) -> T:
     """Run a flow on a door, in this thread."""
-    answer: Reply | None = None
+    answer: Reply | int | None = None
     while True:
         try:
             step = flow.send(answer)
@@ -79,7 +80,7 @@ def drive(door: Door, flow: Flow[T], show: Callable[[Still], None] | None = None
         elif isinstance(step, Pause):
             door.news(step.ms)
         elif show is not None:
-            show(step)
+            answer = show(step)
 
 
 def ask(door: Door, step: Ask) -> Reply:
@@ -128,9 +129,12 @@ class Place:
             return (yield from self._polling(wait_ms))
         until_ms = steady_ms() + wait_ms
         heard_ms = steady_ms()
+        within_ms: int | None = None
         while True:
             left_ms = until_ms - steady_ms()
             most = slice_seconds if self._ticket is not None else 1
+            if within_ms is not None:
+                most = min(most, within_ms // 1000)
             reply = yield from self.asking(max(1, min(most, round(left_ms / 1000))))
             now_ms = steady_ms()
             over = until_ms - now_ms < 500  # waits are whole seconds
@@ -139,7 +143,7 @@ class Place:
                 heard_ms = now_ms
             elif not self._bears_with(reply, now_ms - heard_ms):
                 return reply
-            yield Still(reply, wait_ms - (until_ms - now_ms))
+            within_ms = yield Still(reply, wait_ms - (until_ms - now_ms))
             if over:
                 return reply
             if not queued:

@@ -12,8 +12,8 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from dibs.client.keepalive import Plan
 from dibs.client.places import Ask
+from dibs.client.plan import Plan
 from dibs.clock import steady_ms
 from dibs.core.durations import format_duration
 from dibs.errors import JobHeld, LeaseLost

@@ -61,6 +61,8 @@ def reply_for(outcome: Outcome) -> Reply:
     body = _error(row.title, row.word, details)
     if isinstance(outcome, outcomes.Deadlock):
         body["cycle"] = list(outcome.cycle)
+    elif isinstance(outcome, outcomes.NotCurrent) and outcome.ending is not None:
+        body["ended"] = outcome.ending.how
     return Reply(status=status, body=body)
 
 

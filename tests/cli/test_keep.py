@@ -1,0 +1,149 @@
+"""claim --keep: a process that heartbeats for somebody who is thinking, and goes when that one does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.client.embedded import process_mark
+from dibs.testing.processes import wait_until
+from tests.cli.processes import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.cli.conftest import Terminal
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    machine.close()
+
+
+@pytest.fixture
+def agent() -> Iterator[subprocess.Popen[bytes]]:
+    """Somebody who thinks."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
+        yield agent
+        agent.kill()
+
+
+def keepers(job: str) -> list[int]:
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue
+        if b"--keep-for" in words and job.encode() in words and process_mark(int(name)):
+            found.append(int(name))
+    return found
+
+
+def expiry(machine: Machine, job: str) -> object:
+    return machine.look(job).get("expires_at")
+
+
+def test_the_claim_outlives_its_ttl_and_goes_with_the_process(
+    machine: Machine, agent: subprocess.Popen[bytes]
+) -> None:
+    job = f"kept-{os.getpid()}"
+    code, out = machine.run("claim", job, "--ttl", "3s", "--keep-for", str(agent.pid))
+    assert code == 0
+    assert f"kept for       process {agent.pid}, until it ends" in out
+    token, first = machine.look(job)["fencing_token"], expiry(machine, job)
+    second = wait_until(lambda: (now := expiry(machine, job)) != first and now, "it is renewed")
+    wait_until(lambda: (now := expiry(machine, job)) != second and now, "it is renewed again")
+    machine.until(lambda: bool(machine.look(job)["held_ms"] > 3_000))
+    assert machine.look(job)["fencing_token"] == token
+    (keeper,) = keepers(job)
+    assert os.readlink(f"/proc/{keeper}/cwd") == "/"
+    assert {os.readlink(f"/proc/{keeper}/fd/{number}") for number in (0, 1, 2)} == {"/dev/null"}
+    assert os.getsid(keeper) != os.getsid(0)
+    assert not [
+        name for name in os.listdir(f"/proc/{keeper}/fd") if "dibs.db" in _link(f"/proc/{keeper}/fd/{name}")
+    ]
+    agent.kill()
+    agent.wait()
+    machine.until(lambda: machine.look(job)["status"] == "free")
+    wait_until(lambda: not keepers(job), "the keeper has gone")
+    assert machine.door.history(job, 9).body["events"][-1]["event"] == "released"  # type: ignore[index]
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def test_a_release_ends_the_keeper_and_a_checkpoint_goes_beside_it(
+    machine: Machine, agent: subprocess.Popen[bytes]
+) -> None:
+    job = f"released-{os.getpid()}"
+    code, lease = machine.run("claim", job, "-q", "--ttl", "3s", "--keep-for", str(agent.pid))
+    assert code == 0
+    flags = ("--lease", lease.strip())
+    assert machine.run("heartbeat", job, *flags, "--checkpoint", "half way")[0] == 0
+    first = expiry(machine, job)
+    wait_until(lambda: (now := expiry(machine, job)) != first and now, "it is renewed")
+    assert machine.look(job)["checkpoint"] == "half way"
+    assert machine.run("release", job, *flags)[0] == 0
+    wait_until(lambda: not keepers(job), "the keeper has gone")
+
+
+def test_by_default_it_is_the_caller_whose_life_counts(machine: Machine) -> None:
+    script = 'LEASE=$($DIBS claim -q job --keep) && echo "$LEASE" && read line'
+    caller = subprocess.Popen(
+        ["/bin/sh", "-c", script], env=machine.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert caller.stdout is not None
+    assert len(caller.stdout.readline()) == 37  # it came, so nobody holds on to the output
+    assert machine.look("job")["status"] == "held"
+    caller.communicate("go\n", timeout=30)
+    machine.until(lambda: machine.look("job")["status"] == "free")
+
+
+def test_inside_a_session_that_is_kept_as_well_and_not_ended(
+    machine: Machine, agent: subprocess.Popen[bytes]
+) -> None:
+    session = machine.run("session", "open", "-q", "--ttl", "10s")[1].strip()
+    job = f"inside-{os.getpid()}"
+    words = ("claim", job, "-q", "--session", session, "--keep-for", str(agent.pid))
+    assert machine.run(*words)[0] == 0
+
+    def session_expiry() -> object:
+        return (machine.door.call("session-show", session, {}).body or {}).get("expires_at")
+
+    first = session_expiry()
+    wait_until(lambda: (now := session_expiry()) != first and now, "the session is kept")
+    agent.kill()
+    agent.wait()
+    machine.until(lambda: machine.look(job)["status"] == "free")
+    assert machine.run("session", "show", session)[0] == 0
+
+
+def test_a_claim_that_got_nothing_leaves_nobody_behind(machine: Machine) -> None:
+    job = f"held-{os.getpid()}"
+    machine.run("claim", job)
+    assert machine.run("claim", job, "--keep-for", str(os.getpid()))[0] == 1
+    assert keepers(job) == []
+
+
+@pytest.mark.parametrize("pid", ["x", "0", "-1", "99999999999", str(2**22 + 5)])
+def test_a_process_that_is_not_there_cannot_be_kept_for(terminal: Terminal, pid: str) -> None:
+    ran = terminal("claim", "job", f"--keep-for={pid}")
+    assert ran.exit == 64
+    assert "--keep-for" in ran.err
+    assert sys.executable not in ran.err
+    assert terminal("owner", "job").exit == 1
