@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.cli.reference import MEANINGS, cli_page, exit_codes_page
+from dibs.cli.table import GROUPS, NAMES
 from dibs.wire import codes
 
 if TYPE_CHECKING:
@@ -29,3 +30,9 @@ def test_a_page_is_what_the_code_would_write(name: str, page: Callable[[], str])
 def test_every_exit_code_of_the_table_has_a_meaning() -> None:
     rows = [*codes.OUTCOMES.values(), *codes.CODES.values()]
     assert {row.exit for row in rows} <= set(MEANINGS)
+
+
+def test_every_command_is_in_one_group_and_once() -> None:
+    shown = [name for _, names in GROUPS for name in names]
+    assert sorted(shown) == sorted(NAMES)
+    assert len({title for title, _ in GROUPS}) == len(GROUPS)

@@ -14,11 +14,10 @@ GROUPS = (
         ("session run", "session open", "session keep", "session end", "session show", "session list"),
     ),
     ("Look", ("owner", "list", "history")),
-    ("Gateway", ("run-secret create", "run-secret list", "run-secret end")),
+    ("Operate", ("demo", "serve", "token new", "break", "free", "gc", "doctor", "completion")),
     ("Git", ("hook install", "hook uninstall", "hook run")),
     ("As in grite", ("lock acquire", "lock renew", "lock release", "lock status", "lock gc")),
-    ("Run", ("serve", "token new", "break", "free", "gc", "doctor", "completion")),
-    ("Run", ("serve", "token new", "break", "free", "gc", "doctor", "demo", "completion")),
+    ("As in Action Llama, beside rlock", ("run-secret create", "run-secret list", "run-secret end")),
 )
 _MODULES = {
     "run": "running",
