@@ -14,6 +14,7 @@ GROUPS = (
         ("session run", "session open", "session keep", "session end", "session show", "session list"),
     ),
     ("Look", ("owner", "list", "history")),
+    ("Agents", ("mcp", "skill show", "skill install")),
     ("Run", ("serve", "token new", "break", "free", "gc", "doctor", "completion")),
 )
 _MODULES = {
@@ -33,6 +34,9 @@ _MODULES = {
     "owner": "looking",
     "list": "looking",
     "history": "looking",
+    "mcp": "agents",
+    "skill show": "agents",
+    "skill install": "agents",
     "serve": "serving",
     "token new": "tokens",
     "break": "operating",
@@ -58,6 +62,9 @@ SUMMARIES = {
     "owner": "who has a job, since when, for how long still",
     "list": "all jobs that are claimed",
     "history": "what happened to a job",
+    "mcp": "serve an agent's MCP client over stdin and stdout",
+    "skill show": "print the skill that teaches agents to use dibs",
+    "skill install": "put the skill where an agent finds it",
     "serve": "serve the store over HTTP",
     "token new": "make a bearer token for a tokens file",
     "break": "take a job away from its owner",
@@ -67,7 +74,11 @@ SUMMARIES = {
     "completion": "print the completion script of a shell",
 }
 # What the first word of two stands for.
-FAMILIES = {"session": "one run of one worker, and what ends with it", "token": "make bearer tokens"}
+FAMILIES = {
+    "session": "one run of one worker, and what ends with it",
+    "skill": "what teaches an agent to use dibs",
+    "token": "make bearer tokens",
+}
 NAMES = tuple(_MODULES)
 
 

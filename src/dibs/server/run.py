@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import uvicorn
+    from starlette.types import ASGIApp
 
     from dibs.server.handlers import Api
     from dibs.stores.port import Store
@@ -62,6 +63,9 @@ class Settings:
     locks_per_principal: int = LOCKS_PER_PRINCIPAL_MAX
     log_level: str = "warning"
     access_log: bool = False
+    mcp_hosts: tuple[
+        str, ...
+    ] = ()  # names of this machine that /mcp is asked under, besides the obvious ones
 
 
 def serve(settings: Settings) -> None:
@@ -83,7 +87,8 @@ def serve(settings: Settings) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLDS)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(settings, store, guard, listening, lambda: _tell(greeting)))
+            names = _names_of(settings, address)
+            runner.run(_serve(settings, store, guard, listening, names, lambda: _tell(greeting)))
     log.warning("stopped")
 
 
@@ -158,11 +163,22 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
+def _names_of(settings: Settings, address: Address) -> tuple[str, ...]:
+    """What this machine may be called in a request to /mcp, besides localhost."""
+    return (*settings.mcp_hosts, os.uname().nodename, *([address.host] if address.host else ()))
+
+
 async def _serve(
-    settings: Settings, store: Store, guard: Guard, listening: socket.socket, on_ready: Callable[[], None]
+    settings: Settings,
+    store: Store,
+    guard: Guard,
+    listening: socket.socket,
+    names: tuple[str, ...],
+    on_ready: Callable[[], None],
 ) -> None:
     from dibs.server.engine import Engine
     from dibs.server.handlers import Api
+    from dibs.server.mcp import McpEndpoint
 
     loop = asyncio.get_running_loop()
     engine = Engine(
@@ -173,20 +189,27 @@ async def _serve(
     )
     await asyncio.to_thread(engine.start)
     api = Api(engine, guard, locks_per_principal=settings.locks_per_principal)
+    mcp = McpEndpoint(api, names)
     try:
-        server = make_server(api, access_log=settings.access_log, on_ready=on_ready)
+        server = make_server(api, mcp=mcp, access_log=settings.access_log, on_ready=on_ready)
         with _signals(loop, server, guard):
             await server.serve(sockets=[listening])
     finally:
+        await mcp.close()
         api.close()
         if not await asyncio.to_thread(engine.stop, SHUTDOWN_MS_MAX // 2):
             log.error("the store did not take the last writes in time; who waited for them was not answered")
 
 
 def make_server(
-    api: Api, *, access_log: bool = False, lane: bool = True, on_ready: Callable[[], None] = lambda: None
+    api: Api,
+    *,
+    mcp: ASGIApp | None = None,
+    access_log: bool = False,
+    lane: bool = True,
+    on_ready: Callable[[], None] = lambda: None,
 ) -> uvicorn.Server:
-    """A uvicorn server for `api` that leaves signals to its caller."""
+    """A uvicorn server for `api`, and for `mcp` at /mcp, that leaves signals to its caller."""
     import uvicorn
 
     from dibs.server.app import build_app
@@ -208,7 +231,7 @@ def make_server(
             await super().shutdown(sockets)
 
     config = uvicorn.Config(
-        build_app(api),
+        build_app(api, mcp),
         # Called once a connection, as the class it asks for would be.
         http=functools.partial(ExpressProtocol, api=api) if lane else CarefulProtocol,  # type: ignore[arg-type]
         ws="none",
