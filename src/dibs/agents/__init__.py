@@ -3,7 +3,7 @@
 shapes      what a tool takes and what it answers, typed; the schemas that clients see are made from it
 words       from what the SDK gives or raises to such an answer, with the sentence a model can act on
 desk        what the tools ask of dibs, proven by a lease id
-keeper      the same for one connection that lives: its claims are kept in a session, and let go when it ends
+keeper, kept  the same for one connection that lives: its claims are kept in a session, and let go when it ends
 tools       the tools: name, description, what each does
 resources   a job's state and history, by URI
 mcp         the server of the `mcp` SDK around all that

@@ -101,6 +101,6 @@ class Desk:
         """Whether this connection has the job."""
         return False
 
-    def losses(self) -> list[LeaseLost]:
+    async def losses(self) -> list[LeaseLost]:
         """What was lost since this was last asked."""
         return []

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.agents.desk import TIMEOUT_MS, Desk
+from dibs.agents.kept import Kept, either, holds_of, seen, with_time
 from dibs.core.names import check_name
-from dibs.errors import DibsError, InvalidInput, JobHeld, LeaseLost, Unavailable
+from dibs.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
 from dibs.sdk import operations
 from dibs.sdk.async_session import AsyncSession
+from dibs.sdk.operations import OVER_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -33,17 +34,6 @@ T = TypeVar("T")
 CLOSE_SECONDS_MAX = 4.0  # the SDK gives a server that is told to go five
 
 
-class _Kept:
-    """A claim whose block is open."""
-
-    def __init__(self, claim: AsyncClaim) -> None:
-        self.claim = claim
-        self.over = asyncio.Event()  # the agent let it go
-        self.entered: asyncio.Future[None] = _seen(asyncio.get_running_loop().create_future())
-        self.told = False  # the agent knows that it is lost
-        self.task: asyncio.Task[None] | None = None
-
-
 class KeptDesk(Desk):
     """For one connection. `close` lets everything go."""
 
@@ -54,19 +44,17 @@ class KeptDesk(Desk):
         self._ready: asyncio.Future[AsyncSession] | None = None
         self._closing = asyncio.Event()
         self._session_task: asyncio.Task[None] | None = None
-        self._kept: dict[str, _Kept] = {}
+        self._tasks: set[asyncio.Task[None]] = set()  # each holds a claim, or is about to, or lets one go
+        self._kept: dict[str, Kept] = {}
         self._asked_for: set[str] = set()  # names that a call under way may bring
         self._lost: list[LeaseLost] = []
 
     async def close(self) -> None:
         """End the session, and with it all claims. Bounded: what cannot be ended in time goes with its TTL."""
         self._closing.set()
-        tasks = [kept.task for kept in self._kept.values() if kept.task is not None]
-        for kept in self._kept.values():
-            if not kept.entered.done() and kept.task is not None:
-                kept.task.cancel()
+        tasks = set(self._tasks)
         if self._session_task is not None:
-            tasks.append(self._session_task)
+            tasks.add(self._session_task)
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_SECONDS_MAX)
 
@@ -78,36 +66,47 @@ class KeptDesk(Desk):
             kept = self._kept[names[0]]
             try:
                 renewed = await self.heartbeat(names[0], None)
-                return _with_time(kept.claim.leases[0], renewed), True
+                return with_time(kept.claim.leases[0], renewed), True
             except LeaseLost as lost:  # told beside the answer; the agent asks for it anew
                 self._lost.append(lost)
         free = [name for name in names if name not in self._kept and name not in self._asked_for]
         if not free:
             raise _nothing_to_ask_for(verb, names)
-        owner = asked.pop("owner", None) or self.owner
+        asked["owner"] = asked.get("owner") or self.owner
         self._asked_for.update(free)
         try:
-            session = await self._open_session()
-            make = session.claim if verb == "acquire" else session.claim_any
-            what: Any = free[0] if verb == "acquire" else free
-            return (await self._take(make(what, owner=owner, **asked))).claim.leases[0], False
+            return await self._claim(verb, free, asked), False
+        except RequestRefused as error:
+            if error.code not in OVER_CODES:
+                raise
+            # Somebody ended the session. Note what is lost with it, and begin another.
+            await self._look()
+            await self._drop_session()
+            return await self._claim(verb, free, asked), False
         finally:
             self._asked_for.difference_update(free)
 
-    async def _take(self, claim: AsyncClaim) -> _Kept:
-        kept = _Kept(claim)
-        kept.task = asyncio.create_task(self._hold(kept), name="dibs mcp claim")
+    async def _claim(self, verb: str, names: list[str], asked: dict[str, Any]) -> Lease:
+        session = await self._open_session()
+        claim = session.claim(names[0], **asked) if verb == "acquire" else session.claim_any(names, **asked)
+        return (await self._take(claim)).claim.leases[0]
+
+    async def _take(self, claim: AsyncClaim) -> Kept:
+        kept = Kept(claim)
+        task = asyncio.create_task(self._hold(kept), name="dibs mcp claim")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         try:
             await asyncio.shield(kept.entered)
         except asyncio.CancelledError:
             # Whoever asked is gone, or does not want it any more. The block's own end lets go of what it got.
             kept.over.set()
             if not kept.entered.done():
-                kept.task.cancel()
+                task.cancel()
             raise
         return kept
 
-    async def _hold(self, kept: _Kept) -> None:
+    async def _hold(self, kept: Kept) -> None:
         name = ""
         try:
             async with kept.claim:
@@ -115,7 +114,7 @@ class KeptDesk(Desk):
                 self._kept[name] = kept
                 if not kept.entered.done():
                     kept.entered.set_result(None)
-                await _either(kept.over, self._closing)
+                await either(kept.over, self._closing)
                 if self._closing.is_set() and self._session_task is not None:
                     await asyncio.shield(self._session_task)  # its end lets go of all claims in one step
         except LeaseLost as lost:
@@ -141,7 +140,7 @@ class KeptDesk(Desk):
         """The connection's session: opened with its first claim, and anew after it was lost."""
         for _ in range(2):
             if self._ready is None:
-                self._ready = _seen(asyncio.get_running_loop().create_future())
+                self._ready = seen(asyncio.get_running_loop().create_future())
                 self._session_task = asyncio.create_task(self._live(self._ready), name="dibs mcp session")
             session = await asyncio.shield(self._ready)
             try:
@@ -166,6 +165,11 @@ class KeptDesk(Desk):
         finally:
             self._ready = None
 
+    async def _drop_session(self) -> None:
+        if self._session_task is not None:
+            self._session_task.cancel()
+            await asyncio.wait([self._session_task], timeout=CLOSE_SECONDS_MAX)
+
     # What this connection has
 
     def proof(self, job: str, lease_id: str | None) -> str:
@@ -176,22 +180,25 @@ class KeptDesk(Desk):
             raise LeaseLost(job, 0, "this connection has not claimed it, or has lost it or let it go since.")
         return kept.claim.lease_id
 
-    def _own(self, job: str, lease_id: str | None) -> _Kept | None:
+    def _own(self, job: str, lease_id: str | None) -> Kept | None:
         """The kept claim that a call means: the one on the job, unless it shows another's lease id."""
         kept = self._kept.get(check_name(job))
         return None if kept is None or (lease_id and lease_id.lower() != kept.claim.lease_id) else kept
 
-    async def _ended(self, kept: _Kept, end: Awaitable[T]) -> T:
+    async def _ended(self, kept: Kept, end: Awaitable[T]) -> T:
         """The agent ends a claim. When that went through, or showed that it was lost, its block is over."""
+        kept.ending = True
         try:
             result = await end
         except LeaseLost:
             self._let_go(kept)
             raise
+        finally:
+            kept.ending = False
         self._let_go(kept)
         return result
 
-    def _let_go(self, kept: _Kept) -> None:
+    def _let_go(self, kept: Kept) -> None:
         """Its block is to end, and the agent need not be told why."""
         kept.told = True
         kept.over.set()
@@ -201,9 +208,33 @@ class KeptDesk(Desk):
     def has(self, job: str) -> bool:
         return check_name(job) in self._kept
 
-    def losses(self) -> list[LeaseLost]:
+    async def losses(self) -> list[LeaseLost]:
+        await self._look()
         found, self._lost = self._lost, []
         return found
+
+    async def _look(self) -> None:
+        """Is all that we keep still ours? The session's heart would find out, but not before its next beat."""
+        kept = [each for each in self._kept.values() if not each.ending]
+        if not kept or self._ready is None or not self._ready.done():
+            return
+        try:
+            held = await self.run(holds_of(self._ready.result().session_id))
+        except DibsError:  # no answer: whoever must stop learns it from the heart
+            return
+        for each in kept:
+            lease = each.claim.leases[0]
+            if (lease.name, lease.fencing_token) not in held and not (each.ending or each.over.is_set()):
+                await self._find_out(each)
+
+    async def _find_out(self, kept: Kept) -> None:
+        """A claim is not in the session any more. Why?"""
+        try:
+            await self.heartbeat(kept.claim.name, kept.claim.lease_id)
+        except LeaseLost as lost:
+            self._lost.append(LeaseLost(kept.claim.name, kept.claim.fencing_token, lost.why))
+        except DibsError:
+            pass
 
     async def heartbeat(
         self, job: str, lease_id: str | None, checkpoint: str | None = None, metadata: str | None = None
@@ -256,7 +287,7 @@ class KeptDesk(Desk):
             return given
         # It lived by our session. The heir gets time to begin.
         renewed = await self.run(operations.renewing(given.name, given.lease_id, ttl=ttl))
-        return _with_time(given, renewed)
+        return with_time(given, renewed)
 
 
 def _nothing_to_ask_for(verb: str, names: Sequence[str]) -> DibsError:
@@ -264,22 +295,3 @@ def _nothing_to_ask_for(verb: str, names: Sequence[str]) -> DibsError:
         return InvalidInput(f"Another call of yours is claiming {names[0]} right now: wait for its answer.")
     held = [{"name": name, "status": "held", "owner": "you, on this connection"} for name in names]
     return JobHeld("You have, or are claiming, every one of these already.", {"refused": held})
-
-
-def _with_time(given: Lease, renewed: Lease) -> Lease:
-    return replace(given, remaining_ms=renewed.remaining_ms, expires_at=renewed.expires_at)
-
-
-def _seen(future: asyncio.Future[T]) -> asyncio.Future[T]:
-    """One whose failure nobody may come to see: whoever asked may be gone."""
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return future
-
-
-async def _either(one: asyncio.Event, other: asyncio.Event) -> None:
-    waits = [asyncio.ensure_future(one.wait()), asyncio.ensure_future(other.wait())]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()

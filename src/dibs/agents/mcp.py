@@ -119,33 +119,34 @@ async def _called(tool: Tool, desk: Desk, arguments: dict[str, Any], *, kept: bo
     try:
         asked = tool.arguments(kept=kept).model_validate(arguments)
     except ValidationError as error:
-        return _failed(_what_is_wrong(error), desk)
+        return await _failed(_what_is_wrong(error), desk)
     try:
         answer = await tool.do(desk, asked)
     except DibsError as error:
-        return _failed(words.trouble(error), desk)
+        return await _failed(words.trouble(error), desk)
     except Exception:
         log.exception("%s failed in a way it should not", tool.name)
-        return _failed("dibs failed in a way it should not; its log says more. Do not begin the work.", desk)
-    return _answered(answer, desk)
+        return await _failed(
+            "dibs failed in a way it should not; its log says more. Do not begin the work.", desk
+        )
+    return await _answered(answer, desk)
 
 
-def _answered(answer: Told, desk: Desk) -> types.CallToolResult:
-    answer.lost = _losses(desk)
+async def _answered(answer: Told, desk: Desk) -> types.CallToolResult:
+    answer.lost = await _losses(desk)
     document = answer.model_dump(mode="json", exclude_none=True)
     text = answer.model_dump_json(exclude_none=True)  # for clients that know no structured content
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=document)
 
 
-def _failed(sentence: str, desk: Desk) -> types.CallToolResult:
-    lost = "".join(
-        f" And {each.job} is not yours any more: {each.why} Stop the work." for each in _losses(desk)
-    )
+async def _failed(sentence: str, desk: Desk) -> types.CallToolResult:
+    losses = await _losses(desk)
+    lost = "".join(f" And {each.job} is not yours any more: {each.why} Stop the work." for each in losses)
     return types.CallToolResult(content=[types.TextContent(text=sentence + lost)], is_error=True)
 
 
-def _losses(desk: Desk) -> list[Lost]:
-    return [Lost(job=each.name, why=each.why) for each in desk.losses()]
+async def _losses(desk: Desk) -> list[Lost]:
+    return [Lost(job=each.name, why=each.why) for each in await desk.losses()]
 
 
 def _what_is_wrong(error: ValidationError) -> str:

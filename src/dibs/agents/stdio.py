@@ -13,7 +13,7 @@ import os
 import re
 import signal
 import sys
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -24,7 +24,7 @@ from dibs.agents.mcp import build_server
 from dibs.sdk.async_doors import open_door
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from mcp.server import Server
 
@@ -36,13 +36,18 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _ODD = re.compile(r"[^\w.@+-]+")
 
 
-def stdio_mcp(door: AsyncDoor, owner: str | None) -> Server[Any]:
-    """A server for one connection. Its claims are let go when the connection ends."""
+def stdio_mcp(
+    door: AsyncDoor,
+    owner: str | None,
+    around: Callable[[KeptDesk], AbstractContextManager[None]] = nullcontext,  # type: ignore[assignment]
+) -> Server[Any]:
+    """A server for one connection. Its claims are let go when the connection ends. `around` is what else lives as long
+    as that."""
 
     @asynccontextmanager
     async def lifespan(_: Server[Any]) -> AsyncIterator[KeptDesk]:
         desk = KeptDesk(door, owner)
-        with _signals(desk):
+        with around(desk):
             try:
                 yield desk
             finally:
@@ -65,7 +70,7 @@ def _owner_of(context: Context) -> str:
     return f"{name or 'mcp'}-{os.getpid()}@{os.uname().nodename}"
 
 
-class _signals:
+class _Signals(AbstractContextManager[None]):
     """A thread of the SDK's sits in a read of standard input that nothing can interrupt. So a signal does not unwind
     the server: it lets everything go and ends the process."""
 
@@ -103,7 +108,7 @@ def run(settings: Settings) -> None:
 async def _serve(settings: Settings) -> None:
     door = open_door(settings)
     try:
-        server = stdio_mcp(door, settings.pick("owner", "DIBS_OWNER"))
+        server = stdio_mcp(door, settings.pick("owner", "DIBS_OWNER"), _Signals)
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:
