@@ -1,23 +1,25 @@
-"""An agent's client and the MCP server it talks to, joined in this process: the SDK's own client, and a real store."""
+"""An agent's client and the MCP server it talks to, joined in this process: the SDK's own client, a store in memory."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcp import Client
 
 from dibs.agents.stdio import stdio_mcp
 from dibs.client.embedded import EmbeddedDoor
 from dibs.client.settings import Settings
-from dibs.sdk.async_doors import open_door
+from dibs.sdk.async_doors import ThreadedDoor
+from dibs.stores.registry import open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
+    from dibs.stores.port import Store as Port
     from dibs.wire.documents import Reply
 
+Door = TypeVar("Door", bound=ThreadedDoor)
 # The two kinds of protocol revision that the SDK speaks.
 LEGACY, MODERN = "legacy", "auto"
 
@@ -47,16 +49,34 @@ class Agent:
         return str(result.contents[0].text)  # type: ignore[union-attr]
 
 
-class Store:
-    """A store in a file, and what a person at a terminal would see of it."""
+class Opened:
+    """A store that several doors share, and that outlives them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.url = f"sqlite://{folder}/dibs.db"
+    def __init__(self) -> None:
+        self._store = open_store("memory://")
+
+    def get(self) -> Port:
+        return self._store
+
+    def close(self) -> None:
+        pass
+
+
+class Store:
+    """A store, and what a person at a terminal would see of it."""
+
+    def __init__(self) -> None:
+        self._opened = Opened()
+
+    def door(self, kind: type[Door]) -> Door:
+        made = kind(Settings({"url": "memory://"}, {}))
+        made._store = self._opened  # type: ignore[assignment]  # as much of it as a door asks for
+        return made
 
     @asynccontextmanager
     async def agent(self, owner: str | None = None, mode: str = MODERN) -> AsyncIterator[Agent]:
         """One connection, for as long as the block runs."""
-        door = open_door(Settings({"url": self.url}, {}))
+        door = self.door(ThreadedDoor)
         try:
             async with Client(stdio_mcp(door, owner), mode=mode, raise_exceptions=True) as client:
                 yield Agent(client)
@@ -64,11 +84,7 @@ class Store:
             door.close()
 
     def ask(self, verb: str, name: str, **document: Any) -> Reply:
-        door = EmbeddedDoor.at(self.url)
-        try:
-            return door.call(verb, name, document)
-        finally:
-            door.close()
+        return EmbeddedDoor(self._opened.get).call(verb, name, document)
 
     def status(self, name: str) -> str:
         body = self.ask("inspect", name).body or {}
@@ -76,9 +92,6 @@ class Store:
 
     def sessions(self) -> list[dict[str, Any]]:
         """Those that are open."""
-        door = EmbeddedDoor.at(self.url)
-        try:
-            found: list[dict[str, Any]] = (door.sessions().body or {})["sessions"]
-            return found
-        finally:
-            door.close()
+        body = EmbeddedDoor(self._opened.get).sessions().body or {}
+        found: list[dict[str, Any]] = body["sessions"]
+        return found

@@ -9,9 +9,8 @@ import pytest
 
 from dibs.agents import keeper
 from dibs.agents.keeper import KeptDesk
-from dibs.client.settings import Settings
 from dibs.errors import DibsError, LeaseLost
-from dibs.sdk.async_doors import ThreadedDoor, open_door
+from dibs.sdk.async_doors import ThreadedDoor
 from dibs.wire.documents import Reply, reply_for_error
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def desk(store: Store) -> AsyncIterator[KeptDesk]:
-    door = open_door(Settings({"url": store.url}, {}))
+    door = store.door(ThreadedDoor)
     made = KeptDesk(door, "agent-7")
     yield made
     await made.close()
@@ -68,7 +67,7 @@ async def test_a_claim_without_a_call_is_kept_by_the_heart_of_the_session(store:
                 kept.append(step.name)
             return reply
 
-    door = Listening(Settings({"url": store.url}, {}))
+    door = store.door(Listening)
     desk = KeptDesk(door, "agent-7")
     lease, _ = await desk.claim("acquire", ["a"])
     async with asyncio.timeout(10):
@@ -187,7 +186,7 @@ async def test_a_release_that_got_no_answer_keeps_the_claim_for_another_try(stor
                 return reply_for_error(StoreUnavailable("busy"))
             return await super().ask(step, timeout_ms, lane)
 
-    door = Deaf(Settings({"url": store.url}, {}))
+    door = store.door(Deaf)
     desk = KeptDesk(door, "agent-7")
     await desk.claim("acquire", ["a"])
     door.deaf = True
@@ -213,7 +212,7 @@ async def test_closing_is_bounded_when_the_store_does_not_answer(
             return await super().ask(step, timeout_ms, lane)
 
     monkeypatch.setattr(keeper, "CLOSE_SECONDS_MAX", 0.05)
-    door = Stuck(Settings({"url": store.url}, {}))
+    door = store.door(Stuck)
     door.answers.set()
     desk = KeptDesk(door, "agent-7")
     await desk.claim("acquire", ["a"])

@@ -6,11 +6,14 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from mcp import MCPError
+from mcp import Client, MCPError
 
+from dibs.agents.stdio import stdio_mcp
 from dibs.agents.tools import TOOLS
+from dibs.client.settings import Settings
 from dibs.core.limits import CHECKPOINT_BYTES_MAX
-from tests.agents.connection import MODERN
+from dibs.sdk.async_doors import open_door
+from tests.agents.connection import MODERN, Agent
 
 if TYPE_CHECKING:
     from tests.agents.connection import Store
@@ -302,9 +305,10 @@ async def test_a_lease_id_proves_a_claim_on_any_connection_and_a_wrong_one_prove
         assert gone["yours"] is False
 
 
-async def test_a_store_that_cannot_be_reached_is_a_tool_error_that_says_not_to_begin(store: Store) -> None:
-    store.url = "http://127.0.0.1:9"  # discard: nothing listens there
-    async with store.agent("agent-7") as agent:
+async def test_a_store_that_cannot_be_reached_is_a_tool_error_that_says_not_to_begin() -> None:
+    door = open_door(Settings({"url": "http://127.0.0.1:9"}, {}))  # discard: nothing listens there
+    async with Client(stdio_mcp(door, "agent-7")) as client:
+        agent = Agent(client)
         said = await agent.error("claim_job", job="issue-42")
         assert "do not begin new work, and try again" in said
         assert "dibs doctor" in said
