@@ -139,6 +139,18 @@ def test_without_a_folder_it_goes_to_the_clients_that_the_project_has(
     assert found == wanted
 
 
+def test_where_one_of_two_files_was_changed_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".claude").mkdir()
+    changed = tmp_path / ".agents" / "skills" / "dibs" / FILE
+    changed.parent.mkdir(parents=True)
+    changed.write_text("mine")
+    assert typed("skill", "install")[0] == 64
+    assert os.listdir(tmp_path / ".claude") == []
+
+
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     code, _, err = typed("skill", "install", "--to", str(tmp_path / "file"))

@@ -20,49 +20,57 @@ def skill_text() -> str:
         return file.read()
 
 
-def usual_folders(project: str) -> list[str]:
-    """Where a project's skills go: to every client whose folder is there, and if there is none, to the first."""
-    there = [folder for folder in FOLDERS if os.path.isdir(os.path.join(project, os.path.dirname(folder)))]
-    return [os.path.join(project, folder) for folder in there or FOLDERS[:1]]
+def usual_folders() -> list[str]:
+    """Where the skills of the current folder's project go: to every client whose folder is there, and if there is
+    none, to the first."""
+    return [folder for folder in FOLDERS if os.path.isdir(os.path.dirname(folder))] or [FOLDERS[0]]
 
 
-def install(folder: str, *, force: bool = False) -> tuple[str, str]:
-    """Write `folder`/dibs/SKILL.md. Its path, and what was done. A file that is another is replaced only by force."""
-    path = os.path.join(folder, NAME, FILE)
-    text = skill_text()
+def install(folders: list[str], *, force: bool = False) -> list[tuple[str, str]]:
+    """Write dibs/SKILL.md below each folder. The paths, and what was done at each.
+
+    A file that is another is replaced only by force: if there is one, nothing is written anywhere."""
+    found = [
+        (path, _looked(path, force)) for path in (os.path.join(folder, NAME, FILE) for folder in folders)
+    ]
+    for path, what in found:
+        if what != UNCHANGED:
+            _write(path, skill_text())
+    return found
+
+
+def _looked(path: str, force: bool) -> str:
+    """What is to be done at a path."""
     try:
-        found = _read(path)
-        if found == text:
-            return path, UNCHANGED
-        if found is not None and not force:
-            raise InvalidInput(
-                f"{path} is there already and differs from the skill of this version: nothing was changed. Use --force "
-                "to replace it, or --to for another folder."
-            )
-        _write(path, text)
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "not text"
-        raise InvalidInput(f"{path} cannot be written ({why}). Choose another folder with --to.") from None
-    return path, INSTALLED if found is None else REPLACED
-
-
-def _read(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
+        with open(path, encoding="utf-8", errors="replace") as file:
+            found = file.read()
     except FileNotFoundError:
-        return None
+        return INSTALLED
+    except OSError as error:
+        raise _cannot(path, error) from None
+    if found == skill_text():
+        return UNCHANGED
+    if not force:
+        raise InvalidInput(
+            f"{path} is there already and differs from the skill of this version: nothing was changed. Use --force to "
+            "replace it, or --to for another folder."
+        )
+    return REPLACED
+
+
+def _cannot(path: str, error: OSError) -> InvalidInput:
+    return InvalidInput(f"{path} cannot be written ({error.strerror}). Choose another folder with --to.")
 
 
 def _write(path: str, text: str) -> None:
     """All of it or nothing: an agent may read it at this moment."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
     drafted = f"{path}.{new_id()}"
     try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(drafted, "x", encoding="utf-8") as file:
             file.write(text)
         os.replace(drafted, path)
-    except BaseException:
+    except OSError as error:
         if os.path.lexists(drafted):
             os.unlink(drafted)
-        raise
+        raise _cannot(path, error) from None

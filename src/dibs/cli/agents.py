@@ -51,8 +51,8 @@ def install(call: Call) -> Answer:
     to = call.values.get("to")
     if to == "":
         raise UsageError("--to is the folder of skills, such as .claude/skills.", "skill install")
-    folders = [to] if to is not None else usual_folders(".")
-    done = [install_in(folder, force=bool(call.values.get("force"))) for folder in folders]
+    folders = [to] if to is not None else usual_folders()
+    done = install_in(folders, force=bool(call.values.get("force")))
     files = [{"path": path, "done": what} for path, what in done]
     text = "\n".join(_DONE[what].format(path) for path, what in done)
     return yes({"files": files}, text, quiet="\n".join(path for path, _ in done))
