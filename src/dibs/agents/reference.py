@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dibs.agents.shapes import Before, Holder, Lost
 from dibs.agents.tools import TOOLS
 
 if TYPE_CHECKING:
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
 
     Schema = dict[str, Any]
 
+PARTS: tuple[type[BaseModel], ...] = (Holder, Before, Lost)
+
 
 def tools_section() -> str:
-    """Everything below the heading `Tools`."""
+    """Everything from the heading `Tools` to the end of the page."""
     rows = [
         "| tool | what it does | reads only | ends something | may be repeated |",
         "| --- | --- | --- | --- | --- |",
@@ -23,7 +26,21 @@ def tools_section() -> str:
     for tool in TOOLS:
         hints = " | ".join("yes" if hint else "" for hint in (tool.reads, tool.destructive, tool.idempotent))
         rows.append(f"| `{tool.name}` | {tool.title.lower()} | {hints} |")
-    return "\n".join([*rows, "", *[_described(tool) for tool in TOOLS]])
+    return "\n".join(
+        [*rows, "", *[_described(tool) for tool in TOOLS], "## Parts of answers\n", *map(_part, PARTS)]
+    )
+
+
+def _part(model: type[BaseModel]) -> str:
+    head = [
+        f"### {model.__name__.lower()}",
+        "",
+        model.__doc__ or "",
+        "",
+        "| field | type | meaning |",
+        "| --- " * 3 + "|",
+    ]
+    return "\n".join([*head, *_fields(model)]) + "\n"
 
 
 def _described(tool: Tool) -> str:
@@ -63,7 +80,8 @@ def _fields(model: type[BaseModel]) -> list[str]:
 
 
 def _meaning(schema: Schema) -> str:
-    return str(schema.get("description", ""))
+    found = [each["description"] for each in (schema, *schema.get("anyOf", ())) if "description" in each]
+    return str(found[0])
 
 
 _TYPES = {"string": "text", "integer": "whole number", "boolean": "true or false", "array": "list"}

@@ -16,7 +16,7 @@ LIST_MAX = 1_000
 Job = Annotated[str, Field(description="Stable name of the work, such as issue-1842 or path:src/auth.rs.")]
 Owner = Annotated[
     str | None,
-    Field(description="Who you are, as others are shown it. Leave out to go by the client's name."),
+    Field(description="Who you are, as others are shown it. Leave out for the usual name."),
 ]
 Metadata = Annotated[
     str | None,
@@ -38,7 +38,9 @@ OwnLeaseId = Annotated[
 Wait = Annotated[
     int,
     Field(
-        ge=0, le=WAIT_SECONDS_MAX, description="Stand in line this long if somebody has it. 0: do not wait."
+        ge=0,
+        le=WAIT_SECONDS_MAX,
+        description="Stand in line this long if somebody has it, 300 at most.",
     ),
 ]
 Ttl = Annotated[
@@ -155,31 +157,37 @@ class LooseGetJobOwner(GetJobOwner):
 
 class ListClaimedJobs(Asked):
     prefix: Annotated[str, Field(description="Only names that begin with this.")] = ""
-    limit: Annotated[int, Field(ge=1, le=LIST_MAX)] = 100
+    limit: Annotated[int, Field(ge=1, le=LIST_MAX, description="How many at most; 1000 is the most.")] = 100
 
 
 class WaitForJob(Asked):
     job: Job
     wait_seconds: Annotated[
-        int, Field(ge=0, le=WAIT_SECONDS_MAX, description="Come back after this long in any case.")
+        int,
+        Field(ge=0, le=WAIT_SECONDS_MAX, description="Come back after this long in any case; 300 at most."),
     ] = 30
+
+
+Name = Annotated[str, Field(description="The job.")]
+OwnerName = Annotated[str, Field(description="Whose it is or was.")]
+Expires = Annotated[int | None, Field(description="How long it stays yours if nothing keeps it alive.")]
 
 
 class Lost(BaseModel):
     """A claim of this connection that it lost."""
 
-    job: str
-    why: str
+    job: Name
+    why: Annotated[str, Field(description="How it was lost.")]
 
 
 class Before(BaseModel):
     """Who had the job before you, how that ended, and where it stopped."""
 
-    owner: str
-    how: str
-    at: str
-    checkpoint: str | None = None
-    reason: str | None = None
+    owner: OwnerName
+    how: Annotated[str, Field(description="How that ended: released, expired, broken or transferred.")]
+    at: Annotated[str, Field(description="When it ended.")]
+    checkpoint: Annotated[str | None, Field(description="Where it stopped.")] = None
+    reason: Annotated[str | None, Field(description="If it was broken: why.")] = None
 
 
 class Told(BaseModel):
@@ -195,34 +203,37 @@ class Told(BaseModel):
 class Holder(BaseModel):
     """Somebody who has a job."""
 
-    job: str
+    job: Name
     status: Annotated[
         str, Field(description="held, done, free, delayed or parked; deadlock for a refused claim.")
     ]
-    owner: str | None = None
-    since: str | None = None
-    held_seconds: int | None = None
+    owner: OwnerName | None = None
+    since: Annotated[str | None, Field(description="Since when its owner has it.")] = None
+    held_seconds: Annotated[int | None, Field(description="For how long its owner has had it.")] = None
     free_in_seconds: Annotated[
         int | None, Field(description="When it is free at the latest, unless its owner heartbeats.")
     ] = None
-    retry_after_seconds: int | None = None
-    metadata: str | None = None
-    checkpoint: str | None = None
+    retry_after_seconds: Annotated[int | None, Field(description="When asking again is worth while.")] = None
+    metadata: Annotated[str | None, Field(description="What its owner noted.")] = None
+    checkpoint: Annotated[str | None, Field(description="How far its owner got.")] = None
     result: Annotated[str | None, Field(description="If it is done: what its owner left.")] = None
 
 
 class ClaimAnswer(Told):
     claimed: Annotated[bool, Field(description="True: the job is yours, begin. False: do not begin.")]
-    job: str | None = None
+    job: Name | None = None
     lease_id: Annotated[str | None, Field(description="The proof that it is yours. Tell nobody.")] = None
     fencing_token: Annotated[
         int | None,
         Field(description="Rises with every owner. Send it along with writes, and refuse smaller ones."),
     ] = None
-    owner: str | None = None
-    attempt: int | None = None
-    expires_in_seconds: int | None = None
-    previous: Before | None = None
+    owner: OwnerName | None = None
+    attempt: Annotated[
+        int | None,
+        Field(description="1 for the first owner since it was last finished, 2 for the next."),
+    ] = None
+    expires_in_seconds: Expires = None
+    previous: Annotated[Before | None, Field(description="Who had it before you.")] = None
     refused: Annotated[
         list[Holder], Field(description="Why not: one entry for each job that you cannot have.")
     ] = []
@@ -230,36 +241,40 @@ class ClaimAnswer(Told):
 
 class HeartbeatAnswer(Told):
     yours: Annotated[bool, Field(description="False: stop the work, somebody else may have it.")]
-    job: str
-    expires_in_seconds: int | None = None
-    checkpoint: str | None = None
+    job: Name
+    expires_in_seconds: Expires = None
+    checkpoint: Annotated[str | None, Field(description="What was noted.")] = None
 
 
 class ReleaseAnswer(Told):
     released: Annotated[bool, Field(description="False: it was not yours any more; the message says why.")]
-    job: str
+    job: Name
 
 
 class HandOverAnswer(Told):
-    handed_over: bool
-    job: str
-    owner: str | None = None
+    handed_over: Annotated[bool, Field(description="False: it was not yours to give; the message says why.")]
+    job: Name
+    owner: OwnerName | None = None
     lease_id: Annotated[
         str | None, Field(description="The new owner's lease. Give it to the new owner and to nobody else.")
     ] = None
-    fencing_token: int | None = None
-    expires_in_seconds: int | None = None
+    fencing_token: Annotated[int | None, Field(description="The new owner's.")] = None
+    expires_in_seconds: Annotated[
+        int | None, Field(description="How long the new owner has to begin: to heartbeat, or to release.")
+    ] = None
 
 
 class JobAnswer(Told, Holder):
     yours: Annotated[bool, Field(description="Whether you showed, or this connection has, its lease.")] = (
         False
     )
-    fencing_token: int = 0
-    waiting: int = 0
-    previous: Before | None = None
+    fencing_token: Annotated[int, Field(description="The one given out last.")] = 0
+    waiting: Annotated[int, Field(description="How many stand in line.")] = 0
+    previous: Annotated[Before | None, Field(description="Who had it last, before any owner it has now.")] = (
+        None
+    )
 
 
 class JobsAnswer(Told):
-    jobs: list[Holder]
+    jobs: Annotated[list[Holder], Field(description="One entry for each.")]
     more: Annotated[bool, Field(description="There are more than were asked for.")] = False

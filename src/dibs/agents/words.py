@@ -58,7 +58,7 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
     left = format_duration(lease.remaining_ms)
     said = [f"{lease.name} is yours{' already' if again else ''}."]
     previous = lease.previous
-    if previous is not None and previous.how not in ("released", "done"):
+    if previous is not None and (previous.checkpoint or previous.how != "released"):
         stopped = f" Its last checkpoint: {previous.checkpoint}" if previous.checkpoint else ""
         said.append(f"You take over from {previous.owner} ({previous.how}).{stopped}")
     if kept:
