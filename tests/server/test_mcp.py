@@ -12,12 +12,14 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from dibs.client.embedded import EmbeddedDoor
 from dibs.server.mcp import ApiDoor, McpEndpoint
 from tests.agents.connection import LEGACY, MODERN, Agent
-from tests.server.harness import TOKENS, wait_until
+from tests.server.harness import TOKENS, running, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from tests.server.harness import Response, Server
 
@@ -201,6 +203,18 @@ async def test_a_claim_that_came_too_late_for_its_caller_is_let_go(
             assert status(fast, name)["status"] == "free"
             kept = await one.call("claim_job", job=name, request_key="k")  # it can ask again
         assert (await one.call("claim_job", job=name, request_key="k"))["lease_id"] == kept["lease_id"]
+
+
+async def test_who_waits_when_the_server_stops_is_told_so_and_leaves_the_line(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        server.lease("job")
+        async with agent(server, "other") as second:
+            waiting = asyncio.create_task(second.error("claim_job", job="job", wait_seconds=60))
+            await until(lambda: status(server, "job")["waiting"] == 1)
+            server.begin_stop()
+            assert "The server is stopping" in await waiting
+        door = EmbeddedDoor(lambda: server.store)
+        assert (door.call("inspect", "job", {}).body or {})["waiting"] == 0
 
 
 def hang_on(server: Server, name: str, mode: str) -> Any:

@@ -64,11 +64,9 @@ class KeptDesk(Desk):
         names = [check_name(job) for job in jobs]
         if verb == "acquire" and names[0] in self._kept:
             kept = self._kept[names[0]]
-            try:
-                renewed = await self.heartbeat(names[0], None)
+            renewed = await self._still_ours(kept)
+            if renewed is not None:
                 return with_time(kept.claim.leases[0], renewed), True
-            except LeaseLost as lost:  # told beside the answer; the agent asks for it anew
-                self._lost.append(lost)
         free = [name for name in names if name not in self._kept and name not in self._asked_for]
         if not free:
             raise _nothing_to_ask_for(verb, names)
@@ -120,8 +118,8 @@ class KeptDesk(Desk):
         except LeaseLost as lost:
             if not kept.entered.done():
                 kept.entered.set_exception(lost)
-            elif not kept.told and not self._closing.is_set():
-                self._lost.append(lost)
+            elif not self._closing.is_set():
+                self._tell(kept, lost)
         except asyncio.CancelledError:
             kept.entered.cancel()
             raise
@@ -220,21 +218,28 @@ class KeptDesk(Desk):
             return
         try:
             held = await self.run(holds_of(self._ready.result().session_id))
+            for each in kept:
+                lease = each.claim.leases[0]
+                if (lease.name, lease.fencing_token) not in held and not (each.ending or each.over.is_set()):
+                    await self._still_ours(each)  # no; this finds out why
         except DibsError:  # no answer: whoever must stop learns it from the heart
             return
-        for each in kept:
-            lease = each.claim.leases[0]
-            if (lease.name, lease.fencing_token) not in held and not (each.ending or each.over.is_set()):
-                await self._find_out(each)
 
-    async def _find_out(self, kept: Kept) -> None:
-        """A claim is not in the session any more. Why?"""
+    async def _still_ours(self, kept: Kept) -> Lease | None:
+        """Renew a claim. None when it is lost, which is told beside the next answer."""
+        lease = kept.claim.leases[0]
         try:
-            await self.heartbeat(kept.claim.name, kept.claim.lease_id)
+            return await self.run(operations.renewing(lease.name, lease.lease_id))
         except LeaseLost as lost:
-            self._lost.append(LeaseLost(kept.claim.name, kept.claim.fencing_token, lost.why))
-        except DibsError:
-            pass
+            self._tell(kept, LeaseLost(lease.name, lease.fencing_token, lost.why))
+            self._let_go(kept)
+            return None
+
+    def _tell(self, kept: Kept, lost: LeaseLost) -> None:
+        """To be told with the next answer, once."""
+        if not kept.told:
+            kept.told = True
+            self._lost.append(lost)
 
     async def heartbeat(
         self, job: str, lease_id: str | None, checkpoint: str | None = None, metadata: str | None = None

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from dibs.agents.desk import Desk
-from dibs.core.limits import BODY_BYTES_MAX
+from dibs.core.limits import BODY_BYTES_MAX, SHUTDOWN_MS_MAX
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
 from dibs.sdk.async_doors import AsyncDoor
 from dibs.server.answers import JSON, Answer, Gone, Refused, answer_for_error, encode
@@ -58,6 +58,8 @@ class ApiDoor(AsyncDoor):
         return bool(self._seat.transport.is_closing())
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
+        if step.document.get("wait_seconds") and self._api.engine.room.is_closed:
+            raise Unavailable("The server is stopping.")
         try:
             answer = await self._answer(step)
         except Gone:
@@ -114,7 +116,7 @@ class McpEndpoint:
     async def close(self) -> None:
         self._stop.set()
         if self._task is not None:
-            await asyncio.wait([self._task])
+            await asyncio.wait([self._task], timeout=SHUTDOWN_MS_MAX / 2000)
 
     def _check(self, headers: list[tuple[bytes, bytes]]) -> None:
         """A page in somebody's browser can be made to ask us under a name of its own. So the name must be one of ours,
