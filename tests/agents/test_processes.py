@@ -32,7 +32,6 @@ for line in sys.stdin.buffer:
         sys.stdout.buffer.flush()
 """
 HELLO = {
-    "protocolVersion": "2025-11-25",
     "capabilities": {},
     "clientInfo": {"name": "test client", "version": "1"},
 }
@@ -74,8 +73,8 @@ class Connection:
         self.send({"jsonrpc": "2.0", "id": self._id, "method": method, "params": params})
         return json.loads(self.line())["result"]
 
-    def begin(self) -> Self:
-        self.ask("initialize", HELLO)
+    def begin(self, version: str = "2025-11-25") -> Self:
+        assert self.ask("initialize", {**HELLO, "protocolVersion": version})["protocolVersion"] == version
         self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         return self
 
@@ -153,8 +152,12 @@ def test_it_works_on_a_server_that_dibs_url_names(tmp_path: Path) -> None:
         assert not is_held(env, "issue-42")
 
 
-def test_what_is_no_message_does_not_end_the_connection(env: dict[str, str]) -> None:
-    with connected(env) as client:
+def test_a_client_of_the_oldest_revision_reads_the_answer_as_text_and_survives_its_own_mistakes(
+    env: dict[str, str],
+) -> None:
+    with Connection(env, [*DIBS, "mcp"]).begin("2024-11-05") as client:
+        result = client.ask("tools/call", {"name": "claim_job", "arguments": {"job": "issue-42"}})
+        assert json.loads(result["content"][0]["text"])["claimed"] is True
         assert client.process.stdin is not None
         client.process.stdin.write(b"{ not json\n\xff\xfe\n[]\n")
         client.process.stdin.flush()
