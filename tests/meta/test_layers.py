@@ -102,6 +102,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "client": client_may_not,
     "sdk": sdk_may_not,
     "cli": cli_may_not,
+    "agents": sdk_may_not,
 }
 
 
@@ -158,6 +159,8 @@ def test_a_layer_imports_only_what_it_may(layer: str) -> None:
         ("dibs.client.http", "from dibs.service import coordinator"),
         ("dibs.cli.main", "if TYPE_CHECKING:\n    from dibs.stores.port import Store"),
         ("dibs.cli.main", "import dibs.core.decide"),
+        ("dibs.agents.desk", "from dibs.stores.memory import MemoryStore"),
+        ("dibs.agents.mcp", "from dibs.server.handlers import Api"),
     ],
 )
 def test_a_forbidden_import_is_found_however_it_is_written(importer: str, source: str) -> None:

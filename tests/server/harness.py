@@ -20,6 +20,7 @@ from dibs.core.limits import LOCKS_PER_PRINCIPAL_MAX
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
 from dibs.server.listen import Address, open_socket
+from dibs.server.mcp import McpEndpoint
 from dibs.server.run import make_server
 from dibs.service.auth import Guard
 from dibs.stores.memory import MemoryStore
@@ -158,9 +159,11 @@ def running(
         engine = Engine(store, asyncio.get_running_loop(), steady=steady)
         engine.start()
         api = Api(engine, guard, locks_per_principal=locks_per_principal)
-        server = make_server(api, lane=lane, on_ready=up.set, gateway_ttl_ms=gateway_ttl_ms)
+        mcp = McpEndpoint(api)
+        server = make_server(api, mcp=mcp, lane=lane, on_ready=up.set, gateway_ttl_ms=gateway_ttl_ms)
         ready.append((engine, server))
         await server.serve(sockets=[listening])
+        await mcp.close()
         api.close()
         await asyncio.to_thread(engine.stop)
 

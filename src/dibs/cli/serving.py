@@ -43,6 +43,9 @@ def serve(call: Call) -> Answer:
     age = call.settings.pick("keep_events_for", "DIBS_KEEP_EVENTS_FOR")
     if age is not None:
         chosen["keep_events_ms"] = parse_duration(age)
+    names = call.settings.pick("mcp_host", "DIBS_MCP_HOST")
+    if names is not None:
+        chosen["mcp_hosts"] = tuple(name.strip() for name in names.split(",") if name.strip())
     if call.settings.pick("access_log", "DIBS_ACCESS_LOG") not in (None, "0", "false", "no"):
         chosen["access_log"] = True
     if call.values.get("gateway"):
@@ -80,7 +83,7 @@ COMMANDS = {
             "On its first start without a tokens file it makes one token, in a file that only you can read; the dibs "
             "of the same user on the same machine finds it by itself. To be reached from other machines it needs "
             "--tokens. SIGHUP reads the tokens again, SIGTERM ends it. It needs the server extra: "
-            "pip install 'dibs[server]'."
+            "pip install 'dibs[server]'; with the mcp extra it answers MCP clients at /mcp, under the same tokens."
         ),
         options=(
             Option(
@@ -111,6 +114,13 @@ COMMANDS = {
                 f"how many jobs one token may hold (default {LOCKS_PER_PRINCIPAL_MAX})",
                 value="N",
                 env="DIBS_LOCKS_PER_PRINCIPAL",
+            ),
+            Option(
+                "--mcp-host",
+                "names, with commas between, that clients of /mcp know this machine by (default: localhost, its own "
+                "name, where it listens)",
+                value="NAMES",
+                env="DIBS_MCP_HOST",
             ),
             Option("--access-log", "a line on stderr for every request", env="DIBS_ACCESS_LOG"),
             Option("--gateway", "answer Action Llama's lock routes too, below /gateway"),

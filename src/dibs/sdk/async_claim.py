@@ -9,7 +9,7 @@ from dibs.sdk import operations
 from dibs.sdk.async_doors import drive
 from dibs.sdk.async_guard import Guard, to_the_end
 from dibs.sdk.held import GIVE_UP_MS, Held, confirming, finishing, letting_go, over_at_the_end
-from dibs.sdk.hold import LeaseHold, SessionLease
+from dibs.sdk.hold import holding
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dibs.errors import LeaseLost
     from dibs.sdk.answers import Lease
     from dibs.sdk.async_doors import AsyncDoor
-    from dibs.sdk.hold import SessionHold
+    from dibs.sdk.hold import LeaseHold, SessionHold
     from dibs.sdk.operations import Wish
 
 T = TypeVar("T")
@@ -32,26 +32,23 @@ async def taken(door: AsyncDoor, wish: Wish, timeout_ms: int, session: SessionHo
         session.reserve(wish.reserved)
     try:
         leases = await drive(door, operations.acquiring(wish), timeout_ms)
-        sent_ms = wish.place.sent_ms
-        hold = LeaseHold(leases, sent_ms) if session is None else SessionLease(leases, sent_ms, session)
+        hold = await drive(door, holding(leases, wish.place.sent_ms, session), timeout_ms)
         return await drive(door, confirming(hold), timeout_ms)
     except BaseException as error:
         if not isinstance(error, NotClaimed | InvalidInput):
-            await to_the_end(given_up(door, wish, session))
-        elif session is not None:
-            session.unreserve(wish.reserved)
+            await to_the_end(given_up(door, wish))
         raise
+    finally:
+        if session is not None:
+            session.answered(wish.reserved)
 
 
-async def given_up(door: AsyncDoor, wish: Wish, session: SessionHold | None = None) -> None:
+async def given_up(door: AsyncDoor, wish: Wish) -> None:
     """What cannot be given back now goes with its TTL."""
     try:
         await drive(door, wish.place.giving_up(), GIVE_UP_MS)
     except DibsError:
         pass
-    finally:
-        if session is not None:
-            session.unreserve(wish.reserved)
 
 
 class AsyncClaim(Held):

@@ -127,10 +127,12 @@ async def connected(place: ServerPlace) -> AsyncLine:
     for family, address in await _addresses(place):
         line = AsyncLine(socket.socket(family, socket.SOCK_STREAM))
         line._socket.setblocking(False)
+        done = False
         try:
             await asyncio.get_running_loop().sock_connect(line._socket, address)
             if place.scheme == "https":
                 await line.secure(place.host)
+            done = True
             return line
         except ssl.SSLError as error:
             raise not_trusted(place, error) from None
@@ -138,6 +140,9 @@ async def connected(place: ServerPlace) -> AsyncLine:
             raise
         except OSError as error:
             why = why or error
+        finally:
+            if not done:
+                line.close()
     raise ServerUnreachable(not_there(place, why))
 
 

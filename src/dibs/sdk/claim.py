@@ -11,7 +11,7 @@ from dibs.errors import DibsError, InvalidInput, NotClaimed
 from dibs.sdk import operations
 from dibs.sdk.heart import WATCHDOG, Heart, beat_once, telling
 from dibs.sdk.held import GIVE_UP_MS, Held, confirming, finishing, letting_go, over_at_the_end
-from dibs.sdk.hold import LeaseHold, SessionLease
+from dibs.sdk.hold import holding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dibs.client.pool import Doors
     from dibs.errors import LeaseLost
     from dibs.sdk.answers import Lease
-    from dibs.sdk.hold import SessionHold
+    from dibs.sdk.hold import LeaseHold, SessionHold
     from dibs.sdk.operations import Wish
 
 T = TypeVar("T")
@@ -84,18 +84,15 @@ class Claim(Held):
         try:
             with self._doors.one() as door:
                 leases = drive(door, operations.acquiring(wish))
-                return drive(door, confirming(self._hold_of(leases, wish.place.sent_ms)))
+                hold = drive(door, holding(leases, wish.place.sent_ms, self._session))
+                return drive(door, confirming(hold))
         except BaseException as error:
             if not isinstance(error, NotClaimed | InvalidInput):
                 self._give_up(wish)
-            if self._session is not None:
-                self._session.unreserve(wish.reserved)
             raise
-
-    def _hold_of(self, leases: list[Lease], sent_ms: int) -> LeaseHold:
-        if self._session is None:
-            return LeaseHold(leases, sent_ms)
-        return SessionLease(leases, sent_ms, self._session)
+        finally:
+            if self._session is not None:
+                self._session.answered(wish.reserved)
 
     def _give_up(self, wish: Wish) -> None:
         """Leave nothing behind that nobody knows of. What cannot be given back now goes with its TTL."""

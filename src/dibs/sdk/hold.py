@@ -33,6 +33,13 @@ MARGIN_MS_MIN = 50
 MARGIN_MS_MAX = 2_000
 
 
+_TAKEN = "it was taken away; `dibs history` says by whom."
+
+
+def _already(names: Sequence[str]) -> JobHeld:
+    return JobHeld(f"{', '.join(names)} is held, or asked for, by this very session in another block.")
+
+
 def margin_ms(ttl_ms: int) -> int:
     """How much earlier than the store we take a hold for lost: clocks do not run alike, and stopping takes time."""
     return max(MARGIN_MS_MIN, min(MARGIN_MS_MAX, ttl_ms // 20))
@@ -190,42 +197,50 @@ class SessionHold(Hold):
     def __init__(self, session: SessionStatus, sent_ms: int) -> None:
         super().__init__(f"The session of {session.owner}", 0, session.remaining_ms, sent_ms)
         self.session_id = session.session_id
-        self._busy: dict[str, SessionLease | None] = {}  # None: asked for, and not yet answered
+        self._asked: set[str] = set()
+        self._claims: list[SessionLease] = []
 
     def let_go(self) -> bool:
         """With it go all that were claimed in it."""
         if not super().let_go():
             return False
         with self._lock:
-            claims = [claim for claim in self._busy.values() if claim is not None]
+            claims = list(self._claims)
         for claim in claims:
             claim.let_go()
         return True
 
     def reserve(self, names: Sequence[str]) -> None:
-        """Before asking. To the store a session that claims again what it has is the same owner; here two blocks would
-        take themselves for the owner, so the second is refused."""
+        """Before asking: of two blocks that ask for the same job at once, the second is refused."""
         with self._lock:
-            self._busy = {
-                name: claim for name, claim in self._busy.items() if claim is None or not claim.is_over
-            }
-            twice = [name for name in names if name in self._busy]
+            twice = [name for name in names if name in self._asked]
             if not twice:
-                self._busy.update(dict.fromkeys(names))
+                self._asked.update(names)
         if twice:
-            raise JobHeld(
-                f"{', '.join(twice)} is held, or waited for, by this very session in another block."
-            )
+            raise _already(twice)
 
-    def unreserve(self, names: Sequence[str]) -> None:
-        """It was not to be had."""
+    def answered(self, names: Sequence[str]) -> None:
         with self._lock:
-            for name in names:
-                self._busy.pop(name, None)
+            self._asked.difference_update(names)
+
+    def had(self, leases: Sequence[Lease]) -> list[str]:
+        """Which of these a block of this session has already. One that was taken away meanwhile is not had: its block
+        is told, and the new lease is another."""
+        with self._lock:
+            self._claims = [claim for claim in self._claims if not claim.is_over]
+            held = {lease.name: (lease.lease_id, claim) for claim in self._claims for lease in claim.leases}
+        twice = []
+        for lease in leases:
+            lease_id, claim = held.get(lease.name, ("", None))
+            if lease_id == lease.lease_id:
+                twice.append(lease.name)
+            elif claim is not None:
+                claim.end(_TAKEN)
+        return twice
 
     def adopt(self, claim: SessionLease) -> None:
         with self._lock:
-            self._busy.update({lease.name: claim for lease in claim.leases})
+            self._claims.append(claim)
         self.listen(lambda error: claim.end(error.why))
 
     def beating(self) -> Flow[None]:
@@ -236,7 +251,7 @@ class SessionHold(Hold):
         self.trouble = None
         self.plan.kept(sent_ms, ttl_ms=int((reply.body or {})["remaining_ms"]), jitter=new_fraction())
         with self._lock:
-            claims = {claim for claim in self._busy.values() if claim is not None and not claim.is_over}
+            claims = [claim for claim in self._claims if not claim.is_over]
         if not claims:
             return
         # A single claim can be taken away (broken, handed on) while the session lives: look what it still has.
@@ -249,7 +264,7 @@ class SessionHold(Hold):
 def _end_missing(claims: Iterable[SessionLease], found: set[tuple[str, int]]) -> None:
     for claim in claims:
         if not found.issuperset((lease.name, lease.fencing_token) for lease in claim.leases):
-            claim.end("it was taken away; `dibs history` says by whom.")
+            claim.end(_TAKEN)
 
 
 class SessionLease(LeaseHold):
@@ -272,3 +287,17 @@ class SessionLease(LeaseHold):
                 return
         with self._lock:
             self._news = {key: value for key, value in self._news.items() if news.get(key) != value}
+
+
+def holding(leases: Sequence[Lease], sent_ms: int, session: SessionHold | None) -> Flow[LeaseHold]:
+    """The hold for what was claimed. To the store a session that claims again what it has is the same owner; here two
+    blocks would take themselves for the owner, so the second is refused and gives back what it got besides."""
+    if session is None:
+        return LeaseHold(leases, sent_ms)
+    twice = session.had(leases)
+    if not twice:
+        return SessionLease(leases, sent_ms, session)
+    for lease in leases:
+        if lease.name not in twice:
+            yield Ask("release", lease.name, {"lease_id": lease.lease_id})
+    raise _already(twice)

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
 from dibs.core.limits import BODY_BYTES_MAX
+from dibs.errors import DibsError
 from dibs.server.answers import Answer, Gone, Refused, answer_for_error
 from dibs.server.bodies import check_head, too_large
 
@@ -98,10 +99,25 @@ async def _send(answer: Answer, send: Send) -> None:
     await send({"type": "http.response.body", "body": answer.body})
 
 
-def build_app(api: Api, gateway: Gateway | None = None) -> ASGIApp:
-    """Every address of the server."""
-    more = gateway.routes() if gateway is not None else []
-    router = Router([*_routes(api), *_as_routes(more)], redirect_slashes=False)
+class _Guarded:
+    """An ASGI app of somebody else's, that raises what it refuses before it sends anything."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except DibsError as error:
+            await _send(answer_for_error(error), send)
+
+
+def build_app(api: Api, gateway: Gateway | None = None, mcp: ASGIApp | None = None) -> ASGIApp:
+    """Every address of the server; with `mcp` at /mcp."""
+    routes = [*_routes(api), *_as_routes(gateway.routes() if gateway is not None else [])]
+    if mcp is not None:
+        routes.append(Route("/mcp", _Guarded(mcp), methods=["POST"]))
+    router = Router(routes, redirect_slashes=False)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

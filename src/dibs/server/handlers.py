@@ -72,6 +72,10 @@ class Api:
     def close(self) -> None:
         self._readers.shutdown(wait=False, cancel_futures=True)
 
+    def caller(self, authorization: bytes | None) -> Caller:
+        """Who sent this Authorization header; raises when nobody who is let in."""
+        return self._guard.caller(authorization)
+
     def command(
         self, verb: str, raw_name: bytes, query: bytes, headers: Headers, body: bytes
     ) -> tuple[Command, int]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import uvicorn
+    from starlette.types import ASGIApp
 
     from dibs.server.handlers import Api
     from dibs.stores.port import Store
@@ -65,6 +66,8 @@ class Settings:
     access_log: bool = False
     gateway: bool = False
     rlock_ttl_ms: int = RLOCK_TTL_MS_DEFAULT
+    # Names of this machine that /mcp is asked under, besides the obvious ones.
+    mcp_hosts: tuple[str, ...] = ()
 
 
 def serve(settings: Settings) -> None:
@@ -86,7 +89,8 @@ def serve(settings: Settings) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLDS)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(settings, store, guard, listening, lambda: _tell(greeting)))
+            names = _names_of(settings, address)
+            runner.run(_serve(settings, store, guard, listening, names, lambda: _tell(greeting)))
     log.warning("stopped")
 
 
@@ -174,11 +178,22 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
+def _names_of(settings: Settings, address: Address) -> tuple[str, ...]:
+    """What this machine may be called in a request to /mcp, besides localhost."""
+    return (*settings.mcp_hosts, os.uname().nodename, *([address.host] if address.host else ()))
+
+
 async def _serve(
-    settings: Settings, store: Store, guard: Guard, listening: socket.socket, on_ready: Callable[[], None]
+    settings: Settings,
+    store: Store,
+    guard: Guard,
+    listening: socket.socket,
+    names: tuple[str, ...],
+    on_ready: Callable[[], None],
 ) -> None:
     from dibs.server.engine import Engine
     from dibs.server.handlers import Api
+    from dibs.server.mcp import McpEndpoint
 
     loop = asyncio.get_running_loop()
     engine = Engine(
@@ -190,11 +205,15 @@ async def _serve(
     await asyncio.to_thread(engine.start)
     api = Api(engine, guard, locks_per_principal=settings.locks_per_principal)
     ttl_ms = settings.rlock_ttl_ms if settings.gateway else None
+    mcp = McpEndpoint(api, names)
     try:
-        server = make_server(api, access_log=settings.access_log, on_ready=on_ready, gateway_ttl_ms=ttl_ms)
+        server = make_server(
+            api, mcp=mcp, access_log=settings.access_log, on_ready=on_ready, gateway_ttl_ms=ttl_ms
+        )
         with _signals(loop, server, guard):
             await server.serve(sockets=[listening])
     finally:
+        await mcp.close()
         api.close()
         if not await asyncio.to_thread(engine.stop, SHUTDOWN_MS_MAX // 2):
             log.error("the store did not take the last writes in time; who waited for them was not answered")
@@ -203,13 +222,14 @@ async def _serve(
 def make_server(
     api: Api,
     *,
+    mcp: ASGIApp | None = None,
     access_log: bool = False,
     lane: bool = True,
     on_ready: Callable[[], None] = lambda: None,
     gateway_ttl_ms: int | None = None,
 ) -> uvicorn.Server:
-    """A uvicorn server for `api` that leaves signals to its caller. With `gateway_ttl_ms` it serves the gateway, whose
-    locks last that long unless told otherwise."""
+    """A uvicorn server for `api`, and for `mcp` at /mcp, that leaves signals to its caller. With `gateway_ttl_ms` it
+    serves the gateway, whose locks last that long unless told otherwise."""
     import uvicorn
 
     from dibs.server.app import build_app
@@ -233,7 +253,7 @@ def make_server(
 
     gateway = None if gateway_ttl_ms is None else Gateway(api, gateway_ttl_ms)
     config = uvicorn.Config(
-        build_app(api, gateway),
+        build_app(api, gateway, mcp),
         # Called once a connection, as the class it asks for would be.
         http=functools.partial(ExpressProtocol, api=api) if lane else CarefulProtocol,  # type: ignore[arg-type]
         ws="none",

@@ -123,6 +123,11 @@ class WaitingRoom:
                 self._ask_again(waiter)
             self._leaving.discard(place)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nobody is kept waiting any more: who asks is told at once where it stands."""
+        return self._closed
+
     def close(self) -> None:
         """Tell everybody where they stand; their places stay theirs for as long as a waiter may be silent."""
         self._closed = True

@@ -1,0 +1,106 @@
+"""What the tools ask of dibs. Here each call proves itself by a lease id, and nothing is remembered between calls:
+that is all there is over stateless HTTP. `keeper.KeptDesk` is the one that remembers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dibs.errors import InvalidInput, LeaseLost
+from dibs.sdk import operations
+from dibs.sdk.async_claim import taken
+from dibs.sdk.async_doors import drive
+from dibs.sdk.async_guard import to_the_end
+from dibs.sdk.client import TIMEOUT_SECONDS
+from dibs.sdk.operations import Wish
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dibs.client.places import Flow
+    from dibs.sdk.answers import JobEvent, JobStatus, Lease
+    from dibs.sdk.async_doors import AsyncDoor
+
+T = TypeVar("T")
+TIMEOUT_MS = round(TIMEOUT_SECONDS * 1000)
+
+
+class Desk:
+    """For one caller. Raises what the SDK raises: NotClaimed and below, LeaseLost, DibsError."""
+
+    keeps = False  # whether what was claimed is kept alive here
+
+    def __init__(self, door: AsyncDoor, owner: str | None = None) -> None:
+        self.door = door
+        self.owner = owner
+
+    async def run(self, flow: Flow[T]) -> T:
+        return await drive(self.door, flow, TIMEOUT_MS)
+
+    async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Lease, bool]:
+        """The lease, and whether it was ours before."""
+        asked["owner"] = asked.get("owner") or self.owner
+        wish = Wish(verb, jobs, slice_seconds=self.door.slice_seconds, **asked)
+        return (await taken(self.door, wish, TIMEOUT_MS, None)).leases[0], False
+
+    async def heartbeat(
+        self, job: str, lease_id: str | None, checkpoint: str | None = None, metadata: str | None = None
+    ) -> Lease:
+        proof = self.proof(job, lease_id)
+        return await self.run(operations.renewing(job, proof, checkpoint=checkpoint, metadata=metadata))
+
+    async def release(
+        self,
+        job: str,
+        lease_id: str | None,
+        *,
+        done: float | None,
+        result: str | None,
+        checkpoint: str | None,
+    ) -> None:
+        proof = self.proof(job, lease_id)
+        flow = operations.releasing(job, proof, done=done, result=result, checkpoint=checkpoint)
+        await to_the_end(self.run(flow))
+
+    async def hand_over(
+        self,
+        job: str,
+        lease_id: str | None,
+        *,
+        to_owner: str | None,
+        to_session: str | None,
+        ttl: int,
+        checkpoint: str | None,
+    ) -> Lease:
+        proof = self.proof(job, lease_id)
+        flow = operations.transferring(
+            job,
+            proof,
+            to_owner=to_owner,
+            to_session=to_session,
+            ttl=None if to_session else ttl,  # in a session it lives as long as that
+            checkpoint=checkpoint,
+        )
+        return await to_the_end(self.run(flow))
+
+    async def status(self, job: str) -> JobStatus:
+        return await self.run(operations.inspecting(job))
+
+    async def listing(self, prefix: str) -> list[JobStatus]:
+        return await self.run(operations.listing(prefix))
+
+    async def history(self, job: str, limit: int) -> list[JobEvent]:
+        return await self.run(operations.looking_back(job, limit))
+
+    def proof(self, job: str, lease_id: str | None) -> str:
+        """The lease id to show for a job."""
+        if not lease_id:
+            raise InvalidInput(f"lease_id is missing: give the one that claiming {job} gave you.")
+        return lease_id
+
+    def has(self, job: str) -> bool:
+        """Whether this connection has the job."""
+        return False
+
+    async def losses(self) -> list[LeaseLost]:
+        """What was lost since this was last asked."""
+        return []

@@ -1,0 +1,302 @@
+"""The keeper: one connection's claims, in one dibs session that lives as long as the connection does.
+
+An agent that thinks for twenty minutes keeps its jobs, because the session's heart beats here. An agent that is gone
+loses them, because its connection is gone: the session is ended when that is seen, and where nobody is left to see it
+(the process was killed) it goes with its TTL, or at once when a neighbour on the same machine sees the process dead.
+
+Each claim is an `async with` block in a task of its own, so a loss ends that block and nothing else. What was lost is
+told with the next answer; nothing is ever claimed again by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dibs.agents.desk import TIMEOUT_MS, Desk
+from dibs.agents.kept import Kept, either, holds_of, seen, with_time
+from dibs.core.names import check_name
+from dibs.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
+from dibs.sdk import operations
+from dibs.sdk.async_session import AsyncSession
+from dibs.sdk.operations import OVER_CODES
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+    from dibs.sdk.answers import Lease
+    from dibs.sdk.async_claim import AsyncClaim
+    from dibs.sdk.async_doors import AsyncDoor
+
+log = logging.getLogger("dibs")
+T = TypeVar("T")
+CLOSE_SECONDS_MAX = 4.0  # the SDK gives a server that is told to go five
+
+
+class KeptDesk(Desk):
+    """For one connection. `close` lets everything go."""
+
+    keeps = True
+
+    def __init__(self, door: AsyncDoor, owner: str | None = None) -> None:
+        super().__init__(door, owner)
+        self._ready: asyncio.Future[AsyncSession] | None = None
+        self._closing = asyncio.Event()
+        self._session_task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()  # each holds a claim, or is about to, or lets one go
+        self._kept: dict[str, Kept] = {}
+        self._asked_for: set[str] = set()  # names that a call under way may bring
+        self._lost: list[LeaseLost] = []
+
+    async def close(self) -> None:
+        """End the session, and with it all claims. Bounded: what cannot be ended in time goes with its TTL."""
+        self._closing.set()
+        tasks = set(self._tasks)
+        if self._session_task is not None:
+            tasks.add(self._session_task)
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_SECONDS_MAX)
+
+    # Claiming
+
+    async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Lease, bool]:
+        names = [check_name(job) for job in jobs]
+        if verb == "acquire" and names[0] in self._kept:
+            kept = self._kept[names[0]]
+            renewed = await self._still_ours(kept)
+            if renewed is not None:
+                return with_time(kept.claim.leases[0], renewed), True
+        free = [name for name in names if name not in self._kept and name not in self._asked_for]
+        if not free:
+            raise _nothing_to_ask_for(verb, names)
+        asked["owner"] = asked.get("owner") or self.owner
+        self._asked_for.update(free)
+        try:
+            return await self._claim(verb, free, asked), False
+        except RequestRefused as error:
+            if error.code not in OVER_CODES:
+                raise
+            # Somebody ended the session. Note what is lost with it, and begin another.
+            await self._look()
+            await self._drop_session()
+            return await self._claim(verb, free, asked), False
+        finally:
+            self._asked_for.difference_update(free)
+
+    async def _claim(self, verb: str, names: list[str], asked: dict[str, Any]) -> Lease:
+        session = await self._open_session()
+        claim = session.claim(names[0], **asked) if verb == "acquire" else session.claim_any(names, **asked)
+        return (await self._take(claim)).claim.leases[0]
+
+    async def _take(self, claim: AsyncClaim) -> Kept:
+        kept = Kept(claim)
+        task = asyncio.create_task(self._hold(kept), name="dibs mcp claim")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            await asyncio.shield(kept.entered)
+        except asyncio.CancelledError:
+            # Whoever asked is gone, or does not want it any more. The block's own end lets go of what it got.
+            kept.over.set()
+            if not kept.entered.done():
+                task.cancel()
+            raise
+        return kept
+
+    async def _hold(self, kept: Kept) -> None:
+        name = ""
+        try:
+            async with kept.claim:
+                name = kept.claim.name
+                self._kept[name] = kept
+                if not kept.entered.done():
+                    kept.entered.set_result(None)
+                await either(kept.over, self._closing)
+                if self._closing.is_set() and self._session_task is not None:
+                    await asyncio.shield(self._session_task)  # its end lets go of all claims in one step
+        except LeaseLost as lost:
+            if not kept.entered.done():
+                kept.entered.set_exception(lost)
+            elif not self._closing.is_set():
+                self._tell(kept, lost)
+        except asyncio.CancelledError:
+            kept.entered.cancel()
+            raise
+        except Exception as error:
+            if kept.entered.done():
+                log.warning("%s could not be let go in order: %s", name, error)
+            else:
+                kept.entered.set_exception(error)
+        finally:
+            if self._kept.get(name) is kept:
+                del self._kept[name]
+
+    # The session
+
+    async def _open_session(self) -> AsyncSession:
+        """The connection's session: opened with its first claim, and anew after it was lost."""
+        for _ in range(2):
+            if self._ready is None:
+                self._ready = seen(asyncio.get_running_loop().create_future())
+                self._session_task = asyncio.create_task(self._live(self._ready), name="dibs mcp session")
+            session = await asyncio.shield(self._ready)
+            try:
+                session.check()
+                return session
+            except LeaseLost:
+                assert self._session_task is not None
+                await asyncio.wait([self._session_task], timeout=CLOSE_SECONDS_MAX)
+        raise Unavailable("The session of this connection was lost, and a new one does not hold.")
+
+    async def _live(self, ready: asyncio.Future[AsyncSession]) -> None:
+        try:
+            async with AsyncSession(self.door, TIMEOUT_MS, self.owner, None, "mcp", None) as session:
+                ready.set_result(session)
+                await self._closing.wait()
+        except LeaseLost as lost:
+            log.warning("the session was lost: %s", lost.why)
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+        finally:
+            self._ready = None
+
+    async def _drop_session(self) -> None:
+        if self._session_task is not None:
+            self._session_task.cancel()
+            await asyncio.wait([self._session_task], timeout=CLOSE_SECONDS_MAX)
+
+    # What this connection has
+
+    def proof(self, job: str, lease_id: str | None) -> str:
+        if lease_id:
+            return lease_id
+        kept = self._own(job, None)
+        if kept is None:
+            raise LeaseLost(job, 0, "this connection has not claimed it, or has lost it or let it go since.")
+        return kept.claim.lease_id
+
+    def _own(self, job: str, lease_id: str | None) -> Kept | None:
+        """The kept claim that a call means: the one on the job, unless it shows another's lease id."""
+        kept = self._kept.get(check_name(job))
+        return None if kept is None or (lease_id and lease_id.lower() != kept.claim.lease_id) else kept
+
+    async def _ended(self, kept: Kept, end: Awaitable[T]) -> T:
+        """The agent ends a claim. When that went through, or showed that it was lost, its block is over."""
+        kept.ending = True
+        try:
+            result = await end
+        except LeaseLost:
+            self._let_go(kept)
+            raise
+        finally:
+            kept.ending = False
+        self._let_go(kept)
+        return result
+
+    def _let_go(self, kept: Kept) -> None:
+        """Its block is to end, and the agent need not be told why."""
+        kept.told = True
+        kept.over.set()
+        if self._kept.get(kept.claim.name) is kept:
+            del self._kept[kept.claim.name]
+
+    def has(self, job: str) -> bool:
+        return check_name(job) in self._kept
+
+    async def losses(self) -> list[LeaseLost]:
+        await self._look()
+        found, self._lost = self._lost, []
+        return found
+
+    async def _look(self) -> None:
+        """Is all that we keep still ours? The session's heart would find out, but not before its next beat."""
+        kept = [each for each in self._kept.values() if not each.ending]
+        if not kept or self._ready is None or not self._ready.done():
+            return
+        try:
+            held = await self.run(holds_of(self._ready.result().session_id))
+            for each in kept:
+                lease = each.claim.leases[0]
+                if (lease.name, lease.fencing_token) not in held and not (each.ending or each.over.is_set()):
+                    await self._still_ours(each)  # no; this finds out why
+        except DibsError:  # no answer: whoever must stop learns it from the heart
+            return
+
+    async def _still_ours(self, kept: Kept) -> Lease | None:
+        """Renew a claim. None when it is lost, which is told beside the next answer."""
+        lease = kept.claim.leases[0]
+        try:
+            return await self.run(operations.renewing(lease.name, lease.lease_id))
+        except LeaseLost as lost:
+            self._tell(kept, LeaseLost(lease.name, lease.fencing_token, lost.why))
+            self._let_go(kept)
+            return None
+
+    def _tell(self, kept: Kept, lost: LeaseLost) -> None:
+        """To be told with the next answer, once."""
+        if not kept.told:
+            kept.told = True
+            self._lost.append(lost)
+
+    async def heartbeat(
+        self, job: str, lease_id: str | None, checkpoint: str | None = None, metadata: str | None = None
+    ) -> Lease:
+        kept = self._own(job, lease_id)
+        try:
+            return await super().heartbeat(job, lease_id, checkpoint, metadata)
+        except LeaseLost:
+            if kept is not None:
+                self._let_go(kept)
+            raise
+
+    async def release(
+        self,
+        job: str,
+        lease_id: str | None,
+        *,
+        done: float | None,
+        result: str | None,
+        checkpoint: str | None,
+    ) -> None:
+        kept = self._own(job, lease_id)
+        if kept is None:
+            await super().release(job, lease_id, done=done, result=result, checkpoint=checkpoint)
+            return
+        if done is None:
+            await self._ended(kept, kept.claim.release(checkpoint=checkpoint))
+        else:
+            await self._ended(kept, kept.claim.done(result, keep=done, checkpoint=checkpoint))
+
+    async def hand_over(
+        self,
+        job: str,
+        lease_id: str | None,
+        *,
+        to_owner: str | None,
+        to_session: str | None,
+        ttl: int,
+        checkpoint: str | None,
+    ) -> Lease:
+        kept = self._own(job, lease_id)
+        if kept is None:
+            return await super().hand_over(
+                job, lease_id, to_owner=to_owner, to_session=to_session, ttl=ttl, checkpoint=checkpoint
+            )
+        given = await self._ended(
+            kept, kept.claim.transfer(to_owner=to_owner, to_session=to_session, checkpoint=checkpoint)
+        )
+        if to_session:
+            return given
+        # It lived by our session. The heir gets time to begin.
+        renewed = await self.run(operations.renewing(given.name, given.lease_id, ttl=ttl))
+        return with_time(given, renewed)
+
+
+def _nothing_to_ask_for(verb: str, names: Sequence[str]) -> DibsError:
+    if verb == "acquire":
+        return InvalidInput(f"Another call of yours is claiming {names[0]} right now: wait for its answer.")
+    held = [{"name": name, "status": "held", "owner": "you, on this connection"} for name in names]
+    return JobHeld("You have, or are claiming, every one of these already.", {"refused": held})

@@ -1,0 +1,56 @@
+"""One claim that a connection keeps, and what helps to keep it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from dibs.client.places import Ask
+from dibs.sdk.answers import body_of
+
+if TYPE_CHECKING:
+    from dibs.client.places import Flow
+    from dibs.sdk.answers import Lease
+    from dibs.sdk.async_claim import AsyncClaim
+    from dibs.wire.documents import Reply
+
+T = TypeVar("T")
+
+
+class Kept:
+    """A claim whose block is open."""
+
+    def __init__(self, claim: AsyncClaim) -> None:
+        self.claim = claim
+        self.over = asyncio.Event()  # the agent let it go
+        self.entered: asyncio.Future[None] = seen(asyncio.get_running_loop().create_future())
+        self.told = False  # the agent knows that it is lost
+        self.ending = False  # the agent is letting it go
+
+
+def holds_of(session_id: str) -> Flow[set[tuple[str, int]]]:
+    """What a session holds, by name and fencing token. One that is over holds nothing."""
+    reply: Reply = yield Ask("session-show", session_id, {})
+    if reply.status in (404, 410):
+        return set()
+    return {(each["name"], each["fencing_token"]) for each in body_of(reply).get("holds", ())}
+
+
+def with_time(given: Lease, renewed: Lease) -> Lease:
+    return replace(given, remaining_ms=renewed.remaining_ms, expires_at=renewed.expires_at)
+
+
+def seen(future: asyncio.Future[T]) -> asyncio.Future[T]:
+    """One whose failure nobody may come to see: whoever asked may be gone."""
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return future
+
+
+async def either(one: asyncio.Event, other: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(one.wait()), asyncio.ensure_future(other.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -1,0 +1,188 @@
+"""The MCP server: the tools and resources behind the `mcp` SDK's low-level server.
+
+The SDK speaks both kinds of protocol revision, those that begin with a handshake and those where each request stands
+alone; nothing here differs between them. Who asks is known through a desk: the transport says which.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as types
+from mcp.server import Server
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from dibs._version import __version__
+from dibs.agents import resources, words
+from dibs.agents.shapes import Lost, Told
+from dibs.agents.tools import TOOLS, Tool
+from dibs.errors import DibsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from mcp.server.context import ServerRequestContext
+
+    from dibs.agents.desk import Desk
+
+    Context = ServerRequestContext[Any, Any]
+
+log = logging.getLogger("dibs")
+
+INSTRUCTIONS = (
+    "dibs gives a job one owner at a time. Before work that nobody else must do at the same time, claim "
+    "it under a stable name made from what the work is about (issue-1842, github://acme/app/issues/42, "
+    "path:src/auth.rs), never from the time or from who you are. claimed=false: do not begin; skip it, or "
+    "wait. Note checkpoints with heartbeat_job. When an answer says that you lost a job, stop that work. "
+    "Release with done=true when it is finished. Never put secrets into metadata, checkpoints or results: "
+    "everybody can read them."
+)
+_BY_NAME = {tool.name: tool for tool in TOOLS}
+
+
+def build_server(
+    desk_for: Callable[[Context], Desk],
+    *,
+    kept: bool,
+    lifespan: Callable[[Server[Any]], AbstractAsyncContextManager[Any]] | None = None,
+) -> Server[Any]:
+    """`desk_for` gives the desk of whoever sent a request. `kept`: claims live as long as the connection."""
+    listed = [_described(tool, kept=kept) for tool in TOOLS]
+    schemas = {tool.name: tool.input_schema for tool in listed}
+
+    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=listed)
+
+    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        tool = _BY_NAME.get(params.name)
+        if tool is None:
+            known = ", ".join(_BY_NAME)
+            raise MCPError(
+                types.INVALID_PARAMS, f"There is no tool {params.name[:64]!a}. There are: {known}."
+            )
+        return await _called(tool, desk_for(context), params.arguments or {}, kept=kept)
+
+    async def list_resources(
+        _: Context, __: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        about = "Every job that somebody has now."
+        found = types.Resource(uri=resources.ROOT, name="jobs", description=about, mime_type=resources.MIME)
+        return types.ListResourcesResult(resources=[found])
+
+    async def list_templates(
+        _: Context, __: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=_templates())
+
+    async def read_resource(
+        context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        return await _read(desk_for(context), params.uri)
+
+    more: dict[str, Any] = {} if lifespan is None else {"lifespan": lifespan}
+    return Server(
+        "dibs",
+        version=__version__,
+        title="dibs",
+        instructions=INSTRUCTIONS,
+        get_tool_input_schema=schemas.get,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
+        **more,
+    )
+
+
+def _described(tool: Tool, *, kept: bool) -> types.Tool:
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description(kept=kept),
+        input_schema=tool.arguments(kept=kept).model_json_schema(),
+        output_schema=tool.gives.model_json_schema(mode="serialization"),
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=tool.reads and (kept or not tool.renews_loose),
+            destructive_hint=tool.destructive,
+            idempotent_hint=tool.idempotent,
+            open_world_hint=False,
+        ),
+    )
+
+
+async def _called(tool: Tool, desk: Desk, arguments: dict[str, Any], *, kept: bool) -> types.CallToolResult:
+    try:
+        asked = tool.arguments(kept=kept).model_validate(arguments)
+    except ValidationError as error:
+        return await _failed(_what_is_wrong(error), desk)
+    try:
+        answer = await tool.do(desk, asked)
+    except DibsError as error:
+        return await _failed(words.trouble(error), desk)
+    except Exception:
+        log.exception("%s failed in a way it should not", tool.name)
+        return await _failed(
+            "dibs failed in a way it should not; its log says more. Do not begin the work.", desk
+        )
+    return await _answered(answer, desk)
+
+
+async def _answered(answer: Told, desk: Desk) -> types.CallToolResult:
+    answer.lost = await _losses(desk)
+    document = answer.model_dump(mode="json", exclude_none=True)
+    text = answer.model_dump_json(exclude_none=True)  # for clients that know no structured content
+    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=document)
+
+
+async def _failed(sentence: str, desk: Desk) -> types.CallToolResult:
+    losses = await _losses(desk)
+    lost = "".join(f" And {each.job} is not yours any more: {each.why} Stop the work." for each in losses)
+    return types.CallToolResult(content=[types.TextContent(text=sentence + lost)], is_error=True)
+
+
+async def _losses(desk: Desk) -> list[Lost]:
+    return [Lost(job=each.name, why=each.why) for each in await desk.losses()]
+
+
+def _what_is_wrong(error: ValidationError) -> str:
+    """Names the fields, and shows nothing of what was in them: that may be large, or a secret."""
+    found = [
+        f"{'.'.join(str(part) for part in each['loc'])[:64]}: {each['msg']}"
+        for each in error.errors(include_input=False, include_url=False, include_context=False)
+    ]
+    return f"The call cannot be understood. {'; '.join(found[:5])}. Nothing was changed. Correct it and try again."
+
+
+def _templates() -> list[types.ResourceTemplate]:
+    encoded = "The name is percent-encoded, its slashes too."
+    return [
+        types.ResourceTemplate(
+            uri_template=resources.JOB,
+            name="job",
+            description=f"How a job stands: who has it, for how long still, who had it before. {encoded}",
+            mime_type=resources.MIME,
+        ),
+        types.ResourceTemplate(
+            uri_template=resources.HISTORY,
+            name="job history",
+            description=f"What happened to a job, oldest first. {encoded}",
+            mime_type=resources.MIME,
+        ),
+    ]
+
+
+async def _read(desk: Desk, uri: str) -> types.ReadResourceResult:
+    try:
+        text = await resources.read(desk, uri)
+    except DibsError as error:
+        raise MCPError(types.INVALID_PARAMS, words.trouble(error)) from None
+    if text is None:
+        forms = f"{resources.ROOT}, {resources.JOB}, {resources.HISTORY}"
+        raise MCPError(types.INVALID_PARAMS, f"There is no such resource. There are: {forms}.")
+    content = types.TextResourceContents(uri=uri, mime_type=resources.MIME, text=text)
+    return types.ReadResourceResult(contents=[content])

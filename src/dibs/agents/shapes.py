@@ -1,0 +1,280 @@
+"""What a tool takes and what it answers. Clients are shown the JSON schemas that are made from these classes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dibs.core.limits import DONE_MS_MAX, TTL_MS_MAX
+
+TTL_SECONDS_LOOSE = 15 * 60  # where no connection is watched: as long as a model may think without a call
+WAIT_SECONDS_MAX = 300  # clients give up on a tool call after some minutes
+DONE_SECONDS = 24 * 3600
+LIST_MAX = 1_000
+
+Job = Annotated[str, Field(description="Stable name of the work, such as issue-1842 or path:src/auth.rs.")]
+Owner = Annotated[
+    str | None,
+    Field(description="Who you are, as others are shown it. Leave out for the usual name."),
+]
+Metadata = Annotated[
+    str | None,
+    Field(description="A short note that everybody can see, 1024 characters at most. Never a secret."),
+]
+Checkpoint = Annotated[
+    str | None,
+    Field(description="How far you got, for whoever takes over; 4096 bytes at most. Never a secret."),
+]
+LeaseId = Annotated[
+    str, Field(description="The lease_id that claiming the job gave you: the proof that it is yours.")
+]
+OwnLeaseId = Annotated[
+    str | None,
+    Field(
+        description="Leave out for what this connection claimed. A lease_id from elsewhere is proof as well."
+    ),
+]
+Wait = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=WAIT_SECONDS_MAX,
+        description="Stand in line this long if somebody has it, 300 at most.",
+    ),
+]
+Ttl = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=TTL_MS_MAX // 1000,
+        description="How long the job stays yours without a call that shows its lease_id.",
+    ),
+]
+RequestKey = Annotated[
+    str | None,
+    Field(
+        description="A value of your own, new for each claim: repeating the call with it gives the same lease."
+    ),
+]
+Again = Annotated[bool, Field(description="Claim it even if it counts as done.")]
+
+
+class Asked(BaseModel):
+    """Arguments of a tool. What is not known is refused, so that a misspelt field is not silently without effect."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ClaimJob(Asked):
+    job: Job
+    owner: Owner = None
+    metadata: Metadata = None
+    wait_seconds: Wait = 0
+    again: Again = False
+
+
+class ClaimAnyJob(Asked):
+    jobs: Annotated[
+        list[str], Field(min_length=1, max_length=1000, description="Names, the one you like best first.")
+    ]
+    owner: Owner = None
+    metadata: Metadata = None
+    again: Again = False
+
+
+class LooseClaimJob(ClaimJob):
+    ttl_seconds: Ttl = TTL_SECONDS_LOOSE
+    request_key: RequestKey = None
+
+
+class LooseClaimAnyJob(ClaimAnyJob):
+    ttl_seconds: Ttl = TTL_SECONDS_LOOSE
+    request_key: RequestKey = None
+
+
+class HeartbeatJob(Asked):
+    job: Job
+    lease_id: OwnLeaseId = None
+    checkpoint: Checkpoint = None
+    metadata: Metadata = None
+
+
+class ReleaseJob(Asked):
+    job: Job
+    lease_id: OwnLeaseId = None
+    done: Annotated[
+        bool, Field(description="The work is finished: whoever claims it later is told so, and skips it.")
+    ] = False
+    done_seconds: Annotated[
+        int, Field(ge=1, le=DONE_MS_MAX // 1000, description="How long it counts as done (with done=true).")
+    ] = DONE_SECONDS
+    result: Annotated[
+        str | None,
+        Field(
+            description="With done=true: what others are told, such as a link to the pull request. 4096 bytes."
+        ),
+    ] = None
+    checkpoint: Checkpoint = None
+
+
+class HandOverJob(Asked):
+    job: Job
+    lease_id: OwnLeaseId = None
+    to_owner: Annotated[str | None, Field(description="Name of the new owner, as others are shown it.")] = (
+        None
+    )
+    to_session: Annotated[
+        str | None,
+        Field(description="Id of the new owner's dibs session, if it has one: then it needs no lease_id."),
+    ] = None
+    checkpoint: Checkpoint = None
+    ttl_seconds: Ttl = TTL_SECONDS_LOOSE
+
+
+class GetJobOwner(Asked):
+    job: Job
+
+
+class LooseHeartbeatJob(HeartbeatJob):
+    lease_id: LeaseId
+
+
+class LooseReleaseJob(ReleaseJob):
+    lease_id: LeaseId
+
+
+class LooseHandOverJob(HandOverJob):
+    lease_id: LeaseId
+
+
+class LooseGetJobOwner(GetJobOwner):
+    lease_id: Annotated[
+        str | None,
+        Field(description="If the job is yours: showing the lease_id keeps it so, for its ttl anew."),
+    ] = None
+
+
+class ListClaimedJobs(Asked):
+    prefix: Annotated[str, Field(description="Only names that begin with this.")] = ""
+    limit: Annotated[int, Field(ge=1, le=LIST_MAX, description="How many at most; 1000 is the most.")] = 100
+
+
+class WaitForJob(Asked):
+    job: Job
+    wait_seconds: Annotated[
+        int,
+        Field(ge=0, le=WAIT_SECONDS_MAX, description="Come back after this long in any case; 300 at most."),
+    ] = 30
+
+
+Name = Annotated[str, Field(description="The job.")]
+OwnerName = Annotated[str, Field(description="Whose it is or was.")]
+Expires = Annotated[int | None, Field(description="How long it stays yours if nothing keeps it alive.")]
+
+
+class Lost(BaseModel):
+    """A claim of this connection that it lost."""
+
+    job: Name
+    why: Annotated[str, Field(description="How it was lost.")]
+
+
+class Before(BaseModel):
+    """Who had the job before you, how that ended, and where it stopped."""
+
+    owner: OwnerName
+    how: Annotated[str, Field(description="How that ended: released, expired, broken or transferred.")]
+    at: Annotated[str, Field(description="When it ended.")]
+    checkpoint: Annotated[str | None, Field(description="Where it stopped.")] = None
+    reason: Annotated[str | None, Field(description="If it was broken: why.")] = None
+
+
+class Told(BaseModel):
+    """What every answer has."""
+
+    message: Annotated[str, Field(description="What happened, and what to do next.")]
+    lost: Annotated[
+        list[Lost],
+        Field(description="Jobs of yours that were lost since the last call. Stop any work on them at once."),
+    ] = []
+
+
+class Holder(BaseModel):
+    """Somebody who has a job."""
+
+    job: Name
+    status: Annotated[
+        str, Field(description="held, done, free, delayed or parked; deadlock for a refused claim.")
+    ]
+    owner: OwnerName | None = None
+    since: Annotated[str | None, Field(description="Since when its owner has it.")] = None
+    held_seconds: Annotated[int | None, Field(description="For how long its owner has had it.")] = None
+    free_in_seconds: Annotated[
+        int | None, Field(description="When it is free at the latest, unless its owner heartbeats.")
+    ] = None
+    retry_after_seconds: Annotated[int | None, Field(description="When asking again is worth while.")] = None
+    metadata: Annotated[str | None, Field(description="What its owner noted.")] = None
+    checkpoint: Annotated[str | None, Field(description="How far its owner got.")] = None
+    result: Annotated[str | None, Field(description="If it is done: what its owner left.")] = None
+
+
+class ClaimAnswer(Told):
+    claimed: Annotated[bool, Field(description="True: the job is yours, begin. False: do not begin.")]
+    job: Name | None = None
+    lease_id: Annotated[str | None, Field(description="The proof that it is yours. Tell nobody.")] = None
+    fencing_token: Annotated[
+        int | None,
+        Field(description="Rises with every owner. Send it along with writes, and refuse smaller ones."),
+    ] = None
+    owner: OwnerName | None = None
+    attempt: Annotated[
+        int | None,
+        Field(description="1 for the first owner since it was last finished, 2 for the next."),
+    ] = None
+    expires_in_seconds: Expires = None
+    previous: Annotated[Before | None, Field(description="Who had it before you.")] = None
+    refused: Annotated[
+        list[Holder], Field(description="Why not: one entry for each job that you cannot have.")
+    ] = []
+
+
+class HeartbeatAnswer(Told):
+    yours: Annotated[bool, Field(description="False: stop the work, somebody else may have it.")]
+    job: Name
+    expires_in_seconds: Expires = None
+    checkpoint: Annotated[str | None, Field(description="What was noted.")] = None
+
+
+class ReleaseAnswer(Told):
+    released: Annotated[bool, Field(description="False: it was not yours any more; the message says why.")]
+    job: Name
+
+
+class HandOverAnswer(Told):
+    handed_over: Annotated[bool, Field(description="False: it was not yours to give; the message says why.")]
+    job: Name
+    owner: OwnerName | None = None
+    lease_id: Annotated[
+        str | None, Field(description="The new owner's lease. Give it to the new owner and to nobody else.")
+    ] = None
+    fencing_token: Annotated[int | None, Field(description="The new owner's.")] = None
+    expires_in_seconds: Annotated[
+        int | None, Field(description="How long the new owner has to begin: to heartbeat, or to release.")
+    ] = None
+
+
+class JobAnswer(Told, Holder):
+    yours: Annotated[bool, Field(description="Whether you showed, or this connection has, its lease.")] = (
+        False
+    )
+    fencing_token: Annotated[int, Field(description="The one given out last.")] = 0
+    waiting: Annotated[int, Field(description="How many stand in line.")] = 0
+    previous: Annotated[Before | None, Field(description="Who had it last, before any owner it has now.")] = (
+        None
+    )
+
+
+class JobsAnswer(Told):
+    jobs: Annotated[list[Holder], Field(description="One entry for each.")]
+    more: Annotated[bool, Field(description="There are more than were asked for.")] = False

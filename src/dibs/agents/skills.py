@@ -1,0 +1,76 @@
+"""The skill: the file that teaches an agent to use dibs, and putting it where the agent's client looks for it."""
+
+from __future__ import annotations
+
+import os
+
+from dibs.errors import InvalidInput
+from dibs.ids import new_id
+
+NAME = "dibs"
+FILE = "SKILL.md"
+# Where clients look for the skills of a project. The first is taken when none of them is there yet.
+FOLDERS = (".claude/skills", ".agents/skills")
+INSTALLED, REPLACED, UNCHANGED = "installed", "replaced", "unchanged"
+
+
+def skill_text() -> str:
+    path = os.path.join(os.path.dirname(__file__), "skill", FILE)
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def usual_folders() -> list[str]:
+    """Where the skills of the current folder's project go: to every client whose folder is there, and if there is
+    none, to the first."""
+    return [folder for folder in FOLDERS if os.path.isdir(os.path.dirname(folder))] or [FOLDERS[0]]
+
+
+def install(folders: list[str], *, force: bool = False) -> list[tuple[str, str]]:
+    """Write dibs/SKILL.md below each folder. The paths, and what was done at each.
+
+    A file that is another is replaced only by force: if there is one, nothing is written anywhere."""
+    found = [
+        (path, _looked(path, force)) for path in (os.path.join(folder, NAME, FILE) for folder in folders)
+    ]
+    for path, what in found:
+        if what != UNCHANGED:
+            _write(path, skill_text())
+    return found
+
+
+def _looked(path: str, force: bool) -> str:
+    """What is to be done at a path."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            found = file.read()
+    except FileNotFoundError:
+        return INSTALLED
+    except OSError as error:
+        raise _cannot(path, error) from None
+    if found == skill_text():
+        return UNCHANGED
+    if not force:
+        raise InvalidInput(
+            f"{path} is there already and differs from the skill of this version: nothing was changed. Use --force to "
+            "replace it, or --to for another folder."
+        )
+    return REPLACED
+
+
+def _cannot(path: str, error: OSError) -> InvalidInput:
+    return InvalidInput(f"{path} cannot be written ({error.strerror}). Choose another folder with --to.")
+
+
+def _write(path: str, text: str) -> None:
+    """All of it or nothing: an agent may read it at this moment."""
+    drafted = f"{path}.{new_id()}"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(drafted, "x", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(drafted, path)
+    except OSError as error:
+        if os.path.lexists(drafted):
+            os.unlink(drafted)
+        raise _cannot(path, error) from None

@@ -1,0 +1,115 @@
+"""`dibs mcp`: the MCP server over standard input and output, for the one client that started it.
+
+The client is gone when standard input ends: then the session is ended, and with it everything that was claimed. The
+same on SIGTERM, SIGINT and SIGHUP. Killed with SIGKILL, the mark of this process in its session says so to whoever asks
+next on this machine; from elsewhere the session's TTL does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import signal
+import sys
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from mcp.server.stdio import stdio_server
+
+from dibs.agents.keeper import KeptDesk
+from dibs.agents.mcp import build_server
+from dibs.sdk.async_doors import open_door
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from mcp.server import Server
+
+    from dibs.agents.mcp import Context
+    from dibs.client.settings import Settings
+    from dibs.sdk.async_doors import AsyncDoor
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_ODD = re.compile(r"[^\w.@+-]+")
+
+
+def stdio_mcp(
+    door: AsyncDoor,
+    owner: str | None,
+    around: Callable[[KeptDesk], AbstractContextManager[None]] = nullcontext,  # type: ignore[assignment]
+) -> Server[Any]:
+    """A server for one connection. Its claims are let go when the connection ends. `around` is what else lives as long
+    as that."""
+
+    @asynccontextmanager
+    async def lifespan(_: Server[Any]) -> AsyncIterator[KeptDesk]:
+        desk = KeptDesk(door, owner)
+        with around(desk):
+            try:
+                yield desk
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await desk.close()
+
+    def desk_for(context: Context) -> KeptDesk:
+        desk: KeptDesk = context.lifespan_context
+        if desk.owner is None:
+            desk.owner = _owner_of(context)
+        return desk
+
+    return build_server(desk_for, kept=True, lifespan=lifespan)
+
+
+def _owner_of(context: Context) -> str:
+    """Who asks, when nobody said: the client's name, and what tells two of them apart."""
+    params = context.session.client_params
+    name = _ODD.sub("-", params.client_info.name)[:64].strip("-") if params is not None else ""
+    return f"{name or 'mcp'}-{os.getpid()}@{os.uname().nodename}"
+
+
+class _Signals(AbstractContextManager[None]):
+    """A thread of the SDK's sits in a read of standard input that nothing can interrupt. So a signal does not unwind
+    the server: it lets everything go and ends the process."""
+
+    def __init__(self, desk: KeptDesk) -> None:
+        self._desk = desk
+        self._leaving: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._leave, number)
+
+    def __exit__(self, *_: object) -> None:
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+    def _leave(self, number: int) -> None:
+        if self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._left(number))
+
+    async def _left(self, number: int) -> None:
+        await self._desk.close()
+        os._exit(128 + number)
+
+
+def run(settings: Settings) -> None:
+    """Serve until the client is gone."""
+    logging.basicConfig(
+        stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING
+    )
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> None:
+    door = open_door(settings)
+    try:
+        server = stdio_mcp(door, settings.pick("owner", "DIBS_OWNER"), _Signals)
+        async with stdio_server() as (reading, writing):
+            await server.run(reading, writing, server.create_initialization_options())
+    finally:
+        door.close()

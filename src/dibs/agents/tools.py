@@ -1,0 +1,261 @@
+"""The tools: what each is called, what it says of itself, and what it does.
+
+Over a connection that is watched (stdio) claims are kept by the server, and the lease id may be left out. Where none is
+(HTTP), the lease id is the handle of a claim, and showing it renews it. The two have the same names and answers; what
+differs is in the `loose` texts and arguments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dibs.agents import shapes, words
+from dibs.clock import steady_ms
+from dibs.errors import InvalidInput, LeaseLost, NotClaimed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from dibs.agents.desk import Desk
+
+    Do = Callable[[Desk, Any], Awaitable[shapes.Told]]
+
+PAUSE_MS_MIN = 100
+PAUSE_MS_MAX = 2_000
+
+_KEPT = "What you claim is kept for you while this connection lives, and let go when it ends."
+_LOOSE = (
+    "Nothing watches your connection: the lease_id is your handle. The job stays yours for ttl_seconds "
+    "(15 minutes unless you say otherwise) after the last call that showed it; heartbeat_job and "
+    "get_job_owner with the lease_id renew it."
+)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """`destructive`: it ends something that others see. `idempotent`: calling it again changes nothing more."""
+
+    name: str
+    title: str
+    about: str
+    takes: type[shapes.Asked]
+    takes_loose: type[shapes.Asked]
+    gives: type[shapes.Told]
+    do: Do
+    reads: bool = False
+    renews_loose: bool = (
+        False  # it only reads, but where the lease id is the handle, showing that renews the lease
+    )
+    destructive: bool = False
+    idempotent: bool = True
+    about_kept: str = ""
+    about_loose: str = ""
+
+    def description(self, *, kept: bool) -> str:
+        return " ".join(part for part in (self.about, self.about_kept if kept else self.about_loose) if part)
+
+    def arguments(self, *, kept: bool) -> type[shapes.Asked]:
+        return self.takes if kept else self.takes_loose
+
+
+async def claim_job(desk: Desk, asked: shapes.ClaimJob) -> shapes.ClaimAnswer:
+    wait = asked.wait_seconds or None
+    return await _claim(desk, "acquire", [asked.job], asked, wait=wait)
+
+
+async def claim_any_job(desk: Desk, asked: shapes.ClaimAnyJob) -> shapes.ClaimAnswer:
+    return await _claim(desk, "acquire-any", asked.jobs, asked)
+
+
+async def _claim(
+    desk: Desk, verb: str, jobs: list[str], asked: shapes.ClaimJob | shapes.ClaimAnyJob, **more: Any
+) -> shapes.ClaimAnswer:
+    if isinstance(asked, shapes.LooseClaimJob | shapes.LooseClaimAnyJob):
+        more |= {"ttl": asked.ttl_seconds}
+        if asked.request_key is not None:
+            more |= {"request_key": asked.request_key}
+    try:
+        lease, again = await desk.claim(
+            verb, jobs, owner=asked.owner, metadata=asked.metadata, again=asked.again, **more
+        )
+    except NotClaimed as error:
+        return words.not_claimed(error, jobs[0] if verb == "acquire" else None)
+    return words.claimed(lease, kept=desk.keeps, again=again)
+
+
+async def heartbeat_job(desk: Desk, asked: shapes.HeartbeatJob) -> shapes.HeartbeatAnswer:
+    try:
+        lease = await desk.heartbeat(asked.job, asked.lease_id, asked.checkpoint, asked.metadata)
+    except LeaseLost as lost:
+        return words.heartbeat_lost(lost, asked.job)
+    return words.kept(lease, asked.checkpoint)
+
+
+async def release_job(desk: Desk, asked: shapes.ReleaseJob) -> shapes.ReleaseAnswer:
+    if asked.result is not None and not asked.done:
+        raise InvalidInput("A result needs done=true: it is what later claims are told.")
+    done = asked.done_seconds if asked.done else None
+    try:
+        await desk.release(
+            asked.job, asked.lease_id, done=done, result=asked.result, checkpoint=asked.checkpoint
+        )
+    except LeaseLost as lost:
+        return words.release_lost(lost, asked.job)
+    return words.released(asked.job, done=asked.done)
+
+
+async def hand_over_job(desk: Desk, asked: shapes.HandOverJob) -> shapes.HandOverAnswer:
+    if not asked.to_owner and not asked.to_session:
+        raise InvalidInput("Say to whom: to_owner (a name to show) or to_session (the id of a session).")
+    try:
+        lease = await desk.hand_over(
+            asked.job,
+            asked.lease_id,
+            to_owner=asked.to_owner,
+            to_session=asked.to_session,
+            ttl=asked.ttl_seconds,
+            checkpoint=asked.checkpoint,
+        )
+    except LeaseLost as lost:
+        return words.hand_over_lost(lost, asked.job)
+    except NotClaimed as refused:
+        return words.hand_over_refused(refused, asked.job)
+    return words.handed_over(lease)
+
+
+async def get_job_owner(desk: Desk, asked: shapes.GetJobOwner) -> shapes.JobAnswer:
+    yours = desk.has(asked.job)
+    if isinstance(asked, shapes.LooseGetJobOwner) and asked.lease_id:
+        try:
+            await desk.heartbeat(asked.job, asked.lease_id)
+            yours = True
+        except LeaseLost:  # the status says whose it is now
+            pass
+    return words.standing(await desk.status(asked.job), yours=yours)
+
+
+async def list_claimed_jobs(desk: Desk, asked: shapes.ListClaimedJobs) -> shapes.JobsAnswer:
+    return words.listed(await desk.listing(asked.prefix), asked.prefix, asked.limit)
+
+
+async def wait_for_job(desk: Desk, asked: shapes.WaitForJob) -> shapes.JobAnswer:
+    """Looks now and then, as `dibs wait` does: it stands in no line and claims nothing."""
+    until_ms = steady_ms() + asked.wait_seconds * 1000
+    pause_ms = PAUSE_MS_MIN
+    while True:
+        status = await desk.status(asked.job)
+        left_ms = until_ms - steady_ms()
+        if not words.is_taken(status) or left_ms <= 0:
+            return words.standing(status, yours=desk.has(asked.job))
+        await asyncio.sleep(min(pause_ms, left_ms, status.remaining_ms or pause_ms) / 1000)
+        pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
+
+
+TOOLS = (
+    Tool(
+        "claim_job",
+        "Claim a job",
+        "Claim a job before you begin work that nobody else must do at the same time. If somebody has it "
+        "you get claimed=false with who has it, since when and for how long still: skip it, or call again "
+        "with wait_seconds to stand in line, first come first served. If it was done already you are told "
+        "by whom and with what result: skip it. If you take over from an owner that was lost, previous "
+        "has its last checkpoint.",
+        shapes.ClaimJob,
+        shapes.LooseClaimJob,
+        shapes.ClaimAnswer,
+        claim_job,
+        about_kept=f"{_KEPT} Claiming what you have already tells you so.",
+        about_loose=f"{_LOOSE} A repeated call is a second claim, and is refused, unless it has the same request_key.",
+    ),
+    Tool(
+        "claim_any_job",
+        "Claim the first free job of several",
+        "Claim the first of several jobs that is free, in one step: the way to pick work from a backlog "
+        "that other agents pick from too. The answer says which one is yours. If none is free you get "
+        "claimed=false and one entry in refused for each, saying who has it or that it is done; this tool "
+        "does not wait.",
+        shapes.ClaimAnyJob,
+        shapes.LooseClaimAnyJob,
+        shapes.ClaimAnswer,
+        claim_any_job,
+        idempotent=False,
+        about_kept=f"{_KEPT} Jobs that you have already are passed over.",
+        about_loose=_LOOSE,
+    ),
+    Tool(
+        "heartbeat_job",
+        "Say how far you got",
+        "Note a checkpoint for whoever would take over, and make sure that the job is still yours. "
+        "yours=false means that it is not: stop the work at once, somebody else may have begun it.",
+        shapes.HeartbeatJob,
+        shapes.LooseHeartbeatJob,
+        shapes.HeartbeatAnswer,
+        heartbeat_job,
+        about_kept="The job is kept without this; call it when there is progress worth noting.",
+        about_loose="It starts the time of the lease anew: call it well before expires_in_seconds is over.",
+    ),
+    Tool(
+        "release_job",
+        "Let a job go",
+        "Let a job go when you are through with it. With done=true it counts as done for a day "
+        "(done_seconds), and whoever claims it is told so, with your result, instead of doing it again. "
+        "Without, the next agent may have it at once. released=false means that it was not yours any "
+        "more.",
+        shapes.ReleaseJob,
+        shapes.LooseReleaseJob,
+        shapes.ReleaseAnswer,
+        release_job,
+        destructive=True,
+    ),
+    Tool(
+        "get_job_owner",
+        "Who has a job",
+        "How a job stands: who has it, since when, for how long still, how far it got; or that it is "
+        "free, or done, with the result. Looking claims nothing: by the time you act somebody else may "
+        "have it. To work on it, claim it.",
+        shapes.GetJobOwner,
+        shapes.LooseGetJobOwner,
+        shapes.JobAnswer,
+        get_job_owner,
+        reads=True,
+        renews_loose=True,
+        about_loose="With your lease_id it also renews your lease.",
+    ),
+    Tool(
+        "list_claimed_jobs",
+        "List claimed jobs",
+        "All jobs that somebody has now, with owner, time and checkpoint. Jobs that are free or done are not in it.",
+        shapes.ListClaimedJobs,
+        shapes.ListClaimedJobs,
+        shapes.JobsAnswer,
+        list_claimed_jobs,
+        reads=True,
+    ),
+    Tool(
+        "wait_for_job",
+        "Wait until nobody has a job",
+        "Wait until nobody has a job, for instance because your work needs its result. Claims nothing and "
+        "stands in no line: to get the job itself, use claim_job with wait_seconds. Comes back after "
+        "wait_seconds with status held if somebody still has it; call it again to go on waiting.",
+        shapes.WaitForJob,
+        shapes.WaitForJob,
+        shapes.JobAnswer,
+        wait_for_job,
+        reads=True,
+    ),
+    Tool(
+        "hand_over_job",
+        "Hand a job over",
+        "Hand a job of yours to another owner without anybody coming between. The checkpoint goes along. "
+        "Afterwards it is not yours any more: stop working on it. handed_over=false means that it was not "
+        "yours to give.",
+        shapes.HandOverJob,
+        shapes.LooseHandOverJob,
+        shapes.HandOverAnswer,
+        hand_over_job,
+        destructive=True,
+        idempotent=False,
+    ),
+)

@@ -1,0 +1,227 @@
+"""From what dibs says to what a model is told. A refusal is an answer: who has it, since when, for how long still, and
+what to do next. Pure: nothing here asks anybody."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dibs.agents.shapes import (
+    Before,
+    ClaimAnswer,
+    HandOverAnswer,
+    HeartbeatAnswer,
+    Holder,
+    JobAnswer,
+    JobsAnswer,
+    ReleaseAnswer,
+)
+from dibs.core.durations import format_duration
+from dibs.errors import InvalidInput, LeaseLost, NotAllowed, NotClaimed, Unavailable
+
+if TYPE_CHECKING:
+    from dibs.errors import DibsError
+    from dibs.sdk.answers import JobStatus, Lease, Previous
+
+    Document = dict[str, Any]
+
+SKIP_OR_WAIT = (
+    "Do not begin this work. Skip it and claim something else, or wait: claim_job with wait_seconds."
+)
+_NEXT = {
+    "held": SKIP_OR_WAIT,
+    "queued": SKIP_OR_WAIT,
+    "done": "Skip it. Only if it must be done anew, claim it with again=true.",
+    "delayed": "It rests because an owner was lost. Skip it, or ask again when the time is over.",
+    "parked": "Skip it, and tell a person: `dibs free` lets it be claimed again.",
+    "deadlock": "Do not wait. Release one of the jobs you hold, and try again later.",
+}
+
+
+def seconds(ms: int | None) -> int | None:
+    return None if ms is None else max(0, round(ms / 1000))
+
+
+def before(previous: Previous | None) -> Before | None:
+    if previous is None:
+        return None
+    return Before(
+        owner=previous.owner,
+        how=previous.how,
+        at=previous.at,
+        checkpoint=previous.checkpoint,
+        reason=previous.reason,
+    )
+
+
+def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
+    """`kept`: this connection keeps it alive; if not, the calls of the agent do."""
+    left = format_duration(lease.remaining_ms)
+    said = [f"{lease.name} is yours{' already' if again else ''}."]
+    previous = lease.previous
+    if previous is not None and (previous.checkpoint or previous.how != "released"):
+        stopped = f" Its last checkpoint: {previous.checkpoint}" if previous.checkpoint else ""
+        said.append(f"You take over from {previous.owner} ({previous.how}).{stopped}")
+    if kept:
+        said.append("It is kept for you while this connection lives: you need not heartbeat while you think.")
+    else:
+        said.append(f"It stays yours for {left}; call heartbeat_job with this lease_id before that is over.")
+    said.append("Release it when you are through, with done=true if the work is finished.")
+    return ClaimAnswer(
+        message=" ".join(said),
+        claimed=True,
+        job=lease.name,
+        lease_id=lease.lease_id,
+        fencing_token=lease.fencing_token,
+        owner=lease.owner,
+        attempt=lease.attempt,
+        expires_in_seconds=seconds(lease.remaining_ms),
+        previous=before(previous),
+    )
+
+
+def not_claimed(error: NotClaimed, job: str | None) -> ClaimAnswer:
+    answer = error.answer
+    refused = [holder_of(each) for each in answer.get("refused", ())] or [
+        holder_of({"name": job, "status": error.code, **answer})
+    ]
+    kinds = {each.status for each in refused}
+    if len(kinds) == 1:
+        following = _NEXT.get(kinds.pop(), SKIP_OR_WAIT)
+    else:
+        following = "None of them is to be had now. Do something else, and ask again later."
+    since = f" It has been at it since {refused[0].since}." if len(refused) == 1 and refused[0].since else ""
+    return ClaimAnswer(message=f"{error.details}{since} {following}", claimed=False, job=job, refused=refused)
+
+
+def holder_of(document: Document) -> Holder:
+    """One entry of a refusal, a list or a status."""
+    status = str(document.get("status", "held"))
+    done = document.get("done") or {}
+    return Holder(
+        job=str(document.get("name") or ""),
+        status="held" if status == "queued" else status,
+        owner=document.get("owner") or done.get("owner"),
+        since=document.get("since"),
+        held_seconds=seconds(document.get("held_ms")),
+        free_in_seconds=seconds(document.get("remaining_ms")),
+        retry_after_seconds=seconds(document.get("retry_after_ms")),
+        metadata=document.get("metadata"),
+        checkpoint=document.get("checkpoint"),
+        result=document.get("result") or done.get("result"),
+    )
+
+
+def kept(lease: Lease, checkpoint: str | None) -> HeartbeatAnswer:
+    noted = " The checkpoint is noted for whoever takes over." if checkpoint is not None else ""
+    return HeartbeatAnswer(
+        message=f"{lease.name} is still yours, for {format_duration(lease.remaining_ms)} more.{noted}",
+        yours=True,
+        job=lease.name,
+        expires_in_seconds=seconds(lease.remaining_ms),
+        checkpoint=checkpoint,
+    )
+
+
+def lost(error: LeaseLost, job: str) -> str:
+    return f"{job} is not yours: {error.why} Stop any work on it, undo nothing, and claim it anew if you still want it."
+
+
+def heartbeat_lost(error: LeaseLost, job: str) -> HeartbeatAnswer:
+    return HeartbeatAnswer(message=lost(error, job), yours=False, job=job)
+
+
+def released(job: str, *, done: bool) -> ReleaseAnswer:
+    more = " It counts as done: whoever claims it is told so." if done else " Others may claim it now."
+    return ReleaseAnswer(message=f"{job} is released.{more}", released=True, job=job)
+
+
+def release_lost(error: LeaseLost, job: str) -> ReleaseAnswer:
+    return ReleaseAnswer(message=lost(error, job), released=False, job=job)
+
+
+def handed_over(lease: Lease) -> HandOverAnswer:
+    return HandOverAnswer(
+        message=(
+            f"{lease.name} belongs to {lease.owner} now. Stop working on it. The new owner proves it with this "
+            "lease_id (or by its session) and must heartbeat: nothing keeps it alive for them here."
+        ),
+        handed_over=True,
+        job=lease.name,
+        owner=lease.owner,
+        lease_id=lease.lease_id,
+        fencing_token=lease.fencing_token,
+        expires_in_seconds=seconds(lease.remaining_ms),
+    )
+
+
+def hand_over_lost(error: LeaseLost, job: str) -> HandOverAnswer:
+    return HandOverAnswer(message=lost(error, job), handed_over=False, job=job)
+
+
+def hand_over_refused(error: NotClaimed, job: str) -> HandOverAnswer:
+    return HandOverAnswer(message=f"{error.details} It is still yours.", handed_over=False, job=job)
+
+
+def standing(status: JobStatus, *, yours: bool = False) -> JobAnswer:
+    shown = holder_of(status.document)
+    return JobAnswer(
+        message=_stands(status, shown, yours=yours),
+        **shown.model_dump(),
+        yours=yours,
+        fencing_token=status.fencing_token,
+        waiting=status.document.get("waiting", 0),
+        previous=before(status.previous),
+    )
+
+
+def _stands(status: JobStatus, shown: Holder, *, yours: bool) -> str:
+    name = status.name
+    if yours:
+        return f"{name} is yours."
+    if status.held:
+        left = format_duration(status.remaining_ms or 0)
+        since = f" since {shown.since}" if shown.since else ""
+        return (
+            f"{name} is held by {status.owner}{since}, for {left} more unless it is renewed. {SKIP_OR_WAIT}"
+        )
+    overlapping = status.document.get("overlapping")
+    if overlapping:
+        by = ", ".join(f"{each['name']} ({each['owner']})" for each in overlapping)
+        return f"Nobody has {name} itself, but what overlaps it is held: {by}. {SKIP_OR_WAIT}"
+    if status.status == "done":
+        return f"{name} was done by {shown.owner}. {_NEXT['done']}"
+    if status.status in _NEXT:
+        return f"Nobody has {name}: it is {status.status}. {_NEXT[status.status]}"
+    return f"Nobody has {name}. Claim it before you begin."
+
+
+def is_taken(status: JobStatus) -> bool:
+    """Somebody has the job, or in a tree something that overlaps it."""
+    return status.held or bool(status.document.get("overlapping"))
+
+
+def listed(found: list[JobStatus], prefix: str, limit: int) -> JobsAnswer:
+    jobs = [holder_of(each.document) for each in found[:limit]]
+    which = f" whose name begins with {prefix}" if prefix else ""
+    count = f"{len(found)} job{'s are' if len(found) != 1 else ' is'} claimed{which}."
+    more = len(found) > limit
+    return JobsAnswer(
+        message=f"{count} The first {limit} are shown; ask with a longer prefix." if more else count,
+        jobs=jobs,
+        more=more,
+    )
+
+
+def trouble(error: DibsError) -> str:
+    """A tool error: what went wrong, and what to do next."""
+    said = error.details.rstrip(".") + "."
+    if isinstance(error, Unavailable):
+        return (
+            f"{said} Whether you have the job is not known: do not begin new work, and try again in a few "
+            "seconds. If it goes on, tell a person; `dibs doctor` says what is wrong."
+        )
+    if isinstance(error, NotAllowed):
+        return f"{said} Asking again will not help; whoever set this server up can."
+    if isinstance(error, InvalidInput):
+        return f"{said} Nothing was changed. Correct the call and try again."
+    return said

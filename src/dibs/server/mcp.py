@@ -1,0 +1,185 @@
+"""`/mcp`: the MCP server over streamable HTTP, in front of the server's own coordinator.
+
+Each request stands alone. It is let in by the same tokens as every other, its principal and namespace are the token's,
+and what a tool asks goes through `Api` like a request of its own. There is no connection to watch between two calls, so
+the lease id is a claim's handle. A caller that waits in line gives its place up when its connection goes.
+
+The `mcp` SDK is large: it is loaded when somebody first asks. A server on a machine without it says what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from dibs.agents.desk import Desk
+from dibs.core.limits import BODY_BYTES_MAX, SHUTDOWN_MS_MAX
+from dibs.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
+from dibs.sdk.async_doors import AsyncDoor
+from dibs.server.answers import JSON, Answer, Gone, Refused, answer_for_error, encode
+from dibs.wire.documents import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from starlette.types import Receive, Scope, Send
+
+    from dibs.client.places import Ask
+    from dibs.sdk.answers import Lease
+    from dibs.server.handlers import Api
+
+    Headers = dict[bytes, bytes]
+
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+_PASSED_ON = (b"authorization", b"x-dibs-namespace")
+_CHALLENGE = ((b"www-authenticate", b"Bearer"),)
+_decode = msgspec.json.Decoder().decode
+
+
+class ApiDoor(AsyncDoor):
+    """The server's own API, asked on behalf of one HTTP request."""
+
+    slice_seconds = 20
+
+    def __init__(self, api: Api, headers: Headers, seat: Any) -> None:
+        self._api = api
+        self._headers = {name: headers[name] for name in _PASSED_ON if name in headers} | {
+            b"content-type": JSON
+        }
+        self._seat = seat
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody is there any more to be answered."""
+        return bool(self._seat.transport.is_closing())
+
+    async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
+        if step.document.get("wait_seconds") and self._api.engine.room.is_closed:
+            raise Unavailable("The server is stopping.")
+        try:
+            answer = await self._answer(step)
+        except Gone:
+            raise Unavailable("The client left.") from None
+        except Exception as error:
+            answer = answer_for_error(error)
+        return Reply(status=answer.status, body=_decode(answer.body) if answer.body else None)
+
+    async def _answer(self, step: Ask) -> Answer:
+        if step.verb == "list":
+            query = urlencode({"prefix": step.name, **step.document}).encode()
+            return await self._api.list(query, self._headers)
+        name = quote(step.name, safe="").encode()
+        if step.verb == "history":
+            return await self._api.history(name, urlencode(step.document).encode(), self._headers)
+        return await self._api.answer(step.verb, name, b"", self._headers, encode(step.document), self._seat)
+
+    def close(self) -> None:
+        """Nothing of it is ours."""
+
+
+class HttpDesk(Desk):
+    """For one HTTP request."""
+
+    door: ApiDoor
+
+    async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Lease, bool]:
+        lease, again = await super().claim(verb, jobs, **asked)
+        if self.door.is_gone and asked.get("request_key") is None:  # with a key it can ask again
+            await self.release(lease.name, lease.lease_id, done=None, result=None, checkpoint=None)
+            raise Unavailable("The client left.")
+        return lease, again
+
+
+class McpEndpoint:
+    """An ASGI app. Raises what keeps a request out; nothing has been sent then. `hosts` are the names, besides this
+    machine's own, under which it may be asked for."""
+
+    def __init__(self, api: Api, hosts: Iterable[str] = ()) -> None:
+        self._api = api
+        self._hosts = {host.lower() for host in (*LOCAL_NAMES, *hosts)}
+        self._stop = asyncio.Event()
+        self._ready: asyncio.Future[StreamableHTTPSessionManager] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._check(scope["headers"])
+        if self._ready is None:
+            self._ready = asyncio.get_running_loop().create_future()
+            self._task = asyncio.create_task(self._live(self._ready), name="dibs mcp")
+        manager = await asyncio.shield(self._ready)
+        await manager.handle_request(scope, receive, send)
+
+    async def close(self) -> None:
+        self._stop.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=SHUTDOWN_MS_MAX / 2000)
+
+    def _check(self, headers: list[tuple[bytes, bytes]]) -> None:
+        """A page in somebody's browser can be made to ask us under a name of its own. So the name must be one of ours,
+        and what sent the page too."""
+        hosts = [value for name, value in headers if name == b"host"]
+        if not hosts or not all(self._knows(b"//" + host) for host in hosts):
+            raise Refused(
+                "The Host header names another machine than this one. Ask under the name it listens on, or start it "
+                "with --mcp-host NAME.",
+                421,
+            )
+        if not all(self._knows(value) for name, value in headers if name == b"origin"):
+            raise Refused(
+                "Pages of this Origin may not ask here. If yours should, start the server with --mcp-host NAME.",
+                403,
+                code="forbidden",
+            )
+        authorization = next((value for name, value in headers if name == b"authorization"), None)
+        try:
+            self._api.caller(authorization)
+        except (AuthenticationRequired, AuthenticationFailed) as error:
+            raise Refused(error.details, 401, code=error.code, headers=_CHALLENGE) from None
+
+    def _knows(self, url: bytes) -> bool:
+        try:
+            return (urlsplit(url.decode("latin-1")).hostname or "") in self._hosts
+        except ValueError:
+            return False
+
+    async def _live(self, ready: asyncio.Future[StreamableHTTPSessionManager]) -> None:
+        """The SDK's manager, from the first request to the end of the server."""
+        try:
+            manager = await asyncio.to_thread(self._load)
+            async with manager.run():
+                ready.set_result(manager)
+                await self._stop.wait()
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    def _load(self) -> StreamableHTTPSessionManager:
+        try:
+            from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+            from dibs.agents.mcp import build_server
+        except ImportError as error:
+            raise Refused(
+                f"There is no MCP here: {error.name} is not installed. Run pip install 'dibs[mcp]' where the server "
+                "runs, and start it again.",
+                404,
+                code="not_found",
+            ) from None
+
+        def desk_for(context: Any) -> HttpDesk:
+            scope = context.request.scope
+            door = ApiDoor(self._api, dict(reversed(scope["headers"])), scope["dibs.seat"])
+            return HttpDesk(door)
+
+        # Host and Origin were looked at above: there the refusal says what to do about it.
+        return StreamableHTTPSessionManager(
+            build_server(desk_for, kept=False),
+            json_response=True,
+            stateless=True,
+            max_request_body_size=BODY_BYTES_MAX,
+        )

@@ -1,0 +1,97 @@
+"""An agent's client and the MCP server it talks to, joined in this process: the SDK's own client, a store in memory."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mcp import Client
+
+from dibs.agents.stdio import stdio_mcp
+from dibs.client.embedded import EmbeddedDoor
+from dibs.client.settings import Settings
+from dibs.sdk.async_doors import ThreadedDoor
+from dibs.stores.registry import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from dibs.stores.port import Store as Port
+    from dibs.wire.documents import Reply
+
+Door = TypeVar("Door", bound=ThreadedDoor)
+# The two kinds of protocol revision that the SDK speaks.
+LEGACY, MODERN = "legacy", "auto"
+
+
+class Agent:
+    """What a model can do: call tools and read resources."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """The structured answer. The SDK's client has held it against the tool's schema."""
+        result = await self.client.call_tool(tool, arguments)
+        assert not result.is_error, result.content
+        document: dict[str, Any] = result.structured_content
+        return document
+
+    async def error(self, tool: str, **arguments: Any) -> str:
+        """The sentence of a tool error."""
+        result = await self.client.call_tool(tool, arguments)
+        assert result.is_error, result.structured_content
+        assert result.structured_content is None
+        return str(result.content[0].text)  # type: ignore[union-attr]  # a text, or the test fails here
+
+    async def read(self, uri: str) -> str:
+        result = await self.client.read_resource(uri)
+        return str(result.contents[0].text)  # type: ignore[union-attr]
+
+
+class Opened:
+    """A store that several doors share, and that outlives them."""
+
+    def __init__(self) -> None:
+        self._store = open_store("memory://")
+
+    def get(self) -> Port:
+        return self._store
+
+    def close(self) -> None:
+        pass
+
+
+class Store:
+    """A store, and what a person at a terminal would see of it."""
+
+    def __init__(self) -> None:
+        self._opened = Opened()
+
+    def door(self, kind: type[Door]) -> Door:
+        made = kind(Settings({"url": "memory://"}, {}))
+        made._store = self._opened  # type: ignore[assignment]  # as much of it as a door asks for
+        return made
+
+    @asynccontextmanager
+    async def agent(self, owner: str | None = None, mode: str = MODERN) -> AsyncIterator[Agent]:
+        """One connection, for as long as the block runs."""
+        door = self.door(ThreadedDoor)
+        try:
+            async with Client(stdio_mcp(door, owner), mode=mode, raise_exceptions=True) as client:
+                yield Agent(client)
+        finally:
+            door.close()
+
+    def ask(self, verb: str, name: str, **document: Any) -> Reply:
+        return EmbeddedDoor(self._opened.get).call(verb, name, document)
+
+    def status(self, name: str) -> str:
+        body = self.ask("inspect", name).body or {}
+        return str(body.get("status", "unknown"))
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Those that are open."""
+        body = EmbeddedDoor(self._opened.get).sessions().body or {}
+        found: list[dict[str, Any]] = body["sessions"]
+        return found

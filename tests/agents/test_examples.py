@@ -1,0 +1,181 @@
+"""The examples do what they are there to show: five at once, ten jobs, each done once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from dibs.testing.processes import ServerProcess
+from dibs.testing.processes import dibs as run_dibs
+from tests.agents.connection import Agent
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+pytestmark = pytest.mark.e2e
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CONFIGS = sorted((EXAMPLES / "mcp").glob("*.json"))
+JOBS = [f"issue-{number}" for number in range(1, 11)]
+AGENTS = 5
+BOUND_S = 60
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> list[str]:
+    """What an agent runs for a job: notes it, in a file that all of them write to."""
+    script = tmp_path / "work"
+    script.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/done\n')
+    script.chmod(0o755)
+    return [str(script)]
+
+
+def assert_each_is_done_once(folder: Path, env: dict[str, str]) -> None:
+    assert Counter((folder / "done").read_text().split()) == Counter(JOBS)
+    assert run_dibs(env, "list", "--json").data["locks"] == []
+    refused = run_dibs(env, "claim-any", *JOBS, "--json").error["details"]["refused"]
+    assert [each["status"] for each in refused] == ["done"] * len(JOBS)
+
+
+@pytest.mark.promise("excl")
+@pytest.mark.parametrize(
+    "words", [["bash", "shell-agent"], [sys.executable, "python-agent.py"]], ids=["shell", "python"]
+)
+def test_five_agents_do_ten_jobs_once_each(
+    words: list[str],
+    env: dict[str, str],
+    work: list[str],
+    tmp_path: Path,
+    need_program: Callable[[str], str],
+) -> None:
+    need_program("bash")
+    backlog = tmp_path / "backlog"
+    backlog.write_text("".join(f"{job}\n" for job in JOBS))
+    command = [words[0], str(EXAMPLES / words[1]), str(backlog), *work]
+    agents = [
+        subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for _ in range(AGENTS)
+    ]
+    try:
+        for agent in agents:
+            said = agent.communicate(timeout=BOUND_S)[0]
+            assert agent.returncode == 0, said
+    finally:
+        for agent in agents:
+            agent.kill()
+    assert_each_is_done_once(tmp_path, env)
+
+
+@pytest.mark.parametrize("example", ["shell-agent", "python-agent.py"])
+def test_a_job_that_fails_is_left_for_others_with_a_note(
+    example: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    backlog = tmp_path / "backlog"
+    backlog.write_text("issue-1\n")
+    words = ["bash"] if example == "shell-agent" else [sys.executable]
+    done = subprocess.run(
+        [*words, str(EXAMPLES / example), str(backlog), "false"],
+        env=env,
+        capture_output=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+    assert done.returncode == 1, done
+    claimed = run_dibs(env, "claim", "issue-1", "--json").data
+    assert "failed" in claimed["previous"]["checkpoint"]
+
+
+# MCP configurations
+
+
+def server_of(config: Path) -> dict[str, Any]:
+    document = json.loads(config.read_text())
+    servers = document.get("mcpServers") or document["servers"]
+    assert list(servers) == ["dibs"]
+    entry: dict[str, Any] = servers["dibs"]
+    return entry
+
+
+async def loop_of_an_agent(agent: Agent, note: Callable[[str], None]) -> None:
+    """What a model does that was told to work through the backlog."""
+    left = list(JOBS)
+    while left:
+        answer = await agent.call("claim_any_job", jobs=left)
+        if answer["claimed"]:
+            await asyncio.sleep(0)  # let the others in
+            note(answer["job"])
+            await agent.call("release_job", job=answer["job"], lease_id=answer["lease_id"], done=True)
+        else:
+            left = [each["job"] for each in answer["refused"] if each["status"] != "done"]
+
+
+async def five_at_once(connect: Callable[[], Any], folder: Path) -> None:
+    async def one() -> None:
+        async with connect() as agent:
+            await loop_of_an_agent(agent, note)
+
+    def note(job: str) -> None:
+        with (folder / "done").open("a") as file:
+            file.write(f"{job}\n")
+
+    async with asyncio.timeout(BOUND_S):
+        await asyncio.gather(*[one() for _ in range(AGENTS)])
+
+
+@pytest.mark.promise("excl")
+def test_five_clients_with_a_process_each_do_ten_jobs_once_each(env: dict[str, str], tmp_path: Path) -> None:
+    entries = [server_of(config) for config in CONFIGS if "url" not in server_of(config)]
+    assert len(entries) == 4
+    # They differ in where a client looks for them. What they start is the same, and so is run once.
+    [(command, *args)] = {(entry["command"], *entry["args"]) for entry in entries}
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[Agent]:
+        found = str(Path(env["PATH"].split(os.pathsep)[0]) / command)
+        async with Client(StdioServerParameters(command=found, args=args, env=env)) as client:
+            yield Agent(client)
+
+    asyncio.run(five_at_once(connect, tmp_path))
+    assert_each_is_done_once(tmp_path, env)
+
+
+@pytest.mark.promise("excl")
+def test_five_clients_of_one_server_do_ten_jobs_once_each(env: dict[str, str], tmp_path: Path) -> None:
+    entries = [server_of(config) for config in CONFIGS if "url" in server_of(config)]
+    assert len(entries) == 2
+    assert {entry["url"] for entry in entries} == {"http://127.0.0.1:3427/mcp"}
+    with ServerProcess(tmp_path) as server:
+        # A client puts the token in where the configuration says so.
+        [header] = {re.sub(r"\$\{.*\}", server.token, entry["headers"]["Authorization"]) for entry in entries}
+
+        @asynccontextmanager
+        async def connect() -> AsyncIterator[Agent]:
+            async with httpx2.AsyncClient(headers={"Authorization": header}, timeout=30) as http:
+                transport = streamable_http_client(f"{server.url}/mcp", http_client=http)
+                async with Client(transport) as client:
+                    yield Agent(client)
+
+        asyncio.run(five_at_once(connect, tmp_path))
+        assert_each_is_done_once(tmp_path, {**env, "DIBS_URL": server.url, "DIBS_TOKEN": server.token})
+
+
+def test_every_example_is_on_the_page_of_examples() -> None:
+    page = (EXAMPLES / "README.md").read_text()
+    there = {
+        str(file.relative_to(EXAMPLES))
+        for file in EXAMPLES.rglob("*")
+        if file.is_file() and file.name != "README.md" and "__pycache__" not in file.parts
+    }
+    assert set(re.findall(r"\]\(([^)]+)\)", page)) == there

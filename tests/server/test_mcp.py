@@ -1,0 +1,311 @@
+"""/mcp of a server: the same tools, let in by the same tokens, with the lease id as the handle of a claim."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from dibs.client.embedded import EmbeddedDoor
+from dibs.server.mcp import ApiDoor, McpEndpoint
+from tests.agents.connection import LEGACY, MODERN, Agent
+from tests.server.harness import TOKENS, running, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.server.harness import Response, Server
+
+pytestmark = pytest.mark.anyio
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+UNKNOWN_LEASE = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=[LEGACY, MODERN])
+def mode(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@asynccontextmanager
+async def agent(
+    server: Server, who: str = "agent", mode: str = MODERN, **headers: str
+) -> AsyncIterator[Agent]:
+    sent = {"Authorization": f"Bearer {TOKENS[who]}", **headers}
+    async with httpx2.AsyncClient(headers=sent, timeout=30) as http:
+        transport = streamable_http_client(f"http://127.0.0.1:{server.port}/mcp", http_client=http)
+        async with Client(transport, mode=mode) as client:
+            yield Agent(client)
+
+
+def post(server: Server, headers: dict[str, str] | None = None, who: str | None = "agent") -> Response:
+    """A first message as a client of the handshake kind sends it."""
+    params = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    return server.ask("POST", "/mcp", message, who=who, headers={**ACCEPT, **(headers or {})})
+
+
+def status(server: Server, name: str) -> dict[str, Any]:
+    document: dict[str, Any] = server.ask("GET", f"/locks/{name}").json
+    return document
+
+
+async def test_a_claim_through_mcp_is_a_claim_of_the_server(fast: Server, name: str, mode: str) -> None:
+    name = f"{name}-{mode}"
+    async with agent(fast, mode=mode) as first, agent(fast, "other", mode=mode) as second:
+        answer = await first.call("claim_job", job=name, metadata="m")
+        assert answer["claimed"] is True
+        assert answer["owner"] == "agent"  # the token's principal
+        assert answer["expires_in_seconds"] == 900
+        assert "call heartbeat_job with this lease_id" in answer["message"]
+        held = status(fast, name)
+        assert (held["owner"], held["metadata"]) == ("agent", "m")
+        refused = await second.call("claim_job", job=name)
+        assert refused["claimed"] is False
+        assert refused["refused"][0]["owner"] == "agent"
+        assert answer["lease_id"] not in json.dumps(refused)
+        listed = await second.call("list_claimed_jobs", prefix=name)
+        assert [each["job"] for each in listed["jobs"]] == [name]
+        history = json.loads(await second.read(f"dibs://jobs/{name}/history"))
+        assert [each["event"] for each in history["events"]] == ["acquired"]
+        done = await first.call("release_job", job=name, lease_id=answer["lease_id"], done=True, result="r")
+        assert done["released"] is True
+        assert (await second.call("claim_job", job=name))["refused"][0]["result"] == "r"
+
+
+async def test_the_claim_outlives_the_connection_and_the_lease_id_is_its_handle(
+    fast: Server, name: str
+) -> None:
+    async with agent(fast) as first:
+        lease = (await first.call("claim_job", job=name))["lease_id"]
+    assert status(fast, name)["status"] == "held"
+    async with agent(fast) as second:
+        without = await second.error("release_job", job=name)
+        assert "lease_id: Field required" in without
+        wrong = await second.call("release_job", job=name, lease_id=UNKNOWN_LEASE)
+        assert wrong["released"] is False
+        assert lease not in json.dumps(wrong)
+        assert (await second.call("release_job", job=name, lease_id=lease))["released"] is True
+
+
+@pytest.mark.promise("proof")
+async def test_a_lease_of_another_principal_is_no_proof(fast: Server, name: str) -> None:
+    async with agent(fast) as first, agent(fast, "other") as second:
+        lease = (await first.call("claim_job", job=name))["lease_id"]
+        stolen = await second.call("heartbeat_job", job=name, lease_id=lease)
+        assert stolen["yours"] is False
+        assert (await second.call("get_job_owner", job=name, lease_id=lease))["yours"] is False
+        assert (await first.call("heartbeat_job", job=name, lease_id=lease))["yours"] is True
+
+
+async def test_every_call_that_shows_the_handle_renews_it(fast: Server, name: str) -> None:
+    async with agent(fast) as one:
+        lease = (await one.call("claim_job", job=name, ttl_seconds=60))["lease_id"]
+        assert status(fast, name)["remaining_ms"] <= 60_000
+        for tool in ("heartbeat_job", "get_job_owner"):
+            fast.pass_time(40_000)
+            answer = await one.call(tool, job=name, lease_id=lease)
+            assert answer["yours"] is True
+            assert status(fast, name)["remaining_ms"] > 55_000
+        looked = await one.call("get_job_owner", job=name)
+        assert looked["yours"] is False
+        fast.pass_time(61_000)
+        late = await one.call("heartbeat_job", job=name, lease_id=lease)
+        assert late["yours"] is False
+        assert "expired" in late["message"]
+
+
+async def test_the_texts_say_that_nothing_watches_the_connection(fast: Server) -> None:
+    async with agent(fast) as one:
+        tools = {tool.name: tool for tool in (await one.client.list_tools()).tools}
+    claim = tools["claim_job"]
+    assert "the lease_id is your handle" in (claim.description or "")
+    assert claim.input_schema["properties"]["ttl_seconds"]["default"] == 900
+    assert "lease_id" in tools["heartbeat_job"].input_schema["required"]
+    looking = tools["get_job_owner"].annotations
+    assert looking is not None
+    assert looking.read_only_hint is False  # it may renew
+
+
+@pytest.mark.promise("idem:acquire")
+async def test_a_repeated_claim_with_a_request_key_is_the_same_claim(fast: Server, name: str) -> None:
+    async with agent(fast) as one:
+        first = await one.call("claim_job", job=name, request_key="k")
+        assert (await one.call("claim_job", job=name, request_key="k"))["lease_id"] == first["lease_id"]
+        assert (await one.call("claim_job", job=name))["claimed"] is False
+
+
+async def test_the_namespace_is_the_token_s_or_the_one_named(fast: Server, name: str) -> None:
+    async with agent(fast, "scoped") as scoped, agent(fast) as other:
+        assert (await scoped.call("claim_job", job=name))["claimed"] is True
+        assert (await other.call("claim_job", job=name))["claimed"] is True
+    async with agent(fast, **{"X-Dibs-Namespace": "team-a"}) as same:
+        assert (await same.call("claim_job", job=name))["claimed"] is False
+    async with agent(fast, "scoped", **{"X-Dibs-Namespace": "team-b"}) as outside:
+        assert "for the namespace team-a" in await outside.error("claim_job", job=name)
+
+
+async def test_a_mebibyte_of_metadata_is_refused_in_words(fast: Server, name: str, mode: str) -> None:
+    async with agent(fast, mode=mode) as one:
+        said = await one.error("claim_job", job=name, metadata="x" * 1024 * 1024)
+        assert "1024" in said
+        assert len(said) < 500
+    assert status(fast, name)["status"] == "free"
+
+
+async def test_a_claim_that_waits_gets_its_place_and_the_job(fast: Server, name: str) -> None:
+    async with agent(fast) as first, agent(fast, "other") as second:
+        lease = (await first.call("claim_job", job=name))["lease_id"]
+        waiting = asyncio.create_task(second.call("claim_job", job=name, wait_seconds=30))
+        await until(lambda: status(fast, name)["waiting"] == 1)
+        await first.call("release_job", job=name, lease_id=lease)
+        assert (await waiting)["claimed"] is True
+
+
+async def test_a_client_that_hangs_up_in_mid_claim_leaves_nothing_behind(
+    fast: Server, name: str, mode: str
+) -> None:
+    name = f"{name}-{mode}"
+    async with agent(fast, mode=mode) as first:
+        lease = (await first.call("claim_job", job=name))["lease_id"]
+        connection = await asyncio.to_thread(hang_on, fast, name, mode)
+        await until(lambda: status(fast, name)["waiting"] == 1)
+        connection.close()
+        await until(lambda: status(fast, name)["waiting"] == 0)
+        await until(lambda: fast.waiting() == 0)
+        await first.call("release_job", job=name, lease_id=lease)
+        assert status(fast, name)["status"] == "free"
+
+
+async def test_a_claim_that_came_too_late_for_its_caller_is_let_go(
+    fast: Server, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with agent(fast) as one:
+        with monkeypatch.context() as patch:
+            patch.setattr(ApiDoor, "is_gone", True)
+            assert "The client left" in await one.error("claim_job", job=name)
+            assert status(fast, name)["status"] == "free"
+            kept = await one.call("claim_job", job=name, request_key="k")  # it can ask again
+        assert (await one.call("claim_job", job=name, request_key="k"))["lease_id"] == kept["lease_id"]
+
+
+async def test_who_waits_when_the_server_stops_is_told_so_and_leaves_the_line(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        server.lease("job")
+        async with agent(server, "other") as second:
+            waiting = asyncio.create_task(second.error("claim_job", job="job", wait_seconds=60))
+            await until(lambda: status(server, "job")["waiting"] == 1)
+            server.begin_stop()
+            assert "The server is stopping" in await waiting
+        door = EmbeddedDoor(lambda: server.store)
+        assert (door.call("inspect", "job", {}).body or {})["waiting"] == 0
+
+
+def hang_on(server: Server, name: str, mode: str) -> Any:
+    """A claim that waits, on a socket that can be closed under it."""
+    params: dict[str, Any] = {"name": "claim_job", "arguments": {"job": name, "wait_seconds": 60}}
+    more = ""
+    if mode == MODERN:
+        params["_meta"] = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        more = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: claim_job\r\n"
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    connection = server.raw()
+    connection.sendall(
+        f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKENS['other']}\r\n{more}"
+        f"Accept: {ACCEPT['Accept']}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    )
+    return connection
+
+
+async def until(is_so: Any) -> None:
+    await asyncio.to_thread(wait_until, is_so, "it is so")
+
+
+# The door
+
+
+def test_without_a_token_nobody_is_let_in(fast: Server) -> None:
+    reply = post(fast, who=None)
+    assert (reply.status, reply.json["code"]) == (401, "authentication_required")
+    assert reply.headers["www-authenticate"] == "Bearer"
+    reply = post(fast, who="no-such-token")
+    assert (reply.status, reply.json["code"]) == (401, "authentication_failed")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:3427", "[::1]:3427", "LOCALHOST:80"])
+def test_this_machine_may_be_asked_under_its_own_names(fast: Server, host: str) -> None:
+    assert post(fast, {"Host": host}).status == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io:3427", "", "["])
+def test_another_name_in_the_host_header_is_refused(fast: Server, host: str) -> None:
+    reply = post(fast, {"Host": host})
+    assert reply.status == 421
+    assert "--mcp-host" in reply.json["details"]
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:8080", "https://127.0.0.1", "http://[::1]:1"])
+def test_a_page_of_this_machine_may_ask(fast: Server, origin: str) -> None:
+    assert post(fast, {"Origin": origin}).status == 200
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://"]
+)
+def test_a_page_from_elsewhere_may_not(fast: Server, origin: str) -> None:
+    reply = post(fast, {"Origin": origin})
+    assert (reply.status, reply.json["code"]) == (403, "forbidden")
+
+
+def test_a_name_that_was_given_is_allowed() -> None:
+    endpoint = McpEndpoint(api=None, hosts=["Dibs.Example"])  # type: ignore[arg-type]  # it is not asked
+    assert endpoint._knows(b"//dibs.example:443")
+    assert not endpoint._knows(b"//example")
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_there_is_no_stream_to_open_and_no_session_to_end(fast: Server, method: str) -> None:
+    reply = fast.ask(method, "/mcp", headers=ACCEPT)
+    assert (reply.status, reply.headers["allow"]) == (405, "POST")
+
+
+def test_what_is_no_message_is_refused(fast: Server) -> None:
+    assert (
+        fast.ask("POST", "/mcp", b"{", headers={**ACCEPT, "Content-Type": "application/json"}).status == 400
+    )
+    large = b" " * (3 * 1024 * 1024)
+    reply = fast.ask("POST", "/mcp", large, headers={**ACCEPT, "Content-Type": "application/json"})
+    assert reply.status == 413
+
+
+async def test_a_server_without_the_sdk_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    from dibs.server.answers import Refused
+
+    monkeypatch.setitem(sys.modules, "mcp.server.streamable_http_manager", None)
+    endpoint = McpEndpoint(api=None)  # type: ignore[arg-type]  # it is not asked
+    with pytest.raises(Refused, match=r"pip install 'dibs\[mcp\]'") as refused:
+        endpoint._load()
+    assert refused.value.status == 404
