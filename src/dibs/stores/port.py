@@ -8,7 +8,8 @@ Five things hold for every method:
 
 1. Calls are synchronous and may come from any thread. A store serialises them itself.
 2. An error of the driver beneath never leaves: it becomes one of `dibs.errors` (StoreUnavailable, StoreFull,
-   StoreCorrupt, StoreTooNew) at one place in the store.
+   StoreCorrupt, StoreTooNew; NotAllowed where the store itself has rules about who may write) at one place in the
+   store.
 3. `StoreUnavailable(unknown=True)` means "the write may have happened". It is allowed only from `commit`. Everything
    else means that nothing was changed.
 4. Time is the store's: one clock for everybody who shares the store, in milliseconds, never running backwards.
@@ -59,6 +60,9 @@ class Capabilities(Record):
     watch: str  # "direct", "polling" or "native"
     durable: bool  # what was committed survives kill -9 and power loss
     commit_keys_max: int  # how many keys one commit may carry
+    one_log: bool = True  # events of all jobs in one order, numbered without gaps; if not, each job's are in order
+    serves: bool = True  # a server may stand on it: it writes several times a second
+    poll_ms: int = 0  # how often somebody who waits should look, at most; 0: as often as it likes
     cannot: tuple[str, ...] = ()  # what it cannot do, one reason a line
 
 
@@ -81,7 +85,7 @@ class Store(ABC):
 
         `puts` writes records (None deletes; deleting an absent key is fine). Every key in `puts` is in `expect`.
         `events` are appended in order and given rising `seq` numbers. Returns the `seq` of the last event in the store
-        after this commit. When it returns, the write is durable (if `capabilities.durable`) and visible to everyone.
+        after this commit (with `one_log`; else of the last one that this connection knows of). When it returns, the write is durable (if `capabilities.durable`) and visible to everyone.
         Versions of a key never repeat, also not after it was deleted and written anew."""
 
     @abstractmethod
