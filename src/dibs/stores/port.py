@@ -25,6 +25,7 @@ from dibs.core.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
@@ -120,6 +121,15 @@ class Store(ABC):
         Events are written in the order of their times, so what goes is always the beginning of the log.
 
         Sequence numbers are not used again, even when all events are gone."""
+
+    def tidy(self) -> dict[str, Any]:
+        """Clear away what the store keeps for its own sake and needs no more. What it did, for people: a store that
+        has nothing of the kind says nothing."""
+        return {}
+
+    def probe(self) -> list[dict[str, Any]]:
+        """Try out what the place allows, leaving nothing behind: for each thing tried `check`, `ok` and `says`."""
+        return []
 
     @abstractmethod
     def size_bytes(self) -> int:

@@ -25,6 +25,7 @@ from dibs.stores.port import ABSENT, Capabilities, Conflict, Snapshot, Store, Ve
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
@@ -250,6 +251,18 @@ class GitStore(Store):
     def size_bytes(self) -> int:
         found = self.refs.objects(set(self.refs.look([""]).values()))
         return sum(len(content) for _, content in found.values())
+
+    def tidy(self) -> dict[str, Any]:
+        from dibs.stores.git.tidy import tidy
+
+        with self._lock:
+            return tidy(self)
+
+    def probe(self) -> list[dict[str, Any]]:
+        from dibs.stores.git.probe import Probe
+
+        with self._lock:
+            return Probe(self, clock.steady_ms).run()
 
     def close(self) -> None:
         """Nothing is kept open."""
