@@ -169,7 +169,7 @@ def without_secrets(text: str) -> str:
     """`https://user:password@host` as `https://host`."""
     parts = text.split("://")
     for index in range(1, len(parts)):
-        address = parts[index].split("/", 1)[0].split(None, 1)[0] if parts[index].strip() else ""
-        if "@" in address:
-            parts[index] = parts[index][address.rindex("@") + 1 :]
+        words = parts[index].split("/", 1)[0].split()
+        if words and "@" in words[0]:
+            parts[index] = parts[index][parts[index].index("@", words[0].rindex("@")) + 1 :]
     return "://".join(parts)

@@ -53,8 +53,12 @@ class Refs(ABC):
     def algorithm(self) -> str:
         """How this repository names its objects."""
         if not self._algorithm:
+            self._make()
             self._algorithm = self.git.ask("rev-parse", "--show-object-format").decode().strip()
         return self._algorithm
+
+    def _make(self) -> None:
+        """Make what is not there yet."""
 
     def name(self, tail: str) -> str:
         return f"{self.place.prefix}/{tail}"
@@ -173,12 +177,16 @@ class RemoteRefs(Refs):
         specs = [f"+{self.name(tail)}*:{space}/{tail}*" for tail in tails]
         result = self._reach("fetch", *_FETCH, self.place.remote, *specs)
         if not result.timed_out and "mismatched algorithms" in result.err:
-            other = [name for name in private.ALGORITHMS if name != self.algorithm][0]
-            private.remake(self.place, other)
-            self._algorithm = ""
+            self._take_other_algorithm()
             result = self._reach("fetch", *_FETCH, self.place.remote, *specs)
         if result.code or result.timed_out:
             raise trouble.unreachable(self.place, result)
+
+    def _take_other_algorithm(self) -> None:
+        """The remote names its objects otherwise than was assumed; one without refs tells only when pushed to."""
+        other = next(name for name in private.ALGORITHMS if name != self.algorithm)
+        private.remake(self.place, other)
+        self._algorithm = ""
 
     def _forget(self, space: str) -> None:
         names = self.git.ask("for-each-ref", "--format=delete %(refname)", space)
@@ -209,13 +217,19 @@ class RemoteRefs(Refs):
 
     def _settle(self, swaps: Sequence[Swap], result: Result) -> bool:
         """The push did not say that all is well: what became of it is read from the refs."""
+        if not result.timed_out and "hash algorithm" in result.err:
+            self._take_other_algorithm()
+            return False
         maybe = trouble.may_have_arrived(result)
         try:
             now = self.look([each.tail for each in swaps])
         except trouble.StoreUnavailable as error:
             raise trouble.lost(self.place, result, unknown=maybe) from error
+        if not result.code and not result.timed_out:
+            return False  # "up to date": somebody else's, as no two records are alike
         changed = [each for each in swaps if each.old != each.new]
-        if maybe and self._is_mine(changed[0], now.get(changed[0].tail, "")):
+        # Also when it was refused: a transport may have sent it twice, and only the second is answered.
+        if self._is_mine(changed[0], now.get(changed[0].tail, "")):
             return True
         if maybe:
             # Not there yet, but the server may still be at work on it.

@@ -82,13 +82,17 @@ class GitStore(Store):
         """The entries of these refs as they are now, by tail. Those that cannot be read go to `broken`."""
         with self._lock:
             found = self.refs.look(tails)
-            known = {tip.oid: tip for tip in self._tips.values() if tip is not None}
-            raw = self.refs.objects({oid for oid in found.values() if oid not in known})
+            known = {(tail, tip.oid): tip for tail, tip in self._tips.items() if tip is not None}
+            raw = self.refs.objects({oid for tail, oid in found.items() if (tail, oid) not in known})
+            self.broken = {
+                tail: why
+                for tail, why in self.broken.items()
+                if not any(tail.startswith(each) for each in tails)
+            }
             entries: dict[str, Entry] = {}
             for tail, oid in found.items():
-                self.broken.pop(tail, None)
                 try:
-                    entries[tail] = known[oid] if oid in known else parse(oid, tail, *raw[oid])
+                    entries[tail] = known.get((tail, oid)) or parse(oid, tail, *raw[oid])
                 except BadEntry as error:
                     self.broken[tail] = str(error)
             self.time.notice(entries.values())

@@ -30,6 +30,7 @@ _NOT_SENT = (
     "not found",
     "does not support --atomic",
     "stale info",
+    "hash algorithm",
     "no such file or directory",
 )
 _CREDENTIALS = (
@@ -57,7 +58,7 @@ def may_have_arrived(result: Result) -> bool:
     """Whether the server may have done what it was asked and the answer got lost."""
     if result.timed_out:
         return True
-    if b"\n!\t" in b"\n" + result.out:  # it answered, ref by ref
+    if not result.code or b"\n!\t" in b"\n" + result.out:  # it answered, ref by ref
         return False
     if "RPC failed" in result.err or "unexpected disconnect" in result.err or "hung up" in result.err:
         return True
