@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 # In the order in which people meet them: (title, commands).
 GROUPS = (
-    ("Work", ("claim", "claim-any", "claim-all", "heartbeat", "release", "transfer", "wait")),
+    ("Work", ("claim", "claim-any", "claim-all", "heartbeat", "release", "transfer", "wait", "git push")),
     (
         "Sessions",
         ("session run", "session open", "session keep", "session end", "session show", "session list"),
@@ -24,6 +24,7 @@ _MODULES = {
     "release": "claims",
     "transfer": "handing",
     "wait": "watching",
+    "git push": "pushing",
     "session run": "running",
     "session open": "sessions",
     "session keep": "sessions",
@@ -49,6 +50,7 @@ SUMMARIES = {
     "release": "let a job go, perhaps as done",
     "transfer": "hand a job to another owner",
     "wait": "wait until nobody has a job",
+    "git push": "push a branch only if the job is still yours",
     "session run": "run a command inside a session of its own",
     "session open": "open a session and print its id",
     "session keep": "say that the session is alive",
@@ -67,7 +69,11 @@ SUMMARIES = {
     "completion": "print the completion script of a shell",
 }
 # What the first word of two stands for.
-FAMILIES = {"session": "one run of one worker, and what ends with it", "token": "make bearer tokens"}
+FAMILIES = {
+    "session": "one run of one worker, and what ends with it",
+    "token": "make bearer tokens",
+    "git": "a branch and the claim on its work, in one push",
+}
 NAMES = tuple(_MODULES)
 
 

@@ -155,6 +155,20 @@ class EmbeddedDoor:
             "size_bytes": store.size_bytes(),
         }
 
+    def git_push(self, name: str, document: Document, branch: str | None, folder: str) -> Reply:
+        """Renew a claim that is kept at a git remote, and push a branch there, in one step."""
+
+        def answer() -> Reply:
+            from dibs.client.branches import push_with_claim
+
+            ns = namespace_for(LOCAL, self._namespace)
+            command = command_for("renew", ns, name, shape("renew", document), LOCAL)
+            outcome, pushed = push_with_claim(self.store(), command, branch, folder)
+            reply = reply_to("renew", outcome)
+            return reply if reply.status >= 400 else _ok((reply.body or {}) | {"pushed": pushed})
+
+        return _reply(answer)
+
     def probe(self) -> list[Document]:
         """What the store finds out about its place by trying."""
         return self.store().probe()

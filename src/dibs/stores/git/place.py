@@ -47,6 +47,7 @@ class Place:
         self.poll_ms = GIT_LOCAL_POLL_MS
         self.include = ""  # the clone's configuration, for the private repository
         self.name = ""  # the remote's, if it has one
+        self.address = remote  # where that is
 
     @property
     def is_local(self) -> bool:
@@ -142,6 +143,7 @@ def _private(
     is_ssh = address.startswith("ssh://") or ("://" not in address and ":" in address.partition("/")[0])
     git = Git(os.path.join(folder, "repo.git"), start, _ssh_env(start) if is_ssh else None)
     place = Place(url, git, folder, remote, options)
+    place.address = address
     is_file = address.startswith(("/", ".", "file://"))
     place.poll_ms = GIT_FILE_POLL_MS if is_file else GIT_POLL_MS
     return place

@@ -83,12 +83,18 @@ class Git:
         self._env = {**environment(), "GIT_DIR": git_dir, **(extra or {})}
 
     def run(
-        self, *words: str, given: bytes = b"", timeout_ms: int = LOCAL_MS_MAX, config: Sequence[str] = ()
+        self,
+        *words: str,
+        given: bytes = b"",
+        timeout_ms: int = LOCAL_MS_MAX,
+        config: Sequence[str] = (),
+        extra: Mapping[str, str] | None = None,
     ) -> Result:
-        """Run it to its end, whatever that is."""
+        """Run it to its end, whatever that is. `extra` goes into its environment."""
+        env = {**self._env, **extra} if extra else self._env
         options = [word for setting in (*_CONFIG, *config) for word in ("-c", setting)]
         return run_program(
-            ["git", *options, *words], env=self._env, folder=self.folder, given=given, timeout_ms=timeout_ms
+            ["git", *options, *words], env=env, folder=self.folder, given=given, timeout_ms=timeout_ms
         )
 
     def ask(self, *words: str, given: bytes = b"", config: Sequence[str] = ()) -> bytes:

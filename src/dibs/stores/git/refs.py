@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from dibs.stores.git.place import Place
     from dibs.stores.git.process import Result
-
-    Objects = Mapping[str, tuple[str, bytes]]
+    from dibs.stores.git.riding import Rider
 
 EMPTY_TREE = b""
 LOOSE_MAX = 20
@@ -68,8 +67,8 @@ class Refs(ABC):
         """What refs point at. A tail that ends in `/` means all below it, an empty one all there are."""
 
     @abstractmethod
-    def swap(self, swaps: Sequence[Swap]) -> bool:
-        """See the module's text."""
+    def swap(self, swaps: Sequence[Swap], rider: Rider | None = None) -> bool:
+        """See the module's text. `rider`: a branch that goes along, or nothing goes."""
 
     def objects(self, oids: Iterable[str]) -> dict[str, tuple[str, bytes]]:
         """Kind and content of objects. One that is missing has the kind `missing`."""
@@ -121,7 +120,7 @@ class LocalRefs(Refs):
         patterns = [self.name(tail).rstrip("/") for tail in tails]
         return self._list(patterns, self.place.prefix + "/") if patterns else {}
 
-    def swap(self, swaps: Sequence[Swap]) -> bool:
+    def swap(self, swaps: Sequence[Swap], rider: Rider | None = None) -> bool:
         nothing = "0" * len(self.tree())
         lines = []
         for each in swaps:
@@ -200,22 +199,26 @@ class RemoteRefs(Refs):
         with private.Guard(self.place.folder, "use.lock"):
             super().keep(commits)
 
-    def swap(self, swaps: Sequence[Swap]) -> bool:
+    def swap(self, swaps: Sequence[Swap], rider: Rider | None = None) -> bool:
         with private.Guard(self.place.folder, "use.lock"):
-            result = self._push(swaps)
+            result = self._push(swaps, rider)
         if _all_accepted(result, swaps, self.place.prefix):
             return True
-        return self._settle(swaps, result)
+        return self._settle(swaps, result, rider)
 
-    def _push(self, swaps: Sequence[Swap]) -> Result:
+    def _push(self, swaps: Sequence[Swap], rider: Rider | None) -> Result:
         # A single ref needs no transaction, and a host may not offer any.
-        words = ["push", *_PUSH, *(["--atomic"] if len(swaps) > 1 else [])]
-        words += [f"--force-with-lease={self.name(each.tail)}:{each.old}" for each in swaps]
-        words.append(self.place.remote)
-        words += [f"{each.new}:{self.name(each.tail)}" for each in swaps]
-        return self._reach(*words)
+        moves = [(self.name(each.tail), each.old, each.new) for each in swaps]
+        if rider is not None and rider.old != rider.new:
+            moves.append((rider.name, rider.old, rider.new))
+        words = ["push", *_PUSH, *(["--atomic"] if len(moves) > 1 else [])]
+        words += [f"--force-with-lease={name}:{old}" for name, old, _ in moves]
+        # By its address, git keeps no tracking ref: here it would point at objects that only the clone has.
+        words.append(self.place.address if rider is not None else self.place.remote)
+        words += [f"{new}:{name}" for name, _, new in moves]
+        return self.git.run(*words, timeout_ms=self.place.timeout_ms, extra=rider.env if rider else {})
 
-    def _settle(self, swaps: Sequence[Swap], result: Result) -> bool:
+    def _settle(self, swaps: Sequence[Swap], result: Result, rider: Rider | None) -> bool:
         """The push did not say that all is well: what became of it is read from the refs."""
         if not result.timed_out and "hash algorithm" in result.err:
             self._take_other_algorithm()
@@ -234,7 +237,11 @@ class RemoteRefs(Refs):
         if maybe:
             # Not there yet, but the server may still be at work on it.
             raise trouble.lost(self.place, result, unknown=True)
-        if any(now.get(each.tail, "") != each.old for each in swaps) or trouble.is_passing(result):
+        if any(now.get(each.tail, "") != each.old for each in swaps):
+            return False
+        if rider is not None:
+            rider.check(self.place)
+        if trouble.is_passing(result):
             return False
         raise trouble.refused(self.place, result)
 

@@ -24,13 +24,14 @@ from dibs.stores.port import ABSENT, Capabilities, Conflict, Snapshot, Store, Ve
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.stores.git.entries import Entry
     from dibs.stores.git.place import Place
+    from dibs.stores.git.riding import Rider
 
 _NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
 _CLOCK = "each machine's own; a record counts as put when it was first seen, or by wall clocks less 15 minutes"
@@ -74,6 +75,7 @@ class GitStore(Store):
         self._lock = RLock()
         self._tips: dict[str, Entry | None] = {}
         self._last_seq = 0
+        self._riding: tuple[Rider, Callable[[Mapping[str, Stored | None]], bool]] | None = None
         self._told: dict[str, int] | None = None  # the newest event of each ref, when `events` last told of all
 
     # -- looking
@@ -162,11 +164,15 @@ class GitStore(Store):
                 if not plan.made:
                     return self._last_seq
                 self.refs.keep(plan.commits)
-                if self.refs.swap(plan.swaps):
+                if self.refs.swap(plan.swaps, self._rider(puts)):
+                    self._riding = None
                     self._tips.update(plan.made)
                     self._last_seq = max(self._last_seq, plan.last_seq)
                     return self._last_seq
             raise Conflict
+
+    def _rider(self, puts: Mapping[str, Stored | None]) -> Rider | None:
+        return self._riding[0] if self._riding is not None and self._riding[1](puts) else None
 
     def _is_as(self, expect: Mapping[str, int]) -> bool:
         """Whether what was last seen has the versions expected, and is of one piece."""
@@ -267,6 +273,21 @@ class GitStore(Store):
 
         with self._lock:
             return Probe(self, clock.steady_ms).run()
+
+    def carry(
+        self, branch: str | None, folder: str, when: Callable[[Mapping[str, Stored | None]], bool]
+    ) -> dict[str, Any]:
+        """Let a branch of the clone at `folder` go with the first commit whose puts satisfy `when`: both, or neither.
+        Returns what will be pushed."""
+        from dibs.stores.git.riding import rider_for
+
+        rider = rider_for(self.place, branch, folder)
+        self._riding = (rider, when)
+        return {
+            "branch": rider.name.removeprefix("refs/heads/"),
+            "before": rider.old or None,
+            "after": rider.new,
+        }
 
     def close(self) -> None:
         """Nothing is kept open."""
