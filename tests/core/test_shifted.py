@@ -92,7 +92,9 @@ def stored() -> st.SearchStrategy[records.Stored]:
         ),
         instants,
     )
-    metas = st.builds(lambda at_ms: Meta(token_floor=7, outages=(Outage(began_ms=at_ms, ended_ms=at_ms),)), instants)
+    metas = st.builds(
+        lambda at_ms: Meta(token_floor=7, outages=(Outage(began_ms=at_ms, ended_ms=at_ms),)), instants
+    )
     return locks | sessions | tickets | metas | st.builds(Pulse, at_ms=instants)
 
 

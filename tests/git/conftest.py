@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.git.harness import GitHttp, Remote
+from tests.git.harness import GitHttp, Remote, git
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +33,7 @@ def remote(tmp_path: Path) -> Remote:
 @pytest.fixture
 def http(remote: Remote) -> Iterator[GitHttp]:
     """The remote over HTTP, pushing allowed."""
+    git(remote.path, "config", "http.receivepack", "true")
     server = GitHttp(remote.folder)
     remote.address = server.address(remote)
     yield server

@@ -14,6 +14,7 @@ from dibs.testing.contract_base import drop, event, key_of, lock, put
 from tests.git.harness import Machine, Remote, acquire, git, granted, pass_time, release, renew, store_at
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 HERE = "-c user.name=n -c user.email=e".split()
@@ -232,7 +233,7 @@ def test_a_ref_that_was_used_again_is_not_cleared_away(remote: Remote) -> None:
     seen = one.refs.look
     looks = 0
 
-    def look_and_be_overtaken(tails: list[str]) -> dict[str, str]:
+    def look_and_be_overtaken(tails: Sequence[str]) -> dict[str, str]:
         nonlocal looks
         looks += 1
         found = seen(tails)
@@ -250,7 +251,9 @@ def test_the_probe_leaves_nothing_behind(remote: Remote) -> None:
     git(remote.path, "config", "receive.denyDeletes", "false")
     checks = store_at(remote.clone("one")).probe()
     assert all(each["ok"] for each in checks)
-    assert {"create", "replace", "compare", "together", "delete", "speed", "ttl"} <= {each["check"] for each in checks}
+    assert {"create", "replace", "compare", "together", "delete", "speed", "ttl"} <= {
+        each["check"] for each in checks
+    }
     assert remote.refs() == {}
 
 

@@ -46,7 +46,6 @@ def test_of_six_clones_of_a_file_remote_exactly_one_wins_each_race(remote: Remot
 
 @pytest.mark.promise("excl")
 def test_of_six_clones_over_http_exactly_one_wins_each_race(remote: Remote, http: GitHttp) -> None:
-    git(remote.path, "config", "http.receivepack", "true")
     race_of_clones(remote, ROUNDS)
 
 
@@ -62,7 +61,6 @@ class TestManyRounds:
         race_of_clones(remote, SOAK_ROUNDS)
 
     def test_http(self, remote: Remote, http: GitHttp) -> None:
-        git(remote.path, "config", "http.receivepack", "true")
         race_of_clones(remote, SOAK_ROUNDS)
 
     def test_worktrees(self, remote: Remote) -> None:

@@ -209,8 +209,8 @@ COMMANDS = {
         "look at the set-up and say what is wrong",
         doctor,
         about=(
-            "Says which store or server applies and why, whether it answers, and which token is used. On a git store it "
-            "also tries out what the remote allows, on refs that it deletes again, and suggests a prefix and a TTL."
+            "Says which store or server applies and why, whether it answers, and which token is used. On a git store "
+            "it also tries out what the remote allows, on refs that it deletes again, and suggests a prefix and a TTL."
         ),
         arguments=(Argument("URL", "what to look at; default: what --url or DIBS_URL name", takes=MAYBE),),
         examples=(

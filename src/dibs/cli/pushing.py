@@ -30,7 +30,9 @@ def push(call: Call) -> Answer:
     put(document, "ttl_seconds", ttl_seconds(call))
     url = call.settings.url or f"git:{remote}"
     if url.partition("?")[0] != f"git:{remote}":
-        raise InvalidInput(f"The claim is at {url} and the branch would go to {remote}: one push reaches one place.")
+        raise InvalidInput(
+            f"The claim is at {url} and the branch would go to {remote}: one push reaches one place."
+        )
     door = EmbeddedDoor.at(url, call.settings.namespace)
     try:
         reply = door.git_push(name, document, branch, os.getcwd())
@@ -65,7 +67,9 @@ COMMANDS = {
             "The clone's pre-push hook is asked first."
         ),
         arguments=(
-            Argument("TARGET", "the remote, then the branch; default: origin, the branch checked out", takes=ANY),
+            Argument(
+                "TARGET", "the remote, then the branch; default: origin, the branch checked out", takes=ANY
+            ),
         ),
         options=(
             Option("--job", "the job that the work belongs to", value="JOB", completes="job"),

@@ -160,9 +160,11 @@ class EmbeddedDoor:
 
         def answer() -> Reply:
             from dibs.client.branches import push_with_claim
+            from dibs.core.commands import Renew
 
             ns = namespace_for(LOCAL, self._namespace)
             command = command_for("renew", ns, name, shape("renew", document), LOCAL)
+            assert isinstance(command, Renew)  # that is what the verb makes
             outcome, pushed = push_with_claim(self.store(), command, branch, folder)
             reply = reply_to("renew", outcome)
             return reply if reply.status >= 400 else _ok((reply.body or {}) | {"pushed": pushed})

@@ -299,7 +299,7 @@ INSTANTS = frozenset(
 
 
 def shifted(record: Stored, by_ms: int) -> Stored:
-    """`record` with all its instants moved: how a store whose machines do not share a clock shows it to each of them."""
+    """`record` with all its instants moved: how a store whose machines share no clock shows it to each of them."""
     return _shifted(record, by_ms) if by_ms else record
 
 

@@ -61,7 +61,9 @@ class Capabilities(Record):
     watch: str  # "direct", "polling" or "native"
     durable: bool  # what was committed survives kill -9 and power loss
     commit_keys_max: int  # how many keys one commit may carry
-    one_log: bool = True  # events of all jobs in one order, numbered without gaps; if not, each job's are in order
+    one_log: bool = (
+        True  # events of all jobs in one order, numbered without gaps; if not, each job's are in order
+    )
     serves: bool = True  # a server may stand on it: it writes several times a second
     poll_ms: int = 0  # how often somebody who waits should look, at most; 0: as often as it likes
     cannot: tuple[str, ...] = ()  # what it cannot do, one reason a line
@@ -86,8 +88,9 @@ class Store(ABC):
 
         `puts` writes records (None deletes; deleting an absent key is fine). Every key in `puts` is in `expect`.
         `events` are appended in order and given rising `seq` numbers. Returns the `seq` of the last event in the store
-        after this commit (with `one_log`; else of the last one that this connection knows of). When it returns, the write is durable (if `capabilities.durable`) and visible to everyone.
-        Versions of a key never repeat, also not after it was deleted and written anew."""
+        after this commit (with `one_log`; else of the last one that this connection knows of). When it returns, the
+        write is durable (if `capabilities.durable`) and visible to everyone. Versions of a key never repeat, also not
+        after it was deleted and written anew."""
 
     @abstractmethod
     def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:

@@ -120,7 +120,7 @@ def _check(entry: Entry) -> None:
         raise BadEntry("its numbers are none")
     if entry.stored is not None:
         entry.stored.due_ms()  # holds what the rules will ask for
-    if not isinstance(entry.nonce, str) or not isinstance(stamp["clock"], str):
+    if not isinstance(entry.body["nonce"], str) or not isinstance(stamp["clock"], str):
         raise BadEntry("it has no nonce or no clock")
 
 

@@ -21,9 +21,7 @@ def of_chain(store: GitStore, tip: Entry) -> list[Event]:
     return _told(store, [tip])
 
 
-def of_job(
-    store: GitStore, after: int, limit: int, job: tuple[str, str], *, newest: bool
-) -> list[Event]:
+def of_job(store: GitStore, after: int, limit: int, job: tuple[str, str], *, newest: bool) -> list[Event]:
     """See the port."""
     key = lock_key(*job)
     tail = tail_of(key)
@@ -33,9 +31,7 @@ def of_job(
     return _page([event for event in told if (event.ns, event.job) == job], after, limit, newest=newest)
 
 
-def of_all(
-    store: GitStore, entries: Iterable[Entry], after: int, limit: int, *, newest: bool
-) -> list[Event]:
+def of_all(store: GitStore, entries: Iterable[Entry], after: int, limit: int, *, newest: bool) -> list[Event]:
     """See the port."""
     tips = [entry for entry in entries if entry.seq > after]
     if newest:  # each of the refs that told last has told at least one
@@ -72,7 +68,7 @@ def prune(store: GitStore, *, keep: int, before_ms: int) -> int:
         told = {tail: _told(store, [entry]) for tail, entry in entries.items() if entry.seq}
         every = sorted([event for events in told.values() for event in events], key=_order)
         young = [event for event in every if event.at_ms >= before_ms]
-        kept = {event for event in young[max(0, len(young) - keep) :]}
+        kept = set(young[max(0, len(young) - keep) :])
         if len(kept) == len(every):
             return 0
         plan = Plan(store.refs, store.time, entries, lambda tip: [])

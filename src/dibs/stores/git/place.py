@@ -135,9 +135,7 @@ def _by_address(url: str, address: str, options: dict[str, str]) -> Place:
     return _private(url, address, address, os.path.join(state_folder(), "git"), options, os.path.sep)
 
 
-def _private(
-    url: str, address: str, remote: str, parent: str, options: dict[str, str], start: str
-) -> Place:
+def _private(url: str, address: str, remote: str, parent: str, options: dict[str, str], start: str) -> Place:
     prefix = options.get("prefix") or PREFIX
     folder = os.path.join(parent, hashlib.sha256(f"{address}\0{prefix}".encode()).hexdigest()[:16])
     is_ssh = address.startswith("ssh://") or ("://" not in address and ":" in address.partition("/")[0])
@@ -166,6 +164,12 @@ def check_prefix(prefix: str) -> str:
         not part or part.startswith(".") or part.endswith((".", ".lock")) or ".." in part or "@{" in part
         for part in parts
     )
-    if bad or parts[0] != "refs" or len(parts) < depth or set(prefix) & _FORBIDDEN or not prefix.isprintable():
+    if (
+        bad
+        or parts[0] != "refs"
+        or len(parts) < depth
+        or set(prefix) & _FORBIDDEN
+        or not prefix.isprintable()
+    ):
         raise InvalidInput(f"{prefix!r} cannot be a prefix of refs. Take refs/dibs, or refs/heads/dibs.")
     return "/".join(parts)

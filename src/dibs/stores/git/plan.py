@@ -33,7 +33,11 @@ class Plan:
     """What one commit needs. `made` are the new entries, by tail."""
 
     def __init__(
-        self, refs: Refs, time: StoreTime, tips: Mapping[str, Entry | None], past: Callable[[Entry], list[Event]]
+        self,
+        refs: Refs,
+        time: StoreTime,
+        tips: Mapping[str, Entry | None],
+        past: Callable[[Entry], list[Event]],
     ) -> None:
         self._refs = refs
         self._tips = tips
@@ -53,9 +57,7 @@ class Plan:
         after_seq: int,
     ) -> None:
         changes = {
-            key: record
-            for key, record in puts.items()
-            if record is not None or self._stored(key) is not None
+            key: record for key, record in puts.items() if record is not None or self._stored(key) is not None
         }
         told = self._number(events, changes, after_seq)
         version = 1 + max([self._base(key) for key in changes], default=0)
@@ -81,7 +83,7 @@ class Plan:
     def _number(
         self, events: Sequence[Event], changes: Mapping[str, Stored | None], after_seq: int
     ) -> dict[str, list[Event]]:
-        """Events with their numbers, by the key in whose commit they are told: that of their job, where there is one."""
+        """Events with their numbers, by the key in whose commit they are told: their job's, where there is one."""
         homes = [home_of(event, changes) for event in events]
         seqs = [tip.seq for tip in [self._tips.get(tail_of(key)) for key in homes] if tip is not None]
         # Two clones that know nothing of each other may give one number to events of different jobs.
@@ -98,9 +100,9 @@ class Plan:
         return tip.stored if tip is not None else None
 
     def _base(self, key: str) -> int:
-        """The version before. For a key without a ref the clock's: a ref that was cleared away long ago counted less."""
+        """The version before. For a key without a ref the clock's: one that was cleared away long ago counted less."""
         tip = self._tips.get(tail_of(key))
-        return max(tip.version if tip is not None else 0, self._seconds if tip is None else 0)
+        return tip.version if tip is not None else self._seconds
 
     def _look_at(self, key: str, events: list[Event]) -> None:
         tail = tail_of(key)

@@ -63,7 +63,9 @@ class Probe:
             done = self._refs.swap([Swap(tail, oid, "") for tail, oid in zip(self._tails, at, strict=True)])
         except DibsError as error:
             self._at = at
-            self._note("delete", False, f"{error.details} Claims work, but `dibs gc` cannot clear away old refs.")
+            self._note(
+                "delete", False, f"{error.details} Claims work, but `dibs gc` cannot clear away old refs."
+            )
         else:
             self._note("delete", done, "refs can be deleted")
         self._suggest(pushed_ms // 4, read_ms)
@@ -101,7 +103,9 @@ class Probe:
         began_ms = self._steady_ms()
         found = self._refs.look(self._tails)
         seen = [found.get(tail, "") for tail in self._tails] == self._at
-        self._note("read", seen, "what was written is read back" if seen else "what was written is not read back")
+        self._note(
+            "read", seen, "what was written is read back" if seen else "what was written is not read back"
+        )
         return self._steady_ms() - began_ms
 
     def _suggest(self, push_ms: int, read_ms: int) -> None:
@@ -109,7 +113,9 @@ class Probe:
         self._note("speed", True, said)
         ttl_ms = max(TTL_MS_MIN, (read_ms + push_ms) * TRIPS_A_TTL)
         ttl_ms = -(-ttl_ms // 60_000) * 60_000
-        self._note("ttl", True, f"--ttl {format_duration(ttl_ms)} or longer leaves room for failed heartbeats")
+        self._note(
+            "ttl", True, f"--ttl {format_duration(ttl_ms)} or longer leaves room for failed heartbeats"
+        )
 
     def _other_prefix(self) -> str:
         """Where it works instead, if it does."""

@@ -15,7 +15,7 @@ from dibs.stores.git.entries import oid_of, pack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from dibs.stores.git.place import Place
     from dibs.stores.git.process import Result
@@ -56,6 +56,7 @@ class Refs(ABC):
             self._algorithm = self.git.ask("rev-parse", "--show-object-format").decode().strip()
         return self._algorithm
 
+    @abstractmethod
     def _make(self) -> None:
         """Make what is not there yet."""
 
@@ -99,6 +100,7 @@ class Refs(ABC):
         # Many are kept as the pack they come in: one file to write, not one for each.
         words = ("unpack-objects", "-q") if len(commits) < LOOSE_MAX else ("index-pack", "--stdin")
         self.git.ask(*words, given=pack(objects, self.algorithm), config=self.durably)
+
     def chain(self, oids: Sequence[str]) -> list[str]:
         """These commits and all they replaced, one after the other."""
         given = "".join([f"{oid}\n" for oid in oids]).encode()
@@ -114,7 +116,10 @@ class LocalRefs(Refs):
     """The refs of a clone."""
 
     verifies = True
-    durably = ("core.fsync=loose-object,pack,reference", "core.fsyncObjectFiles=true")
+    durably = ("core.fsync=loose-object,pack,reference",)  # git 2.36 and newer; older ones leave it to the system
+
+    def _make(self) -> None:
+        """The clone is there."""
 
     def look(self, tails: Sequence[str]) -> dict[str, str]:
         patterns = [self.name(tail).rstrip("/") for tail in tails]
@@ -136,10 +141,9 @@ class LocalRefs(Refs):
         if not result.code and not result.timed_out:
             return True
         now = self.look([each.tail for each in swaps])
+        if all(now.get(each.tail, "") == each.new for each in swaps):
+            return True  # killed for taking too long, after it was done
         if any(now.get(each.tail, "") != each.old for each in swaps):
-            # A transaction whose process was killed may be done, half done or not begun.
-            if result.timed_out and all(now.get(each.tail, "") == each.new for each in swaps):
-                return True
             return False
         if trouble.is_passing(result):
             return False

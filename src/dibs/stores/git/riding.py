@@ -44,7 +44,9 @@ class Rider:
 def rider_for(place: Place, branch: str | None, folder: str) -> Rider:
     """The branch of the clone at `folder`, ready to go. Runs the clone's pre-push hook, as a push would."""
     if place.is_local:
-        raise InvalidInput("git: is this clone itself, and nothing is pushed to it. Name a remote: --url git:origin.")
+        raise InvalidInput(
+            "git: is this clone itself, and nothing is pushed to it. Name a remote: --url git:origin."
+        )
     clone = _Clone(folder)
     branch = branch or clone.say("symbolic-ref", "--short", "--quiet", "HEAD")
     if not branch:
@@ -106,4 +108,6 @@ class _Clone:
         words = [hook, remote, self.say("remote", "get-url", "--push", remote) or remote]
         said = run_program(words, env=self._env, folder=top, given=line.encode(), timeout_ms=HOOK_MS_MAX)
         if said.code or said.timed_out:
-            raise StoreUnavailable(f"The pre-push hook of this clone said no: {said.words}. Nothing was pushed.")
+            raise StoreUnavailable(
+                f"The pre-push hook of this clone said no: {said.words}. Nothing was pushed."
+            )

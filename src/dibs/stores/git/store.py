@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from dibs.stores.git.riding import Rider
 
 _NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
-_CLOCK = "each machine's own; a record counts as put when it was first seen, or by wall clocks less 15 minutes"
+_CLOCK = (
+    "each machine's own; a record counts as put when it was first seen, or by wall clocks less 15 minutes"
+)
 
 NEW_MS = 60_000
 
@@ -76,7 +78,9 @@ class GitStore(Store):
         self._tips: dict[str, Entry | None] = {}
         self._last_seq = 0
         self._riding: tuple[Rider, Callable[[Mapping[str, Stored | None]], bool]] | None = None
-        self._told: dict[str, int] | None = None  # the newest event of each ref, when `events` last told of all
+        self._told: dict[str, int] | None = (
+            None  # the newest event of each ref, when `events` last told of all
+        )
 
     # -- looking
 
@@ -132,9 +136,7 @@ class GitStore(Store):
         """An entry as the port has it, in this machine's time."""
         if entry.stored is None:
             return ABSENT
-        return Versioned(
-            version=entry.version, record=shifted(entry.stored, self.time.shift_ms(entry))
-        )
+        return Versioned(version=entry.version, record=shifted(entry.stored, self.time.shift_ms(entry)))
 
     # -- the port
 

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from dibs.stores.git.entries import Entry
 
 SEEN_MAX = 4_000
-STEP_MS_MAX = 2_000  # between wall and steady time, since a record of this boot was put; beyond, it counts as foreign
+STEP_MS_MAX = (
+    2_000  # between wall and steady time, since a record of this boot was put; beyond, it counts as foreign
+)
 
 
 class Clocks:
@@ -119,7 +121,7 @@ class StoreTime:
         return abs(apart_ms) <= STEP_MS_MAX and self._clocks.steady_ms() >= int(stamp["steady_ms"])
 
     def _load(self) -> dict[str, Any] | None:
-        """Take what the file says, if it is of this boot. Otherwise the anchor is made anew, not before the last time."""
+        """Take what the file says, if it is of this boot. Else the anchor is made anew, not before the last time."""
         try:
             with open(self._path, encoding="utf-8") as file:
                 kept: dict[str, Any] = jsontext.decode(file.read())
@@ -131,7 +133,9 @@ class StoreTime:
                     self._seen[nonce] = min(steady_ms, self._seen[nonce])
                 return kept
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            last_ms = 0  # none yet, or not ours: an anchor and first sights made anew are only later, never early
+            last_ms = (
+                0  # none yet, or not ours: an anchor and first sights made anew are only later, never early
+            )
         self._offset_ms = max(self._clocks.wall_ms(), last_ms) - self._clocks.steady_ms()
         return None
 

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 __all__ = ["StoreUnavailable", "is_passing", "lost", "may_have_arrived", "refused", "unreachable"]
 
 # Two pushes met in the server's lock files, or in its packing of refs: nothing is wrong, try again.
-_PASSING = ("cannot lock ref", "failed to lock", "unable to create", "reference already exists", "file exists")
+_PASSING = (
+    "cannot lock ref",
+    "failed to lock",
+    "unable to create",
+    "reference already exists",
+    "file exists",
+)
 # Said before anything was sent.
 _NOT_SENT = (
     "unable to access",
@@ -80,7 +86,8 @@ def lost(place: Place, result: Result, *, unknown: bool) -> StoreUnavailable:
     where = without_secrets(place.remote)
     if unknown:
         return StoreUnavailable(
-            f"{where} did not say whether it took the push: {result.words}. Ask how things stand.", unknown=True
+            f"{where} did not say whether it took the push: {result.words}. Ask how things stand.",
+            unknown=True,
         )
     return StoreUnavailable(f"{where} cannot be written: {result.words}")
 
