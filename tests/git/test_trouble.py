@@ -228,3 +228,32 @@ def test_a_touched_record_is_no_conflict(remote: Remote) -> None:
     assert two.read([key]).records[key].version == version
     assert isinstance(renew(one, "job", lease.lease_id), Renewed)
     assert isinstance(renew(one, "another", other.lease_id), Renewed)
+
+
+def test_lock_files_of_a_killed_fetch_are_not_in_the_way(remote: Remote) -> None:
+    clone = remote.clone("one")
+    granted(store_at(clone), "job", "one")
+    store_at(clone).read(["lock/default/job"])
+    (found,) = (clone / ".git" / "dibs" / "remotes").glob(
+        f"*/repo.git/refs/mirror/{tail_of('lock/default/job')}"
+    )
+    lease = granted(store_at(remote.clone("two")), "another", "two").lease
+    found.with_name(found.name + ".lock").touch()
+    owner = store_at(remote.clone("three"))
+    assert isinstance(acquire(owner, "job", "three"), Held)
+    git(remote.path, "update-ref", "-d", JOB)  # so that the fetch has something to change there
+    assert isinstance(acquire(store_at(clone), "job", "four"), Granted)
+    assert isinstance(renew(owner, "another", lease.lease_id), Renewed)
+
+
+def test_lock_files_that_stay_at_the_server_end_in_an_error_not_in_trying_for_ever(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dibs.stores.git.store.GIT_TRIES_MAX", 3)
+    store = store_at(remote.clone("one"))
+    lease = granted(store, "job").lease
+    (remote.path / f"{JOB}.lock").touch()
+    with pytest.raises(StoreUnavailable, match="lock files"):
+        renew(store, "job", lease.lease_id)
+    (remote.path / f"{JOB}.lock").unlink()
+    assert isinstance(renew(store, "job", lease.lease_id), Renewed)

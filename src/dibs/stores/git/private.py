@@ -56,6 +56,14 @@ def remake(place: Place, algorithm: str) -> None:
     make(place, algorithm)
 
 
+def unlock(place: Place, space: str) -> None:
+    """Remove lock files below a space for refs that only the caller writes to."""
+    for folder, _, files in os.walk(os.path.join(place.git.git_dir, space)):
+        for name in files:
+            if name.endswith(".lock"):
+                os.unlink(os.path.join(folder, name))
+
+
 class Guard:
     """Held by everybody who uses the repository, so that nobody throws it away meanwhile."""
 

@@ -116,7 +116,9 @@ class LocalRefs(Refs):
     """The refs of a clone."""
 
     verifies = True
-    durably = ("core.fsync=loose-object,pack,reference",)  # git 2.36 and newer; older ones leave it to the system
+    durably = (
+        "core.fsync=loose-object,pack,reference",
+    )  # git 2.36 and newer; older ones leave it to the system
 
     def _make(self) -> None:
         """The clone is there."""
@@ -179,6 +181,10 @@ class RemoteRefs(Refs):
         # A pattern, also for one ref: a ref that is not there is no error then, and the server lists no others.
         specs = [f"+{self.name(tail)}*:{space}/{tail}*" for tail in tails]
         result = self._reach("fetch", *_FETCH, self.place.remote, *specs)
+        if result.code and trouble.is_passing(result):
+            # Nobody else writes there: what is in the way is what a fetch that was killed left behind.
+            private.unlock(self.place, space)
+            result = self._reach("fetch", *_FETCH, self.place.remote, *specs)
         if not result.timed_out and "mismatched algorithms" in result.err:
             self._take_other_algorithm()
             result = self._reach("fetch", *_FETCH, self.place.remote, *specs)

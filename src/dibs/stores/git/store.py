@@ -13,7 +13,7 @@ from _thread import RLock
 from dibs import clock
 from dibs.core.limits import GIT_KEYS_MAX, GIT_TORN_TRIES_MAX, GIT_TRIES_MAX
 from dibs.core.records import shifted
-from dibs.errors import StoreCorrupt
+from dibs.errors import StoreCorrupt, StoreUnavailable
 from dibs.ids import new_id
 from dibs.stores.git import history
 from dibs.stores.git.entries import BadEntry, parse, tail_of
@@ -171,7 +171,10 @@ class GitStore(Store):
                     self._tips.update(plan.made)
                     self._last_seq = max(self._last_seq, plan.last_seq)
                     return self._last_seq
-            raise Conflict
+            raise StoreUnavailable(
+                f"Others kept getting in the way at {self.place.url}, though nobody changed what this is about. Try "
+                "again; if it stays so, look for lock files that a killed git left there."
+            )
 
     def _rider(self, puts: Mapping[str, Stored | None]) -> Rider | None:
         return self._riding[0] if self._riding is not None and self._riding[1](puts) else None
