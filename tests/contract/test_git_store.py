@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dibs.stores.port import Store
 
 # Each commit is several processes: in the default run few rounds of each race, in the soak all of them.
-ROUNDS = 15 if os.environ.get("DIBS_SOAK") == "1" else 3
+ROUNDS = 15 if os.environ.get("DIBS_SOAK") == "1" else 2
 
 
 class Machine:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dibs.core.commands import Acquire, Release, Renew
 from dibs.core.outcomes import Granted, Held
+from dibs.core.records import lock_key
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.git import GitStore
@@ -143,6 +144,8 @@ class Race:
             return outcome
 
         self._run(name, ask, without=releasing)
+        for store in self.stores:  # on machines of their own: a lease is over for those who have seen it
+            store.read([lock_key("default", name)])
         self._advance(TTL_MS + 1)
         self._run(name, lambda number: self._ask(name, number))
         tokens = self.tokens[name]
