@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dibs.core.outcomes import Granted, Held, Renewed
-from dibs.errors import InvalidInput, NotAllowed, StoreCorrupt, StoreUnavailable
+from dibs.errors import InvalidInput, NotAllowed, StoreCorrupt, StoreFull, StoreUnavailable
+from dibs.stores.git import trouble
 from dibs.stores.git.entries import tail_of
 from dibs.stores.git.place import place_of
 from dibs.stores.git.process import Result, without_secrets
 from dibs.stores.git.refs import Swap
+from dibs.stores.port import Conflict
 from tests.git.harness import Machine, acquire, git, granted, renew, store_at
 
 if TYPE_CHECKING:
@@ -257,3 +259,40 @@ def test_lock_files_that_stay_at_the_server_end_in_an_error_not_in_trying_for_ev
         renew(store, "job", lease.lease_id)
     (remote.path / f"{JOB}.lock").unlink()
     assert isinstance(renew(store, "job", lease.lease_id), Renewed)
+
+
+def test_a_commit_that_writes_nothing_still_compares(remote: Remote) -> None:
+    one, two = store_at(remote.clone("one")), store_at(remote.clone("two"))
+    one.read(["lock/default/job"])
+    granted(two, "job", "two")
+    with pytest.raises(Conflict):
+        one.commit({"lock/default/job": 0}, {}, ())
+
+
+def test_the_cache_is_thrown_away_when_it_has_grown(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    clone = remote.clone("one")
+    store = store_at(clone)
+    lease = granted(store, "job", "one").lease
+    (private,) = (clone / ".git" / "dibs" / "remotes").glob("*/repo.git")
+    monkeypatch.setattr("dibs.stores.git.private.CACHE_FILES_MAX", 1)
+    store.tidy()
+    assert not private.exists()
+    assert isinstance(renew(store, "job", lease.lease_id), Renewed)
+    store.tidy()
+    assert isinstance(renew(store_at(clone), "job", lease.lease_id), Renewed)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("error: cannot lock ref 'x': Unable to create 'x.lock': File exists.", "passing"),
+        ("error: cannot lock ref 'x': Unable to create 'x.lock': Permission denied", NotAllowed),
+        ("error: unable to create temporary file: No space left on device", StoreFull),
+        ("fatal: the receiving end does not support --atomic push", StoreUnavailable),
+    ],
+)
+def test_what_a_server_says_is_told_apart(remote: Remote, said: str, kind: Any) -> None:
+    result = Result(1, b"!\tx:refs/dibs/x\t[remote rejected] (failed)\n", said.encode())
+    assert trouble.is_passing(result) == (kind == "passing")
+    if kind != "passing":
+        assert type(trouble.refused(place_of("git:origin", str(remote.clone("one"))), result)) is kind

@@ -62,7 +62,7 @@ class Plan:
         told = self._number(events, changes, after_seq)
         version = 1 + max([self._base(key) for key in changes], default=0)
         # What concerns several jobs comes first: `meta`, sessions, trees. A large step names no more than some.
-        named = sorted(changes, key=lambda key: key.startswith(LOCK_PREFIX))[:NAMED_MAX]
+        named = sorted(changes, key=lambda key: (key != META_KEY, key.startswith(LOCK_PREFIX)))[:NAMED_MAX]
         together = {tail_of(key): version for key in named}
         for key, record in changes.items():
             body = {

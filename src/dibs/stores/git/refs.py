@@ -244,11 +244,11 @@ class RemoteRefs(Refs):
         # Also when it was refused: a transport may have sent it twice, and only the second is answered.
         if self._is_mine(changed[0], now.get(changed[0].tail, "")):
             return True
+        if any(now.get(each.tail, "") != each.old for each in swaps):
+            return False  # and what was sent will not be taken later, either
         if maybe:
             # Not there yet, but the server may still be at work on it.
             raise trouble.lost(self.place, result, unknown=True)
-        if any(now.get(each.tail, "") != each.old for each in swaps):
-            return False
         if rider is not None:
             rider.check(self.place)
         if trouble.is_passing(result):

@@ -15,7 +15,7 @@ from dibs.core.limits import GIT_KEYS_MAX, GIT_TORN_TRIES_MAX, GIT_TRIES_MAX
 from dibs.core.records import shifted
 from dibs.errors import StoreCorrupt, StoreUnavailable
 from dibs.ids import new_id
-from dibs.stores.git import history
+from dibs.stores.git import history, private
 from dibs.stores.git.entries import BadEntry, parse, tail_of
 from dibs.stores.git.plan import Plan, home_of
 from dibs.stores.git.refs import LocalRefs, RemoteRefs
@@ -74,6 +74,10 @@ class GitStore(Store):
         self.broken: dict[str, str] = {}  # refs that cannot be read, and why
         self.time = StoreTime(place.folder, clocks or Clocks(), place.skew_ms)
         self.refs = LocalRefs(place) if place.is_local else RemoteRefs(place)
+        if (
+            not place.is_local and _chance() < 1 / 256
+        ):  # few runs look how large the cache is; it grows slowly
+            private.shrink(place)
         self._lock = RLock()
         self._tips: dict[str, Entry | None] = {}
         self._last_seq = 0
@@ -153,7 +157,8 @@ class GitStore(Store):
     ) -> int:
         with self._lock:
             tails = [tail_of(key) for key in dict.fromkeys([*expect, *[home_of(e, puts) for e in events]])]
-            if not all(tail in self._tips for tail in tails) or not self._is_as(expect):
+            is_known = all(tail in self._tips for tail in tails)
+            if not (puts or events) or not is_known or not self._is_as(expect):
                 self.look(tails)
             for attempt in range(GIT_TRIES_MAX):
                 if attempt:

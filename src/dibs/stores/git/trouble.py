@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.errors import NotAllowed, StoreUnavailable
+from dibs.errors import NotAllowed, StoreFull, StoreUnavailable
 from dibs.stores.git.process import without_secrets
 
 TYPE_CHECKING = False
@@ -13,14 +13,10 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreUnavailable", "is_passing", "lost", "may_have_arrived", "refused", "unreachable"]
 
-# Two pushes met in the server's lock files, or in its packing of refs: nothing is wrong, try again.
-_PASSING = (
-    "cannot lock ref",
-    "failed to lock",
-    "unable to create",
-    "reference already exists",
-    "file exists",
-)
+# Two pushes met in the server's lock files: nothing is wrong, try again. Unless something is.
+_PASSING = ("cannot lock ref", "failed to lock", ".lock': file exists", "reference already exists")
+_FULL = ("no space left", "quota exceeded")
+_LASTING = ("permission denied", "read-only file system", *_FULL)
 # Said before anything was sent.
 _NOT_SENT = (
     "unable to access",
@@ -57,7 +53,7 @@ def _says(result: Result, phrases: tuple[str, ...]) -> bool:
 
 
 def is_passing(result: Result) -> bool:
-    return _says(result, _PASSING)
+    return _says(result, _PASSING) and not _says(result, _LASTING)
 
 
 def may_have_arrived(result: Result) -> bool:
@@ -103,6 +99,8 @@ def refused(place: Place, result: Result) -> DibsError:
     said = "; ".join(dict.fromkeys([*reasons, result.words]))
     if "does not support --atomic" in result.err:
         return StoreUnavailable(f"{where} cannot change several refs in one step, which dibs needs: {said}")
+    if _says(result, _FULL):
+        return StoreFull(f"There is no room left at {where}: {said}")
     if place.is_local:
         return StoreUnavailable(f"The refs of {where} cannot be written: {said}")
     return NotAllowed(
