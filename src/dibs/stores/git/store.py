@@ -39,6 +39,7 @@ _CLOCK = (
 )
 
 NEW_MS = 60_000
+NEVER_MS = 2**62
 
 LOCAL = Capabilities(
     name="git",
@@ -157,13 +158,12 @@ class GitStore(Store):
     ) -> int:
         with self._lock:
             tails = [tail_of(key) for key in dict.fromkeys([*expect, *[home_of(e, puts) for e in events]])]
-            is_known = all(tail in self._tips for tail in tails)
-            if not (puts or events) or not is_known or not self._is_as(expect):
-                self.look(tails)
+            if not (puts or events) or not self._is_whole(tails) or not self._is_as(expect):
+                self._look_whole(tails)
             for attempt in range(GIT_TRIES_MAX):
                 if attempt:
                     time.sleep(0.005 * attempt * _chance())
-                    self.look(tails)
+                    self._look_whole(tails)
                 if not self._is_as(expect):
                     raise Conflict
                 plan = Plan(self.refs, self.time, self._tips, lambda tip: history.of_chain(self, tip))
@@ -185,15 +185,23 @@ class GitStore(Store):
         return self._riding[0] if self._riding is not None and self._riding[1](puts) else None
 
     def _is_as(self, expect: Mapping[str, int]) -> bool:
-        """Whether what was last seen has the versions expected, and is of one piece."""
+        """Whether what was last seen has the versions expected."""
         found = {tail_of(key): self.entry(key) for key in expect}
         for key, version in expect.items():
             entry = found[tail_of(key)]
             if (entry.shown_version if entry is not None else 0) != version:
                 return False
-        return not self._is_torn({tail: each for tail, each in found.items() if each}, ())
+        return True
 
-    def _is_torn(self, entries: Mapping[str, Entry], asked: Sequence[str]) -> bool:
+    def _is_whole(self, tails: Sequence[str]) -> bool:
+        """Whether all of these were seen before, and no step shows in one and not in another: they may have been
+        looked at one after the other. `meta` is not locked, so this is what keeps it in step with jobs put away."""
+        if not all(tail in self._tips for tail in tails):
+            return False
+        seen = {tail: tip for tail in tails if (tip := self._tips[tail]) is not None}
+        return not self._is_torn(seen, tails, new_ms=NEVER_MS)
+
+    def _is_torn(self, entries: Mapping[str, Entry], asked: Sequence[str], new_ms: int = NEW_MS) -> bool:
         """Whether one of these was changed in a step of which another one shows nothing.
 
         One that was asked for and is not there at all counts while the step is new: later, it was cleared away."""
@@ -203,7 +211,7 @@ class GitStore(Store):
                 if other is not None:
                     if other.version < version:
                         return True
-                elif tail in asked and self.time.age_ms(entry) < NEW_MS:
+                elif tail in asked and self.time.age_ms(entry) < new_ms:
                     return True
         return False
 
