@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dibs.stores.git.riding import Rider
 
 _NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
+_NO_CREDIT = "give credit for an outage: there is no server to notice one"
 _CLOCK = (
     "each machine's own; a record counts as put when it was first seen, or by wall clocks less 15 minutes"
 )
@@ -51,7 +52,7 @@ LOCAL = Capabilities(
     one_log=False,
     serves=False,
     poll_ms=200,
-    cannot=(_NO_ORDER, "stand behind a server: SQLite is the faster by far"),
+    cannot=(_NO_ORDER, _NO_CREDIT, "stand behind a server: SQLite is the faster by far"),
 )
 REMOTE = LOCAL.replace(
     name="git remote",
@@ -59,6 +60,7 @@ REMOTE = LOCAL.replace(
     poll_ms=5_000,
     cannot=(
         _NO_ORDER,
+        _NO_CREDIT,
         "hand a job over within a second: who waits looks every 5 seconds (every second on a `file://` remote)",
         "stand behind a server: its beats would be several pushes a second",
         "outlive a power cut better than the remote's own git does",
