@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.core.events import Event
 from dibs.core.outcomes import Granted, Held
 from dibs.core.records import META_KEY, Meta
 from dibs.stores.port import Conflict
@@ -123,3 +124,12 @@ def test_news_of_a_clone_whose_clock_is_behind_is_news(remote: Remote) -> None:
     put(two, lock("b"), events=(event("b"),))
     assert two.events(0, 10, ("default", "b"))[-1].seq < seen
     assert one.watch(seen, 20_000)
+
+
+def test_an_event_that_is_about_no_job_is_kept_as_well(pair: tuple[GitStore, GitStore]) -> None:
+    one, two = pair
+    for store in (one, two, one):
+        store.commit({}, {}, [Event(at_ms=1, kind="outage", began_ms=1)])
+    found = two.events(0, 10)
+    assert [each.kind for each in found] == ["outage"] * 3
+    assert len({each.seq for each in found}) == 3

@@ -159,7 +159,7 @@ class GitStore(Store):
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
     ) -> int:
         with self._lock:
-            tails = [tail_of(key) for key in dict.fromkeys([*expect, *[home_of(e, puts) for e in events]])]
+            tails = [tail_of(key) for key in dict.fromkeys([*expect, *[home_of(e, {}) for e in events]])]
             if not (puts or events) or not self._is_whole(tails) or not self._is_as(expect):
                 self._look_whole(tails)
             for attempt in range(GIT_TRIES_MAX):
