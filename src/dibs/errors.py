@@ -4,7 +4,8 @@
     ├── InvalidInput            you asked for something that cannot be; nothing was changed
     │   ├── InvalidName         the job name or namespace is not one
     │   ├── InvalidTtl          the lease time is not one
-    │   └── Unprocessable       a field is missing or of the wrong type
+    │   ├── Unprocessable       a field is missing or of the wrong type
+    │   └── BranchMoved         somebody else pushed to the branch; fetch first
     ├── NotAllowed              who you are does not permit it
     │   ├── AuthenticationRequired
     │   └── AuthenticationFailed
@@ -62,6 +63,10 @@ class InvalidTtl(InvalidInput):
 
 
 class Unprocessable(InvalidInput):
+    pass
+
+
+class BranchMoved(InvalidInput):
     pass
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from dibs.core import limits
 from dibs.core.durations import format_duration
+from dibs.stores.git.place import ADDRESSES
 from dibs.stores.registry import FORMS, capabilities, open_store, sqlite_path
 from tests.docs.pages import REFERENCE, ROOT, code_words, read, rows, section
 
@@ -52,6 +53,8 @@ def test_every_form_of_a_store_url_is_on_its_page_and_names_a_store() -> None:
     for form in forms:
         if form.startswith("sqlite:"):
             assert Path(sqlite_path(form)).is_absolute()
+        elif form.startswith("git"):  # opening one would ask this very clone
+            assert form.startswith(("git:", *ADDRESSES))
         else:
             open_store(form).close()
 

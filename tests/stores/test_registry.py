@@ -80,7 +80,7 @@ def test_the_users_own_store_is_in_the_state_folder(monkeypatch: pytest.MonkeyPa
 @pytest.mark.promise("same-answer")
 def test_every_store_declares_what_it_is() -> None:
     declared = registry.capabilities()
-    assert [each.name for each in declared] == ["memory", "sqlite"]
+    assert [each.name for each in declared] == ["memory", "sqlite", "git", "git remote"]
     assert all(each.reach in ("process", "host", "network") for each in declared)
     assert all(each.watch in ("direct", "polling", "native") for each in declared)
 

@@ -7,7 +7,7 @@ import sys
 
 from dibs._version import __version__
 from dibs.cli.answer import Answer, yes
-from dibs.cli.spec import Command
+from dibs.cli.spec import MAYBE, Argument, Command
 from dibs.clock import wall_ms
 from dibs.core.durations import format_duration
 from dibs.errors import DibsError
@@ -94,8 +94,16 @@ def _store(found: Findings, call: Call) -> None:
     schema = f", schema {facts['format']}" if facts["format"] else ""
     found.good("open", f"{facts['kind']}{schema}, {_size(facts['size_bytes'])}")
     _clock(found, facts)
-    _writable(found, door)
     _disk(found, facts["path"])
+    try:
+        probed = door.probe()
+    except DibsError as error:
+        found.bad("write", error.details)
+        return
+    if probed:
+        found.checks += probed
+    else:
+        _writable(found, door)
 
 
 def _default_url() -> str:
@@ -200,10 +208,15 @@ COMMANDS = {
         "doctor",
         "look at the set-up and say what is wrong",
         doctor,
-        about="Says which store or server applies and why, whether it answers, and which token is used.",
+        about=(
+            "Says which store or server applies and why, whether it answers, and which token is used. On a git store "
+            "it also tries out what the remote allows, on refs that it deletes again, and suggests a prefix and a TTL."
+        ),
+        arguments=(Argument("URL", "what to look at; default: what --url or DIBS_URL name", takes=MAYBE),),
         examples=(
             ("what applies here", "dibs doctor"),
             ("before a deployment", "dibs doctor --url https://dibs.example.org"),
+            ("what a git remote allows", "dibs doctor git:origin"),
         ),
         exits=((0, "all is well"), (69, "something is broken; the lines marked BAD say what")),
     ),

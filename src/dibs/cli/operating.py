@@ -46,12 +46,16 @@ def gc(call: Call) -> Answer:
             "gc works on a store; a server does this by itself, all the time. Leave out --url and DIBS_URL."
         )
     swept = door.sweep()
-    if not swept["jobs"]:
-        return yes(swept, "Nothing was due.")
-    expired, forgotten = swept["expired"], swept["forgotten"]
-    claims = f"{expired} {'claim' if expired == 1 else 'claims'} that had run out"
-    records = f"{forgotten} idle {'job' if forgotten == 1 else 'jobs'}"
-    return yes(swept, f"Ended {claims}, put away {records}.")
+    lines = ["Nothing was due."]
+    if swept["jobs"]:
+        expired, forgotten = swept["expired"], swept["forgotten"]
+        claims = f"{expired} {'claim' if expired == 1 else 'claims'} that had run out"
+        records = f"{forgotten} idle {'job' if forgotten == 1 else 'jobs'}"
+        lines = [f"Ended {claims}, put away {records}."]
+    if swept.get("removed"):
+        lines.append(f"Cleared away {swept['removed']} old {'ref' if swept['removed'] == 1 else 'refs'}.")
+    lines += [f"Left alone: {name}, because {why}." for name, why in swept.get("broken", {}).items()]
+    return yes(swept, "\n".join(lines))
 
 
 COMMANDS = {
@@ -87,9 +91,13 @@ COMMANDS = {
         about=(
             "Nothing needs this: a claim that ran out is free whether or not somebody swept it. It writes the expiries "
             "into history and puts away jobs that have been idle for a day; their fencing numbers still rise. "
+            "On a git store it also deletes the refs of what was put away a week ago. "
             "On a store only: a server sweeps by itself."
         ),
-        examples=(("now and then, from cron", "dibs gc -q"),),
+        examples=(
+            ("now and then, from cron", "dibs gc -q"),
+            ("for all clones of a remote", "dibs gc --url git:origin"),
+        ),
         exits=((0, "swept"),),
     ),
 }

@@ -114,7 +114,7 @@ NEW_JOB = Argument("JOB", "the stable name of the work, such as issue-1842", tak
 
 URL = Option(
     "--url",
-    "a server (http://, https://, unix://) or a store (sqlite:///path); default: the store of this machine",
+    "a server (http://, https://, unix://) or a store (sqlite:///path, git:origin); default: the store of this machine",
     value="URL",
     env="DIBS_URL",
 )

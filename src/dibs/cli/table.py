@@ -16,7 +16,7 @@ GROUPS = (
     ("Look", ("owner", "list", "history")),
     ("Operate", ("demo", "serve", "token new", "break", "free", "gc", "doctor", "completion")),
     ("Agents", ("mcp", "skill show", "skill install")),
-    ("Git", ("hook install", "hook uninstall", "hook run")),
+    ("Git", ("git push", "hook install", "hook uninstall", "hook run")),
     ("As in grite", ("lock acquire", "lock renew", "lock release", "lock status", "lock gc")),
     ("As in Action Llama, beside rlock", ("run-secret create", "run-secret list", "run-secret end")),
 )
@@ -30,6 +30,7 @@ _MODULES = {
     "transfer": "handing",
     "wait": "watching",
     "hold": "holding",
+    "git push": "pushing",
     "session run": "running",
     "session open": "sessions",
     "session keep": "sessions",
@@ -72,6 +73,7 @@ SUMMARIES = {
     "transfer": "hand a job to another owner",
     "wait": "wait until nobody has a job",
     "hold": "hold a job until told to stop, and say what happens",
+    "git push": "push a branch only if the job is still yours",
     "session run": "run a command inside a session of its own",
     "session open": "open a session and print its id",
     "session keep": "say that the session is alive",
@@ -112,6 +114,7 @@ FAMILIES = {
     "lock": "grite's commands",
     "skill": "what teaches an agent to use dibs",
     "token": "make bearer tokens",
+    "git": "a branch and the claim on its work, in one push",
 }
 NAMES = tuple(_MODULES)
 

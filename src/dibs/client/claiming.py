@@ -34,6 +34,7 @@ def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
     if not wait_ms:
         return _ask(coordinator, command)
     until_ms = steady_ms() + wait_ms
+    poll_ms = max(EMBEDDED_POLL_MS, coordinator.store.capabilities.poll_ms)
     outcome: Outcome | None = None
     shield = _Shield()
     try:
@@ -46,7 +47,7 @@ def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
                 return outcome
             command = command.replace(ticket=outcome.ticket, ticket_id=outcome.ticket_id)
             shield.down()
-            coordinator.store.watch(seen_seq, min(left_ms, _patience_ms(outcome)))
+            coordinator.store.watch(seen_seq, min(left_ms, _patience_ms(outcome, poll_ms)))
             shield.up()
     except KeyboardInterrupt:
         give_up(coordinator, command, outcome)
@@ -110,12 +111,12 @@ def _bury(coordinator: Coordinator, outcome: Outcome) -> bool:
     return bool(dead)
 
 
-def _patience_ms(queued: Queued) -> int:
+def _patience_ms(queued: Queued, poll_ms: int) -> int:
     """How long to wait for news at most: until the hold in the way may be over, and well before the place is lost."""
     ends_ms = [blocker.holder.expires_ms - queued.now_ms for blocker in queued.blockers]
     if queued.delay_until_ms > queued.now_ms:
         ends_ms.append(queued.delay_until_ms - queued.now_ms)
-    return max(1, min([*ends_ms, EMBEDDED_POLL_MS, TICKET_KEEP_MS]))
+    return max(1, min([*ends_ms, poll_ms, TICKET_KEEP_MS]))
 
 
 def _last_seq(coordinator: Coordinator) -> int:

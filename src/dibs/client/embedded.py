@@ -202,19 +202,20 @@ class EmbeddedDoor:
         return _reply(answer)
 
     def sweep(self) -> Document:
-        """Do now what is due on any job: expiries become events, long idle records are forgotten."""
+        """Do now what is due on any job: expiries become events, long idle records are forgotten. Then let the store
+        clear away what it keeps for its own sake."""
         from dibs.core.commands import Sweep
         from dibs.core.limits import SWEEP_BATCH_MAX
         from dibs.service.coordinator import Coordinator
 
         coordinator = Coordinator(self.store())
-        swept = {"jobs": 0, "expired": 0, "forgotten": 0}
+        swept: Document = {"jobs": 0, "expired": 0, "forgotten": 0}
         seen: set[str] = set()
         while True:
             # A lease with outage credit may stay due for the store and not for the rules: once around is enough.
             keys = self.store().due(SWEEP_BATCH_MAX)
             if seen.issuperset(keys):
-                return swept
+                return swept | self.store().tidy()
             seen.update(keys)
             for outcome in coordinator.run([Sweep(key=key) for key in keys]):
                 if isinstance(outcome, BaseException):
@@ -234,6 +235,26 @@ class EmbeddedDoor:
             "now_ms": store.read(()).now_ms,
             "size_bytes": store.size_bytes(),
         }
+
+    def git_push(self, name: str, document: Document, branch: str | None, folder: str) -> Reply:
+        """Renew a claim that is kept at a git remote, and push a branch there, in one step."""
+
+        def answer() -> Reply:
+            from dibs.client.branches import push_with_claim
+            from dibs.core.commands import Renew
+
+            ns = namespace_for(LOCAL, self._namespace)
+            command = command_for("renew", ns, name, shape("renew", document), LOCAL)
+            assert isinstance(command, Renew)  # that is what the verb makes
+            outcome, pushed = push_with_claim(self.store(), command, branch, folder)
+            reply = reply_to("renew", outcome)
+            return reply if reply.status >= 400 else _ok((reply.body or {}) | {"pushed": pushed})
+
+        return _reply(answer)
+
+    def probe(self) -> list[Document]:
+        """What the store finds out about its place by trying."""
+        return self.store().probe()
 
     def try_write(self) -> None:
         """Raise what a write would meet. No record is changed by it."""

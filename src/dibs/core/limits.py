@@ -106,3 +106,19 @@ HEALTH_MS_MAX = 2_000
 SHUTDOWN_MS_MAX = 5_000
 READERS_MAX = 4
 TOKENS_FILE_BYTES_MAX = 4 * 1024 * 1024
+
+# Git. A record of another machine counts as put when this one first saw it, or by the wall clocks less GIT_SKEW_MS,
+# whichever is the longer ago. A ref's chain is begun anew after GIT_CHAIN_MAX commits and then carries its newest
+# GIT_PAST_MAX events along; what was deleted keeps its version for GIT_TOMBSTONE_MS.
+GIT_SKEW_MS = 15 * 60 * 1000
+GIT_MS_MAX = 30_000
+GIT_POLL_MS = 5_000
+GIT_FILE_POLL_MS = 1_000
+GIT_LOCAL_POLL_MS = 200
+GIT_KEYS_MAX = 500
+GIT_TRIES_MAX = 30
+GIT_TORN_TRIES_MAX = 8
+GIT_CHAIN_MAX = 100
+GIT_PAST_MAX = 50
+GIT_TOMBSTONE_MS = 7 * 24 * 3600 * 1000
+GIT_TIDY_BATCH_MAX = 200

@@ -80,6 +80,11 @@ def serve(settings: Settings) -> None:
     with contextlib.ExitStack() as stack:
         store = open_store(store_url, checkpoint_pages=CHECKPOINT_PAGES)
         stack.callback(store.close)
+        if not store.capabilities.serves:
+            raise InvalidInput(
+                f"A server cannot stand on {store_url}: it writes several times a second. Workers can use a git store "
+                "directly, without a server; for a server take SQLite."
+            )
         listening = open_socket(address)
         stack.callback(listening.close)
         if address.path:

@@ -8,7 +8,8 @@ Five things hold for every method:
 
 1. Calls are synchronous and may come from any thread. A store serialises them itself.
 2. An error of the driver beneath never leaves: it becomes one of `dibs.errors` (StoreUnavailable, StoreFull,
-   StoreCorrupt, StoreTooNew) at one place in the store.
+   StoreCorrupt, StoreTooNew; NotAllowed where the store itself has rules about who may write) at one place in the
+   store.
 3. `StoreUnavailable(unknown=True)` means "the write may have happened". It is allowed only from `commit`. Everything
    else means that nothing was changed.
 4. Time is the store's: one clock for everybody who shares the store, in milliseconds, never running backwards.
@@ -24,6 +25,7 @@ from dibs.core.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
@@ -59,6 +61,11 @@ class Capabilities(Record):
     watch: str  # "direct", "polling" or "native"
     durable: bool  # what was committed survives kill -9 and power loss
     commit_keys_max: int  # how many keys one commit may carry
+    one_log: bool = (
+        True  # events of all jobs in one order, numbered without gaps; if not, each job's are in order
+    )
+    serves: bool = True  # a server may stand on it: it writes several times a second
+    poll_ms: int = 0  # how often somebody who waits should look, at most; 0: as often as it likes
     cannot: tuple[str, ...] = ()  # what it cannot do, one reason a line
 
 
@@ -81,8 +88,9 @@ class Store(ABC):
 
         `puts` writes records (None deletes; deleting an absent key is fine). Every key in `puts` is in `expect`.
         `events` are appended in order and given rising `seq` numbers. Returns the `seq` of the last event in the store
-        after this commit. When it returns, the write is durable (if `capabilities.durable`) and visible to everyone.
-        Versions of a key never repeat, also not after it was deleted and written anew."""
+        after this commit (with `one_log`; else of the last one that this connection knows of). When it returns, the
+        write is durable (if `capabilities.durable`) and visible to everyone. Versions of a key never repeat, also not
+        after it was deleted and written anew."""
 
     @abstractmethod
     def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
@@ -116,6 +124,15 @@ class Store(ABC):
         Events are written in the order of their times, so what goes is always the beginning of the log.
 
         Sequence numbers are not used again, even when all events are gone."""
+
+    def tidy(self) -> dict[str, Any]:
+        """Clear away what the store keeps for its own sake and needs no more. What it did, for people: a store that
+        has nothing of the kind says nothing."""
+        return {}
+
+    def probe(self) -> list[dict[str, Any]]:
+        """Try out what the place allows, leaving nothing behind: for each thing tried `check`, `ok` and `says`."""
+        return []
 
     @abstractmethod
     def size_bytes(self) -> int:

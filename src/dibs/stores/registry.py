@@ -4,6 +4,9 @@
     sqlite:///var/dibs.db   the file /var/dibs.db (three slashes: an absolute path)
     sqlite:dibs.db          the file dibs.db in the current folder
     sqlite:~/dibs.db        in the home folder; sqlite:///~/dibs.db is the same
+    git:                    the refs of the clone that the current folder is in
+    git:origin              the refs of a remote of that clone
+    git+ssh://host/repo     the refs of a remote by its address; also git+https://, git+http://, git+file://
 
 A path is taken as it stands: nothing in it is decoded.
 """
@@ -19,7 +22,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.stores.port import Capabilities, Store
 
-FORMS = ("memory://", "sqlite:///absolute/path.db", "sqlite:relative/path.db", "sqlite:~/path.db")
+FORMS = (
+    "memory://",
+    "sqlite:///absolute/path.db",
+    "sqlite:relative/path.db",
+    "sqlite:~/path.db",
+    "git:",
+    "git:origin",
+    "git+ssh://host/repo.git",
+    "git+https://host/repo.git",
+    "git+file:///path/repo.git",
+)
 
 
 def default_url() -> str:
@@ -55,15 +68,20 @@ def open_store(url: str, *, checkpoint_pages: int | None = None) -> Store:
         from dibs.stores.sqlite import SqliteStore
 
         return SqliteStore(sqlite_path(url), checkpoint_pages=checkpoint_pages)
+    if url.startswith(("git:", "git+")):
+        from dibs.stores.git import open_git
+
+        return open_git(url)
     raise _not_one(url)
 
 
 def capabilities() -> tuple[Capabilities, ...]:
     """What each store that dibs knows says about itself. Imports all of them: for documentation."""
+    from dibs.stores import git
     from dibs.stores.memory import MemoryStore
     from dibs.stores.sqlite import SqliteStore
 
-    return (MemoryStore.capabilities, SqliteStore.capabilities)
+    return (MemoryStore.capabilities, SqliteStore.capabilities, git.LOCAL, git.REMOTE)
 
 
 def _not_one(url: str) -> InvalidInput:

@@ -1,0 +1,27 @@
+"""The git store: one owner per job for clones whose only shared thing is a git remote. No server.
+
+store.py     the port's methods
+plan.py      from a commit of the port to commits and refs of git
+entries.py   a record as a commit
+refs.py      refs compared and swapped: a transaction in a clone, an atomic push with leases to a remote
+times.py     whose clock counts, and records moved into the reader's time
+history.py   events from the refs' logs, and pruning
+tidy.py      clearing away what is long over
+probe.py     what a remote allows, tried out for `dibs doctor`
+place.py     what a URL means
+private.py   the private repository that a remote's records pass through
+process.py   running the git program
+trouble.py   what a failed git command means, in words
+"""
+
+from __future__ import annotations
+
+from dibs.stores.git.place import place_of
+from dibs.stores.git.store import LOCAL, REMOTE, GitStore
+
+__all__ = ["LOCAL", "REMOTE", "GitStore", "open_git"]
+
+
+def open_git(url: str, folder: str | None = None) -> GitStore:
+    """The store that a `git:` or `git+…` URL names, seen from `folder` (the current one)."""
+    return GitStore(place_of(url, folder))

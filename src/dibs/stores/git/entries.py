@@ -1,0 +1,180 @@
+"""A record as a git commit: empty tree, one readable line, then one line of JSON. The parent is what it replaced.
+
+    dibs: lock default/issue-42 acquired by agent-7
+
+    {"dibs":1,"key":"lock/default/issue-42","version":1731628800,"record":{...},"nonce":"...",...}
+
+So `git log` of a job's ref is that job's history. `version` rises with each change; a commit that changes nothing but
+says "I have looked at this" (a touch) keeps version, nonce and times. `with` names what was changed in the same step,
+and at which versions: how a reader notices that it saw half of a step. `record` is null for what was deleted, or
+never was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+
+from dibs import jsontext
+from dibs.core.events import Event
+from dibs.core.records import class_of
+from dibs.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from dibs.core.records import Stored
+
+FORMAT = 1
+WHO = "dibs <dibs@localhost>"
+_SUBJECT_CHARS_MAX = 120
+
+
+class BadEntry(Exception):
+    """The commit is not one that dibs wrote."""
+
+
+def tail_of(key: str) -> str:
+    """Where a key's ref is below the prefix: `lock/<hash>`. Any text can be a key; few texts can be a ref."""
+    return f"{key.split('/', 1)[0]}/{hashlib.sha256(key.encode()).hexdigest()[:40]}"
+
+
+class Entry:
+    """One commit, read. `stored` is the record in its writer's time."""
+
+    __slots__ = ("body", "events", "key", "oid", "parent", "past", "stored")
+
+    def __init__(self, oid: str, parent: str, body: dict[str, Any]) -> None:
+        self.oid = oid
+        self.parent = parent
+        self.body = body
+        self.key: str = body["key"]
+        raw = body["record"]
+        self.stored: Stored | None = None if raw is None else class_of(self.key).load(raw)
+        self.events = [Event.load(each) for each in body.get("events", ())]
+        self.past = [Event.load(each) for each in body.get("past", ())]
+
+    @property
+    def version(self) -> int:
+        """Also of what was deleted; 0 for what never was."""
+        return int(self.body["version"])
+
+    @property
+    def shown_version(self) -> int:
+        """As the port has it: absent is 0."""
+        return 0 if self.stored is None else self.version
+
+    @property
+    def nonce(self) -> str:
+        return str(self.body["nonce"])
+
+    @property
+    def stamp(self) -> dict[str, Any]:
+        """The writer's clocks when the record was put."""
+        made: dict[str, Any] = self.body["stamp"]
+        return made
+
+    @property
+    def seq(self) -> int:
+        """Of the newest event up to here."""
+        return int(self.body.get("seq", 0))
+
+    @property
+    def depth(self) -> int:
+        return int(self.body.get("depth", 1))
+
+    @property
+    def together(self) -> Mapping[str, int]:
+        made: Mapping[str, int] = self.body.get("with", {})
+        return made
+
+
+def parse(oid: str, tail: str | None, kind: str, raw: bytes) -> Entry:
+    """The entry in a git object; BadEntry says what is wrong with it. With `tail` it must be that ref's."""
+    if kind != "commit":
+        raise BadEntry(f"it points at a {kind}")
+    head, _, message = raw.partition(b"\n\n")
+    parents = [line[7:].decode() for line in head.split(b"\n") if line.startswith(b"parent ")]
+    try:
+        text = message.decode().partition("\n\n")[2].strip()
+        body = jsontext.decode(text)
+        if body["dibs"] > FORMAT:
+            raise BadEntry("a newer dibs wrote it; update this one")
+        entry = Entry(oid, parents[0] if parents else "", body)
+        _check(entry)
+    except BadEntry:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise BadEntry(f"it does not hold a record ({error!r:.200})") from None
+    if tail is not None and tail_of(entry.key) != tail:
+        raise BadEntry(f"it holds the record of another key, {entry.key!r}")
+    return entry
+
+
+def _check(entry: Entry) -> None:
+    stamp = entry.stamp
+    numbers = (entry.version, entry.seq, entry.depth, stamp["now_ms"], stamp["wall_ms"], stamp["steady_ms"])
+    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+        raise BadEntry("its numbers are none")
+    if entry.stored is not None:
+        entry.stored.due_ms()  # holds what the rules will ask for
+    if not isinstance(entry.body["nonce"], str) or not isinstance(stamp["clock"], str):
+        raise BadEntry("it has no nonce or no clock")
+
+
+def commit_text(body: dict[str, Any], parent: str, tree: str, seconds: int) -> bytes:
+    """The commit object for a body."""
+    try:
+        message = f"{_subject(body)}\n\n{jsontext.encode(body)}\n".encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("Text must be valid Unicode; this holds half of a surrogate pair.") from None
+    head = [f"tree {tree}"]
+    if parent:
+        head.append(f"parent {parent}")
+    head += [f"author {WHO} {seconds} +0000", f"committer {WHO} {seconds} +0000"]
+    return "\n".join(head).encode() + b"\n\n" + message
+
+
+def _subject(body: dict[str, Any]) -> str:
+    kind, _, rest = body["key"].partition("/")
+    events = body.get("events")
+    if events:
+        last = events[-1]
+        what = f"{last['kind']} by {last['owner']}" if last.get("owner") else last["kind"]
+    elif body.get("touch"):
+        what = "looked at"
+    else:
+        what = "kept" if body["record"] is not None else "put away"
+    return f"dibs: {kind} {rest} {what}".replace("\n", " ").replace("  ", " ")[:_SUBJECT_CHARS_MAX]
+
+
+def oid_of(kind: str, data: bytes, algorithm: str) -> str:
+    return hashlib.new(algorithm, f"{kind} {len(data)}".encode() + b"\0" + data).hexdigest()
+
+
+_TYPES = {"commit": 1, "tree": 2}
+
+
+def pack(objects: Sequence[tuple[str, bytes]], algorithm: str) -> bytes:
+    """A pack of whole objects: how many are written with one git process."""
+    parts = [b"PACK", (2).to_bytes(4, "big"), len(objects).to_bytes(4, "big")]
+    for kind, data in objects:
+        parts += [_pack_head(_TYPES[kind], len(data)), zlib.compress(data)]
+    made = b"".join(parts)
+    return made + hashlib.new(algorithm, made).digest()
+
+
+def _pack_head(kind: int, size: int) -> bytes:
+    first, size = kind << 4 | size & 15, size >> 4
+    made = bytearray()
+    while size:
+        made.append(first | 0x80)
+        first, size = size & 0x7F, size >> 7
+    made.append(first)
+    return bytes(made)
+
+
+def dumped(events: Iterable[Event]) -> list[dict[str, Any]]:
+    return [event.dump() for event in events]

@@ -1,0 +1,85 @@
+"""History from the refs' logs: what each commit told, back to where its chain was begun anew."""
+
+from __future__ import annotations
+
+from dibs.core.limits import GIT_TRIES_MAX
+from dibs.core.records import lock_key
+from dibs.stores.git.entries import BadEntry, parse, tail_of
+from dibs.stores.git.plan import Plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dibs.core.events import Event
+    from dibs.stores.git.entries import Entry
+    from dibs.stores.git.store import GitStore
+
+
+def of_chain(store: GitStore, tip: Entry) -> list[Event]:
+    """All that one ref tells, in order."""
+    return _told(store, [tip])
+
+
+def of_job(store: GitStore, after: int, limit: int, job: tuple[str, str], *, newest: bool) -> list[Event]:
+    """See the port."""
+    key = lock_key(*job)
+    tail = tail_of(key)
+    store.look([tail])
+    tip = store.entry(key)
+    told = _told(store, [tip]) if tip is not None and tip.seq > after else []
+    return _page([event for event in told if (event.ns, event.job) == job], after, limit, newest=newest)
+
+
+def of_all(store: GitStore, entries: Iterable[Entry], after: int, limit: int, *, newest: bool) -> list[Event]:
+    """See the port."""
+    tips = [entry for entry in entries if entry.seq > after]
+    if newest:  # each of the refs that told last has told at least one
+        tips = sorted(tips, key=lambda tip: tip.seq)[-limit:] if limit > 0 else []
+    return _page(_told(store, tips), after, limit, newest=newest)
+
+
+def _page(told: list[Event], after: int, limit: int, *, newest: bool) -> list[Event]:
+    found = [event for event in told if event.seq > after]
+    return found[max(0, len(found) - max(0, limit)) :] if newest else found[: max(0, limit)]
+
+
+def _told(store: GitStore, tips: list[Entry]) -> list[Event]:
+    oids = store.refs.chain([tip.oid for tip in tips])
+    told: list[Event] = []
+    for oid, (kind, raw) in store.refs.objects(oids).items():
+        try:
+            entry = parse(oid, None, kind, raw)
+        except BadEntry:
+            continue  # somebody wrote into the chain by hand; what dibs wrote still counts
+        told += [*entry.past, *entry.events]
+    return sorted(told, key=_order)
+
+
+def _order(event: Event) -> tuple[int, str, str]:
+    """By number; events of different jobs may share one, and all clones shall see the same order."""
+    return event.seq, event.ns, event.job
+
+
+def prune(store: GitStore, *, keep: int, before_ms: int) -> int:
+    """Begin the chains anew that tell of what is to go; they carry along what stays. See the port."""
+    for _ in range(GIT_TRIES_MAX):
+        entries = store.look([""])
+        told = {tail: _told(store, [entry]) for tail, entry in entries.items() if entry.seq}
+        every = sorted([event for events in told.values() for event in events], key=_order)
+        young = [event for event in every if event.at_ms >= before_ms]
+        kept = set(young[max(0, len(young) - keep) :])
+        if len(kept) == len(every):
+            return 0
+        plan = Plan(store.refs, store.time, entries, lambda tip: [])
+        for tail, events in told.items():
+            staying = [event for event in events if event in kept]
+            if len(staying) != len(events):
+                tip = entries[tail]
+                body = {name: value for name, value in tip.body.items() if name not in ("events", "past")}
+                plan.begin_anew(tip, body, staying)
+                plan.put(tip, "", body)
+        store.refs.keep(plan.commits)
+        if store.refs.swap(plan.swaps):
+            return len(every) - len(kept)
+    return 0

@@ -1,0 +1,175 @@
+"""What a `git:` URL means: a clone or a remote, a prefix, and the folder in which dibs keeps things of its own.
+
+    git:                     this clone and all its worktrees
+    git:origin               a remote of this clone, reached with the clone's own configuration
+    git+ssh://host/repo.git  a remote by its address; also git+https://, git+http://, git+file://
+
+Behind the address may stand options: `?prefix=refs/heads/dibs&skew=5m&timeout=1m`.
+
+A remote's records are kept in a private bare repository, in `dibs/` of the clone's git folder or in the user's state
+folder: no object, ref or file of the user's clone is touched. That repository includes the clone's configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from dibs.core.durations import parse_duration
+from dibs.core.limits import GIT_FILE_POLL_MS, GIT_LOCAL_POLL_MS, GIT_MS_MAX, GIT_POLL_MS, GIT_SKEW_MS
+from dibs.errors import InvalidInput, StoreUnavailable
+from dibs.paths import state_folder
+from dibs.stores.git.process import LOCAL_MS_MAX, Git, check_version, environment, run_program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX = "refs/dibs"
+ADDRESSES = ("git+file://", "git+ssh://", "git+https://", "git+http://")
+_OPTIONS = {"prefix": "DIBS_GIT_PREFIX", "skew": "DIBS_GIT_SKEW", "timeout": "DIBS_GIT_TIMEOUT"}
+_FORBIDDEN = frozenset(" ~^:?*[\\\x7f")
+
+
+class Place:
+    """Where records are, and how to get there. `remote` is empty for the clone itself."""
+
+    def __init__(self, url: str, git: Git, folder: str, remote: str, options: Mapping[str, str]) -> None:
+        self.url = url
+        self.git = git
+        self.folder = folder  # for the clock and the lock
+        self.remote = remote
+        self.prefix = check_prefix(options.get("prefix") or PREFIX)
+        self.skew_ms = parse_duration(options["skew"], "skew") if options.get("skew") else GIT_SKEW_MS
+        self.timeout_ms = (
+            parse_duration(options["timeout"], "time-out") if options.get("timeout") else GIT_MS_MAX
+        )
+        self.poll_ms = GIT_LOCAL_POLL_MS
+        self.include = ""  # the clone's configuration, for the private repository
+        self.name = ""  # the remote's, if it has one
+        self.address = remote  # where that is
+
+    @property
+    def is_local(self) -> bool:
+        return not self.remote
+
+
+def place_of(url: str, folder: str | None = None) -> Place:
+    """The place that `url` names, seen from `folder`. Asks git, and reaches for no network."""
+    address, options = _split(url)
+    if address.startswith(ADDRESSES):
+        check_version()
+        return _by_address(url, address.removeprefix("git+"), options)
+    if not address.startswith("git:"):
+        raise InvalidInput(f"{url!r} names no git store. These do: git:, git:origin, {', '.join(ADDRESSES)}…")
+    check_version()
+    common, top = _clone_at(folder or os.getcwd())
+    clone = Git(common, top)
+    configured = clone.run("config", "--get", "dibs.prefix").out.decode("utf-8", "replace").strip()
+    if configured:
+        options.setdefault("prefix", configured)
+    name = address.removeprefix("git:")
+    if not name:
+        return Place(url, clone, os.path.join(common, "dibs", "local"), "", options)
+    return _by_name(url, clone, name, options)
+
+
+def _split(url: str) -> tuple[str, dict[str, str]]:
+    address, mark, query = url.partition("?")
+    options: dict[str, str] = {}
+    for part in query.split("&") if mark else ():
+        key, equals, value = part.partition("=")
+        if key not in _OPTIONS or not equals or not value:
+            raise InvalidInput(
+                f"{part!r} is no option of a git store. Options are: {', '.join(f'{name}=' for name in _OPTIONS)}."
+            )
+        options[key] = value
+    for key, variable in _OPTIONS.items():
+        if key not in options and os.environ.get(variable):
+            options[key] = os.environ[variable]
+    return address, options
+
+
+def _clone_at(folder: str) -> tuple[str, str]:
+    """The common git folder of the clone that `folder` is in, and where its relative addresses start."""
+    # Inside a hook git names the repository; a user may, too.
+    env = environment(keep=("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR"))
+    words = ["git", "rev-parse", "--path-format=absolute", "--git-common-dir"]
+    said = run_program(words, env=env, folder=folder, given=b"", timeout_ms=LOCAL_MS_MAX)
+    if said.code:
+        if "dubious ownership" in said.err:
+            raise StoreUnavailable(f"git does not trust this clone: {said.words}")
+        raise StoreUnavailable(
+            f"{folder} is not in a git clone. Go into one, or name a remote: git+ssh://HOST/PATH."
+        )
+    common = os.fsdecode(said.out).removesuffix("\n")
+    return common, os.path.dirname(common) if os.path.basename(common) == ".git" else common
+
+
+def _by_name(url: str, clone: Git, name: str, options: dict[str, str]) -> Place:
+    pushed = [] if name.startswith("-") else _addresses(clone, name, "--push")
+    if not pushed:
+        known = clone.run("remote").out.decode("utf-8", "replace").split()
+        has = f"It has: {', '.join(known)}." if known else "It has none; `git remote add` makes one."
+        raise InvalidInput(f"This clone has no remote {name!r}. {has}")
+    if len(pushed) > 1:
+        raise InvalidInput(
+            f"The remote {name!r} has {len(pushed)} push addresses, and a claim can only be in one. Name it: git+URL."
+        )
+    # Where they differ, claims must be read from where they are written.
+    remote = name if _addresses(clone, name) == pushed else pushed[0]
+    folder = os.path.join(clone.git_dir, "dibs", "remotes")
+    place = _private(url, pushed[0], remote, folder, options, clone.folder)
+    place.include = os.path.join(clone.git_dir, "config")
+    place.name = name
+    return place
+
+
+def _addresses(clone: Git, name: str, *flags: str) -> list[str]:
+    return os.fsdecode(clone.run("remote", "get-url", "--all", *flags, name).out).splitlines()
+
+
+def _by_address(url: str, address: str, options: dict[str, str]) -> Place:
+    if not address.partition("://")[2].strip("/"):
+        raise InvalidInput(f"{url!r} names no repository.")
+    return _private(url, address, address, os.path.join(state_folder(), "git"), options, os.path.sep)
+
+
+def _private(url: str, address: str, remote: str, parent: str, options: dict[str, str], start: str) -> Place:
+    prefix = options.get("prefix") or PREFIX
+    folder = os.path.join(parent, hashlib.sha256(f"{address}\0{prefix}".encode()).hexdigest()[:16])
+    is_ssh = address.startswith("ssh://") or ("://" not in address and ":" in address.partition("/")[0])
+    git = Git(os.path.join(folder, "repo.git"), start, _ssh_env(start) if is_ssh else None)
+    place = Place(url, git, folder, remote, options)
+    place.address = address
+    is_file = address.startswith(("/", ".", "file://"))
+    place.poll_ms = GIT_FILE_POLL_MS if is_file else GIT_POLL_MS
+    return place
+
+
+def _ssh_env(start: str) -> dict[str, str]:
+    """ssh that does not ask, unless somebody has said which ssh to take."""
+    if os.environ.get("GIT_SSH_COMMAND") or os.environ.get("GIT_SSH"):
+        return {}
+    words = ["git", "config", "--get", "core.sshCommand"]
+    found = run_program(words, env=environment(), folder=start, given=b"", timeout_ms=LOCAL_MS_MAX)
+    return {} if found.out.strip() else {"GIT_SSH_COMMAND": "ssh -o BatchMode=yes"}
+
+
+def check_prefix(prefix: str) -> str:
+    """A prefix for refs that git and hosts take, and that is nobody's own."""
+    parts = prefix.strip("/").split("/")
+    depth = 3 if parts[:2] in (["refs", "heads"], ["refs", "tags"]) else 2
+    bad = any(
+        not part or part.startswith(".") or part.endswith((".", ".lock")) or ".." in part or "@{" in part
+        for part in parts
+    )
+    if (
+        bad
+        or parts[0] != "refs"
+        or len(parts) < depth
+        or set(prefix) & _FORBIDDEN
+        or not prefix.isprintable()
+    ):
+        raise InvalidInput(f"{prefix!r} cannot be a prefix of refs. Take refs/dibs, or refs/heads/dibs.")
+    return "/".join(parts)

@@ -1,0 +1,101 @@
+"""The private repository of a remote: made on first use, and thrown away whole when it has grown.
+
+It is a cache. What is in it came from the remote, or was pushed there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+
+from dibs.errors import StoreUnavailable
+from dibs.ids import new_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.stores.git.place import Place
+
+CACHE_FILES_MAX = 20_000
+ALGORITHMS = ("sha1", "sha256")
+
+
+def make(place: Place, algorithm: str) -> None:
+    """Make the repository, whole or not at all. Two that make it at once make the same."""
+    path = place.git.git_dir
+    made = f"{path}.{new_id()}"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        words = ("init", "--quiet", "--bare", "--template=", f"--object-format={algorithm}", made)
+        place.git.ask(*words)
+        with open(os.path.join(made, "config"), "a", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(_settings(place))
+        os.rename(made, path)
+    except OSError as error:
+        if not os.path.isdir(path):
+            raise StoreUnavailable(f"{path} cannot be made: {error.strerror}.") from None
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _settings(place: Place) -> str:
+    """The clone's configuration, so that credentials, rewritten addresses and proxies are its own."""
+    if not place.include:
+        return ""
+    path = os.path.relpath(place.include, place.git.git_dir)
+    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (path, place.name)]
+    return (
+        f'[include]\n\tpath = "{quoted[0]}"\n'
+        f'[remote "{quoted[1]}"]\n\tmirror = false\n\tpromisor = false\n\tprune = false\n\ttagOpt = --no-tags\n'
+    )
+
+
+def remake(place: Place, algorithm: str) -> None:
+    """The remote turned out to name objects in another way."""
+    shutil.rmtree(place.git.git_dir, ignore_errors=True)
+    make(place, algorithm)
+
+
+def unlock(place: Place, space: str) -> None:
+    """Remove lock files below a space for refs that only the caller writes to."""
+    for folder, _, files in os.walk(os.path.join(place.git.git_dir, space)):
+        for name in files:
+            if name.endswith(".lock"):
+                os.unlink(os.path.join(folder, name))
+
+
+class Guard:
+    """Held by everybody who uses the repository, so that nobody throws it away meanwhile."""
+
+    def __init__(self, folder: str, name: str, *, alone: bool = False, wait: bool = True) -> None:
+        self._path = os.path.join(folder, name)
+        self._how = (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | (0 if wait else fcntl.LOCK_NB)
+        self._fd = -1
+
+    def __enter__(self) -> bool:
+        """Whether it was got; always, if it was to be waited for."""
+        try:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise StoreUnavailable(f"{self._path} cannot be written: {error.strerror}.") from None
+        try:
+            fcntl.flock(self._fd, self._how)
+        except BlockingIOError:
+            return False
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+def shrink(place: Place) -> bool:
+    """Throw the cache away if it is large and nobody uses it."""
+    path = place.git.git_dir
+    count = sum(len(files) for _, _, files in os.walk(path))
+    if count <= CACHE_FILES_MAX:
+        return False
+    with Guard(place.folder, "use.lock", alone=True, wait=False) as alone:
+        if alone:
+            shutil.rmtree(path, ignore_errors=True)
+        return alone

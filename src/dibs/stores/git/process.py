@@ -1,0 +1,181 @@
+"""Running `git`: bounded in time, never asking anybody anything, and killed with all that it started.
+
+Dibs may be called from a git hook, whose environment names an index, a work tree, a quarantine: none of that is passed
+on. What the user configured to reach a remote is: credential helpers, ssh commands, proxies, config given by
+environment.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+from dibs.errors import StoreUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+VERSION_MIN = (2, 34)
+LOCAL_MS_MAX = 30_000  # for a command that reaches no network
+_BYTES_SHOWN_MAX = 2_000
+
+# What git sets for its hooks, and what would point git at something else than the repository it is told.
+_SCRUBBED = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_COMMON_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_QUARANTINE_PATH",
+    "GIT_PUSH_OPTION_COUNT",
+    "GIT_NAMESPACE",
+    "GIT_PREFIX",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_GRAFT_FILE",
+    "GIT_SHALLOW_FILE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_REFLOG_ACTION",
+    "SSH_ASKPASS",  # a window that nobody would see
+)
+# Hooks, signing, background work: nothing of the user's is run by what dibs does.
+_CONFIG = (
+    "core.hooksPath=/dev/null",
+    "core.logAllRefUpdates=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "fetch.writeCommitGraph=false",
+    "push.pushOption=",
+    "push.gpgSign=false",
+    "advice.pushUpdateRejected=false",
+)
+
+
+class Result:
+    """What a git process left. `timed_out`: it was killed, and `code` means nothing."""
+
+    __slots__ = ("code", "err", "out", "timed_out")
+
+    def __init__(self, code: int, out: bytes, err: bytes, *, timed_out: bool = False) -> None:
+        self.code = code
+        self.out = out
+        self.err = err.decode("utf-8", "replace")
+        self.timed_out = timed_out
+
+    @property
+    def words(self) -> str:
+        """What git and the server said, in one line, without anybody's password."""
+        lines = [line.strip() for line in self.err.splitlines() if line.strip()]
+        kept = [line for line in lines if not line.startswith(("hint:", "To ", "warning: redirecting"))]
+        return without_secrets("; ".join(kept))[:_BYTES_SHOWN_MAX] or f"exit status {self.code}"
+
+
+class Git:
+    """The git program, on one repository. `folder` is where relative addresses start."""
+
+    def __init__(self, git_dir: str, folder: str, extra: Mapping[str, str] | None = None) -> None:
+        self.git_dir = git_dir
+        self.folder = folder
+        self._env = {**environment(), "GIT_DIR": git_dir, **(extra or {})}
+
+    def run(
+        self,
+        *words: str,
+        given: bytes = b"",
+        timeout_ms: int = LOCAL_MS_MAX,
+        config: Sequence[str] = (),
+        extra: Mapping[str, str] | None = None,
+    ) -> Result:
+        """Run it to its end, whatever that is. `extra` goes into its environment."""
+        env = {**self._env, **extra} if extra else self._env
+        options = [word for setting in (*_CONFIG, *config) for word in ("-c", setting)]
+        return run_program(
+            ["git", *options, *words], env=env, folder=self.folder, given=given, timeout_ms=timeout_ms
+        )
+
+    def ask(self, *words: str, given: bytes = b"", config: Sequence[str] = ()) -> bytes:
+        """The output of a command that must succeed."""
+        result = self.run(*words, given=given, config=config)
+        if result.timed_out or result.code:
+            why = "took too long" if result.timed_out else result.words
+            raise StoreUnavailable(f"git {words[0]} failed in {self.git_dir}: {why}")
+        return result.out
+
+
+def environment(*, keep: tuple[str, ...] = ()) -> dict[str, str]:
+    """The caller's environment, without what would lead git astray or let it ask."""
+    env = {name: value for name, value in os.environ.items() if name not in _SCRUBBED or name in keep}
+    env.update(LC_ALL="C", LANGUAGE="C", GIT_TERMINAL_PROMPT="0", SSH_ASKPASS_REQUIRE="never")
+    env.update(GIT_OPTIONAL_LOCKS="0", GCM_INTERACTIVE="never")
+    return env
+
+
+def run_program(
+    words: list[str], *, env: Mapping[str, str], folder: str | None, given: bytes, timeout_ms: int
+) -> Result:
+    """One process in a session of its own: it has no terminal to ask on, and is killed with its children."""
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE if given else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(env),
+            cwd=folder,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        if folder is not None and not os.path.isdir(folder):
+            raise StoreUnavailable(f"The folder {folder} is gone.") from None
+        raise StoreUnavailable("The git program is not installed. Install git 2.34 or newer.") from None
+    except OSError as error:
+        raise StoreUnavailable(f"git cannot be started: {error.strerror or error}.") from None
+    try:
+        out, err = process.communicate(given or None, timeout=timeout_ms / 1000)
+        return Result(process.returncode, out, err)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        return Result(-1, b"", f"no answer within {timeout_ms / 1000:g} s".encode(), timed_out=True)
+    except BaseException:
+        _kill(process)
+        raise
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    process.wait()
+
+
+def check_version() -> tuple[int, ...]:
+    """The version of git; too old a one is refused."""
+    said = run_program(
+        ["git", "--version"], env=environment(), folder=None, given=b"", timeout_ms=LOCAL_MS_MAX
+    )
+    text = said.out.decode("utf-8", "replace").removeprefix("git version ").split()
+    numbers = tuple([int(part) for part in (text[0] if text else "").split(".")[:3] if part.isdecimal()])
+    if numbers < VERSION_MIN:
+        wanted = ".".join(str(number) for number in VERSION_MIN)
+        raise StoreUnavailable(
+            f"git {' '.join(text) or 'of an unknown version'} is too old for this; dibs needs git {wanted} or newer."
+        )
+    return numbers
+
+
+def without_secrets(text: str) -> str:
+    """`https://user:password@host` as `https://host`."""
+    parts = text.split("://")
+    for index in range(1, len(parts)):
+        words = parts[index].split("/", 1)[0].split()
+        if words and "@" in words[0]:
+            parts[index] = parts[index][parts[index].index("@", words[0].rindex("@")) + 1 :]
+    return "://".join(parts)

@@ -1,0 +1,301 @@
+"""Refs compared and swapped: in a clone with one transaction, at a remote with one atomic push.
+
+A `Swap` says of each ref what it must be and what it shall be. `swap` answers True when all of it happened, False when
+some ref was not what it must be and nothing happened. Everything else is an error, raised.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+
+from dibs.ids import new_id
+from dibs.stores.git import private, trouble
+from dibs.stores.git.entries import oid_of, pack
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dibs.stores.git.place import Place
+    from dibs.stores.git.process import Result
+    from dibs.stores.git.riding import Rider
+
+EMPTY_TREE = b""
+LOOSE_MAX = 20
+
+
+class Swap:
+    """One ref, below the prefix. An empty `old`: it must not exist. An empty `new`: it shall not. Where both are the
+    same, it is only looked at."""
+
+    __slots__ = ("new", "old", "tail")
+
+    def __init__(self, tail: str, old: str, new: str) -> None:
+        self.tail = tail
+        self.old = old
+        self.new = new
+
+
+class Refs(ABC):
+    """What the store needs of git. `verifies`: refs that stay as they are can be compared in the same step."""
+
+    verifies: bool
+    durably: tuple[str, ...] = ()  # settings that make git wait for the disk
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.git = place.git
+        self._algorithm = ""
+
+    @property
+    def algorithm(self) -> str:
+        """How this repository names its objects."""
+        if not self._algorithm:
+            self._make()
+            self._algorithm = self.git.ask("rev-parse", "--show-object-format").decode().strip()
+        return self._algorithm
+
+    @abstractmethod
+    def _make(self) -> None:
+        """Make what is not there yet."""
+
+    def name(self, tail: str) -> str:
+        return f"{self.place.prefix}/{tail}"
+
+    @abstractmethod
+    def look(self, tails: Sequence[str]) -> dict[str, str]:
+        """What refs point at. A tail that ends in `/` means all below it, an empty one all there are."""
+
+    @abstractmethod
+    def swap(self, swaps: Sequence[Swap], rider: Rider | None = None) -> bool:
+        """See the module's text. `rider`: a branch that goes along, or nothing goes."""
+
+    def objects(self, oids: Iterable[str]) -> dict[str, tuple[str, bytes]]:
+        """Kind and content of objects. One that is missing has the kind `missing`."""
+        given = "".join([f"{oid}\n" for oid in oids]).encode()
+        if not given:
+            return {}
+        raw = self.git.ask("cat-file", "--batch", given=given)
+        found: dict[str, tuple[str, bytes]] = {}
+        position = 0
+        while position < len(raw):
+            end = raw.index(b"\n", position)
+            head = raw[position:end].decode().split(" ")
+            position = end + 1
+            if len(head) != 3:
+                found[head[0]] = ("missing", b"")
+                continue
+            size = int(head[2])
+            found[head[0]] = (head[1], raw[position : position + size])
+            position += size + 1
+        return found
+
+    def tree(self) -> str:
+        return oid_of("tree", EMPTY_TREE, self.algorithm)
+
+    def keep(self, commits: Sequence[bytes]) -> None:
+        """Write commits. No ref points at them yet."""
+        objects = [("tree", EMPTY_TREE), *[("commit", each) for each in commits]]
+        # Many are kept as the pack they come in: one file to write, not one for each.
+        words = ("unpack-objects", "-q") if len(commits) < LOOSE_MAX else ("index-pack", "--stdin")
+        self.git.ask(*words, given=pack(objects, self.algorithm), config=self.durably)
+
+    def chain(self, oids: Sequence[str]) -> list[str]:
+        """These commits and all they replaced, one after the other."""
+        given = "".join([f"{oid}\n" for oid in oids]).encode()
+        return self.git.ask("rev-list", "--stdin", given=given).decode().split() if given else []
+
+    def _list(self, patterns: Sequence[str], strip: str) -> dict[str, str]:
+        raw = self.git.ask("for-each-ref", "--format=%(objectname) %(refname)", *patterns)
+        lines = [line.split(" ", 1) for line in raw.decode("utf-8", "replace").splitlines()]
+        return {name.removeprefix(strip): oid for oid, name in lines}
+
+
+class LocalRefs(Refs):
+    """The refs of a clone."""
+
+    verifies = True
+    durably = (
+        "core.fsync=loose-object,pack,reference",
+    )  # git 2.36 and newer; older ones leave it to the system
+
+    def _make(self) -> None:
+        """The clone is there."""
+
+    def look(self, tails: Sequence[str]) -> dict[str, str]:
+        patterns = [self.name(tail).rstrip("/") for tail in tails]
+        return self._list(patterns, self.place.prefix + "/") if patterns else {}
+
+    def swap(self, swaps: Sequence[Swap], rider: Rider | None = None) -> bool:
+        nothing = "0" * len(self.tree())
+        lines = []
+        for each in swaps:
+            name, old, new = self.name(each.tail), each.old or nothing, each.new or nothing
+            if each.old == each.new:
+                lines.append(f"verify {name} {old}\n")
+            elif not each.new:
+                lines.append(f"delete {name} {old}\n")
+            else:
+                lines.append(f"update {name} {new} {old}\n")
+        given = "".join(lines).encode()
+        result = self.git.run("update-ref", "--no-deref", "--stdin", given=given, config=self.durably)
+        if not result.code and not result.timed_out:
+            return True
+        now = self.look([each.tail for each in swaps])
+        if all(now.get(each.tail, "") == each.new for each in swaps):
+            return True  # killed for taking too long, after it was done
+        if any(now.get(each.tail, "") != each.old for each in swaps):
+            return False
+        if trouble.is_passing(result):
+            return False
+        raise trouble.refused(self.place, result)
+
+
+class RemoteRefs(Refs):
+    """The refs of a remote, by way of a private repository."""
+
+    verifies = False
+
+    def look(self, tails: Sequence[str]) -> dict[str, str]:
+        if not tails:
+            return {}
+        with private.Guard(self.place.folder, "use.lock"):
+            self._make()
+            # Two that fetch into the same refs would be in each other's way: one has the mirror, others fetch aside.
+            with private.Guard(self.place.folder, "mirror.lock", alone=True, wait=False) as mine:
+                space = "refs/mirror" if mine else f"refs/aside/{new_id()}"
+                try:
+                    self._fetch(tails, space)
+                    patterns = [f"{space}/{tail}".rstrip("/") for tail in tails]
+                    return self._list(patterns, space + "/")
+                finally:
+                    if not mine:
+                        self._forget(space)
+
+    def _make(self) -> None:
+        if not os.path.isdir(self.git.git_dir):
+            private.make(self.place, private.ALGORITHMS[0])
+
+    def _fetch(self, tails: Sequence[str], space: str) -> None:
+        # A pattern, also for one ref: a ref that is not there is no error then, and the server lists no others.
+        specs = [f"+{self.name(tail)}*:{space}/{tail}*" for tail in tails]
+        result = self._reach("fetch", *_FETCH, self.place.remote, *specs)
+        if result.code and trouble.is_passing(result):
+            # Nobody else writes there: what is in the way is what a fetch that was killed left behind.
+            private.unlock(self.place, space)
+            result = self._reach("fetch", *_FETCH, self.place.remote, *specs)
+        if not result.timed_out and "mismatched algorithms" in result.err:
+            self._take_other_algorithm()
+            result = self._reach("fetch", *_FETCH, self.place.remote, *specs)
+        if result.code or result.timed_out:
+            raise trouble.unreachable(self.place, result)
+
+    def _take_other_algorithm(self) -> None:
+        """The remote names its objects otherwise than was assumed; one without refs tells only when pushed to."""
+        other = next(name for name in private.ALGORITHMS if name != self.algorithm)
+        private.remake(self.place, other)
+        self._algorithm = ""
+
+    def _forget(self, space: str) -> None:
+        names = self.git.ask("for-each-ref", "--format=delete %(refname)", space)
+        if names:
+            self.git.run("update-ref", "--stdin", given=names)
+
+    def _reach(self, *words: str) -> Result:
+        return self.git.run(*words, timeout_ms=self.place.timeout_ms)
+
+    def keep(self, commits: Sequence[bytes]) -> None:
+        with private.Guard(self.place.folder, "use.lock"):
+            super().keep(commits)
+
+    def swap(self, swaps: Sequence[Swap], rider: Rider | None = None) -> bool:
+        with private.Guard(self.place.folder, "use.lock"):
+            result = self._push(swaps, rider)
+        if _all_accepted(result, swaps, self.place.prefix):
+            return True
+        return self._settle(swaps, result, rider)
+
+    def _push(self, swaps: Sequence[Swap], rider: Rider | None) -> Result:
+        # A single ref needs no transaction, and a host may not offer any.
+        moves = [(self.name(each.tail), each.old, each.new) for each in swaps]
+        if rider is not None and rider.old != rider.new:
+            moves.append((rider.name, rider.old, rider.new))
+        words = ["push", *_PUSH, *(["--atomic"] if len(moves) > 1 else [])]
+        words += [f"--force-with-lease={name}:{old}" for name, old, _ in moves]
+        # By its address, git keeps no tracking ref: here it would point at objects that only the clone has.
+        words.append(self.place.address if rider is not None else self.place.remote)
+        words += [f"{new}:{name}" for name, _, new in moves]
+        return self.git.run(*words, timeout_ms=self.place.timeout_ms, extra=rider.env if rider else {})
+
+    def _settle(self, swaps: Sequence[Swap], result: Result, rider: Rider | None) -> bool:
+        """The push did not say that all is well: what became of it is read from the refs."""
+        if not result.timed_out and "hash algorithm" in result.err:
+            self._take_other_algorithm()
+            return False
+        maybe = trouble.may_have_arrived(result)
+        try:
+            now = self.look([each.tail for each in swaps])
+        except trouble.StoreUnavailable as error:
+            raise trouble.lost(self.place, result, unknown=maybe) from error
+        if not result.code and not result.timed_out:
+            return False  # "up to date": somebody else's, as no two records are alike
+        changed = [each for each in swaps if each.old != each.new]
+        # Also when it was refused: a transport may have sent it twice, and only the second is answered.
+        if self._is_mine(changed[0], now.get(changed[0].tail, "")):
+            return True
+        if any(now.get(each.tail, "") != each.old for each in swaps):
+            return False  # and what was sent will not be taken later, either
+        if maybe:
+            # Not there yet, but the server may still be at work on it.
+            raise trouble.lost(self.place, result, unknown=True)
+        if rider is not None:
+            rider.check(self.place)
+        if trouble.is_passing(result):
+            return False
+        raise trouble.refused(self.place, result)
+
+    def _is_mine(self, swap: Swap, tip: str) -> bool:
+        """Whether what was pushed is there, or was and somebody has built upon it."""
+        if tip == swap.new:
+            return True
+        if not tip or not swap.new:
+            return False
+        chain = self.chain([tip])
+        # A chain that was begun anew names what it took the place of.
+        return swap.new in chain or swap.new.encode() in self.objects(chain[-1:])[chain[-1]][1]
+
+
+_FETCH = (
+    "--quiet",
+    "--prune",
+    "--no-tags",
+    "--no-write-fetch-head",
+    "--refmap=",
+    "--no-recurse-submodules",
+    "--no-auto-maintenance",
+    "--no-show-forced-updates",
+)
+_PUSH = (
+    "--porcelain",
+    "--no-verify",
+    "--no-follow-tags",
+    "--no-signed",
+    "--no-recurse-submodules",
+    "--no-force-if-includes",
+)
+
+
+def _all_accepted(result: Result, swaps: Sequence[Swap], prefix: str) -> bool:
+    """Whether the server took every change. "Up to date" is no acceptance, but for a ref that was only looked at."""
+    if result.code or result.timed_out:
+        return False
+    flags = {}
+    for line in result.out.decode("utf-8", "replace").splitlines():
+        flag, _, rest = line.partition("\t")
+        flags[rest.partition("\t")[0].rpartition(":")[2]] = flag
+    wanted = {f"{prefix}/{each.tail}": each.old == each.new for each in swaps}
+    return all(
+        flags.get(name) in ((" ", "*", "+", "-", "=") if looked else (" ", "*", "+", "-"))
+        for name, looked in wanted.items()
+    )

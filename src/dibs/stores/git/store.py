@@ -1,0 +1,318 @@
+"""The port's methods on git.
+
+`_tips` is what this process last saw of each ref. A read looks anew, always. A commit begins with what was read, and
+looks anew when git says that a ref has moved: if versions are as expected all the same (somebody only touched it), it
+tries again, and if not it is a Conflict.
+"""
+
+from __future__ import annotations
+
+import time
+from _thread import RLock
+
+from dibs import clock
+from dibs.core.limits import GIT_KEYS_MAX, GIT_TORN_TRIES_MAX, GIT_TRIES_MAX
+from dibs.core.records import shifted
+from dibs.errors import StoreCorrupt, StoreUnavailable
+from dibs.ids import new_id
+from dibs.stores.git import history, private
+from dibs.stores.git.entries import BadEntry, parse, tail_of
+from dibs.stores.git.plan import Plan, home_of
+from dibs.stores.git.refs import LocalRefs, RemoteRefs
+from dibs.stores.git.times import Clocks, StoreTime
+from dibs.stores.port import ABSENT, Capabilities, Conflict, Snapshot, Store, Versioned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
+
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+    from dibs.stores.git.entries import Entry
+    from dibs.stores.git.place import Place
+    from dibs.stores.git.riding import Rider
+
+_NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
+_NO_CREDIT = "give credit for an outage: there is no server to notice one"
+_CLOCK = (
+    "each machine's own; a record counts as put when it was first seen, or by wall clocks less 15 minutes"
+)
+
+NEW_MS = 60_000
+NEVER_MS = 2**62
+
+LOCAL = Capabilities(
+    name="git",
+    clock=_CLOCK,
+    reach="host",
+    watch="polling",
+    durable=True,
+    commit_keys_max=GIT_KEYS_MAX,
+    one_log=False,
+    serves=False,
+    poll_ms=200,
+    cannot=(_NO_ORDER, _NO_CREDIT, "stand behind a server: SQLite is the faster by far"),
+)
+REMOTE = LOCAL.replace(
+    name="git remote",
+    reach="network",
+    poll_ms=5_000,
+    cannot=(
+        _NO_ORDER,
+        _NO_CREDIT,
+        "hand a job over within a second: who waits looks every 5 seconds (every second on a `file://` remote)",
+        "stand behind a server: its beats would be several pushes a second",
+        "outlive a power cut better than the remote's own git does",
+    ),
+)
+
+
+class GitStore(Store):
+    """Records as refs of a clone or of a remote. See the package's text."""
+
+    def __init__(self, place: Place, clocks: Clocks | None = None) -> None:
+        self.place = place
+        self.capabilities = (LOCAL if place.is_local else REMOTE).replace(poll_ms=place.poll_ms)
+        self.broken: dict[str, str] = {}  # refs that cannot be read, and why
+        self.time = StoreTime(place.folder, clocks or Clocks(), place.skew_ms)
+        self.refs = LocalRefs(place) if place.is_local else RemoteRefs(place)
+        if (
+            not place.is_local and _chance() < 1 / 256
+        ):  # few runs look how large the cache is; it grows slowly
+            private.shrink(place)
+        self._lock = RLock()
+        self._tips: dict[str, Entry | None] = {}
+        self._last_seq = 0
+        self._riding: tuple[Rider, Callable[[Mapping[str, Stored | None]], bool]] | None = None
+        self._told: dict[str, int] | None = (
+            None  # the newest event of each ref, when `events` last told of all
+        )
+
+    # -- looking
+
+    def look(self, tails: Sequence[str]) -> dict[str, Entry]:
+        """The entries of these refs as they are now, by tail. Those that cannot be read go to `broken`."""
+        with self._lock:
+            found = self.refs.look(tails)
+            known = {(tail, tip.oid): tip for tail, tip in self._tips.items() if tip is not None}
+            raw = self.refs.objects({oid for tail, oid in found.items() if (tail, oid) not in known})
+            self.broken = {
+                tail: why
+                for tail, why in self.broken.items()
+                if not any(tail.startswith(each) for each in tails)
+            }
+            entries: dict[str, Entry] = {}
+            for tail, oid in found.items():
+                try:
+                    entries[tail] = known.get((tail, oid)) or parse(oid, tail, *raw[oid])
+                except BadEntry as error:
+                    self.broken[tail] = str(error)
+            self.time.notice(entries.values())
+            for tail in tails:
+                if tail and not tail.endswith("/"):
+                    self._tips[tail] = None
+            self._tips.update(entries)
+            self._last_seq = max([self._last_seq, *[entry.seq for entry in entries.values()]])
+            return entries
+
+    def _look_whole(self, tails: Sequence[str]) -> dict[str, Entry]:
+        """`look`, with all that changed in one step seen changed or all unchanged.
+
+        A server moves the refs of one push one after the other, so a reader may come in between."""
+        entries: dict[str, Entry] = {}
+        for attempt in range(GIT_TORN_TRIES_MAX):
+            if attempt:
+                time.sleep(0.002 * attempt)
+            entries = self.look(tails)
+            if not self._is_torn(entries, tails):
+                break
+        return entries  # a server that died in the middle of a push leaves what is there
+
+    def entry(self, key: str) -> Entry | None:
+        """What was last seen of a key. One that cannot be read is StoreCorrupt."""
+        tail = tail_of(key)
+        if tail in self.broken:
+            raise StoreCorrupt(
+                f"The record of {key!r} cannot be used: {self.refs.name(tail)} was not written by dibs, or by hand: "
+                f"{self.broken[tail]}. Look at it with `git log`, then delete that ref; its fencing numbers begin anew."
+            )
+        return self._tips.get(tail)
+
+    def shown(self, entry: Entry) -> Versioned:
+        """An entry as the port has it, in this machine's time."""
+        if entry.stored is None:
+            return ABSENT
+        return Versioned(version=entry.version, record=shifted(entry.stored, self.time.shift_ms(entry)))
+
+    # -- the port
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        wanted = list(keys)
+        with self._lock:
+            self._look_whole([tail_of(key) for key in wanted])
+            found = {key: self.entry(key) for key in wanted}
+            records = {key: ABSENT if each is None else self.shown(each) for key, each in found.items()}
+            return Snapshot(now_ms=self.time.now_ms(), records=records)
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        with self._lock:
+            tails = [tail_of(key) for key in dict.fromkeys([*expect, *[home_of(e, {}) for e in events]])]
+            if not (puts or events) or not self._is_whole(tails) or not self._is_as(expect):
+                self._look_whole(tails)
+            for attempt in range(GIT_TRIES_MAX):
+                if attempt:
+                    time.sleep(0.005 * attempt * _chance())
+                    self._look_whole(tails)
+                if not self._is_as(expect):
+                    raise Conflict
+                plan = Plan(self.refs, self.time, self._tips, lambda tip: history.of_chain(self, tip))
+                plan.build(expect, puts, events, self._last_seq)
+                if not plan.made:
+                    return self._last_seq
+                self.refs.keep(plan.commits)
+                if self.refs.swap(plan.swaps, self._rider(puts)):
+                    self._riding = None
+                    self._tips.update(plan.made)
+                    self._last_seq = max(self._last_seq, plan.last_seq)
+                    return self._last_seq
+            raise StoreUnavailable(
+                f"Others kept getting in the way at {self.place.url}, though nobody changed what this is about. Try "
+                "again; if it stays so, look for lock files that a killed git left there."
+            )
+
+    def _rider(self, puts: Mapping[str, Stored | None]) -> Rider | None:
+        return self._riding[0] if self._riding is not None and self._riding[1](puts) else None
+
+    def _is_as(self, expect: Mapping[str, int]) -> bool:
+        """Whether what was last seen has the versions expected."""
+        found = {tail_of(key): self.entry(key) for key in expect}
+        for key, version in expect.items():
+            entry = found[tail_of(key)]
+            if (entry.shown_version if entry is not None else 0) != version:
+                return False
+        return True
+
+    def _is_whole(self, tails: Sequence[str]) -> bool:
+        """Whether all of these were seen before, and no step shows in one and not in another: they may have been
+        looked at one after the other. `meta` is not locked, so this is what keeps it in step with jobs put away."""
+        if not all(tail in self._tips for tail in tails):
+            return False
+        seen = {tail: tip for tail in tails if (tip := self._tips[tail]) is not None}
+        return not self._is_torn(seen, tails, new_ms=NEVER_MS)
+
+    def _is_torn(self, entries: Mapping[str, Entry], asked: Sequence[str], new_ms: int = NEW_MS) -> bool:
+        """Whether one of these was changed in a step of which another one shows nothing.
+
+        One that was asked for and is not there at all counts while the step is new: later, it was cleared away."""
+        for entry in entries.values():
+            for tail, version in entry.together.items():
+                other = entries.get(tail)
+                if other is not None:
+                    if other.version < version:
+                        return True
+                elif tail in asked and self.time.age_ms(entry) < new_ms:
+                    return True
+        return False
+
+    def _all(self, prefix: str = "") -> list[Entry]:
+        kind, slash, _ = prefix.partition("/")
+        return list(self._look_whole([f"{kind}/"] if slash else [""]).values())
+
+    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
+        with self._lock:
+            found = [
+                each
+                for each in self._all(prefix)
+                if each.stored is not None and each.key.startswith(prefix) and each.key > after
+            ]
+            found.sort(key=lambda each: each.key)
+            return [(each.key, self.shown(each)) for each in found[: max(0, limit)]]
+
+    def _dues(self) -> list[tuple[int, str]]:
+        shown = [(each.key, self.shown(each).record) for each in self._all()]
+        dues = [(record.due_ms(), key) for key, record in shown if record is not None]
+        return sorted((due_ms, key) for due_ms, key in dues if due_ms is not None)
+
+    def due(self, limit: int) -> list[str]:
+        with self._lock:
+            dues = self._dues()
+            now_ms = self.time.now_ms()
+            return [key for due_ms, key in dues if due_ms <= now_ms][: max(0, limit)]
+
+    def next_due_ms(self) -> int | None:
+        with self._lock:
+            dues = self._dues()
+            return dues[0][0] if dues else None
+
+    def events(
+        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
+    ) -> list[Event]:
+        with self._lock:
+            if job is not None:
+                return history.of_job(self, after, limit, job, newest=newest)
+            entries = self.look([""])
+            self._told = {tail: entry.seq for tail, entry in entries.items()}
+            return history.of_all(self, entries.values(), after, limit, newest=newest)
+
+    def watch(self, after: int, timeout_ms: int) -> bool:
+        """Looks every `poll_ms`. Numbers go by their writers' clocks, so what counts as news as well is any ref
+        that tells more than it did when `events` was last asked."""
+        until_ms = clock.steady_ms() + timeout_ms
+        while True:
+            entries = self.look([""])
+            told = self._told
+            if any(
+                entry.seq > after or (told is not None and entry.seq > told.get(tail, 0))
+                for tail, entry in entries.items()
+            ):
+                return True
+            left_ms = until_ms - clock.steady_ms()
+            if left_ms <= 0:
+                return False
+            time.sleep(min(self.place.poll_ms * (0.75 + _chance() / 2), left_ms) / 1000)
+
+    def prune(self, *, keep: int, before_ms: int) -> int:
+        with self._lock:
+            return history.prune(self, keep=keep, before_ms=before_ms)
+
+    def size_bytes(self) -> int:
+        found = self.refs.objects(set(self.refs.look([""]).values()))
+        return sum(len(content) for _, content in found.values())
+
+    def tidy(self) -> dict[str, Any]:
+        from dibs.stores.git.tidy import tidy
+
+        with self._lock:
+            return tidy(self)
+
+    def probe(self) -> list[dict[str, Any]]:
+        from dibs.stores.git.probe import Probe
+
+        with self._lock:
+            return Probe(self, clock.steady_ms).run()
+
+    def carry(
+        self, branch: str | None, folder: str, when: Callable[[Mapping[str, Stored | None]], bool]
+    ) -> dict[str, Any]:
+        """Let a branch of the clone at `folder` go with the first commit whose puts satisfy `when`: both, or neither.
+        Returns what will be pushed."""
+        from dibs.stores.git.riding import rider_for
+
+        rider = rider_for(self.place, branch, folder)
+        self._riding = (rider, when)
+        return {
+            "branch": rider.name.removeprefix("refs/heads/"),
+            "before": rider.old or None,
+            "after": rider.new,
+        }
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def _chance() -> float:
+    """Somewhere from 0 to 1, so that those who collided do not collide again."""
+    return int(new_id()[:4], 16) / 0xFFFF

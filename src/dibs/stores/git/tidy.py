@@ -1,0 +1,45 @@
+"""Clearing away what is long over: refs of deleted records, and of keys that were only looked at.
+
+They keep versions and history for a week. A ref is deleted only while it is what was judged; one that anybody touched
+meanwhile stays. Fencing numbers do not hang on them: those of forgotten jobs are in the store's floor.
+"""
+
+from __future__ import annotations
+
+from dibs.core.limits import GIT_TIDY_BATCH_MAX, GIT_TOMBSTONE_MS
+from dibs.stores.git.private import shrink
+from dibs.stores.git.refs import Swap
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.stores.git.entries import Entry
+    from dibs.stores.git.store import GitStore
+
+
+def tidy(store: GitStore) -> dict[str, Any]:
+    """What was done: how many refs went, and which could not be read."""
+    removed = 0
+    old = _old(store)
+    while old:
+        batch, old = old[:GIT_TIDY_BATCH_MAX], old[GIT_TIDY_BATCH_MAX:]
+        if store.refs.swap([Swap(tail, entry.oid, "") for tail, entry in batch]):
+            removed += len(batch)
+            continue
+        # Somebody changed one of them: what is still old, one by one.
+        for tail, entry in batch:
+            removed += store.refs.swap([Swap(tail, entry.oid, "")])
+    broken = {store.refs.name(tail): why for tail, why in sorted(store.broken.items())}
+    if not store.place.is_local:
+        shrink(store.place)
+    return {"removed": removed, "broken": broken}
+
+
+def _old(store: GitStore) -> list[tuple[str, Entry]]:
+    entries = store.look([""])
+    aged = [
+        (store.time.age_ms(entry), tail, entry) for tail, entry in entries.items() if entry.stored is None
+    ]
+    oldest = sorted([each for each in aged if each[0] >= GIT_TOMBSTONE_MS], key=lambda each: -each[0])
+    return [(tail, entry) for _, tail, entry in oldest]

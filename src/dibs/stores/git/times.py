@@ -1,0 +1,173 @@
+"""Whose time it is. Clones' clocks differ, so each reads records in its own time.
+
+The store's time is this machine's: steady time, tied to wall time once per boot by an anchor that all processes of the
+clone share. A record carries the clocks of whoever put it, and is shifted when it is read, so that it was put `age`
+ago, where `age` is never more than the truth:
+
+    put on this machine, this boot       exactly: steady time counted since
+    put elsewhere                        the longest of: since this machine first saw it, and
+                                         own wall - its wall - the skew that is allowed for
+
+So nobody's lease is taken early, whatever the clocks say, as long as no two of them differ by more than the allowed
+skew; and even when they do, only records that look dead for longer than that are concerned. It may be late: who has not
+seen a record before gives it its whole time from then on. First sights are kept in a file, so that short processes
+add up.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+
+from dibs import clock, jsontext
+from dibs.errors import StoreUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from dibs.stores.git.entries import Entry
+
+SEEN_MAX = 4_000
+STEP_MS_MAX = (
+    2_000  # between wall and steady time, since a record of this boot was put; beyond, it counts as foreign
+)
+
+
+class Clocks:
+    """A machine's clocks, as functions: tests bring their own."""
+
+    def __init__(
+        self,
+        steady_ms: Callable[[], int] = clock.steady_ms,
+        wall_ms: Callable[[], int] = clock.wall_ms,
+        boot_id: Callable[[], str] = clock.boot_id,
+    ) -> None:
+        self.steady_ms = steady_ms
+        self.wall_ms = wall_ms
+        self.boot_id = boot_id
+
+
+class StoreTime:
+    """See the module's text. `folder` holds the anchor and the first sights."""
+
+    def __init__(self, folder: str, clocks: Clocks, skew_ms: int) -> None:
+        self._path = os.path.join(folder, "times.json")
+        self._clocks = clocks
+        self._skew_ms = skew_ms
+        # The machine's own name for its boot is nobody else's business.
+        self._clock_id = hashlib.sha256(clocks.boot_id().encode()).hexdigest()[:16]
+        self._last_ms = 0
+        self._seen: dict[str, int] = {}
+        self._offset_ms = 0
+        with _Locked(folder):
+            kept = self._load()
+            if kept is None:
+                self._save()
+
+    def now_ms(self) -> int:
+        """Never less than it was."""
+        self._last_ms = max(self._last_ms, self._offset_ms + self._clocks.steady_ms())
+        return self._last_ms
+
+    def wall_ms(self) -> int:
+        return self._clocks.wall_ms()
+
+    def stamp(self) -> dict[str, Any]:
+        """What a record says about when it was put."""
+        return {
+            "now_ms": self.now_ms(),
+            "wall_ms": self._clocks.wall_ms(),
+            "steady_ms": self._clocks.steady_ms(),
+            "clock": self._clock_id,
+        }
+
+    def notice(self, entries: Iterable[Entry]) -> None:
+        """Remember when records of other machines were first seen. Before they are shifted."""
+        new = [each.nonce for each in entries if not self._is_own(each) and each.nonce not in self._seen]
+        if not new:
+            return
+        with _Locked(os.path.dirname(self._path)):
+            self._load()  # others may have seen them before
+            steady_ms = self._clocks.steady_ms()
+            for nonce in new:
+                self._seen.setdefault(nonce, steady_ms)
+            while len(self._seen) > SEEN_MAX:
+                del self._seen[min(self._seen, key=self._seen.__getitem__)]
+            self._save()
+
+    def age_ms(self, entry: Entry) -> int:
+        """How long ago it was put, at least."""
+        stamp, steady_ms = entry.stamp, self._clocks.steady_ms()
+        if self._is_own(entry):
+            return max(0, steady_ms - int(stamp["steady_ms"]))
+        seen_ms = steady_ms - self._seen.get(entry.nonce, steady_ms)
+        return max(seen_ms, self._clocks.wall_ms() - int(stamp["wall_ms"]) - self._skew_ms, 0)
+
+    def shift_ms(self, entry: Entry) -> int:
+        """What to add to the record's times to have them in this machine's."""
+        now_ms = self._offset_ms + self._clocks.steady_ms()
+        return now_ms - self.age_ms(entry) - int(entry.stamp["now_ms"])
+
+    def _is_own(self, entry: Entry) -> bool:
+        """Of this boot. Machines woken from one snapshot may share a boot's name; their clocks give them away."""
+        stamp = entry.stamp
+        if stamp["clock"] != self._clock_id:
+            return False
+        then_ms = int(stamp["wall_ms"]) - int(stamp["steady_ms"])
+        apart_ms = self._clocks.wall_ms() - self._clocks.steady_ms() - then_ms
+        return abs(apart_ms) <= STEP_MS_MAX and self._clocks.steady_ms() >= int(stamp["steady_ms"])
+
+    def _load(self) -> dict[str, Any] | None:
+        """Take what the file says, if it is of this boot. Else the anchor is made anew, not before the last time."""
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                kept: dict[str, Any] = jsontext.decode(file.read())
+            last_ms = int(kept["last_ms"])
+            if kept["clock"] == self._clock_id:
+                self._offset_ms = int(kept["offset_ms"])
+                self._seen = {**kept["seen"], **self._seen}
+                for nonce, steady_ms in kept["seen"].items():
+                    self._seen[nonce] = min(steady_ms, self._seen[nonce])
+                return kept
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            last_ms = (
+                0  # none yet, or not ours: an anchor and first sights made anew are only later, never early
+            )
+        self._offset_ms = max(self._clocks.wall_ms(), last_ms) - self._clocks.steady_ms()
+        return None
+
+    def _save(self) -> None:
+        kept = {
+            "clock": self._clock_id,
+            "offset_ms": self._offset_ms,
+            "last_ms": self.now_ms(),
+            "seen": self._seen,
+        }
+        made = f"{self._path}.{os.getpid()}"
+        try:
+            with open(made, "w", encoding="utf-8") as file:
+                file.write(jsontext.encode(kept))
+            os.replace(made, self._path)
+        except OSError as error:
+            raise StoreUnavailable(f"{self._path} cannot be written: {error.strerror}.") from None
+
+
+class _Locked:
+    """One process at a time changes the file."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        try:
+            os.makedirs(self._folder, exist_ok=True)
+            self._fd = os.open(os.path.join(self._folder, "times.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise StoreUnavailable(f"{self._folder} cannot be written: {error.strerror}.") from None
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)

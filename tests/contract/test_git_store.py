@@ -1,0 +1,73 @@
+"""The git store keeps the contract: in one clone, and on a remote that several clones share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.stores.git import GitStore
+from dibs.stores.git.place import place_of
+from dibs.stores.git.times import Clocks
+from dibs.testing.clock import ManualClock
+from dibs.testing.contract import StoreContract
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from dibs.stores.port import Store
+
+# Each commit is several processes: in the default run few rounds of each race, in the soak all of them.
+ROUNDS = 15 if os.environ.get("DIBS_SOAK") == "1" else 2
+
+
+class Machine:
+    """A repository and the clocks of the machine it is on."""
+
+    def __init__(self, repository: Path, *, is_remote: bool) -> None:
+        self.clock = ManualClock()
+        self._repository = repository
+        self._is_remote = is_remote
+        self._clones = 0
+        subprocess.run(["git", "init", "-q", "--bare", str(repository)], check=True)
+
+    def open(self) -> Store:
+        """One more connection; to a remote, through a clone of its own."""
+        self._clones += 1
+        url, folder = "git:", self._repository
+        if self._is_remote:
+            url, folder = "git:origin", self._repository.parent / f"clone-{self._clones}"
+            subprocess.run(["git", "init", "-q", str(folder)], check=True)
+            address = f"file://{self._repository}"
+            subprocess.run(["git", "-C", str(folder), "remote", "add", "origin", address], check=True)
+        place = place_of(url, str(folder))
+        place.poll_ms = 50
+        clock = self.clock
+        return GitStore(place, Clocks(clock.steady_ms, clock.wall_ms, clock.boot_id))
+
+
+class GitContract(StoreContract):
+    rounds = ROUNDS
+    is_remote = False
+
+    @pytest.fixture
+    def place(self, tmp_path: Path, need_program: Callable[[str], str]) -> Machine:
+        need_program("git")
+        return Machine(tmp_path / "it.git", is_remote=self.is_remote)
+
+    def open_store(self, place: Machine) -> Store:
+        return place.open()
+
+    def advance(self, place: Machine, store: Store, ms: int) -> None:
+        place.clock.advance(ms)
+
+
+class TestGitStoreInOneClone(GitContract):
+    pass
+
+
+class TestGitStoreOnARemote(GitContract):
+    is_remote = True

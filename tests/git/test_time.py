@@ -1,0 +1,126 @@
+"""Clones whose clocks differ: nobody is robbed, and the dead are found in the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.core.limits import GIT_SKEW_MS
+from dibs.core.outcomes import Granted, Held, Released, Renewed
+from tests.git.harness import TTL_MS, Machine, acquire, granted, pass_time, release, renew, store_at
+
+if TYPE_CHECKING:
+    from tests.git.harness import Remote
+
+TEN_MINUTES_MS = 600_000
+
+
+@pytest.fixture(params=[-TEN_MINUTES_MS, TEN_MINUTES_MS], ids=["behind", "ahead"])
+def machines(request: pytest.FixtureRequest) -> tuple[Machine, Machine]:
+    """Two machines; the second's wall clock is ten minutes off."""
+    return Machine(1), Machine(2, ahead_ms=request.param)
+
+
+@pytest.mark.promise("lease:never-early")
+def test_a_lease_is_not_taken_early_by_a_clone_whose_clock_is_ten_minutes_off(
+    remote: Remote, machines: tuple[Machine, Machine]
+) -> None:
+    one, two = machines
+    first, second = store_at(remote.clone("one"), machine=one), store_at(remote.clone("two"), machine=two)
+    granted(first, "job", "one")
+    for _ in range(5):
+        held = acquire(second, "job", "two")
+        assert isinstance(held, Held)
+        assert held.blockers[0].holder.owner == "one"
+        pass_time(machines, TTL_MS // 5)
+    # It was seen as soon as it was there: its time is over for everybody at the same moment.
+    taken = acquire(second, "job", "two")
+    assert isinstance(taken, Granted)
+    assert taken.previous is not None
+    assert (taken.previous.owner, taken.previous.how) == ("one", "expired")
+    assert isinstance(acquire(first, "job", "one"), Held)
+
+
+def test_a_lease_that_is_renewed_is_never_taken(remote: Remote, machines: tuple[Machine, Machine]) -> None:
+    one, two = machines
+    first, second = store_at(remote.clone("one"), machine=one), store_at(remote.clone("two"), machine=two)
+    lease = granted(first, "job", "one").lease
+    for _ in range(8):
+        pass_time(machines, TTL_MS // 2)
+        assert isinstance(renew(first, "job", lease.lease_id), Renewed)
+        assert isinstance(acquire(second, "job", "two"), Held)
+    assert isinstance(release(first, "job", lease.lease_id), Released)
+    assert isinstance(acquire(second, "job", "two"), Granted)
+
+
+def test_a_newcomer_waits_for_one_whole_time_from_when_it_first_looked(
+    remote: Remote, machines: tuple[Machine, Machine]
+) -> None:
+    one, two = machines
+    granted(store_at(remote.clone("one"), machine=one), "job", "one")
+    pass_time(machines, TTL_MS - 1_000)
+    clone = remote.clone("two")
+    assert isinstance(acquire(store_at(clone, machine=two), "job", "two"), Held)
+    pass_time(machines, TTL_MS - 1_000)
+    # A process of its own each time: when the record was first seen is kept between them.
+    assert isinstance(acquire(store_at(clone, machine=two), "job", "two"), Held)
+    pass_time(machines, 1_000)
+    assert isinstance(acquire(store_at(clone, machine=two), "job", "two"), Granted)
+
+
+def test_what_is_dead_for_longer_than_clocks_may_differ_is_taken_at_once(
+    remote: Remote, machines: tuple[Machine, Machine]
+) -> None:
+    one, two = machines
+    granted(store_at(remote.clone("one"), machine=one), "job", "one")
+    pass_time(machines, TTL_MS + GIT_SKEW_MS + TEN_MINUTES_MS)
+    assert isinstance(acquire(store_at(remote.clone("two"), machine=two), "job", "two"), Granted)
+
+
+def test_the_skew_that_is_allowed_for_can_be_set(remote: Remote) -> None:
+    one, two = Machine(1), Machine(2)
+    granted(store_at(remote.clone("one"), machine=one), "job", "one")
+    pass_time((one, two), TTL_MS + 30_000)
+    clone = remote.clone("two")
+    assert isinstance(acquire(store_at(clone, "git:origin?skew=1m", two), "job", "two"), Held)
+    assert isinstance(acquire(store_at(clone, "git:origin?skew=20s", two), "job", "two"), Granted)
+
+
+def test_clones_on_one_machine_agree_to_the_millisecond_though_the_wall_clock_is_stepped_between(
+    remote: Remote,
+) -> None:
+    machine = Machine()
+    first = store_at(remote.clone("one"), machine=machine)
+    machine.clock.step_wall(1_500)  # little enough to be told from another machine's clock
+    second = store_at(remote.clone("two"), machine=machine)
+    granted(first, "job", "one")
+    pass_time([machine], TTL_MS - 1)
+    assert isinstance(acquire(second, "job", "two"), Held)
+    pass_time([machine], 1)
+    assert isinstance(acquire(second, "job", "two"), Granted)
+
+
+@pytest.mark.promise("lease:never-early")
+def test_machines_woken_from_one_snapshot_are_told_apart(remote: Remote) -> None:
+    """The same name of the boot, and steady clocks that have nothing to do with each other."""
+    one, two = Machine(1), Machine(1)
+    two.clock.advance(3_600_000)
+    two.clock.step_wall(-3_600_000)
+    granted(store_at(remote.clone("one"), machine=one), "job", "one")
+    clone = remote.clone("two")
+    assert isinstance(acquire(store_at(clone, machine=two), "job", "two"), Held)
+    pass_time((one, two), TTL_MS)
+    assert isinstance(acquire(store_at(clone, machine=two), "job", "two"), Granted)
+
+
+def test_after_a_reboot_with_the_clock_set_back_nobody_is_robbed(remote: Remote) -> None:
+    machine, clone = Machine(), remote.clone("one")
+    lease = granted(store_at(clone, machine=machine), "job", "one").lease
+    before_ms = store_at(clone, machine=machine).read(()).now_ms
+    machine.clock.reboot()
+    machine.clock.step_wall(-86_400_000)
+    store = store_at(clone, machine=machine)
+    assert store.read(()).now_ms >= before_ms
+    assert isinstance(acquire(store, "job", "two"), Held)
+    assert isinstance(renew(store, "job", lease.lease_id), Renewed)
