@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import weakref
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,6 +26,7 @@ from dibs.errors import DibsError, ServerUnreachable, StoreUnavailable
 from dibs.wire.documents import Reply, reply_for_error
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from ssl import SSLContext
 
     from dibs.client.http1 import RawReply
@@ -51,7 +52,7 @@ class AsyncDoor:
     # Whether a question that nobody waits for any more goes on by itself, and its answer must be looked at.
     runs_on = False
 
-    def close(self) -> None:
+    async def close(self) -> None:
         raise NotImplementedError
 
 
@@ -117,11 +118,10 @@ class ServerDoor(AsyncDoor):
     def __init__(self, manner: Manner) -> None:
         self._manner = manner
         self._place = manner.place
-        self._idle: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Line]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._idle: dict[asyncio.AbstractEventLoop, _Idle] = {}
         self._tls: SSLContext | None = None
         self._pid = os.getpid()
+        self._closed = False
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
         try:
@@ -135,37 +135,38 @@ class ServerDoor(AsyncDoor):
         tries = Tries(self._place, asked)
         whole_ms = timeout_ms + asked.waits_ms
         sent = False
+        if self._closed:
+            raise StoreUnavailable("This client was closed. Connect again.")
+        idle = await self._idle_here()
         try:
             async with asyncio.timeout(whole_ms / 1000):
                 while True:
-                    line = self._kept_line() if asked.repeatable else None
+                    line = idle.take() if asked.repeatable else None
                     fresh = line is None
                     if line is None:
                         line = await self._connected()
                     sent = True
                     try:
-                        return await self._over(line, request)
+                        return await self._over(line, request, idle)
                     except Broken:
                         if fresh:
                             tries.broken()
         except TimeoutError:
             raise tries.timed_out(TimedOut(too_slow(self._place, whole_ms), sent=sent)) from None
 
-    def _lines(self) -> list[_Line]:
+    async def _idle_here(self) -> _Idle:
+        """The connections of this loop that nobody uses at the moment."""
+        loop = asyncio.get_running_loop()
         if os.getpid() != self._pid:  # a forked child: these connections are the parent's
-            self._idle, self._pid = weakref.WeakKeyDictionary(), os.getpid()
-        return self._idle.setdefault(asyncio.get_running_loop(), [])
+            _left_alone.append(self._idle)
+            self._idle, self._pid = {}, os.getpid()
+        if loop not in self._idle:
+            self._idle = {each: idle for each, idle in self._idle.items() if not each.is_closed()}
+            self._idle[loop] = idle = _Idle()
+            await anext(idle.until_the_end)
+        return self._idle[loop]
 
-    def _kept_line(self) -> _Line | None:
-        lines = self._lines()
-        while lines:
-            line = lines.pop()
-            if steady_ms() - line.used_ms < CLIENT_IDLE_MS_MAX and not line.writer.is_closing():
-                return line
-            line.writer.close()
-        return None
-
-    async def _over(self, line: _Line, request: bytes) -> RawReply:
+    async def _over(self, line: _Line, request: bytes, idle: _Idle) -> RawReply:
         again = False
         try:
             line.writer.write(request)
@@ -175,15 +176,12 @@ class ServerDoor(AsyncDoor):
                 reading.send(await line.reader.read(RECEIVE_BYTES))
         except StopIteration as end:
             reply: RawReply = end.value
-            again = reply.again and len(self._lines()) < IDLE_MAX
+            again = reply.again and not self._closed
             return reply
         except OSError:
             raise Broken from None
         finally:
-            if again:
-                line.used_ms = steady_ms()
-                self._lines().append(line)
-            else:
+            if not again or not idle.put(line):
                 line.writer.close()
 
     async def _connected(self) -> _Line:
@@ -199,21 +197,69 @@ class ServerDoor(AsyncDoor):
             return _Line(*await asyncio.open_connection(place.host, place.port, ssl=self._tls))
         except TimeoutError:
             raise
-        except socket.gaierror as error:
+        except (socket.gaierror, UnicodeError) as error:  # the latter: a name that cannot be one
             raise no_host(place, error) from None
         except ssl.SSLError as error:
             raise not_trusted(place, error) from None
         except OSError as error:
             raise ServerUnreachable(not_there(place, error)) from None
 
-    def close(self) -> None:
-        lines = [line for lines in self._idle.values() for line in lines] if os.getpid() == self._pid else []
-        self._idle.clear()
+    async def close(self) -> None:
+        self._closed = True
+        if os.getpid() != self._pid:
+            return
+        here = asyncio.get_running_loop()
+        all_idle, self._idle = self._idle, {}
+        for loop, idle in all_idle.items():
+            if loop is here:
+                await idle.until_the_end.aclose()
+            elif not loop.is_closed():
+                try:
+                    loop.call_soon_threadsafe(idle.hang_up)
+                except RuntimeError:  # it was closed this very moment, and with it the connections
+                    pass
+
+
+_left_alone: list[object] = []  # what a parent had open; dropping it would close it
+
+
+class _Idle:
+    """Connections of one loop, kept for the next question. They must be closed before their loop is, and a loop tells
+    of its end only those who have an asynchronous generator open: so this has one."""
+
+    def __init__(self) -> None:
+        self._lines: list[_Line] = []
+        self._over = False
+        self.until_the_end = self._keep()
+
+    async def _keep(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self.hang_up()
+            await asyncio.sleep(0)  # what was hung up is closed in the loop's next turn
+
+    def take(self) -> _Line | None:
+        while self._lines:
+            line = self._lines.pop()
+            if steady_ms() - line.used_ms < CLIENT_IDLE_MS_MAX and not line.writer.is_closing():
+                return line
+            line.writer.close()
+        return None
+
+    def put(self, line: _Line) -> bool:
+        """False when there is no room, or no loop any more."""
+        if self._over or len(self._lines) >= IDLE_MAX:
+            return False
+        line.used_ms = steady_ms()
+        self._lines.append(line)
+        return True
+
+    def hang_up(self) -> None:
+        self._over = True
+        lines, self._lines = self._lines, []
         for line in lines:
-            try:
-                line.writer.close()
-            except RuntimeError:  # its loop is closed, and with it the connection
-                pass
+            line.writer.transport.abort()
 
 
 class _Line:
@@ -245,6 +291,7 @@ class ThreadedDoor(AsyncDoor):
         self._namespace = settings.namespace
         self._store = SharedStore(settings.url)
         self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._lock = threading.Lock()
         self._pid = os.getpid()
         self._closed = False
 
@@ -259,12 +306,13 @@ class ThreadedDoor(AsyncDoor):
 
     def _pool(self, lane: str) -> ThreadPoolExecutor:
         if os.getpid() != self._pid:  # threads do not survive a fork
-            self._pid, self._threads = os.getpid(), {}
-        if lane not in self._threads:
-            self._threads[lane] = ThreadPoolExecutor(THREADS[lane], thread_name_prefix=f"dibs {lane}")
-        return self._threads[lane]
+            self._pid, self._threads, self._lock = os.getpid(), {}, threading.Lock()
+        with self._lock:
+            if lane not in self._threads:
+                self._threads[lane] = ThreadPoolExecutor(THREADS[lane], thread_name_prefix=f"dibs {lane}")
+            return self._threads[lane]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._closed = True
         if os.getpid() == self._pid:
             for pool in self._threads.values():

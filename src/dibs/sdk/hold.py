@@ -50,6 +50,7 @@ class Hold:
         self._lock = threading.Lock()
         self._ended: str | None = None
         self._let_go = False
+        self.ending = False  # we are letting it go: that the store does not know it any more is no loss
         self._listeners: list[Callable[[LeaseLost], None]] = []
 
     def beating(self) -> Flow[None]:
@@ -142,7 +143,7 @@ class Hold:
             return True
         body: Document = reply.body or {}
         details = str(body.get("details") or body.get("error") or f"status {reply.status}")
-        if body.get("code") in OVER_CODES:
+        if body.get("code") in OVER_CODES and not self.ending:
             self.end(details)
         else:
             self.trouble = details
@@ -216,7 +217,9 @@ class SessionHold(Hold):
 
 def _end_missing(claims: Iterable[SessionLease], found: set[tuple[str, int]]) -> None:
     for claim in claims:
-        if not found.issuperset((lease.name, lease.fencing_token) for lease in claim.leases):
+        if not claim.ending and not found.issuperset(
+            (lease.name, lease.fencing_token) for lease in claim.leases
+        ):
             claim.end("it was taken away; `dibs history` says by whom.")
 
 
@@ -235,7 +238,7 @@ class SessionLease(LeaseHold):
             reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **news})
             if reply.status >= 300:
                 body: Document = reply.body or {}
-                if body.get("code") in OVER_CODES:
+                if body.get("code") in OVER_CODES and not self.ending:
                     self.end(str(body.get("details")))
                 return
         with self._lock:

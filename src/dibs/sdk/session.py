@@ -65,11 +65,11 @@ class Session(Claims[Claim]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         hold = self._hold
-        if self._heart is not None:
-            self._heart.stop()
         if not hold.is_ours:
             return
-        if hold.let_go():
+        if self._heart is not None:
+            self._heart.stop()
+        if not hold.was_lost and hold.let_go():
             try:
                 with self._doors.one() as door:
                     drive(door, operations.ending(hold.session_id))
@@ -108,5 +108,6 @@ class Session(Claims[Claim]):
 
 
 def _dropped(heart: Heart, hold: SessionHold) -> None:
-    hold.let_go()
-    heart.stop()
+    if hold.is_ours:
+        hold.let_go()
+        heart.stop()
