@@ -88,7 +88,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 def run(kind: str, url: str, token: str | None, test: Callable[[Face], Coroutine[Any, Any, None]]) -> None:
     async def go() -> None:
-        face = Face(kind, url, token, timeout=1.0)
+        face = Face(kind, url, token, timeout=0.5)
         try:
             await test(face)
         finally:
