@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
     else:
         with ServerProcess(tmp_path, store=url) as server:
             yield server.url, server.token
+
+
+@contextmanager
+def lost_at_the_end() -> Iterator[None]:
+    """The block inside, and not something in it, raises LeaseLost."""
+    with pytest.raises(LeaseLost):
+        yield
 
 
 def taken_at_ms(client: Client, job: str, *, patience_s: float = WAIT_S_MAX) -> int:
@@ -162,7 +170,7 @@ def test_a_suspended_machine_wakes_up_without_the_job(
     lost: list[LeaseLost] = []
     with (
         Client(url, token) as client,
-        pytest.raises(LeaseLost),  # noqa: PT012  # by the end of the block
+        lost_at_the_end(),
         client.claim("job", ttl=60, on_lost=lost.append) as claim,
     ):
         claim.check()
@@ -179,10 +187,13 @@ def test_a_suspended_machine_wakes_up_without_the_job(
 def test_a_watchdog_notices_a_suspend_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     told = threading.Event()
-    with Client("memory://") as client:
-        with pytest.raises(LeaseLost), client.claim("job", ttl=600, on_lost=lambda error: told.set()):
-            clock.ahead_ms = 599_000
-            assert told.wait(WAIT_S_MAX), "nobody looked at the clock"
+    with (
+        Client("memory://") as client,
+        lost_at_the_end(),
+        client.claim("job", ttl=600, on_lost=lambda error: told.set()),
+    ):
+        clock.ahead_ms = 599_000
+        assert told.wait(WAIT_S_MAX), "nobody looked at the clock"
 
 
 def test_what_was_lost_is_never_claimed_again_nor_renewed_after_its_time(
@@ -190,7 +201,7 @@ def test_what_was_lost_is_never_claimed_again_nor_renewed_after_its_time(
 ) -> None:
     with (
         Client(proxy.url, server.token) as client,
-        pytest.raises(LeaseLost),  # noqa: PT012  # by the end of the block
+        lost_at_the_end(),
         client.claim(job, ttl=1) as claim,
     ):
         proxy.fault = lambda request: Fault.REQUEST_LOST
