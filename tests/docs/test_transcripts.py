@@ -48,7 +48,7 @@ def test_a_page_that_can_be_typed_prints_what_it_says(
 @pytest.mark.parametrize("path", PAGES, ids=[page.stem for page in PAGES])
 def test_a_page_marks_its_blocks_in_a_way_that_is_known(path: Path) -> None:
     infos = {block.info for block in blocks(read(path))}
-    assert infos <= {"sh", "sh run", "sh run other", "text", "text other", "json", ""}
+    assert infos <= {"sh", "sh run", "sh run other", "text", "text other", "json", "python", ""}
 
 
 def test_what_differs_from_run_to_run_is_compared_by_its_shape() -> None:

@@ -32,20 +32,22 @@ async def to_the_end(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
     cancelled afterwards. Bounded, as every question is. A loop that shuts down cancels every task, also the one that
     does the work: then it is begun again."""
     cancelled: asyncio.CancelledError | None = None
-    for left in range(TRIES - 1, -1, -1):
+    left = TRIES
+    while True:
         task = asyncio.ensure_future(begin())
+        left -= 1
         while not task.done():
             try:
                 await asyncio.wait([task])
             except asyncio.CancelledError as error:
                 cancelled = error
-        if not task.cancelled() or left == 0:
+        if left == 0 or not task.cancelled():
             break
-    if cancelled is not None:
-        if not task.cancelled():
-            task.exception()  # seen; it does not matter to whoever is cancelled
-        raise cancelled
-    return task.result()
+    if cancelled is None:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # seen; it does not matter to whoever is cancelled
+    raise cancelled
 
 
 class Guard:

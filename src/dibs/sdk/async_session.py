@@ -52,18 +52,18 @@ class AsyncSession(Claims[AsyncClaim]):
         if self._held is not None:
             raise InvalidInput("A session is for one block. Ask the client for another one.")
         try:
-            await to_the_end(self._open)
+            hold = await to_the_end(self._open)
         except asyncio.CancelledError:
             await self._undo()
             raise
-        assert self._held is not None  # it is open, or raised why not
-        self._guard = Guard(self._held, self._door, self._on_lost, beats=True)
+        self._guard = Guard(hold, self._door, self._on_lost, beats=True)
         return self
 
-    async def _open(self) -> None:
+    async def _open(self) -> SessionHold:
         sent_ms = steady_ms()
         flow = operations.opening(self._owner, self._ttl, self._metadata, process_mark(os.getpid()))
-        self._held = SessionHold(await drive(self._door, flow, self._timeout_ms), sent_ms)
+        hold = self._held = SessionHold(await drive(self._door, flow, self._timeout_ms), sent_ms)
+        return hold
 
     async def _undo(self) -> None:
         """Nobody waits for it any more: if it is open, end it."""
