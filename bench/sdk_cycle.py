@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import importlib.util
 import shutil
 import socket
@@ -91,8 +92,7 @@ def dibs_embedded(folder: Path) -> Iterator[Cycle]:
 
 @contextlib.contextmanager
 def redis_lock(folder: Path) -> Iterator[Cycle]:
-    import redis
-
+    redis: Any = importlib.import_module("redis")
     with RedisTarget().open(folder) as server, redis.Redis(port=server.port) as client:
 
         def cycle(name: str) -> None:
@@ -104,8 +104,7 @@ def redis_lock(folder: Path) -> Iterator[Cycle]:
 
 @contextlib.contextmanager
 def kazoo_lock(folder: Path) -> Iterator[Cycle]:
-    import kazoo.client
-
+    kazoo: Any = importlib.import_module("kazoo.client")
     port = free_port()
     settings = folder / "zoo.cfg"
     settings.write_text(
@@ -122,7 +121,7 @@ def kazoo_lock(folder: Path) -> Iterator[Cycle]:
 
     env = {"ZOO_LOG_DIR": str(folder), "ZOOPIDFILE": f"{folder}/pid"}
     with serving([ZOOKEEPER, "start-foreground", str(settings)], folder / "zookeeper.log", ready, env):
-        client: Any = kazoo.client.KazooClient(f"127.0.0.1:{port}")
+        client = kazoo.KazooClient(f"127.0.0.1:{port}")
         client.start(timeout=20)
 
         def cycle(name: str) -> None:
@@ -138,11 +137,10 @@ def kazoo_lock(folder: Path) -> Iterator[Cycle]:
 
 @contextlib.contextmanager
 def etcd_lock(folder: Path) -> Iterator[Cycle]:
-    import etcd3gw
-
+    etcd3gw: Any = importlib.import_module("etcd3gw")
     with EtcdTarget().open(folder) as server:
         host, _, port = server.url.removeprefix("http://").partition(":")
-        client: Any = etcd3gw.client(host=host, port=int(port), api_path="/v3/")
+        client = etcd3gw.client(host=host, port=int(port), api_path="/v3/")
 
         def cycle(name: str) -> None:
             with client.lock(name, ttl=60):

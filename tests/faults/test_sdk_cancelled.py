@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from dibs import AsyncClient, JobHeld, LeaseLost
-from dibs.testing.processes import ServerProcess
 from tests.faults.standing import check_nothing_left, left_behind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from dibs.testing.processes import ServerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.promise("queue:no-dead-grant")]
 
@@ -71,13 +70,11 @@ class Place:
 
 
 @pytest.fixture(params=["embedded", "server"])
-def place(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path: Any, server: ServerProcess) -> Place:
     if request.param == "embedded":
         url = f"sqlite://{tmp_path}/jobs.db"
-        yield Place(url, None, url)
-    else:
-        with ServerProcess(tmp_path) as server:
-            yield Place(server.url, server.token, server.store_url)
+        return Place(url, None, url)
+    return Place(server.url, server.token, server.store_url)
 
 
 async def claims(client: AsyncClient, other: AsyncClient) -> None:
@@ -93,7 +90,7 @@ async def works(client: AsyncClient, other: AsyncClient) -> None:
 
 
 async def finishes(client: AsyncClient, other: AsyncClient) -> None:
-    async with client.claim(JOB, again=True) as claim:
+    async with client.claim("job-to-finish", again=True) as claim:
         await claim.done("all of it", keep=1)
 
 
@@ -143,7 +140,7 @@ async def settled(work: Awaitable[T]) -> T:
     return task.result()
 
 
-SCENES = [claims, works, finishes, claims_all, waits_in_vain, waits_and_gets_it, opens_a_session]
+SCENES = [claims, works, finishes, claims_all, waits_and_gets_it, opens_a_session]
 
 
 async def cancel_everywhere(place: Place, scene: Any, *, late: bool, twice: bool) -> int:
@@ -182,6 +179,10 @@ async def cancel_everywhere(place: Place, scene: Any, *, late: bool, twice: bool
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_task_cancelled_at_any_await_leaves_nothing_behind(place: Place, scene: Any, late: bool) -> None:
     assert asyncio.run(cancel_everywhere(place, scene, late=late, twice=False)) >= 3
+
+
+def test_a_waiter_cancelled_at_any_await_leaves_the_line(place: Place) -> None:
+    assert asyncio.run(cancel_everywhere(place, waits_in_vain, late=False, twice=False)) >= 3
 
 
 @pytest.mark.parametrize("scene", [claims, works, waits_and_gets_it, opens_a_session])
