@@ -39,6 +39,7 @@ def run_many(count: int, folder: Path) -> list[Outcome]:
 
 
 def check_all(outcomes: list[Outcome]) -> None:
+    """The counts, for whoever runs it with -s, and what must hold of them."""
     faults: Counter[str] = sum((each.faults for each in outcomes), Counter())
     said = {
         "schedules": len(outcomes),
@@ -54,8 +55,9 @@ def check_all(outcomes: list[Outcome]) -> None:
     assert [each.seed for each in outcomes if each.fenced_late] == []
     assert said["beliefs"] >= 10 * len(outcomes), "the schedules are too weak"
     assert said["tenures"] >= 3 * len(outcomes), "the schedules are too weak"
-    assert said["late"] > 0, "no late write landed without a fence: the schedules are too weak"
-    assert said["refused"] > 0
+    if len(outcomes) == MANY:  # about one in five schedules has one; a few may have none
+        assert said["late"] > 0, "no late write landed without a fence: the schedules are too weak"
+        assert said["refused"] > 0
 
 
 @pytest.mark.timeout(180)
