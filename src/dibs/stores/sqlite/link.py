@@ -35,7 +35,8 @@ _LOOK = """SELECT (SELECT user_version FROM pragma_user_version),
 # its own as well. The next process to close the file would then take itself for the last one, and remove the log that
 # the child writes to. So every link closes its connection before a fork, and opens another when it is next used.
 _links: list[ref[Link]] = []
-FORK_WAIT_S = 10  # longer than anybody keeps the connection busy
+FORK_WAIT_S = 6.0  # longer than a statement waits for others
+_left_behind: list[sqlite3.Connection] = []  # of a parent that was too busy; closing them would do harm
 
 
 def _before_fork() -> None:
@@ -46,14 +47,23 @@ def _before_fork() -> None:
             link.before_fork()
 
 
-def _after_fork() -> None:
+def _after_fork_in_parent() -> None:
     for each in _links:
         link = each()
         if link is not None:
-            link.after_fork()
+            link.after_fork(in_child=False)
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+def _after_fork_in_child() -> None:
+    for each in _links:
+        link = each()
+        if link is not None:
+            link.after_fork(in_child=True)
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+)
 
 
 class State:
@@ -169,14 +179,20 @@ class Link:
     def before_fork(self) -> None:
         """Wait for whoever uses the connection, and close it. Nobody opens another before `after_fork`."""
         self._forking = self._lock.acquire(timeout=FORK_WAIT_S)
-        if self._forking:  # if not, the forking thread is in the middle of using it, which nobody can help
+        if self._forking:
             self._spoilt()
             self._discard()
 
-    def after_fork(self) -> None:
+    def after_fork(self, *, in_child: bool) -> None:
         if self._forking:
             self._forking = False
             self._lock.release()
+        elif in_child:  # somebody was in the middle of it, and nobody here would ever be done with it
+            if self._db is not None:
+                _left_behind.append(self._db)
+            self._db = None
+            self._lock = allocate_lock()
+            self._spoilt()
 
     def _open(self) -> sqlite3.Connection:
         if self._closed:
