@@ -1,4 +1,4 @@
-# Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian and use_venv.
+# Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_postgres, use_venv.
 # shellcheck shell=bash
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -25,6 +25,19 @@ need_debian() {
     fi
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2 ||
         die "This failed: $line"
+}
+
+can_install() { command -v apt-get >/dev/null && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }; }
+
+# want_postgres: tests start a PostgreSQL of their own, so its programs must be here. At home its absence is said and
+# those tests are skipped; in CI they fail.
+want_postgres() {
+    command -v postgres >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null && return
+    if can_install; then
+        need_debian postgresql
+    else
+        say "PostgreSQL is not installed: its tests are skipped. This helps:" "  sudo apt-get install postgresql"
+    fi
 }
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }

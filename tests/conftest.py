@@ -34,8 +34,25 @@ def need_program() -> Callable[[str], str]:
     def need(name: str) -> str:
         path = shutil.which(name)
         if path is None:
-            missing = pytest.fail if os.environ.get("DIBS_REQUIRE_ALL") == "1" else pytest.skip
-            missing(f"{name} is not installed")
-        return path
+            _missing(name)
+        return path  # type: ignore[return-value]  # what is missing has raised
 
     return need
+
+
+def _missing(name: str) -> None:
+    missing = pytest.fail if os.environ.get("DIBS_REQUIRE_ALL") == "1" else pytest.skip
+    missing(f"{name} is not installed")
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A real PostgreSQL for the whole run. Without its programs the test skips, or fails in CI."""
+    from tests import postgres
+
+    initdb, server = postgres.program("initdb"), postgres.program("postgres")
+    if initdb is None or server is None:
+        _missing("PostgreSQL (on Debian: apt-get install postgresql)")
+        return
+    with postgres.running(initdb, server) as url:
+        yield url

@@ -21,7 +21,7 @@ from dibs.core.outcomes import Granted, Held
 from dibs.core.records import Lock, lock_key
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
-from dibs.stores.sqlite import SqliteStore
+from dibs.stores.sqlite import SqliteStore, link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -194,7 +194,10 @@ def test_a_forked_child_opens_the_file_for_itself_and_its_parent_goes_on(tmp_pat
     assert is_sound(tmp_path / "dibs.db")
 
 
-def test_a_child_forked_while_a_thread_was_writing_does_not_hang(tmp_path: Path) -> None:
+def test_a_child_forked_while_a_thread_was_writing_does_not_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "FORK_WAIT_S", 0.1)  # it writes for longer than anybody should
     store = SqliteStore(str(tmp_path / "dibs.db"))
     inside, leave = threading.Event(), threading.Event()
 

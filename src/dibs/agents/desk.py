@@ -58,8 +58,11 @@ class Desk:
         checkpoint: str | None,
     ) -> None:
         proof = self.proof(job, lease_id)
-        flow = operations.releasing(job, proof, done=done, result=result, checkpoint=checkpoint)
-        await to_the_end(self.run(flow))
+        await to_the_end(
+            lambda: self.run(
+                operations.releasing(job, proof, done=done, result=result, checkpoint=checkpoint)
+            )
+        )
 
     async def hand_over(
         self,
@@ -72,15 +75,18 @@ class Desk:
         checkpoint: str | None,
     ) -> Lease:
         proof = self.proof(job, lease_id)
-        flow = operations.transferring(
-            job,
-            proof,
-            to_owner=to_owner,
-            to_session=to_session,
-            ttl=None if to_session else ttl,  # in a session it lives as long as that
-            checkpoint=checkpoint,
+        return await to_the_end(
+            lambda: self.run(
+                operations.transferring(
+                    job,
+                    proof,
+                    to_owner=to_owner,
+                    to_session=to_session,
+                    ttl=None if to_session else ttl,  # in a session it lives as long as that
+                    checkpoint=checkpoint,
+                )
+            )
         )
-        return await to_the_end(self.run(flow))
 
     async def status(self, job: str) -> JobStatus:
         return await self.run(operations.inspecting(job))

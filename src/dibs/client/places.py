@@ -9,6 +9,7 @@ server was gone for a moment.
 
 from __future__ import annotations
 
+from dibs.client.door import FATE_UNKNOWN
 from dibs.clock import steady_ms
 from dibs.core.limits import TICKET_MS, WAIT_MS_MAX
 from dibs.wire.documents import Reply
@@ -29,6 +30,8 @@ SLICE_SECONDS = 20
 RETRY_MS = 500
 SHORT_MS = 1_000  # waits are whole seconds: below that a waiter asks now and then, without a place
 SHORT_POLL_MS = 50
+GIVING_UP_MS = 2_000
+GIVING_UP_PAUSE_MS = 100
 
 
 class Ask:
@@ -106,7 +109,7 @@ class Place:
         self._document = document
         self._ticket = ticket
         self.sent_ms = 0  # when the request was sent whose answer came last
-        self._asked = False
+        self._asked = self._waited = False
 
     def asking(self, wait_seconds: int = 0) -> Flow[Reply]:
         """Ask once, waiting on the other side for as long as that."""
@@ -115,12 +118,12 @@ class Place:
             document["ticket"] = self._ticket
         if wait_seconds:
             document["wait_seconds"] = wait_seconds
+            self._waited = True
         self._asked = True
         sent_ms = steady_ms()
         reply: Reply = yield Ask(self._verb, self._name, document)
         self.sent_ms = sent_ms
-        if status_of(reply) == "queued" and reply.body:
-            self._ticket, self._line_name = reply.body["ticket"], reply.body["name"]
+        self._note_place(reply)
         return reply
 
     def waiting(self, wait_ms: int, *, slice_seconds: int = SLICE_SECONDS) -> Flow[Reply]:
@@ -160,8 +163,7 @@ class Place:
 
     def _bears_with(self, reply: Reply, silence_ms: int) -> bool:
         """A server that is gone for a moment still has our place, for as long as one may be silent."""
-        unavailable = (reply.body or {}).get("code") == "upstream_unavailable"
-        return self._ticket is not None and unavailable and silence_ms < TICKET_MS
+        return self._ticket is not None and _is_unheard(reply) and silence_ms < TICKET_MS
 
     def leaving(self, reply: Reply) -> Flow[Reply]:
         """The time is over: give the place up. If the job came in that very moment, it is ours after all."""
@@ -186,19 +188,43 @@ class Place:
 
     def giving_up(self) -> Flow[None]:
         """Whoever asked has gone: out of the line, and whatever was got, perhaps unseen, is let go."""
+        until_ms = steady_ms() + GIVING_UP_MS
+        while (self._asked or self._ticket is not None) and not (yield from self._gave_up()):
+            if steady_ms() >= until_ms:
+                return  # what is left goes with its TTL, or by its silence in the line
+            yield Pause(GIVING_UP_PAUSE_MS)
+
+    def _gave_up(self) -> Flow[bool]:
+        """False when it is worth another try: somebody was there, and the answer got lost."""
+        got: list[tuple[str, str]] = []
+        if self._ticket is None:
+            # There is only the request key: it gives the place, or the lease, that a lost reply told of. Where there
+            # is none it makes one, and a short one: should this reply get lost as well, it is over soon.
+            document = dict(self._document)
+            if "ttl_seconds" in document:
+                document["ttl_seconds"] = 1
+            if self._waited:
+                document["wait_seconds"] = 1  # whoever does not wait is not told of a place
+            reply: Reply = yield Ask(self._verb, self._name, document)
+            if _is_unknown(reply):
+                return False
+            self._note_place(reply)
+            got = _leases_in(reply)
         if self._ticket is not None:
             left: Reply = yield Ask("leave", self._line_name, {"ticket": self._ticket})
+            if _is_unknown(left):
+                return False
             if (left.body or {}).get("left") is False:
-                yield from self._releasing(secret_of(self._ticket))
-        elif self._asked:
-            # Without a place there is only the request key: the same key gives the lease that the lost reply told of.
-            reply: Reply = yield Ask(self._verb, self._name, self._document)
-            if status_of(reply) == "acquired" and reply.body:
-                yield from self._releasing(reply.body["lease_id"], reply.body.get("name"))
+                got = [(name, secret_of(self._ticket)) for name in self._names]
+        for name, lease_id in got:
+            released: Reply = yield Ask("release", name, {"lease_id": lease_id})
+            if _is_unknown(released):
+                return False
+        return True
 
-    def _releasing(self, lease_id: str, name: str | None = None) -> Flow[None]:
-        for each in [name] if name is not None else self._names:
-            yield Ask("release", each, {"lease_id": lease_id})
+    def _note_place(self, reply: Reply) -> None:
+        if status_of(reply) == "queued" and reply.body:
+            self._ticket, self._line_name = reply.body["ticket"], reply.body["name"]
 
 
 FOR_EVER_MS = 1000 * WAIT_MS_MAX
@@ -207,3 +233,20 @@ FOR_EVER_MS = 1000 * WAIT_MS_MAX
 def status_of(reply: Reply) -> str | None:
     status = reply.body.get("status") if reply.body else None
     return status if isinstance(status, str) else None
+
+
+def _is_unknown(reply: Reply) -> bool:
+    return FATE_UNKNOWN in str((reply.body or {}).get("details"))
+
+
+def _is_unheard(reply: Reply) -> bool:
+    """Nobody answered, or nobody who could."""
+    return (reply.body or {}).get("code") == "upstream_unavailable"
+
+
+def _leases_in(reply: Reply) -> list[tuple[str, str]]:
+    """Name and lease id of what a claim's reply gives: one lease, or several."""
+    body: Document = reply.body or {}
+    if status_of(reply) != "acquired":
+        return []
+    return [(each["name"], each["lease_id"]) for each in body.get("leases") or [body]]

@@ -70,11 +70,22 @@ _CLAIM_FIELDS = {
     "delayed": ("name", "retry_after_ms"),
     "parked": ("name", "failures"),
 }
+_LEASE_FIELDS = ("name", "lease_id", "fencing_token", "expires_at", "remaining_ms")  # one of several
 # Claiming several says these otherwise.
 _SEVERAL_FIELDS = {
     ("acquire-any", "held"): ("refused",),
     ("acquire-all", "held"): ("refused",),
     ("acquire-all", "acquired"): ("leases", "owner", "remaining_ms", "renew_after_ms"),
+}
+
+
+# What is no text.
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("fencing_token", "position", "failures", "attempt", "ttl_seconds"), int),
+    **dict.fromkeys(("remaining_ms", "renew_after_ms", "retry_after_ms", "done_ms_ago"), int),
+    **dict.fromkeys(("locks", "events", "sessions", "leases", "refused", "broken"), list),
+    **dict.fromkeys(("left", "freed", "active"), bool),
+    **dict.fromkeys(("acl", "previous"), dict),
 }
 
 
@@ -240,7 +251,7 @@ def understood(verb: str, raw: RawReply, place: ServerPlace) -> Reply:
     status = body.get("status") if body is not None else None
     if raw.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
         wanted = _claim_fields(verb, str(status)) if verb in _CLAIMS else _FIELDS[verb]
-        if not wanted or (body is not None and all(field in body for field in wanted)):
+        if not wanted or (body is not None and _has(body, wanted)):
             return Reply(status=raw.status, body=body)
         raise BadReply(
             f"{place.url} answered with JSON that is not from dibs, or from another version of it."
@@ -251,6 +262,29 @@ def understood(verb: str, raw: RawReply, place: ServerPlace) -> Reply:
     if after.isdecimal() and len(after) < 7:
         body.setdefault("retry_after_ms", int(after) * 1000)
     return Reply(status=raw.status, body=body)
+
+
+def _has(body: Document, wanted: tuple[str, ...]) -> bool:
+    """Whether all of `wanted` is there and of its kind. A lease must say everything; of others, less may be known."""
+    if not all(field in body for field in wanted):
+        return False
+    sure = "lease_id" in wanted or "session_id" in wanted
+    more = tuple(field for field in ("attempt", "previous") if sure and body.get(field) is not None)
+    if not all(_is_kind(field, body[field]) or (body[field] is None and not sure) for field in wanted + more):
+        return False
+    leases = body["leases"] if "leases" in wanted else ()
+    return all(isinstance(lease, dict) and _has(lease, _LEASE_FIELDS) for lease in leases)
+
+
+def _is_kind(field: str, value: object) -> bool:
+    kind = _KINDS.get(field, str)
+    if kind is int:
+        return type(value) is int and value >= 0  # True is no number here
+    if field == "previous":
+        return isinstance(value, dict) and all(
+            key in value for key in ("owner", "how", "at", "fencing_token")
+        )
+    return isinstance(value, kind)
 
 
 def _claim_fields(verb: str, status: str) -> tuple[str, ...]:

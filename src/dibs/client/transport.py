@@ -156,9 +156,10 @@ def _secured(connection: _socket.socket, place: ServerPlace, deadline: Deadline)
         raise not_trusted(place, error) from None
 
 
-def no_host(place: ServerPlace, why: OSError) -> ServerUnreachable:
+def no_host(place: ServerPlace, why: OSError | UnicodeError) -> ServerUnreachable:
+    reason = getattr(why, "strerror", None) or "its name is not one"
     return ServerUnreachable(
-        f"There is no host {place.host} ({why.strerror}). Check DIBS_URL or --url: {place.url}."
+        f"There is no host {place.host} ({reason}). Check DIBS_URL or --url: {place.url}."
     )
 
 

@@ -36,7 +36,7 @@ async def taken(door: AsyncDoor, wish: Wish, timeout_ms: int, session: SessionHo
         return await drive(door, confirming(hold), timeout_ms)
     except BaseException as error:
         if not isinstance(error, NotClaimed | InvalidInput):
-            await to_the_end(given_up(door, wish))
+            await to_the_end(lambda: given_up(door, wish))
         raise
     finally:
         if session is not None:
@@ -92,8 +92,8 @@ class AsyncClaim(Held):
         ours_alone = guard.leave(error) if guard is not None else False
         if not hold.is_ours:
             return
-        if hold.let_go():
-            lost = await to_the_end(drive(self._door, letting_go(hold), self._timeout_ms))
+        if not hold.was_lost and hold.let_go():
+            lost = await to_the_end(lambda: drive(self._door, letting_go(hold), self._timeout_ms))
             if lost is not None and error is None:
                 raise lost
         if ours_alone:
@@ -138,4 +138,5 @@ class AsyncClaim(Held):
         return given
 
     async def _finish(self, flow_of: Callable[[Lease], Flow[T]]) -> list[T]:
-        return await to_the_end(drive(self._door, finishing(self._hold, flow_of), self._timeout_ms))
+        hold = self._hold
+        return await to_the_end(lambda: drive(self._door, finishing(hold, flow_of), self._timeout_ms))

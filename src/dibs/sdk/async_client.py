@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.core.limits import HISTORY_PAGE_DEFAULT
-from dibs.errors import NotClaimed
+from dibs.errors import InvalidInput, NotClaimed
 from dibs.sdk import operations
 from dibs.sdk.async_claim import AsyncClaim, given_up
 from dibs.sdk.async_doors import drive, open_door
@@ -114,11 +114,11 @@ class AsyncClient(Claims[AsyncClaim]):
         )
         try:
             return (await self._run(operations.acquiring(wish)))[0]
-        except NotClaimed:
+        except (NotClaimed, InvalidInput):
             raise
         except BaseException:
             if request_key is None:  # with a key of their own, whoever asked can ask again
-                await to_the_end(given_up(self._door, wish))
+                await to_the_end(lambda: given_up(self._door, wish))
             raise
 
     async def renew(
@@ -145,8 +145,11 @@ class AsyncClient(Claims[AsyncClaim]):
         checkpoint: str | None = None,
     ) -> None:
         """Let go by hand; with `done`, the job counts as done for that many seconds."""
-        flow = operations.releasing(name, lease_id, done=done, result=result, checkpoint=checkpoint)
-        await to_the_end(self._run(flow))
+        await to_the_end(
+            lambda: self._run(
+                operations.releasing(name, lease_id, done=done, result=result, checkpoint=checkpoint)
+            )
+        )
 
     async def transfer(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
@@ -120,6 +121,7 @@ class ServerDoor(AsyncDoor):
             weakref.WeakKeyDictionary()
         )
         self._pid = os.getpid()
+        self._closed = False
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
         try:
@@ -129,6 +131,8 @@ class ServerDoor(AsyncDoor):
             return reply_for_error(error)
 
     async def _exchange(self, asked: Question, timeout_ms: int) -> RawReply:
+        if self._closed:
+            raise StoreUnavailable("This client was closed. Connect again.")
         request = self._manner.request(asked)
         tries = Tries(self._place, asked)
         whole_ms = timeout_ms + asked.waits_ms
@@ -150,6 +154,7 @@ class ServerDoor(AsyncDoor):
             raise tries.timed_out(TimedOut(too_slow(self._place, whole_ms), sent=sent)) from None
 
     def _lines(self) -> list[AsyncLine]:
+        """The connections of this loop that nobody uses at the moment."""
         if os.getpid() != self._pid:  # a forked child: these connections are the parent's
             self._idle, self._pid = weakref.WeakKeyDictionary(), os.getpid()
         return self._idle.setdefault(asyncio.get_running_loop(), [])
@@ -167,7 +172,7 @@ class ServerDoor(AsyncDoor):
         again = False
         try:
             reply = await line.exchange(request)
-            again = reply.again and len(self._lines()) < IDLE_MAX
+            again = reply.again and not self._closed and len(self._lines()) < IDLE_MAX
             return reply
         finally:
             if again:
@@ -177,8 +182,9 @@ class ServerDoor(AsyncDoor):
                 line.close()
 
     def close(self) -> None:
+        self._closed = True
         if os.getpid() == self._pid:
-            for lines in self._idle.values():
+            for lines in list(self._idle.values()):
                 for line in lines:
                     line.close()
         self._idle.clear()
@@ -204,6 +210,7 @@ class ThreadedDoor(AsyncDoor):
         self._namespace = settings.namespace
         self._store = SharedStore(settings.url)
         self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._lock = threading.Lock()
         self._pid = os.getpid()
         self._closed = False
 
@@ -218,10 +225,11 @@ class ThreadedDoor(AsyncDoor):
 
     def _pool(self, lane: str) -> ThreadPoolExecutor:
         if os.getpid() != self._pid:  # threads do not survive a fork
-            self._pid, self._threads = os.getpid(), {}
-        if lane not in self._threads:
-            self._threads[lane] = ThreadPoolExecutor(THREADS[lane], thread_name_prefix=f"dibs {lane}")
-        return self._threads[lane]
+            self._pid, self._threads, self._lock = os.getpid(), {}, threading.Lock()
+        with self._lock:
+            if lane not in self._threads:
+                self._threads[lane] = ThreadPoolExecutor(THREADS[lane], thread_name_prefix=f"dibs {lane}")
+            return self._threads[lane]
 
     def close(self) -> None:
         self._closed = True

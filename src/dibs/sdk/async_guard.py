@@ -24,21 +24,30 @@ if TYPE_CHECKING:
 log = logging.getLogger("dibs")
 T = TypeVar("T")
 NAP_MS_MAX = 1_000  # a loop's clock does not count suspend: look at ours this often
-_finishing: set[asyncio.Task[Any]] = set()
+TRIES = 3
 
 
-async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Wait for `work`; if we are cancelled meanwhile it goes on by itself."""
-    task = asyncio.ensure_future(work)
-    _finishing.add(task)
-    task.add_done_callback(_finished)
-    return await asyncio.shield(task)
-
-
-def _finished(task: asyncio.Task[Any]) -> None:
-    _finishing.discard(task)
+async def to_the_end(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Do `begin()`, and do not leave before it is done: who is cancelled meanwhile, once or more often, goes on being
+    cancelled afterwards. Bounded, as every question is. A loop that shuts down cancels every task, also the one that
+    does the work: then it is begun again."""
+    cancelled: asyncio.CancelledError | None = None
+    left = TRIES
+    while True:
+        task = asyncio.ensure_future(begin())
+        left -= 1
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if left == 0 or not task.cancelled():
+            break
+    if cancelled is None:
+        return task.result()
     if not task.cancelled():
-        task.exception()  # seen; whoever still waits gets it
+        task.exception()  # seen; it does not matter to whoever is cancelled
+    raise cancelled
 
 
 class Guard:
@@ -76,6 +85,8 @@ class Guard:
         """Renew now. Not for longer than there is time."""
         hold = self._hold
         async with self._beating:
+            if hold.lost() is not None:
+                return  # its time passed while we waited for our turn
             call_ms = hold.call_ms()
             try:
                 async with asyncio.timeout(call_ms / 1000):

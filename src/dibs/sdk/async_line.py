@@ -151,6 +151,6 @@ async def _addresses(place: ServerPlace) -> list[tuple[int, Any]]:
         return [(socket.AF_UNIX, place.path)]
     try:
         found = await asyncio.get_running_loop().getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter: a name that cannot be one
         raise no_host(place, error) from None
     return [(family, address) for family, _, _, _, address in found]

@@ -51,27 +51,25 @@ class AsyncSession(SessionClaims[AsyncClaim]):
     async def __aenter__(self) -> AsyncSession:
         if self._held is not None:
             raise InvalidInput("A session is for one block. Ask the client for another one.")
-        opening = asyncio.ensure_future(self._opened())
         try:
-            self._held = await asyncio.shield(opening)
+            hold = await to_the_end(self._open)
         except asyncio.CancelledError:
-            await to_the_end(self._undone(opening))
+            await self._undo()
             raise
-        self._guard = Guard(self._held, self._door, self._on_lost, beats=True)
+        self._guard = Guard(hold, self._door, self._on_lost, beats=True)
         return self
 
-    async def _opened(self) -> SessionHold:
+    async def _open(self) -> SessionHold:
         sent_ms = steady_ms()
         flow = operations.opening(self._owner, self._ttl, self._metadata, process_mark(os.getpid()))
-        return SessionHold(await drive(self._door, flow, self._timeout_ms), sent_ms)
+        hold = self._held = SessionHold(await drive(self._door, flow, self._timeout_ms), sent_ms)
+        return hold
 
-    async def _undone(self, opening: asyncio.Future[SessionHold]) -> None:
-        """Nobody waits for it any more: once it is open, end it."""
-        try:
-            hold = await opening
-        except DibsError:
-            return
-        await self._ended(hold)
+    async def _undo(self) -> None:
+        """Nobody waits for it any more: if it is open, end it."""
+        hold = self._held
+        if hold is not None and hold.let_go():
+            await to_the_end(lambda: self._ended(hold))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -80,8 +78,8 @@ class AsyncSession(SessionClaims[AsyncClaim]):
         ours_alone = self._guard.leave(error) if self._guard is not None else False
         if not hold.is_ours:
             return
-        if hold.let_go():
-            await to_the_end(self._ended(hold))
+        if not hold.was_lost and hold.let_go():
+            await to_the_end(lambda: self._ended(hold))
         elif ours_alone or (hold.was_lost and error is None):
             hold.check()
 

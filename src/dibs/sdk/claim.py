@@ -42,6 +42,15 @@ class LostEvent(threading.Event):
         return super().is_set()
 
 
+def given_up(doors: Doors, wish: Wish) -> None:
+    """Leave nothing behind that nobody knows of. What cannot be given back now goes with its TTL."""
+    try:
+        with doors.one(GIVE_UP_MS) as door:
+            drive(door, wish.place.giving_up())
+    except DibsError:
+        pass
+
+
 class Claim(Held):
     """`with client.claim(name) as claim:`. All it says about the lease is true inside the block.
 
@@ -68,6 +77,15 @@ class Claim(Held):
             raise InvalidInput("A claim is for one block. Ask the client for another one.")
         hold = self._taken(wish)
         self._held = hold
+        try:
+            self._keep(hold)
+        except BaseException:  # no thread to be had, an interrupt: nobody would keep it
+            if hold.let_go():
+                given_up(self._doors, wish)
+            raise
+        return self
+
+    def _keep(self, hold: LeaseHold) -> None:
         self.lost = LostEvent(hold)
         if self._on_lost is not None:
             hold.listen(telling(self._on_lost))
@@ -76,7 +94,6 @@ class Claim(Held):
             weakref.finalize(self, _dropped, heart, hold)
             heart.start()
             WATCHDOG.watch(hold)
-        return self
 
     def _taken(self, wish: Wish) -> LeaseHold:
         if self._session is not None:
@@ -88,28 +105,20 @@ class Claim(Held):
                 return drive(door, confirming(hold))
         except BaseException as error:
             if not isinstance(error, NotClaimed | InvalidInput):
-                self._give_up(wish)
+                given_up(self._doors, wish)
             raise
         finally:
             if self._session is not None:
                 self._session.answered(wish.reserved)
 
-    def _give_up(self, wish: Wish) -> None:
-        """Leave nothing behind that nobody knows of. What cannot be given back now goes with its TTL."""
-        try:
-            with self._doors.one(GIVE_UP_MS) as door:
-                drive(door, wish.place.giving_up())
-        except DibsError:
-            pass
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         hold = self._hold
-        self._stop_heart()
         if not hold.is_ours:
             return  # a forked child leaves the parent's claim alone
-        if hold.let_go():
+        self._stop_heart()
+        if not hold.was_lost and hold.let_go():
             with self._doors.one() as door:
                 lost = drive(door, letting_go(hold))
             if lost is not None and error is None:
@@ -164,5 +173,6 @@ class Claim(Held):
 
 def _dropped(heart: Heart, hold: LeaseHold) -> None:
     """The program dropped the claim without leaving its block: nobody works on it, so nobody keeps it."""
-    hold.let_go()
-    heart.stop()
+    if hold.is_ours:  # in a forked child there is no heart, and its locks are not to be trusted
+        hold.let_go()
+        heart.stop()

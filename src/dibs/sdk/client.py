@@ -9,9 +9,9 @@ from dibs.client.places import drive
 from dibs.client.pool import Doors
 from dibs.client.settings import Settings
 from dibs.core.limits import HISTORY_PAGE_DEFAULT
-from dibs.errors import NotClaimed
+from dibs.errors import InvalidInput, NotClaimed
 from dibs.sdk import operations
-from dibs.sdk.claim import Claim
+from dibs.sdk.claim import Claim, given_up
 from dibs.sdk.claims import TTL_SECONDS, Claims
 from dibs.sdk.operations import Wish
 from dibs.sdk.session import Session
@@ -120,11 +120,11 @@ class Client(Claims[Claim]):
         )
         try:
             return self._run(operations.acquiring(wish))[0]
-        except NotClaimed:
+        except (NotClaimed, InvalidInput):
             raise
         except BaseException:
             if request_key is None:  # with a key of their own, whoever asked can ask again
-                self._run(wish.place.giving_up())
+                given_up(self._doors, wish)
             raise
 
     def renew(

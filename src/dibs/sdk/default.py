@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,11 @@ _lock = threading.Lock()
 _clients: dict[tuple[type, tuple[str | None, ...]], Any] = {}
 
 
-def _asked() -> tuple[str | None, ...]:
-    import os
+# A thread of the parent may hold the lock when it forks, and nobody in the child would release it.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
+
+def _asked() -> tuple[str | None, ...]:
     names = (
         "DIBS_URL",
         "DIBS_TOKEN",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dibs.errors import InvalidInput, StaleToken
+from dibs.errors import InvalidInput, StaleToken, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dibs.sdk.held import Held
 
 TABLE = "dibs_fence"
+SWAPS_MAX = 100  # each that fails means that somebody else came through
 _CREATE = "CREATE TABLE IF NOT EXISTS {table} (name VARCHAR(512) PRIMARY KEY, token BIGINT NOT NULL)"
 _ADMIT = (
     "INSERT INTO {table} (name, token) VALUES ({name}, {token}) ON CONFLICT (name) DO UPDATE"
@@ -67,7 +68,7 @@ class Fence:
         done = self._place.execute(*self._sql.bound(_ADMIT, self._table, values))
         if done.rowcount == 0:
             row = self._place.execute(*self._sql.bound(_NEWEST, self._table, values)).fetchone()
-            raise StaleToken(name, token, row[0])
+            raise StaleToken(name, token, _first(row))
 
 
 class AsyncFence:
@@ -97,7 +98,7 @@ class AsyncFence:
             row = found.fetchone()
             if hasattr(row, "__await__"):  # psycopg's cursor is asynchronous too, SQLAlchemy's result is not
                 row = await row
-            raise StaleToken(name, token, row[0])
+            raise StaleToken(name, token, _first(row))
 
 
 def _name_and_token(claim: Held | None, name: str | None, token: int | None) -> tuple[str, int]:
@@ -109,12 +110,16 @@ def _name_and_token(claim: Held | None, name: str | None, token: int | None) -> 
     return name, token
 
 
-class _Dialect:
-    """How a driver wants its parameters: marks in the text, and values as a mapping or in a row."""
+def _first(row: Any) -> int:
+    """Programs choose what a row is: a tuple, or a mapping."""
+    return int(next(iter(row.values())) if isinstance(row, dict) else row[0])
 
-    def __init__(self, mark: str, *, named: bool, text: Callable[[str], Any] = str) -> None:
+
+class _Dialect:
+    """How a driver wants its parameters: marks in the text, and the text itself."""
+
+    def __init__(self, mark: str, text: Callable[[str], Any] = str) -> None:
         self._mark = mark
-        self._named = named
         self._text = text
 
     def statement(self, sql: str, table: str, **marks: str) -> Any:
@@ -123,9 +128,7 @@ class _Dialect:
     def bound(self, sql: str, table: str, values: dict[str, Any]) -> tuple[Any, Any]:
         used = [key for key in values if "{" + key + "}" in sql]
         statement = self.statement(sql, table, **{key: self._mark.format(key) for key in used})
-        return statement, {key: values[key] for key in used} if self._named else tuple(
-            values[key] for key in used
-        )
+        return statement, {key: values[key] for key in used}
 
 
 def _dialect_of(place: Any) -> _Dialect | None:
@@ -133,13 +136,14 @@ def _dialect_of(place: Any) -> _Dialect | None:
     for kind in type(place).__mro__:
         top = kind.__module__.split(".")[0]
         if top == "sqlite3":
-            return _Dialect(":{}", named=True)
+            return _Dialect(":{}")
         if top == "psycopg":
-            return _Dialect("%({})s", named=True)
+            return _Dialect("%({})s")
         if top == "sqlalchemy":
             import sqlalchemy
 
-            return _Dialect(":{}", named=True, text=sqlalchemy.text)
+            _check_database(place)
+            return _Dialect(":{}", text=sqlalchemy.text)
     if callable(getattr(place, "get", None)) and callable(getattr(place, "set", None)):
         return None
     raise InvalidInput(
@@ -148,13 +152,21 @@ def _dialect_of(place: Any) -> _Dialect | None:
     )
 
 
+def _check_database(place: Any) -> None:
+    """SQLAlchemy speaks to many; the statement above is understood by two."""
+    bound = place if hasattr(place, "dialect") else getattr(place, "bind", None)
+    dialect = getattr(getattr(bound, "dialect", None), "name", None)
+    if dialect not in (None, "sqlite", "postgresql"):
+        raise InvalidInput(f"A fence can stand on SQLite and PostgreSQL, not on {dialect}.")
+
+
 def _admit_by_value(place: Any, key: str, name: str, token: int) -> None:
-    while True:
+    swap = getattr(place, "compare_and_set", None)
+    for _ in range(SWAPS_MAX):
         seen = place.get(key)
         newest = 0 if seen is None else int(seen)
         if newest > token:
             raise StaleToken(name, token, newest)
-        swap = getattr(place, "compare_and_set", None)
         if newest == token:
             return
         if swap is None:
@@ -162,3 +174,4 @@ def _admit_by_value(place: Any, key: str, name: str, token: int) -> None:
             return
         if swap(key, seen, str(token)):
             return
+    raise Unavailable(f"compare_and_set of {type(place).__name__} never succeeded for {key}.")

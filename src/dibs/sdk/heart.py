@@ -54,8 +54,8 @@ class Heart(threading.Thread):
 
 
 def beat_once(hold: Hold, doors: Doors) -> None:
-    if hold.is_over:
-        return
+    if hold.lost() is not None:
+        return  # let go, or its time passed while we waited for our turn
     try:
         with doors.one(hold.call_ms()) as door:
             drive(door, hold.beating())
@@ -102,7 +102,10 @@ class Watchdog:
             with self._lock:
                 held = [hold for hold in self._holds if not hold.is_over]
             for hold in held:
-                hold.lost()
+                try:
+                    hold.lost()
+                except Exception:  # somebody's listener; the others must hear of theirs
+                    log.exception("Telling of the loss of %s failed.", hold.name)
             del held
 
 
@@ -110,7 +113,8 @@ WATCHDOG = Watchdog()
 
 
 def telling(on_lost: Callable[[LeaseLost], object]) -> Callable[[LeaseLost], None]:
-    """`on_lost` as a listener: in a thread of its own, because a program's callback may take its time."""
+    """`on_lost` as a listener: in a thread of its own, because a program's callback may take its time. A program that
+    ends waits for it, as for every thread."""
 
     def tell(error: LeaseLost) -> None:
         def call() -> None:
@@ -119,6 +123,9 @@ def telling(on_lost: Callable[[LeaseLost], object]) -> Callable[[LeaseLost], Non
             except Exception:
                 log.exception("on_lost failed for %s.", error.name)
 
-        threading.Thread(target=call, name="dibs on_lost", daemon=True).start()
+        try:
+            threading.Thread(target=call, name="dibs on_lost").start()
+        except RuntimeError:  # no more threads, or the program is ending
+            call()
 
     return tell

@@ -21,6 +21,7 @@ log = logging.getLogger("dibs")
 T = TypeVar("T")
 TRIES = 3
 PAUSE_MS = 200
+INSIST_MS = 2_000
 GIVE_UP_MS = 2_000
 
 
@@ -102,13 +103,16 @@ def finishing(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]]) -> Flow[list
     """End the claim in some way. It counts as ended only when the store has said so."""
     hold.check()
     found: list[T] = []
-    for lease in hold.leases:
-        try:
+    hold.ending = True
+    try:
+        for lease in hold.leases:
             found.append((yield from _insisting(hold, flow_of, lease)))
-        except LeaseLost as lost:
-            hold.end(lost.why)
-            hold.check()
-    hold.let_go()
+        hold.let_go()
+    except LeaseLost as lost:
+        hold.end(lost.why)
+        hold.check()
+    finally:
+        hold.ending = False
     return found
 
 
@@ -130,11 +134,12 @@ def _release(lease: Lease) -> Flow[None]:
 
 def _insisting(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]], lease: Lease) -> Flow[T]:
     """Ask, and again when there was no answer: releasing and handing over may be asked twice."""
+    until_ms = min(steady_ms() + INSIST_MS, hold.plan.lost_ms)
     for left in range(TRIES - 1, -1, -1):
         try:
             return (yield from flow_of(lease))
         except Unavailable:
-            if left == 0 or steady_ms() + PAUSE_MS >= hold.plan.lost_ms:
+            if left == 0 or steady_ms() + PAUSE_MS >= until_ms:
                 raise
             yield Pause(PAUSE_MS)
     raise AssertionError("the last try returns or raises")

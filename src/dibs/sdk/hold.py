@@ -57,6 +57,7 @@ class Hold:
         self._lock = threading.Lock()
         self._ended: str | None = None
         self._let_go = False
+        self.ending = False  # we are letting it go: that the store does not know it any more is no loss
         self._listeners: list[Callable[[LeaseLost], None]] = []
 
     def beating(self) -> Flow[None]:
@@ -149,7 +150,7 @@ class Hold:
             return True
         body: Document = reply.body or {}
         details = str(body.get("details") or body.get("error") or f"status {reply.status}")
-        if body.get("code") in OVER_CODES:
+        if body.get("code") in OVER_CODES and not self.ending:
             self.end(details)
         else:
             self.trouble = details
@@ -263,7 +264,8 @@ class SessionHold(Hold):
 
 def _end_missing(claims: Iterable[SessionLease], found: set[tuple[str, int]]) -> None:
     for claim in claims:
-        if not found.issuperset((lease.name, lease.fencing_token) for lease in claim.leases):
+        ours = {(lease.name, lease.fencing_token) for lease in claim.leases}
+        if not claim.ending and not found >= ours:
             claim.end(_TAKEN)
 
 
@@ -282,7 +284,7 @@ class SessionLease(LeaseHold):
             reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **news})
             if reply.status >= 300:
                 body: Document = reply.body or {}
-                if body.get("code") in OVER_CODES:
+                if body.get("code") in OVER_CODES and not self.ending:
                     self.end(str(body.get("details")))
                 return
         with self._lock:

@@ -64,11 +64,11 @@ class Session(SessionClaims[Claim]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         hold = self._hold
-        if self._heart is not None:
-            self._heart.stop()
         if not hold.is_ours:
             return
-        if hold.let_go():
+        if self._heart is not None:
+            self._heart.stop()
+        if not hold.was_lost and hold.let_go():
             try:
                 with self._doors.one() as door:
                     drive(door, operations.ending(hold.session_id))
@@ -82,5 +82,6 @@ class Session(SessionClaims[Claim]):
 
 
 def _dropped(heart: Heart, hold: SessionHold) -> None:
-    hold.let_go()
-    heart.stop()
+    if hold.is_ours:
+        hold.let_go()
+        heart.stop()

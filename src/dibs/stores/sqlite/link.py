@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from _thread import allocate_lock
+from _weakref import ref
 
 from dibs.errors import StoreUnavailable
 
@@ -29,9 +30,40 @@ _LOOK = """SELECT (SELECT user_version FROM pragma_user_version),
     (SELECT application_id FROM pragma_application_id), (SELECT journal_mode FROM pragma_journal_mode),
     revision, last_seq, time_ms, boot_id, anchor_wall_ms, anchor_steady_ms FROM state"""
 
-# Connections of a parent process. A child may neither use nor close them: SQLite's locks belong to the process that
-# took them. Kept here, so that they are not closed as garbage either.
-_left_behind: list[sqlite3.Connection] = []
+# No connection crosses a fork. SQLite's locks belong to the process that took them, and SQLite remembers per file which
+# of them its process has: a child that inherits that memory believes to have locks that it has not, on connections of
+# its own as well. The next process to close the file would then take itself for the last one, and remove the log that
+# the child writes to. So every link closes its connection before a fork, and opens another when it is next used.
+_links: list[ref[Link]] = []
+FORK_WAIT_S = 6.0  # longer than a statement waits for others
+_left_behind: list[sqlite3.Connection] = []  # of a parent that was too busy; closing them would do harm
+
+
+def _before_fork() -> None:
+    _links[:] = [each for each in _links if each() is not None]
+    for each in _links:
+        link = each()
+        if link is not None:
+            link.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for each in _links:
+        link = each()
+        if link is not None:
+            link.after_fork(in_child=False)
+
+
+def _after_fork_in_child() -> None:
+    for each in _links:
+        link = each()
+        if link is not None:
+            link.after_fork(in_child=True)
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+)
 
 
 class State:
@@ -67,14 +99,13 @@ class Link:
         self._spoilt = spoilt
         self._lock = allocate_lock()
         self._db: sqlite3.Connection | None = None
-        self._pid = os.getpid()
+        self._forking = False
         self._closed = False
         self._identity: tuple[int, int] | None = None
         self._frozen = False  # opened as if it could not change: so it is opened afresh each time
+        _links.append(ref(self))
 
     def __enter__(self) -> sqlite3.Connection:
-        if os.getpid() != self._pid:
-            self._leave_to_parent()
         self._lock.acquire()
         try:
             if self._frozen or (self._db is not None and self._file_identity() != self._identity):
@@ -105,8 +136,6 @@ class Link:
 
     def close(self) -> None:
         """Let go of the file, for good."""
-        if os.getpid() != self._pid:
-            self._leave_to_parent()
         with self._lock:
             self._closed = True
             self._discard()
@@ -147,14 +176,23 @@ class Link:
             except sqlite3.Error:
                 pass  # there is nothing else to do with it
 
-    def _leave_to_parent(self) -> None:
-        if self._db is not None:
-            _left_behind.append(self._db)
-        self._db = None
-        # A thread of the parent may have held the old one, and nobody here would release it.
-        self._lock = allocate_lock()
-        self._spoilt()
-        self._pid = os.getpid()
+    def before_fork(self) -> None:
+        """Wait for whoever uses the connection, and close it. Nobody opens another before `after_fork`."""
+        self._forking = self._lock.acquire(timeout=FORK_WAIT_S)
+        if self._forking:
+            self._spoilt()
+            self._discard()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        if self._forking:
+            self._forking = False
+            self._lock.release()
+        elif in_child:  # somebody was in the middle of it, and nobody here would ever be done with it
+            if self._db is not None:
+                _left_behind.append(self._db)
+            self._db = None
+            self._lock = allocate_lock()
+            self._spoilt()
 
     def _open(self) -> sqlite3.Connection:
         if self._closed:
