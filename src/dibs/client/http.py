@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dibs.client import questions
 from dibs.client.http1 import Broken
-from dibs.client.questions import Manner, Tries, document_of, understood
+from dibs.client.questions import Manner, Tries
 from dibs.client.transport import Deadline, Line, TimedOut
+from dibs.client.understanding import document_of, understood
 from dibs.errors import BadReply, DibsError
 from dibs.ids import new_id
 from dibs.wire.documents import Reply, reply_for_error

@@ -19,8 +19,9 @@ from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.http1 import Broken
 from dibs.client.places import Ask, Pause
 from dibs.client.places import ask as ask_door
-from dibs.client.questions import Manner, Tries, understood
+from dibs.client.questions import Manner, Tries
 from dibs.client.transport import TimedOut, too_slow
+from dibs.client.understanding import understood
 from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX
 from dibs.errors import DibsError, StoreUnavailable
