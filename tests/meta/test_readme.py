@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
+
+import dibs
+from dibs.cli.parse import parse, split_command
+from dibs.cli.table import NAMES, load
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,3 +49,25 @@ def test_a_link_inside_the_repository_leads_somewhere() -> None:
         if "://" not in target and not (page.parent / target).exists()
     ]
     assert not dead, "\n".join(dead)
+
+
+def test_every_command_of_the_readme_can_be_typed() -> None:
+    typed = [
+        words
+        for line in code_lines(ROOT / "README.md")
+        for words in (shlex.split(part, comments=True) for part in line.split(";"))
+        if words and words[0] == "dibs"
+    ]
+    assert len(typed) > 8
+    for words in typed:
+        name, rest = split_command(words[1:], NAMES)
+        assert name is not None, words
+        parse(load(name), rest)  # raises UsageError for what does not exist
+
+
+def test_what_the_readme_shows_in_python_is_there() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    compile(block, "README.md", "exec")
+    used = set(re.findall(r"claim\.(\w+)", block)) - {"previous"}
+    assert used <= set(dir(dibs.Claim))
