@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.agents.desk import TIMEOUT_MS, Desk
 from dibs.agents.kept import Kept, either, holds_of, seen, with_time
+from dibs.client.door import OVER_CODES
 from dibs.core.names import check_name
 from dibs.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
 from dibs.sdk import operations
 from dibs.sdk.async_session import AsyncSession
-from dibs.sdk.operations import OVER_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence

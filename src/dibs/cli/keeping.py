@@ -12,6 +12,7 @@ import os
 import select
 
 from dibs.cli.parse import UsageError
+from dibs.client.door import OVER_CODES
 from dibs.client.embedded import process_mark
 from dibs.client.plan import Plan
 from dibs.clock import steady_ms
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 NAP_MS = 1_000  # select does not count suspend, the clock does: look at it this often
-_GONE = ("lease_not_current", "not_found", "session_expired")
 
 
 class Watched:
@@ -136,7 +136,7 @@ class Keeper:
             asked.insert(0, ("session-keep", self._proof["session_id"], {}))
         for verb, name, document in asked:
             status, body = self._ask(verb, name, document)
-            if body.get("code") in _GONE:
+            if body.get("code") in OVER_CODES:
                 return False
             if status >= 300:
                 self._plan.failed(steady_ms())
@@ -149,7 +149,7 @@ class Keeper:
     def _let_go(self) -> None:
         while steady_ms() < self._plan.lost_ms:
             status, body = self._ask("release", self._job, self._proof)
-            if status < 300 or body.get("code") in _GONE:
+            if status < 300 or body.get("code") in OVER_CODES:
                 return
             self._plan.failed(steady_ms())
             select.select([], [], [], self._plan.left_ms(steady_ms()) / 1000)

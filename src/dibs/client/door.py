@@ -21,6 +21,8 @@ VERBS = (
     *("acquire", "acquire-any", "acquire-all", "leave", "renew", "release", "transfer"),
     *("break", "free", "inspect", "acl", "session-open", "session-keep", "session-end", "session-show"),
 )
+# What a reply's code says of a lease, or a session, that is no more.
+OVER_CODES = ("lease_not_current", "not_found", "session_expired")
 # In the details of a reply when the request was sent and no answer came: it may have been carried out, or not.
 FATE_UNKNOWN = "Whether it was carried out is not known."
 

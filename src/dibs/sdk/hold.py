@@ -12,13 +12,13 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from dibs.client.door import OVER_CODES
 from dibs.client.places import Ask
 from dibs.client.plan import Plan
 from dibs.clock import steady_ms
 from dibs.core.durations import format_duration
 from dibs.errors import JobHeld, LeaseLost
 from dibs.ids import new_fraction
-from dibs.sdk.operations import OVER_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from dibs.client.door import OVER_CODES
 from dibs.client.places import SLICE_SECONDS, Ask, Place
 from dibs.core.limits import HISTORY_PAGE_MAX, LIST_PAGE_MAX
 from dibs.errors import InvalidInput, InvalidTtl, LeaseLost
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
-
-
-# What the store says of a lease, or a session, that is no more.
-OVER_CODES = ("lease_not_current", "not_found", "session_expired")
 
 
 class Wish:
