@@ -91,8 +91,6 @@ class Worker:
             before=claim.previous.owner if claim.previous else None,
             checkpoint=claim.previous.checkpoint if claim.previous else None,
         )
-        if done:
-            claim.checkpoint(checkpoint_of(done))  # ours from now on: if we die too, the next one needs it
         for step in range(done + 1, len(STEPS) + 1):
             fatal = job["fatal"] and claim.attempt == 1 and step == STEPS_BEFORE_DEATH + 1
             claim.lost.wait(FATAL_SECONDS if fatal else job["paces_ms"][step - 1] / 1000)  # the work
