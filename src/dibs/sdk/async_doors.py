@@ -25,7 +25,7 @@ from dibs.client.understanding import understood
 from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX
 from dibs.errors import DibsError, StoreUnavailable
-from dibs.sdk.async_line import AsyncLine, connected
+from dibs.sdk.async_line import AsyncLine, connected, hang_up
 from dibs.wire.documents import Reply, reply_for_error
 
 if TYPE_CHECKING:
@@ -158,7 +158,16 @@ class ServerDoor(AsyncDoor):
         """The connections of this loop that nobody uses at the moment."""
         if os.getpid() != self._pid:  # a forked child: these connections are the parent's
             self._idle, self._pid = weakref.WeakKeyDictionary(), os.getpid()
-        return self._idle.setdefault(asyncio.get_running_loop(), [])
+        loop = asyncio.get_running_loop()
+        lines = self._idle.get(loop)
+        if lines is None:
+            for other, left in list(self._idle.items()):
+                if other.is_closed():
+                    hang_up(left)
+            lines = self._idle[loop] = []
+            # A loop ends without telling. This is called before the garbage collector takes the sockets with it.
+            weakref.finalize(loop, hang_up, lines).atexit = False
+        return lines
 
     def _kept_line(self) -> AsyncLine | None:
         lines = self._lines()
@@ -186,8 +195,7 @@ class ServerDoor(AsyncDoor):
         self._closed = True
         if os.getpid() == self._pid:
             for lines in list(self._idle.values()):
-                for line in lines:
-                    line.close()
+                hang_up(lines)
         self._idle.clear()
 
 

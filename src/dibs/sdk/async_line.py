@@ -121,6 +121,11 @@ class _Tls:
             self._in.write_eof()
 
 
+def hang_up(lines: list[AsyncLine]) -> None:
+    while lines:
+        lines.pop().close()
+
+
 async def connected(place: ServerPlace) -> AsyncLine:
     """A connection. Raises ServerUnreachable with the reason."""
     why: OSError | None = None
