@@ -47,6 +47,14 @@ def test_the_two_faces_have_the_same_names_with_the_same_parameters(kind: type, 
         assert list(signature.parameters.values()) == list(theirs[name].parameters.values()), name
 
 
+@pytest.mark.parametrize("verb", ["claim", "claim_any", "claim_all"])
+def test_the_functions_take_what_the_methods_take(verb: str) -> None:
+    method = inspect.signature(getattr(dibs.Client, verb)).parameters
+    assert list(inspect.signature(getattr(dibs, verb)).parameters) == [
+        name for name in method if name != "self"
+    ]
+
+
 def test_everything_that_is_listed_is_there() -> None:
     for name in dibs.__all__:
         assert getattr(dibs, name) is not None

@@ -10,6 +10,7 @@ from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.client import Client
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     from dibs.sdk.async_claim import AsyncClaim
@@ -116,28 +117,33 @@ def claim(
 
 
 def claim_any(
-    names: list[str] | tuple[str, ...],
+    names: Sequence[str],
     *,
     ttl: float | None = None,
     metadata: str | None = None,
     on_lost: OnLost | None = None,
     owner: str | None = None,
+    shared: bool = False,
+    slots: int | None = None,
+    again: bool = False,
+    max_attempts: int | None = None,
 ) -> EitherClaim:
     """The first of `names` that is free. See `Client.claim_any`."""
-    return EitherClaim(
-        "claim_any", names, {"ttl": ttl, "metadata": metadata, "on_lost": on_lost, "owner": owner}
-    )
+    options = {key: value for key, value in locals().items() if key != "names"}
+    return EitherClaim("claim_any", names, options)
 
 
 def claim_all(
-    names: list[str] | tuple[str, ...],
+    names: Sequence[str],
     *,
     ttl: float | None = None,
     wait: float | None = None,
     metadata: str | None = None,
     on_lost: OnLost | None = None,
     owner: str | None = None,
+    shared: bool = False,
+    again: bool = False,
 ) -> EitherClaim:
     """All of `names` or none. See `Client.claim_all`."""
-    options = {"ttl": ttl, "wait": wait, "metadata": metadata, "on_lost": on_lost, "owner": owner}
+    options = {key: value for key, value in locals().items() if key != "names"}
     return EitherClaim("claim_all", names, options)
