@@ -1,4 +1,4 @@
-# Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_postgres, use_venv.
+# Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_programs, use_venv.
 # shellcheck shell=bash
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -29,14 +29,20 @@ need_debian() {
 
 can_install() { command -v apt-get >/dev/null && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }; }
 
-# want_postgres: tests start a PostgreSQL of their own, so its programs must be here. At home its absence is said and
-# those tests are skipped; in CI they fail.
-want_postgres() {
-    command -v postgres >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null && return
+# want_programs: what the tests use besides Python. Installs what is missing where it may; at home its absence is said
+# and those tests are skipped, in CI they fail.
+want_programs() {
+    local missing=() program
+    for program in bash curl git jq openssl; do
+        command -v "$program" >/dev/null || missing+=("$program")
+    done
+    # Tests start a PostgreSQL of their own, so its programs must be here.
+    command -v postgres >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null || missing+=(postgresql)
+    [ ${#missing[@]} -gt 0 ] || return 0
     if can_install; then
-        need_debian postgresql
+        need_debian "${missing[@]}"
     else
-        say "PostgreSQL is not installed: its tests are skipped. This helps:" "  sudo apt-get install postgresql"
+        say "Not installed: ${missing[*]}. Their tests are skipped. This helps:" "  sudo apt-get install ${missing[*]}"
     fi
 }
 
