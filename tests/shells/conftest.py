@@ -28,6 +28,11 @@ print(*found, sep="\\n")
 """
 
 
+def _folders_without_dibs(path: str) -> list[str]:
+    """The `dibs` of a virtual environment that the tests run in is none of this machine's."""
+    return [folder for folder in path.split(os.pathsep) if not os.path.exists(os.path.join(folder, "dibs"))]
+
+
 class Shells:
     """Runs scripts as a user would, each in a shell of its own, from a folder of its own."""
 
@@ -41,7 +46,7 @@ class Shells:
             key: value for key, value in clean_env(folder / "state").items() if not key.startswith("GIT_")
         }
         self.env = kept | {
-            "PATH": f"{self.bin}{os.pathsep}{kept.get('PATH', os.defpath)}",
+            "PATH": os.pathsep.join([str(self.bin), *_folders_without_dibs(kept.get("PATH", os.defpath))]),
             "HOME": str(folder),
             "USER": "ann",
             "LOGNAME": "ann",
