@@ -80,9 +80,8 @@ def test_it_goes_on_from_the_checkpoint_of_the_one_before_and_does_no_step_again
     assert hired.steps(FIRST) == [3, 4, 5]
     claimed = next(fields for event, fields in hired.told if event == "claimed")
     assert (claimed["before"], claimed["checkpoint"]) == ("agent-9", "2/5 reproduced it")
-    # Noted as its own at once, and then one for each step.
     notes = [event.checkpoint for event in client.history(FIRST) if event.event == "progress"]
-    assert notes == [checkpoint_of(step) for step in (2, 3, 4, 5)]
+    assert notes == [checkpoint_of(step) for step in (3, 4, 5)]
 
 
 def test_what_somebody_has_is_skipped_told_once_and_done_when_it_is_free(
