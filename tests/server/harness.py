@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from dibs.clock import steady_ms
-from dibs.core.limits import LOCKS_PER_PRINCIPAL_MAX
+from dibs.core.limits import CLIENT_IDLE_MS_MAX, LOCKS_PER_PRINCIPAL_MAX
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
 from dibs.server.listen import Address, open_socket
@@ -75,6 +75,7 @@ class Server:
         self.engine = engine
         self.guard = guard
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+        self._asked_ms = steady_ms()
 
     def ask(
         self,
@@ -92,6 +93,11 @@ class Server:
         if isinstance(body, dict | list):
             body = json.dumps(body).encode()
             sent = {**JSON, **sent}
+        if (
+            steady_ms() - self._asked_ms > CLIENT_IDLE_MS_MAX
+        ):  # other tests ran in between, and the server hung up
+            self._connection.close()
+        self._asked_ms = steady_ms()
         self._connection.request(method, path, body, sent)
         raw = self._connection.getresponse()
         return Response(raw.status, raw.getheaders(), raw.read())
