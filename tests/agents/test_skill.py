@@ -14,7 +14,6 @@ import pytest
 
 from dibs.agents.skills import FILE, skill_text
 from dibs.cli.main import run
-from dibs.cli.table import NAMES, load
 from dibs.core.names import check_name
 from tests.docs.pages import blocks
 
@@ -49,23 +48,11 @@ def test_there_is_one_file_of_it_which_is_in_the_package() -> None:
     assert (SKILL / FILE).resolve() == (package / "skill" / FILE).resolve()
 
 
-def missing_for(commands: str) -> str | None:
-    """What a block needs that this dibs does not have yet."""
-    if "dibs run " in commands and "run" not in NAMES:
-        return "dibs run"
-    if "--keep " in commands and "--keep" not in [option.flag for option in load("claim").options]:
-        return "dibs claim --keep"
-    return None
-
-
 @pytest.mark.e2e
 @pytest.mark.parametrize("commands", COMMANDS, ids=range(len(COMMANDS)))
 def test_every_command_that_it_shows_works(
     commands: str, env: dict[str, str], tmp_path: Path, need_program: Callable[[str], str]
 ) -> None:
-    missing = missing_for(commands)
-    if missing is not None:
-        pytest.skip(f"{missing} is not there yet")
     bash = need_program("bash")
     done = subprocess.run(
         [bash, "-euo", "pipefail", "-c", f"export DIBS_OWNER=agent-7\n{commands}"],
