@@ -6,6 +6,7 @@ Units come last in the names. What an operator may change at run time is a defau
 # Names and texts
 NAME_BYTES_MAX = 512
 NAMESPACE_CHARS_MAX = 64
+PRINCIPAL_CHARS_MAX = 64
 OWNER_CHARS_MAX = 256
 METADATA_CHARS_MAX = 1024
 CHECKPOINT_BYTES_MAX = 4 * 1024

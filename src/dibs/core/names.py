@@ -8,13 +8,21 @@ unassigned code points, direction overrides, and blanks at either end.
 
 from __future__ import annotations
 
-from dibs.core.limits import NAME_BYTES_MAX, NAMESPACE_CHARS_MAX
-from dibs.errors import InvalidName
+from dibs.core.limits import NAME_BYTES_MAX, NAMESPACE_CHARS_MAX, PRINCIPAL_CHARS_MAX
+from dibs.errors import InvalidInput, InvalidName
 
 DEFAULT_NAMESPACE = "default"
 _NAMESPACE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+PRINCIPAL_CHARACTERS = _NAMESPACE_CHARACTERS | frozenset("@+")
 # Characters that reorder what is shown: "job\u202e24-eussi" reads as something else than it is.
 _OVERRIDES = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def check_principal(name: str) -> str:
+    """The name that a credential stands for, or InvalidInput, which does not repeat it: it may be a secret."""
+    if not 1 <= len(name) <= PRINCIPAL_CHARS_MAX or not PRINCIPAL_CHARACTERS.issuperset(name):
+        raise InvalidInput(f"a name is 1 to {PRINCIPAL_CHARS_MAX} letters, digits or . _ @ + -.")
+    return name
 
 
 def check_name(name: object) -> str:

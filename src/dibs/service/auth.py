@@ -16,8 +16,8 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from dibs.core.limits import TOKENS_FILE_BYTES_MAX
-from dibs.core.names import check_namespace
+from dibs.core.limits import PRINCIPAL_CHARS_MAX, TOKENS_FILE_BYTES_MAX
+from dibs.core.names import PRINCIPAL_CHARACTERS, check_namespace, check_principal
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, InvalidName
 from dibs.ids import new_id, new_secret
 from dibs.wire.requests import ADMIN, AGENT, ROLES, Caller, token_badge
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dibs")
 
-NAME_CHARS_MAX = 64
-_NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@+-")
 _BEARER = b"Bearer "
 
 
@@ -88,8 +86,7 @@ def _parse(line: str) -> tuple[str, Caller]:
     name, *rest = line.split(":")
     if not 1 <= len(rest) <= 3:
         raise InvalidInput("a line is name:token[:role[:namespace]].")
-    if not 1 <= len(name) <= NAME_CHARS_MAX or not _NAME_CHARACTERS.issuperset(name):
-        raise InvalidInput(f"a name is 1 to {NAME_CHARS_MAX} letters, digits or . _ @ + -.")
+    check_principal(name)
     token = rest[0]
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise InvalidInput("a token is printable ASCII without blanks or colons.")
@@ -160,5 +157,5 @@ def _link(drafted: str, path: str) -> bool:
 
 def principal_name(login: str) -> str:
     """A login name as a principal's: what cannot stand in a tokens file is left out."""
-    kept = "".join(character for character in login if character in _NAME_CHARACTERS)
-    return kept[:NAME_CHARS_MAX] or "local"
+    kept = "".join(character for character in login if character in PRINCIPAL_CHARACTERS)
+    return kept[:PRINCIPAL_CHARS_MAX] or "local"
