@@ -163,13 +163,14 @@ def end_hold(
     draft.put(lock)
     _forget_in_session(draft, lock, holder)
     if in_tree(lock.name):
-        tree = draft.tree(lock.ns)
-        draft.put(
-            tree.replace(
-                claims=tuple([c for c in tree.claims if (c.name, c.lease_id) != (lock.name, holder.lease_id)])
-            )
-        )
+        _forget_in_tree(draft, lock, holder)
     return lock
+
+
+def _forget_in_tree(draft: Draft, lock: Lock, holder: Holder) -> None:
+    tree = draft.tree(lock.ns)
+    kept = [each for each in tree.claims if (each.name, each.lease_id) != (lock.name, holder.lease_id)]
+    draft.put(tree.replace(claims=tuple(kept)))
 
 
 def _left_behind(lock: Lock, holder: Holder, how: str) -> str | None:

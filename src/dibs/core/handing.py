@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Break, Free, SetAcl, Transfer
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import Holder, Lock
+    from dibs.core.records import Holder, Lock, Session
 
 
 def transfer(draft: Draft, command: Transfer) -> Outcome:
@@ -43,27 +43,11 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
     heir = draft.session(command.to_session) if command.to_session is not None else None
     if command.to_session is not None and (heir is None or session_over(draft, heir)):
         return SessionUnknown(now_ms=draft.now_ms, session=command.to_session)
-    token = max(lock.token, draft.meta().token_floor) + 1
-    ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
-    if heir is None and not ttl_ms:
-        ttl_ms = TTL_MS_DEFAULT  # it lived by its session; without one it needs a time of its own
-    lease = mine.replace(
-        lease_id=command.fresh_lease_id,
-        owner=command.to_owner or (heir.owner if heir is not None else mine.owner),
-        principal=heir.principal if heir is not None else mine.principal,
-        token=token,
-        session=heir.id if heir is not None else None,
-        since_ms=draft.now_ms,
-        renewed_ms=draft.now_ms,
-        ttl_ms=ttl_ms,
-        expires_ms=draft.now_ms + ttl_ms if ttl_ms or heir is None else heir.expires_ms,
-        request_key=None,
-        checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
-    )
+    lease = _heirs_lease(draft, command, mine, heir, token=max(lock.token, draft.meta().token_floor) + 1)
     lock = end_hold(
         draft, lock, mine, how=TRANSFERRED, at_ms=draft.now_ms, by=lease.owner, checkpoint=lease.checkpoint
     )
-    lock = lock.replace(token=token, holders=(*lock.holders, lease))
+    lock = lock.replace(token=lease.token, holders=(*lock.holders, lease))
     draft.put(lock)
     draft.tell(
         event_of(
@@ -83,6 +67,27 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
         return stops
     serve_own(draft, lock.ns, lease.session)
     return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, lease))
+
+
+def _heirs_lease(
+    draft: Draft, command: Transfer, mine: Holder, heir: Session | None, *, token: int
+) -> Holder:
+    ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
+    if heir is None and not ttl_ms:
+        ttl_ms = TTL_MS_DEFAULT  # it lived by its session; without one it needs a time of its own
+    return mine.replace(
+        lease_id=command.fresh_lease_id,
+        owner=command.to_owner or (heir.owner if heir is not None else mine.owner),
+        principal=heir.principal if heir is not None else mine.principal,
+        token=token,
+        session=heir.id if heir is not None else None,
+        since_ms=draft.now_ms,
+        renewed_ms=draft.now_ms,
+        ttl_ms=ttl_ms,
+        expires_ms=draft.now_ms + ttl_ms if ttl_ms or heir is None else heir.expires_ms,
+        request_key=None,
+        checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
+    )
 
 
 def _stops_transfer(draft: Draft, lock: Lock, lease: Holder) -> Held | Deadlock | None:
