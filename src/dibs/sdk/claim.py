@@ -92,8 +92,7 @@ class Claim(Held):
         if self._session is None:
             heart = self._heart = Heart(hold, self._doors)
             weakref.finalize(self, _dropped, heart, hold)
-            heart.start()
-            WATCHDOG.watch(hold)
+            WATCHDOG.watch(heart)
 
     def _taken(self, wish: Wish) -> LeaseHold:
         if self._session is not None:

@@ -1,7 +1,8 @@
-"""Threads that keep what is held: a heart for each hold, and one watchdog for the whole process.
+"""Threads that keep what is held: one watchdog for the whole process, and a heart for each hold that lasts.
 
 A heart renews. It may be stuck in a call when the deadline comes, so it is not the one that tells: the watchdog is,
-which talks to nobody and only looks at the clock.
+which talks to nobody and only looks at the clock. It also starts the hearts, when there is something to renew for the
+first time: most blocks are over by then, and starting a thread takes as long as claiming a job.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import weakref
 from typing import TYPE_CHECKING
 
 from dibs.client.places import drive
@@ -24,29 +24,47 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dibs")
 NAP_MS_MAX = 1_000  # sleep does not count suspend, the clock does: look at it this often
+LINGER_MS = 2_000
 
 
-class Heart(threading.Thread):
+class Heart:
     """Renews a hold until it is over or `stop` is called. Knows the hold, not the claim that the program has: when a
     program drops its claim without leaving the block, its hold must not be kept for ever."""
 
     def __init__(self, hold: Hold, doors: Doors) -> None:
-        super().__init__(name=f"dibs heart of {hold.name[:40]}", daemon=True)
-        self._hold = hold
+        self.hold = hold
         self._doors = doors
         self._wake = threading.Event()
         self._beating = threading.Lock()
+        self._thread: threading.Thread | None = None
 
-    def run(self) -> None:
-        while self._hold.left_ms() > 0:
-            self._wake.wait(min(NAP_MS_MAX, self._hold.nap_ms()) / 1000)
-            if self._hold.left_ms() > 0 and self._hold.is_due():
+    def tend(self) -> None:
+        """What the watchdog does: tell of the deadline, begin to renew when that is due."""
+        if self.hold.lost() is not None or self._thread is not None or not self.hold.is_due():
+            return
+        thread = threading.Thread(target=self._run, name=f"dibs heart of {self.hold.name[:40]}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads to be had: perhaps later
+            self.hold.trouble = str(error)
+            self.hold.plan.failed(steady_ms())
+        else:
+            self._thread = thread
+
+    def nap_ms(self) -> int:
+        """Until the watchdog must look again."""
+        return self.hold.nap_ms() if self._thread is None else self.hold.left_ms()
+
+    def _run(self) -> None:
+        while self.hold.left_ms() > 0:
+            if self.hold.is_due():
                 self.beat()
+            self._wake.wait(min(NAP_MS_MAX, self.hold.nap_ms()) / 1000)
 
     def beat(self) -> None:
         """Renew now, in the calling thread."""
         with self._beating:
-            beat_once(self._hold, self._doors)
+            beat_once(self.hold, self._doors)
 
     def stop(self) -> None:
         """No renewal after this. One that is under way may still arrive; it does no harm."""
@@ -69,44 +87,47 @@ def beat_once(hold: Hold, doors: Doors) -> None:
 
 
 class Watchdog:
-    """Tells when a deadline has passed, whatever a heart is stuck in."""
+    """Looks at every deadline of the process, whatever a heart is stuck in. Ends when it had nothing to look at for a
+    while, and begins again when there is."""
 
     def __init__(self) -> None:
-        self._holds: weakref.WeakSet[Hold] = weakref.WeakSet()
+        self._hearts: list[Heart] = []
         self._lock = threading.Lock()
         self._news = threading.Event()
+        self._looks_ms = 0  # when it will look next, if there are no news
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
 
-    def watch(self, hold: Hold) -> None:
+    def watch(self, heart: Heart) -> None:
         if os.getpid() != self._pid:  # a thread does not survive a fork, nor is its lock to be trusted
             self.__init__()  # type: ignore[misc]
         with self._lock:
-            self._holds.add(hold)
+            self._hearts = [each for each in self._hearts if not each.hold.is_over] + [heart]
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="dibs watchdog", daemon=True)
-                self._thread.start()
-        self._news.set()
+                thread = threading.Thread(target=self._run, name="dibs watchdog", daemon=True)
+                thread.start()
+                self._thread = thread
+            elif steady_ms() + heart.nap_ms() < self._looks_ms:
+                self._news.set()
 
     def _run(self) -> None:
+        idle = False
         while True:
             with self._lock:
-                live = [hold for hold in self._holds if not hold.is_over]
-                if not live:
+                self._hearts = hearts = [each for each in self._hearts if not each.hold.is_over]
+                if not hearts and idle:
                     self._thread = None
                     return
-            nap_ms = min(NAP_MS_MAX, *(hold.left_ms() for hold in live), NAP_MS_MAX)
-            del live  # a hold that nobody has any more must be free to go
-            self._news.wait(nap_ms / 1000)
-            self._news.clear()
-            with self._lock:
-                held = [hold for hold in self._holds if not hold.is_over]
-            for hold in held:
+                nap_ms = min([LINGER_MS if not hearts else NAP_MS_MAX, *(heart.nap_ms() for heart in hearts)])
+                self._looks_ms = steady_ms() + nap_ms
+                self._news.clear()
+            idle = not self._news.wait(nap_ms / 1000) and not hearts
+            for heart in hearts:
                 try:
-                    hold.lost()
+                    heart.tend()
                 except Exception:  # somebody's listener; the others must hear of theirs
-                    log.exception("Telling of the loss of %s failed.", hold.name)
-            del held
+                    log.exception("Looking after %s failed.", heart.hold.name)
+            del hearts
 
 
 WATCHDOG = Watchdog()

@@ -56,8 +56,7 @@ class Session(SessionClaims[Claim]):
             hold.listen(telling(self._on_lost))
         heart = self._heart = Heart(hold, self._doors)
         weakref.finalize(self, _dropped, heart, hold)
-        heart.start()
-        WATCHDOG.watch(hold)
+        WATCHDOG.watch(heart)
         return self
 
     def __exit__(
