@@ -272,11 +272,15 @@ class SharedStore:
     A forked child opens it anew. What the parent had open is neither used nor closed there."""
 
     def __init__(self, url: str | None) -> None:
+        from weakref import finalize  # programs use this, the command does not
+
         self._url = url
         self._lock = allocate_lock()
         self._store: Store | None = None
         self._pid = os.getpid()
-        self._left_alone: list[Store | None] = []  # dropping what a parent had open would close it
+        self._opened: list[Store] = []
+        finalize(self, _close_all, self._opened, self._pid).atexit = False
+        self._left_alone: list[Store] = []  # dropping what a parent had open would close it
 
     def get(self) -> Store:
         if os.getpid() != self._pid:
@@ -284,11 +288,13 @@ class SharedStore:
                 raise StoreUnavailable(
                     "A memory:// store does not cross a fork: the child would see a copy of it."
                 )
-            self._left_alone.append(self._store)
+            self._left_alone += self._opened
+            self._opened.clear()
             self._pid, self._store, self._lock = os.getpid(), None, allocate_lock()
         with self._lock:
             if self._store is None:
                 self._store = EmbeddedDoor.at(self._url).store()
+                self._opened.append(self._store)
             return self._store
 
     def close(self) -> None:
@@ -296,6 +302,14 @@ class SharedStore:
             if self._store is not None and os.getpid() == self._pid:
                 self._store.close()
                 self._store = None
+                self._opened.clear()
+
+
+def _close_all(stores: list[Store], pid: int) -> None:
+    """A client was dropped without being closed. In a forked child the stores are the parent's."""
+    if os.getpid() == pid:
+        for store in stores:
+            store.close()
 
 
 def _format_of(kind: str) -> int | None:
