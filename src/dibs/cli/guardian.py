@@ -217,12 +217,20 @@ class Guardian:
         number cannot become somebody else's."""
         found = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | (os.WNOWAIT if self._adopts else 0))
         if found is None:
-            if os.waitid(os.P_PID, self._pid, os.WSTOPPED | os.WNOHANG) is not None:
+            if self._was_paused():
                 self._tell("Z")
             return False
         killed = found.si_code != os.CLD_EXITED
         self._tell(f"E {-found.si_status if killed else found.si_status}")
         return True
+
+    def _was_paused(self) -> bool:
+        try:
+            return os.waitid(os.P_PID, self._pid, os.WSTOPPED | os.WNOHANG) is not None
+        except (
+            ChildProcessError
+        ):  # it ended this very moment: who asks for the paused only, is told there is nobody
+            return False
 
     def _bury_adopted(self) -> None:
         if self._adopts:

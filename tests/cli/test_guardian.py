@@ -1,0 +1,48 @@
+"""The guardian's own judgement, without the processes around it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.cli.guardian import Guardian
+from dibs.testing.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def pipes() -> Iterator[tuple[int, int, int, int]]:
+    ends = (*os.pipe(), *os.pipe())
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+@pytest.mark.promise("loss:told")
+def test_a_command_that_ends_the_moment_it_is_looked_at_has_ended_and_was_not_lost(
+    pipes: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hearing, _, said, telling = pipes
+    command = subprocess.Popen(["/bin/sh", "-c", "exit 7"])
+    ended = os.WEXITED | os.WNOWAIT | os.WNOHANG
+    wait_until(lambda: os.waitid(os.P_PID, command.pid, ended), "the command has ended")
+    guardian = Guardian(hearing, telling, ["sh"], kill_after_ms=0, leaves_children=False, terminal=None)
+    guardian._pid = command.pid
+    guardian._adopts = True
+    real, too_early = os.waitid, [True]
+
+    def waitid(kind: int, pid: int, options: int) -> Any:
+        return None if options & os.WEXITED and too_early and too_early.pop() else real(kind, pid, options)
+
+    monkeypatch.setattr(os, "waitid", waitid)
+    assert guardian._has_ended() is False
+    assert guardian._has_ended() is True
+    assert os.read(said, 100) == b"E 7\n"
+    command.wait()
+    for end in (guardian._waking, guardian._waker):
+        os.close(end)
