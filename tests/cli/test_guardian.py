@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,3 +47,21 @@ def test_a_command_that_ends_the_moment_it_is_looked_at_has_ended_and_was_not_lo
     command.wait()
     for end in (guardian._waking, guardian._waker):
         os.close(end)
+
+
+KILLED_EARLY = """
+import os, signal
+from dibs.cli.child import Child
+child = Child(["true"], kill_after_ms=0)
+os.kill(child.guardian_pid, signal.SIGKILL)
+child.start(os.environ, 1 << 60)
+child.wait(lambda: 0)
+print(child.was_stopped, child.all_gone, child.code)
+"""
+
+
+def test_a_guardian_that_is_killed_before_it_said_anything_means_lost_and_not_that_nothing_ran() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", KILLED_EARLY], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ran.stdout == "True True None\n", ran

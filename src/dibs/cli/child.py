@@ -76,22 +76,21 @@ class Child:
         return pid
 
     def start(self, env: Mapping[str, str], deadline_ms: int) -> None:
-        """Run the command. Raises what starting it raises: FileNotFoundError, PermissionError, OSError."""
+        """Run the command. Raises what starting it raises: FileNotFoundError, PermissionError, OSError. A guardian that
+        was killed before it said a word may have started it: then it was stopped, and `wait` returns at once."""
         for number in PASSED_ON:
             if _signal.getsignal(number) is not _signal.SIG_IGN:
                 self._handlers[number] = _signal.signal(number, self._pass_on)
         environment = b"\0".join([os.fsencode(f"{key}={value}") for key, value in env.items()])
+        adopt_orphans()  # should the guardian be killed, all of it falls to us
         # A signal that comes while this is written must not be passed on in the middle of it.
         before = _signal.pthread_sigmask(_signal.SIG_BLOCK, PASSED_ON)
         self._order(b"D %d\nG %d\n%b" % (deadline_ms, len(environment), environment))
         _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
-        adopt_orphans()  # should the guardian be killed, all of it falls to us
         while not self._pid and self._trouble is None and not self.all_gone:
             self._hear()
-        if not self._pid:
-            raise OSError(
-                self._trouble or 0, os.strerror(self._trouble) if self._trouble else "its guardian was killed"
-            )
+        if self._trouble is not None:
+            raise OSError(self._trouble, os.strerror(self._trouble))
 
     def certain_until(self, deadline_ms: int) -> None:
         """The claim was renewed: on the steady clock, when the command must be stopped if no more is heard."""
