@@ -101,16 +101,17 @@ class AsyncClient(Claims[AsyncClaim]):
         request_key: str | None = None,
     ) -> Lease:
         """Take a job without a block: no heartbeats. Call `renew` yourself, well before `remaining_ms` is over."""
-        wish = Wish(
+        wish = self._wish(
             "acquire",
             [name],
+            ttl,
+            owner,
+            shared=shared,
             wait=wait,
             metadata=metadata,
-            mode="shared" if shared else None,
             slots=slots,
             again=again,
             request_key=request_key,
-            **self._common(ttl, owner),
         )
         try:
             return (await self._run(operations.acquiring(wish)))[0]

@@ -31,6 +31,19 @@ class Claims(Generic[C]):
         """What every wish of this client or session says."""
         raise NotImplementedError
 
+    def _wish(
+        self,
+        verb: str,
+        names: Sequence[str],
+        ttl: float | None,
+        owner: str | None,
+        *,
+        shared: bool = False,
+        **fields: Any,
+    ) -> Wish:
+        mode = "shared" if shared else None
+        return Wish(verb, names, mode=mode, **fields, **self._common(ttl, owner))
+
     def claim(
         self,
         name: str,
@@ -50,17 +63,18 @@ class Claims(Generic[C]):
 
         Raises JobHeld (with the owner), JobDone, WouldDeadlock, … when it cannot be had, after waiting in line for
         `wait` seconds: none by default, `math.inf` for as long as it takes. `again` claims also what counts as done."""
-        wish = Wish(
+        wish = self._wish(
             "acquire",
             [name],
+            ttl,
+            owner,
             wait=wait,
             metadata=metadata,
-            mode="shared" if shared else None,
+            shared=shared,
             slots=slots,
             again=again,
             lock_delay_seconds=None if lock_delay is None else round(lock_delay),
             max_attempts=max_attempts,
-            **self._common(ttl, owner),
         )
         return self._begin(wish, on_lost)
 
@@ -78,15 +92,16 @@ class Claims(Generic[C]):
         max_attempts: int | None = None,
     ) -> C:
         """The first of `names` that is free, in one question; `claim.name` says which. Raises JobHeld when none is."""
-        wish = Wish(
+        wish = self._wish(
             "acquire-any",
             names,
+            ttl,
+            owner,
             metadata=metadata,
-            mode="shared" if shared else None,
+            shared=shared,
             slots=slots,
             again=again,
             max_attempts=max_attempts,
-            **self._common(ttl, owner),
         )
         return self._begin(wish, on_lost)
 
@@ -103,14 +118,15 @@ class Claims(Generic[C]):
         again: bool = False,
     ) -> C:
         """All of `names` or none of them. They are kept, lost and let go together."""
-        wish = Wish(
+        wish = self._wish(
             "acquire-all",
             names,
+            ttl,
+            owner,
             wait=wait,
             metadata=metadata,
-            mode="shared" if shared else None,
+            shared=shared,
             again=again,
-            **self._common(ttl, owner),
         )
         return self._begin(wish, on_lost)
 

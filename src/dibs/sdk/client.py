@@ -106,14 +106,14 @@ class Client(Claims[Claim]):
         request_key: str | None = None,
     ) -> Lease:
         """Take a job without a block: no heartbeats. Call `renew` yourself, well before `remaining_ms` is over."""
-        wish = Wish(
+        wish = self._wish(
             "acquire",
             [name],
-            owner=owner or self.owner_name,
-            ttl=ttl,
+            ttl,
+            owner,
+            shared=shared,
             wait=wait,
             metadata=metadata,
-            mode="shared" if shared else None,
             slots=slots,
             again=again,
             request_key=request_key,

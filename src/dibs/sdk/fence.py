@@ -12,7 +12,7 @@ together or not at all, and the row is locked until the transaction ends.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dibs.errors import InvalidInput, StaleToken, Unavailable
 
@@ -29,13 +29,6 @@ _ADMIT = (
     " SET token = excluded.token WHERE {table}.token <= excluded.token"
 )
 _NEWEST = "SELECT token FROM {table} WHERE name = {name}"
-
-
-class KeyValue(Protocol):
-    """Anything with get and set: a cache, a dict in a coat, a bucket of objects."""
-
-    def get(self, key: str, /) -> Any: ...
-    def set(self, key: str, value: Any, /) -> Any: ...
 
 
 class Fence:

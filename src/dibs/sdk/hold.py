@@ -173,10 +173,6 @@ class LeaseHold(Hold):
         with self._lock:
             self._news = {**self._news, **{key: value for key, value in news.items() if value is not None}}
 
-    @property
-    def has_news(self) -> bool:
-        return bool(self._news)
-
     def beating(self) -> Flow[None]:
         sent_ms = steady_ms()
         news = self._news

@@ -14,7 +14,7 @@ from dibs import clock
 from dibs.core.limits import GIT_KEYS_MAX, GIT_TORN_TRIES_MAX, GIT_TRIES_MAX
 from dibs.core.records import shifted
 from dibs.errors import StoreCorrupt, StoreUnavailable
-from dibs.ids import new_id
+from dibs.ids import new_fraction
 from dibs.stores.git import history, private
 from dibs.stores.git.entries import BadEntry, parse, tail_of
 from dibs.stores.git.plan import Plan, home_of
@@ -78,7 +78,7 @@ class GitStore(Store):
         self.time = StoreTime(place.folder, clocks or Clocks(), place.skew_ms)
         self.refs = LocalRefs(place) if place.is_local else RemoteRefs(place)
         if (
-            not place.is_local and _chance() < 1 / 256
+            not place.is_local and new_fraction() < 1 / 256
         ):  # few runs look how large the cache is; it grows slowly
             private.shrink(place)
         self._lock = RLock()
@@ -164,7 +164,7 @@ class GitStore(Store):
                 self._look_whole(tails)
             for attempt in range(GIT_TRIES_MAX):
                 if attempt:
-                    time.sleep(0.005 * attempt * _chance())
+                    time.sleep(0.005 * attempt * new_fraction())
                     self._look_whole(tails)
                 if not self._is_as(expect):
                     raise Conflict
@@ -272,7 +272,7 @@ class GitStore(Store):
             left_ms = until_ms - clock.steady_ms()
             if left_ms <= 0:
                 return False
-            time.sleep(min(self.place.poll_ms * (0.75 + _chance() / 2), left_ms) / 1000)
+            time.sleep(min(self.place.poll_ms * (0.75 + new_fraction() / 2), left_ms) / 1000)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         with self._lock:
@@ -311,8 +311,3 @@ class GitStore(Store):
 
     def close(self) -> None:
         """Nothing is kept open."""
-
-
-def _chance() -> float:
-    """Somewhere from 0 to 1, so that those who collided do not collide again."""
-    return int(new_id()[:4], 16) / 0xFFFF
