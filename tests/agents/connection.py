@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mcp import Client
 
 from dibs.agents.stdio import stdio_mcp
+from dibs.agents.tools import TOOLS, Tool
 from dibs.client.embedded import EmbeddedDoor
 from dibs.client.settings import Settings
 from dibs.sdk.async_doors import ThreadedDoor
@@ -74,11 +75,15 @@ class Store:
         return made
 
     @asynccontextmanager
-    async def agent(self, owner: str | None = None, mode: str = MODERN) -> AsyncIterator[Agent]:
+    async def agent(
+        self, owner: str | None = None, mode: str = MODERN, tools: tuple[Tool, ...] = TOOLS
+    ) -> AsyncIterator[Agent]:
         """One connection, for as long as the block runs."""
         door = self.door(ThreadedDoor)
         try:
-            async with Client(stdio_mcp(door, owner), mode=mode, raise_exceptions=True) as client:
+            async with Client(
+                stdio_mcp(door, owner, tools=tools), mode=mode, raise_exceptions=True
+            ) as client:
                 yield Agent(client)
         finally:
             door.close()

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 EXAMPLES = Path(__file__).parents[2] / "examples"
-CONFIGS = sorted((EXAMPLES / "mcp").glob("*.json"))
+CONFIGS = sorted((EXAMPLES / "mcp").iterdir())
 JOBS = [f"issue-{number}" for number in range(1, 11)]
 AGENTS = 5
 BOUND_S = 60
@@ -101,8 +102,9 @@ def test_a_job_that_fails_is_left_for_others_with_a_note(
 
 
 def server_of(config: Path) -> dict[str, Any]:
-    document = json.loads(config.read_text())
-    servers = document.get("mcpServers") or document["servers"]
+    text = config.read_text()
+    document = tomllib.loads(text) if config.suffix == ".toml" else json.loads(text)
+    servers = document.get("mcpServers") or document.get("servers") or document["mcp_servers"]
     assert list(servers) == ["dibs"]
     entry: dict[str, Any] = servers["dibs"]
     return entry
@@ -137,7 +139,7 @@ async def five_at_once(connect: Callable[[], Any], folder: Path) -> None:
 @pytest.mark.promise("excl")
 def test_five_clients_with_a_process_each_do_ten_jobs_once_each(env: dict[str, str], tmp_path: Path) -> None:
     entries = [server_of(config) for config in CONFIGS if "url" not in server_of(config)]
-    assert len(entries) == 4
+    assert len(entries) == 5
     # They differ in where a client looks for them. What they start is the same, and so is run once.
     [(command, *args)] = {(entry["command"], *entry["args"]) for entry in entries}
 
@@ -154,11 +156,16 @@ def test_five_clients_with_a_process_each_do_ten_jobs_once_each(env: dict[str, s
 @pytest.mark.promise("excl")
 def test_five_clients_of_one_server_do_ten_jobs_once_each(env: dict[str, str], tmp_path: Path) -> None:
     entries = [server_of(config) for config in CONFIGS if "url" in server_of(config)]
-    assert len(entries) == 2
+    assert len(entries) == 4
     assert {entry["url"] for entry in entries} == {"http://127.0.0.1:3427/mcp"}
     with ServerProcess(tmp_path) as server:
-        # A client puts the token in where the configuration says so.
-        [header] = {re.sub(r"\$\{.*\}", server.token, entry["headers"]["Authorization"]) for entry in entries}
+        # A client puts the token in where the configuration says so. Codex is told the variable's name alone.
+        said = [entry["headers"]["Authorization"] for entry in entries if "headers" in entry]
+        said += [
+            f"Bearer ${{{entry['bearer_token_env_var']}}}" for entry in entries if "headers" not in entry
+        ]
+        assert len(said) == 4
+        [header] = {re.sub(r"\$\{.*\}", server.token, each) for each in said}
 
         @asynccontextmanager
         async def connect() -> AsyncIterator[Agent]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from mcp import Client, MCPError
 
+from dibs.agents import action_llama
 from dibs.agents.stdio import stdio_mcp
 from dibs.agents.tools import TOOLS
 from dibs.client.settings import Settings
@@ -28,7 +29,7 @@ async def test_a_claim_is_granted_with_its_proof_and_what_to_do_next(store: Stor
         assert answer["claimed"] is True
         assert (answer["job"], answer["owner"], answer["fencing_token"]) == ("issue-42", "agent-7", 1)
         assert answer["lease_id"]
-        assert "kept for you while this connection lives" in answer["message"]
+        assert "stays yours while this connection lives" in answer["message"]
         assert store.status("issue-42") == "held"
 
 
@@ -145,7 +146,7 @@ async def test_a_job_is_handed_over_with_a_lease_for_the_heir(store: Store, mode
         late = await first.call("heartbeat_job", job="issue-42", lease_id=lease)
         assert late["yours"] is False
         assert "handed to agent-8" in late["message"]
-        assert (await first.call("list_claimed_jobs"))["lost"] == []
+        assert "lost" not in await first.call("list_claimed_jobs")
 
 
 async def test_a_job_is_handed_into_the_session_of_another_connection(store: Store) -> None:
@@ -187,6 +188,7 @@ async def test_a_tool_is_described_with_schemas_and_hints(store: Store, mode: st
         assert tool.input_schema["additionalProperties"] is False
         assert tool.output_schema is not None
         assert "message" in tool.output_schema["required"]
+        assert "anyOf" not in json.dumps(tool.input_schema)
         assert tool.annotations is not None
         assert tool.annotations.open_world_hint is False
     reading = {name for name, tool in listed.items() if tool.annotations and tool.annotations.read_only_hint}
@@ -195,6 +197,61 @@ async def test_a_tool_is_described_with_schemas_and_hints(store: Store, mode: st
     assert ending == {"release_job", "hand_over_job"}
     assert "skip it, or call again with wait_seconds" in (listed["claim_job"].description or "")
     assert "ttl_seconds" not in listed["claim_job"].input_schema["properties"]
+
+
+async def test_all_tools_together_are_described_in_twelve_thousand_characters(store: Store) -> None:
+    async with store.agent("agent-7") as agent:
+        tools = (await agent.client.list_tools()).tools
+    listed = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
+    assert len(json.dumps(listed)) < 12_000
+
+
+async def test_what_the_connection_keeps_has_no_deadline_in_its_answers(store: Store) -> None:
+    async with store.agent("agent-7") as agent:
+        claimed = await agent.call("claim_job", job="issue-42")
+        beaten = await agent.call("heartbeat_job", job="issue-42")
+        assert "expires_in_seconds" not in claimed | beaten
+        assert beaten["message"] == "issue-42 is still yours."
+        # A lease from elsewhere is not kept here, so its deadline counts.
+        lease = (store.ask("acquire", "issue-43", owner="x", ttl_seconds=60).body or {})["lease_id"]
+        elsewhere = await agent.call("heartbeat_job", job="issue-43", lease_id=lease)
+        assert f"for {elsewhere['expires_in_seconds']}s more" in elsewhere["message"].replace("1m", "60s")
+
+
+async def test_of_several_jobs_held_and_done_ones_are_told_apart(store: Store) -> None:
+    async with store.agent("agent-7") as first, store.agent("agent-8") as second:
+        await first.call("claim_job", job="held-1")
+        await first.call("claim_job", job="done-1")
+        await first.call("release_job", job="done-1", done=True)
+        mixed = await second.call("claim_any_job", jobs=["held-1", "done-1"])
+        assert "Held: held-1; done: done-1." in mixed["message"]
+        done = next(each for each in mixed["refused"] if each["status"] == "done")
+        assert "retry_after_seconds" not in done
+        settled = await second.call("claim_any_job", jobs=["done-1"])
+        assert "Nothing is left to do" in settled["message"]
+        assert "wait" not in settled["message"]
+
+
+async def test_action_llamas_lock_tools_are_offered_when_asked_for(store: Store) -> None:
+    tools = (*TOOLS, *action_llama.TOOLS)
+    key = "github://acme/app/issues/42"
+    async with store.agent("dev-1", tools=tools) as first, store.agent("dev-2", tools=tools) as second:
+        got = await first.call("acquire_lock", resource_key=key, ttl_seconds=3600)
+        assert got == {"ok": True, "message": f"Lock acquired on {key}"}
+        refused = await second.call("acquire_lock", resource_key=key)
+        assert refused["message"] == "Lock not acquired: Lock held by dev-1"
+        assert refused["ok"] is False
+        again = await first.call("acquire_lock", resource_key=key)
+        assert again["ok"] is True
+        not_mine = await second.call("release_lock", resource_key=key)
+        assert not_mine["message"].startswith("Could not release lock: ")
+        assert (await first.call("release_lock", resource_key=key))["message"] == f"Lock released on {key}"
+        assert (await second.call("acquire_lock", resource_key=key))["ok"] is True
+    async with store.agent("dev-3") as plain, store.agent("dev-4", tools=tools) as both:
+        names = {tool.name for tool in (await plain.client.list_tools()).tools}
+        assert "acquire_lock" not in names
+        await plain.call("claim_job", job=key)
+        assert (await both.call("acquire_lock", resource_key=key))["holder"] == "dev-3"
 
 
 async def test_state_and_history_are_resources_with_encoded_names(store: Store, mode: str) -> None:

@@ -103,8 +103,8 @@ class Desk:
             raise InvalidInput(f"lease_id is missing: give the one that claiming {job} gave you.")
         return lease_id
 
-    def has(self, job: str) -> bool:
-        """Whether this connection has the job."""
+    def has(self, job: str, lease_id: str | None = None) -> bool:
+        """Whether this connection keeps a claim on the job: any, or the one with this lease id."""
         return False
 
     async def losses(self) -> list[LeaseLost]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.agents.desk import TIMEOUT_MS, Desk
 from dibs.agents.kept import Kept, either, holds_of, seen, with_time
+from dibs.agents.words import YOU
 from dibs.client.door import OVER_CODES
 from dibs.core.names import check_name
 from dibs.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
@@ -203,8 +204,8 @@ class KeptDesk(Desk):
         if self._kept.get(kept.claim.name) is kept:
             del self._kept[kept.claim.name]
 
-    def has(self, job: str) -> bool:
-        return check_name(job) in self._kept
+    def has(self, job: str, lease_id: str | None = None) -> bool:
+        return self._own(job, lease_id) is not None
 
     async def losses(self) -> list[LeaseLost]:
         await self._look()
@@ -298,5 +299,5 @@ class KeptDesk(Desk):
 def _nothing_to_ask_for(verb: str, names: Sequence[str]) -> DibsError:
     if verb == "acquire":
         return InvalidInput(f"Another call of yours is claiming {names[0]} right now: wait for its answer.")
-    held = [{"name": name, "status": "held", "owner": "you, on this connection"} for name in names]
+    held = [{"name": name, "status": "held", "owner": YOU} for name in names]
     return JobHeld("You have, or are claiming, every one of these already.", {"refused": held})

@@ -6,6 +6,7 @@ alone; nothing here differs between them. Who asks is known through a desk: the 
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 
 from dibs._version import __version__
 from dibs.agents import resources, words
+from dibs.agents.schemas import input_schema, output_schema
 from dibs.agents.shapes import Lost, Told
 from dibs.agents.tools import TOOLS, Tool
 from dibs.errors import DibsError
@@ -40,7 +42,7 @@ INSTRUCTIONS = (
     "Release with done=true when it is finished. Never put secrets into metadata, checkpoints or results: "
     "everybody can read them."
 )
-_BY_NAME = {tool.name: tool for tool in TOOLS}
+_ONLY_WITH_CONTENT = ("lost", "refused")  # an empty list would only make a model wonder
 
 
 def build_server(
@@ -48,18 +50,20 @@ def build_server(
     *,
     kept: bool,
     lifespan: Callable[[Server[Any]], AbstractAsyncContextManager[Any]] | None = None,
+    tools: tuple[Tool, ...] = TOOLS,
 ) -> Server[Any]:
     """`desk_for` gives the desk of whoever sent a request. `kept`: claims live as long as the connection."""
-    listed = [_described(tool, kept=kept) for tool in TOOLS]
+    listed = [_described(tool, kept=kept) for tool in tools]
     schemas = {tool.name: tool.input_schema for tool in listed}
+    by_name = {tool.name: tool for tool in tools}
 
     async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=listed)
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        tool = _BY_NAME.get(params.name)
+        tool = by_name.get(params.name)
         if tool is None:
-            known = ", ".join(_BY_NAME)
+            known = ", ".join(by_name)
             raise MCPError(
                 types.INVALID_PARAMS, f"There is no tool {params.name[:64]!a}. There are: {known}."
             )
@@ -103,10 +107,9 @@ def _described(tool: Tool, *, kept: bool) -> types.Tool:
         name=tool.name,
         title=tool.title,
         description=tool.description(kept=kept),
-        input_schema=tool.arguments(kept=kept).model_json_schema(),
-        output_schema=tool.gives.model_json_schema(mode="serialization"),
+        input_schema=input_schema(tool.arguments(kept=kept)),
+        output_schema=output_schema(tool.gives),
         annotations=types.ToolAnnotations(
-            title=tool.title,
             read_only_hint=tool.reads and (kept or not tool.renews_loose),
             destructive_hint=tool.destructive,
             idempotent_hint=tool.idempotent,
@@ -135,7 +138,10 @@ async def _called(tool: Tool, desk: Desk, arguments: dict[str, Any], *, kept: bo
 async def _answered(answer: Told, desk: Desk) -> types.CallToolResult:
     answer.lost = await _losses(desk)
     document = answer.model_dump(mode="json", exclude_none=True)
-    text = answer.model_dump_json(exclude_none=True)  # for clients that know no structured content
+    for field in _ONLY_WITH_CONTENT:
+        if not document.get(field, True):
+            del document[field]
+    text = json.dumps(document, ensure_ascii=False)  # for clients that know no structured content
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=document)
 
 

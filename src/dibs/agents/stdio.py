@@ -21,6 +21,7 @@ from mcp.server.stdio import stdio_server
 
 from dibs.agents.keeper import KeptDesk
 from dibs.agents.mcp import build_server
+from dibs.agents.tools import TOOLS
 from dibs.sdk.async_doors import open_door
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mcp.server import Server
 
     from dibs.agents.mcp import Context
+    from dibs.agents.tools import Tool
     from dibs.client.settings import Settings
     from dibs.sdk.async_doors import AsyncDoor
 
@@ -40,6 +42,7 @@ def stdio_mcp(
     door: AsyncDoor,
     owner: str | None,
     around: Callable[[KeptDesk], AbstractContextManager[None]] = nullcontext,  # type: ignore[assignment]
+    tools: tuple[Tool, ...] = TOOLS,
 ) -> Server[Any]:
     """A server for one connection. Its claims are let go when the connection ends. `around` is what else lives as long
     as that."""
@@ -60,7 +63,7 @@ def stdio_mcp(
             desk.owner = _owner_of(context)
         return desk
 
-    return build_server(desk_for, kept=True, lifespan=lifespan)
+    return build_server(desk_for, kept=True, lifespan=lifespan, tools=tools)
 
 
 def _owner_of(context: Context) -> str:
@@ -97,18 +100,23 @@ class _Signals(AbstractContextManager[None]):
         os._exit(128 + number)
 
 
-def run(settings: Settings) -> None:
-    """Serve until the client is gone."""
+def run(settings: Settings, *, action_llama: bool = False) -> None:
+    """Serve until the client is gone. `action_llama`: offer its two lock tools as well."""
     logging.basicConfig(
         stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING
     )
-    asyncio.run(_serve(settings))
+    tools: tuple[Tool, ...] = TOOLS
+    if action_llama:
+        from dibs.agents import action_llama as theirs
+
+        tools = (*TOOLS, *theirs.TOOLS)
+    asyncio.run(_serve(settings, tools))
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, tools: tuple[Tool, ...]) -> None:
     door = open_door(settings)
     try:
-        server = stdio_mcp(door, settings.pick("owner", "DIBS_OWNER"), _Signals)
+        server = stdio_mcp(door, settings.pick("owner", "DIBS_OWNER"), _Signals, tools)
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:

@@ -90,7 +90,7 @@ async def heartbeat_job(desk: Desk, asked: shapes.HeartbeatJob) -> shapes.Heartb
         lease = await desk.heartbeat(asked.job, asked.lease_id, asked.checkpoint, asked.metadata)
     except LeaseLost as lost:
         return words.heartbeat_lost(lost, asked.job)
-    return words.kept(lease, asked.checkpoint)
+    return words.renewed(lease, asked.checkpoint, kept=desk.has(asked.job, asked.lease_id))
 
 
 async def release_job(desk: Desk, asked: shapes.ReleaseJob) -> shapes.ReleaseAnswer:
@@ -248,9 +248,9 @@ TOOLS = (
     Tool(
         "hand_over_job",
         "Hand a job over",
-        "Hand a job of yours to another owner without anybody coming between. The checkpoint goes along. "
-        "Afterwards it is not yours any more: stop working on it. handed_over=false means that it was not "
-        "yours to give.",
+        "Give a job you hold to another agent; nobody can claim it in between. The answer has a new lease_id: pass "
+        "it to that agent, who proves with it that the job is theirs. Stop working on the job. Use release_job "
+        "instead if anybody may take it. handed_over=false: it was not yours to give.",
         shapes.HandOverJob,
         shapes.LooseHandOverJob,
         shapes.HandOverAnswer,

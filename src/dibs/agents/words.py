@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+YOU = "you, on this connection"
+NAMES_SAID_MAX = 5
 SKIP_OR_WAIT = (
     "Do not begin this work. Skip it and claim something else, or wait: claim_job with wait_seconds."
 )
@@ -38,7 +40,8 @@ _NEXT = {
 
 
 def seconds(ms: int | None) -> int | None:
-    return None if ms is None else max(0, round(ms / 1000))
+    """Whole seconds, cut off as `format_duration` cuts them: a sentence and a field say the same number."""
+    return None if ms is None else max(0, ms // 1000)
 
 
 def before(previous: Previous | None) -> Before | None:
@@ -62,7 +65,7 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
         stopped = f" Its last checkpoint: {previous.checkpoint}" if previous.checkpoint else ""
         said.append(f"You take over from {previous.owner} ({previous.how}).{stopped}")
     if kept:
-        said.append("It is kept for you while this connection lives: you need not heartbeat while you think.")
+        said.append("It stays yours while this connection lives: you need not heartbeat while you think.")
     else:
         said.append(f"It stays yours for {left}; call heartbeat_job with this lease_id before that is over.")
     said.append("Release it when you are through, with done=true if the work is finished.")
@@ -74,7 +77,8 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
         fencing_token=lease.fencing_token,
         owner=lease.owner,
         attempt=lease.attempt,
-        expires_in_seconds=seconds(lease.remaining_ms),
+        # What the connection keeps has no deadline that an agent should work by.
+        expires_in_seconds=None if kept else seconds(lease.remaining_ms),
         previous=before(previous),
     )
 
@@ -84,13 +88,34 @@ def not_claimed(error: NotClaimed, job: str | None) -> ClaimAnswer:
     refused = [holder_of(each) for each in answer.get("refused", ())] or [
         holder_of({"name": job, "status": error.code, **answer})
     ]
-    kinds = {each.status for each in refused}
-    if len(kinds) == 1:
-        following = _NEXT.get(kinds.pop(), SKIP_OR_WAIT)
+    if job is None:
+        message = _none_of(refused, error)
     else:
-        following = "None of them is to be had now. Do something else, and ask again later."
-    since = f" It has been at it since {refused[0].since}." if len(refused) == 1 and refused[0].since else ""
-    return ClaimAnswer(message=f"{error.details}{since} {following}", claimed=False, job=job, refused=refused)
+        since = f" {refused[0].owner} has had it since {refused[0].since}." if refused[0].since else ""
+        message = f"{error.details}{since} {_NEXT.get(refused[0].status, SKIP_OR_WAIT)}"
+    return ClaimAnswer(message=message, claimed=False, job=job, refused=refused)
+
+
+def _none_of(refused: list[Holder], error: NotClaimed) -> str:
+    """What stands in the way of each of several jobs: held and done are told apart, because only the first may change
+    soon."""
+    kinds: dict[str, list[str]] = {}
+    for each in refused:
+        kinds.setdefault(each.status, []).append(each.job)
+    if set(kinds) == {"held"} and all(each.owner == YOU for each in refused):
+        return f"{error.details} Work on one of them, or release it."
+    said = "; ".join(f"{kind}: {_some(names)}" for kind, names in kinds.items())
+    if set(kinds) == {"done"}:
+        return f"Nothing is left to do: all of these are done. {_NEXT['done']}"
+    return (
+        f"None of these jobs is available. {said[0].upper()}{said[1:]}. Do not begin any of them. Take other work, "
+        "or claim_job one of the held ones with wait_seconds."
+    )
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMES_SAID_MAX
+    return ", ".join(names[:NAMES_SAID_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def holder_of(document: Document) -> Holder:
@@ -104,20 +129,22 @@ def holder_of(document: Document) -> Holder:
         since=document.get("since"),
         held_seconds=seconds(document.get("held_ms")),
         free_in_seconds=seconds(document.get("remaining_ms")),
-        retry_after_seconds=seconds(document.get("retry_after_ms")),
+        # A job that is done comes back as done; asking again tomorrow is no advice.
+        retry_after_seconds=None if status == "done" else seconds(document.get("retry_after_ms")),
         metadata=document.get("metadata"),
         checkpoint=document.get("checkpoint"),
         result=document.get("result") or done.get("result"),
     )
 
 
-def kept(lease: Lease, checkpoint: str | None) -> HeartbeatAnswer:
+def renewed(lease: Lease, checkpoint: str | None, *, kept: bool) -> HeartbeatAnswer:
     noted = " The checkpoint is noted for whoever takes over." if checkpoint is not None else ""
+    left = "" if kept else f", for {format_duration(lease.remaining_ms)} more"
     return HeartbeatAnswer(
-        message=f"{lease.name} is still yours, for {format_duration(lease.remaining_ms)} more.{noted}",
+        message=f"{lease.name} is still yours{left}.{noted}",
         yours=True,
         job=lease.name,
-        expires_in_seconds=seconds(lease.remaining_ms),
+        expires_in_seconds=None if kept else seconds(lease.remaining_ms),
         checkpoint=checkpoint,
     )
 
@@ -142,8 +169,9 @@ def release_lost(error: LeaseLost, job: str) -> ReleaseAnswer:
 def handed_over(lease: Lease) -> HandOverAnswer:
     return HandOverAnswer(
         message=(
-            f"{lease.name} belongs to {lease.owner} now. Stop working on it. The new owner proves it with this "
-            "lease_id (or by its session) and must heartbeat: nothing keeps it alive for them here."
+            f"{lease.name} belongs to {lease.owner} now: stop working on it. Give {lease.owner} this lease_id. "
+            f"It must call heartbeat_job with it within {format_duration(lease.remaining_ms)}, and again before each "
+            "deadline, until it calls release_job."
         ),
         handed_over=True,
         job=lease.name,

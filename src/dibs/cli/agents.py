@@ -33,7 +33,7 @@ def mcp(call: Call) -> Answer:
         )
     if call.stdin.isatty() and call.stderr is not None:
         call.stderr.write("dibs mcp speaks MCP, and is started by a client that does. Ctrl-D ends it.\n")
-    run(call.settings)
+    run(call.settings, action_llama=bool(call.values.get("action_llama")))
     return yes({"stopped": True}, "")
 
 
@@ -75,6 +75,7 @@ COMMANDS = {
                 value="NAME",
                 env="DIBS_OWNER",
             ),
+            Option("--action-llama", "also offer Action Llama's tools acquire_lock and release_lock"),
         ),
         examples=(
             ("in Claude Code", "claude mcp add dibs -- dibs mcp"),

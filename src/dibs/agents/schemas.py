@@ -1,0 +1,48 @@
+"""JSON schemas of the tools, as short as they can be: every client pays for them in every conversation.
+
+What a client does not need is left out: titles, the null beside an optional value, and the fields of an answer that are
+not always there. The reference page lists all fields of all answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dibs.agents.shapes import Asked, Told
+
+    Schema = dict[str, Any]
+
+
+def input_schema(model: type[Asked]) -> Schema:
+    full = model.model_json_schema()
+    schema: Schema = {
+        "type": "object",
+        "properties": {name: _argument(of) for name, of in full["properties"].items()},
+        "additionalProperties": False,
+    }
+    if "required" in full:
+        schema["required"] = full["required"]
+    return schema
+
+
+def output_schema(model: type[Told]) -> Schema:
+    """The fields that every answer has. Others may be there: nothing forbids them."""
+    full = model.model_json_schema(mode="serialization")
+    required = [name for name in full["required"] if "type" in full["properties"][name]]
+    return {
+        "type": "object",
+        "properties": {name: {"type": full["properties"][name]["type"]} for name in required},
+        "required": required,
+    }
+
+
+def _argument(schema: Schema) -> Schema:
+    """An argument that may be left out is left out, never null: one type is enough."""
+    merged = {key: value for key, value in schema.items() if key not in ("title", "anyOf")}
+    for choice in schema.get("anyOf", ()):
+        if choice.get("type") != "null":
+            merged |= choice
+    if merged.get("default", "") is None:
+        del merged["default"]
+    return merged
