@@ -30,8 +30,8 @@ def paused_worker(folder: str) -> None:
     print("paused:  has the job with token", lease.fencing_token, flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)  # anything can happen between looking and writing
     try:
-        with db:  # one transaction: the fence's check and the write happen together, or not at all
-            fence.admit(name=lease.name, token=lease.fencing_token)
+        # One transaction: the fence is asked first, then the block reads and writes; all of it, or nothing.
+        with fence.transaction(name=lease.name, token=lease.fencing_token):
             db.execute("UPDATE price SET pence = 100")
         print("paused:  wrote 100, over the work of another", flush=True)
     except dibs.StaleToken as refused:
@@ -42,8 +42,7 @@ def next_worker(folder: str) -> None:
     client, db, fence = open_shop(folder)
     with client.claim("price-of-tea", owner="next", wait=30) as claim:
         print("next:    took over with token", claim.fencing_token, flush=True)
-        with db:
-            fence.admit(claim)  # also raises LeaseLost when we know already that we lost
+        with fence.transaction(claim):  # also raises LeaseLost when we know already that we lost
             db.execute("UPDATE price SET pence = 250")
         print("next:    wrote 250", flush=True)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +16,7 @@ import sqlalchemy
 from sqlalchemy.orm import Session
 
 from dibs import AsyncFence, Client, Fence, InvalidInput, LeaseLost, StaleToken, Unavailable
+from dibs.testing.processes import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,6 +139,201 @@ def test_check_and_write_are_one_transaction(tmp_path: Path) -> None:
     db.close()
 
 
+def test_of_a_claim_on_several_jobs_each_is_admitted_with_its_own_token(place: Any) -> None:
+    fence = Fence(place)
+    fence.create()
+    with Client("memory://") as client:
+        for _ in range(3):
+            with client.claim("b"):
+                pass
+        with client.claim_all(["a", "b"]) as claim:
+            assert claim.fencing_tokens == {"a": 1, "b": 4}
+            fence.admit(name="b", token=3)
+            fence.admit(claim, name="b")
+            with pytest.raises(StaleToken):
+                fence.admit(name="b", token=3)
+            with pytest.raises(InvalidInput, match="on a, b, not on c"):
+                fence.admit(claim, name="c")
+            with pytest.raises(InvalidInput, match="its own token"):
+                fence.admit(claim, token=9)
+
+
+def test_a_claim_on_several_jobs_is_refused_when_any_of_them_has_a_newer_owner(place: Any) -> None:
+    fence = Fence(place)
+    fence.create()
+    with Client("memory://") as client, client.claim_all(["a", "b"]) as claim:
+        fence.admit(claim)
+        fence.admit(name="b", token=2)
+        with pytest.raises(StaleToken) as told:
+            fence.admit(claim)
+        assert told.value.name == "b"
+
+
+def autocommitting() -> list[Any]:
+    engine = sqlalchemy.create_engine("sqlite://", isolation_level="AUTOCOMMIT")
+    found: list[Any] = [
+        sqlite3.connect(":memory:", isolation_level=None),
+        engine.connect(),
+        Session(engine),
+    ]
+    if sys.version_info >= (3, 12):
+        found.append(sqlite3.connect(":memory:", autocommit=True))
+    return found
+
+
+@pytest.mark.parametrize("number", range(len(autocommitting())))
+def test_a_connection_in_autocommit_is_refused_with_the_remedy(number: int) -> None:
+    place = autocommitting()[number]
+    fence = Fence(place)
+    fence.create()
+    with pytest.raises(InvalidInput, match=r"autocommit.*transaction"):
+        fence.admit(name="job", token=1)
+    place.close()
+
+
+@pytest.mark.parametrize("number", [0, 3] if sys.version_info >= (3, 12) else [0])
+def test_a_transaction_that_the_program_began_itself_is_one_in_autocommit_too(number: int) -> None:
+    db = autocommitting()[number]
+    fence = Fence(db)
+    fence.create()
+    db.execute("BEGIN")
+    fence.admit(name="job", token=1)
+    db.execute("COMMIT")
+    with fence.transaction(name="job", token=2):
+        pass
+    assert not db.in_transaction
+    with pytest.raises(StaleToken), fence.transaction(name="job", token=1):
+        pass
+    assert not db.in_transaction
+    db.close()
+
+
+def test_a_missing_table_is_said_with_the_remedy(place: Any) -> None:
+    if isinstance(place, Values):
+        return
+    fence = Fence(place)
+    with pytest.raises(InvalidInput, match=r"dibs_fence is not there.*fence.create\(\)"):
+        fence.admit(name="job", token=1)
+
+
+def made(folder: Path) -> Path:
+    path = folder / "data.db"
+    with sqlite3.connect(path) as db:
+        Fence(db).create()
+        db.execute("CREATE TABLE balance (amount INTEGER)")
+        db.execute("INSERT INTO balance VALUES (0)")
+    db.close()
+    return path
+
+
+def sqlite_ways(path: Path) -> list[Any]:
+    """Every way to open the file, each with a timeout that a waiting transaction may use up."""
+    engine = sqlalchemy.create_engine(f"sqlite:///{path}", connect_args={"timeout": 30})
+    found: list[Any] = [
+        sqlite3.connect(path, timeout=30),
+        sqlite3.connect(path, timeout=30, isolation_level=None),
+        engine.connect(),
+        Session(engine),
+    ]
+    if sys.version_info >= (3, 12):
+        found.append(sqlite3.connect(path, timeout=30, autocommit=False))
+        found.append(sqlite3.connect(path, timeout=30, autocommit=True))
+    return found
+
+
+def told_to(place: Any, sql: str) -> Any:
+    return place.execute(sqlalchemy.text(sql) if not isinstance(place, sqlite3.Connection) else sql)
+
+
+@pytest.mark.parametrize("number", range(6 if sys.version_info >= (3, 12) else 4))
+def test_a_transaction_commits_what_it_wrote_and_rolls_back_what_failed(tmp_path: Path, number: int) -> None:
+    path = made(tmp_path)
+    place = sqlite_ways(path)[number]
+    with Client("memory://") as client, client.claim("job") as claim:
+        with Fence(place).transaction(claim) as connection:
+            told_to(connection, "UPDATE balance SET amount = 1")
+        with pytest.raises(ZeroDivisionError), Fence(place).transaction(claim):
+            told_to(place, "UPDATE balance SET amount = 2")
+            raise ZeroDivisionError
+    with pytest.raises(StaleToken), Fence(place).transaction(name="job", token=0):
+        raise AssertionError("a late owner never gets in")
+    place.close()
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT amount FROM balance").fetchone() == (1,)
+    db.close()
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_transaction_that_is_open_already_is_refused_because_it_may_have_read(
+    tmp_path: Path, number: int
+) -> None:
+    place = sqlite_ways(made(tmp_path))[number]
+    if number == 1:
+        place.execute("BEGIN")
+    told_to(place, "UPDATE balance SET amount = 5")
+    with pytest.raises(InvalidInput, match="open on this connection"):
+        Fence(place).transaction(name="job", token=1).__enter__()
+    place.rollback()
+    place.close()
+
+
+@pytest.mark.promise("token:rises")
+def test_an_owner_that_has_read_and_not_written_is_known_to_the_fence(tmp_path: Path) -> None:
+    """The successor reads; the paused owner wakes and writes; the successor writes what it made of its read."""
+    path = made(tmp_path)
+    came: list[str] = []
+
+    def wake() -> None:
+        late = sqlite3.connect(path, timeout=30)
+        try:
+            with Fence(late).transaction(name="job", token=1):
+                late.execute("UPDATE balance SET amount = amount + 100")
+            came.append("written")
+        except StaleToken:
+            came.append("refused")
+        late.close()
+
+    successor = sqlite3.connect(path, timeout=30)
+    paused = threading.Thread(target=wake)
+    with Fence(successor).transaction(name="job", token=2):
+        (amount,) = successor.execute("SELECT amount FROM balance").fetchone()
+        paused.start()
+        paused.join(0.2)
+        assert came == [], "the late one waits for the transaction that was admitted first"
+        successor.execute("UPDATE balance SET amount = ?", (amount + 1,))
+    paused.join(WAIT_S_MAX)
+    assert came == ["refused"]
+    assert successor.execute("SELECT amount FROM balance").fetchone() == (1,)
+    successor.close()
+
+
+def test_no_update_is_lost_however_owners_overlap(tmp_path: Path) -> None:
+    """Each owner adds one to what it read. Some wake late: they are refused, or come first and are counted."""
+    path = made(tmp_path)
+    written: list[int] = []
+
+    def own(token: int) -> None:
+        db = sqlite3.connect(path, timeout=60)
+        try:
+            with Fence(db).transaction(name="job", token=token):
+                (amount,) = db.execute("SELECT amount FROM balance").fetchone()
+                db.execute("UPDATE balance SET amount = ?", (amount + 1,))
+            written.append(token)
+        except StaleToken:
+            pass
+        db.close()
+
+    tokens = list(range(1, 101))
+    random.Random(7).shuffle(tokens)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(own, tokens))
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT amount FROM balance").fetchone() == (len(written),)
+    db.close()
+    assert written == sorted(written)
+    assert written[-1] == 100
+
+
 def test_a_fence_says_what_it_cannot_stand_on() -> None:
     with pytest.raises(InvalidInput, match="sqlite3, psycopg or SQLAlchemy"):
         Fence({})
@@ -144,6 +343,8 @@ def test_a_fence_says_what_it_cannot_stand_on() -> None:
         Fence(Values(), table="x; DROP TABLE y")
     with pytest.raises(InvalidInput, match="a name and a token"):
         Fence(Values()).admit(name="job")
+    with pytest.raises(InvalidInput, match="no transactions"):
+        Fence(Values()).transaction(name="job", token=1).__enter__()
     with pytest.raises(InvalidInput, match="use Fence"):
         AsyncFence(Values())
 

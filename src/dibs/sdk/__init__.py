@@ -7,5 +7,6 @@ held        how a claim begins and ends, and what it says about itself; claims h
 client, claim, session, heart                                  the face for threads
 async_client, async_claim, async_session, async_guard          the face for event loops, with the same names,
 async_doors, async_line                                        and how it reaches a server or a store
-default     the client that the environment names; locks, jobs, exclusive and fence are shapes that people know
+fence       refuses late writes; drivers is how it speaks to each kind of database
+default     the client that the environment names; locks, jobs and exclusive are shapes that people know
 """

@@ -2,22 +2,25 @@
 
 A lease can be lost while its owner is paused, and a paused owner does not know. What it writes when it wakes must be
 refused by whatever it writes to. A fence remembers, next to the data, the largest token it has seen for a name, and
-refuses smaller ones. In a database the check is part of the caller's own transaction, so that check and write happen
-together or not at all, and the row is locked until the transaction ends.
+refuses smaller ones. In a database that is part of the transaction that reads and writes, and it comes first: the
+fence's row is locked until the transaction ends, so an older owner can neither write after us nor between our read and
+our write.
 
-    with connection:                           # one transaction
-        fence.admit(claim)                     # raises StaleToken for a late writer; nothing is written
+    with fence.transaction(claim) as connection:   # raises StaleToken for a late owner
+        row = connection.execute("SELECT …")
         connection.execute("UPDATE …")
 """
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dibs.errors import InvalidInput, StaleToken, Unavailable
+from dibs.sdk.drivers import driver_of, table_needed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Iterator
 
     from dibs.sdk.held import Held
 
@@ -42,115 +45,118 @@ class Fence:
             raise InvalidInput(f"{table!r} is no table name: letters, digits, _ and . only.")
         self._place = place
         self._table = table
-        self._sql = _dialect_of(place)
+        self._driver = driver_of(place)
 
     def create(self) -> None:
-        """Make the table, if it is not there. Not needed over a key-value store."""
-        if self._sql is not None:
-            self._place.execute(self._sql.statement(_CREATE, self._table))
+        """Make the table, if it is not there. Commit afterwards. Not needed over a key-value store."""
+        if self._driver is not None:
+            self._place.execute(self._driver.statement(_CREATE, self._table))
+
+    @contextmanager
+    def transaction(
+        self, claim: Held | None = None, *, name: str | None = None, token: int | None = None
+    ) -> Iterator[Any]:
+        """`with fence.transaction(claim) as connection:` begins a transaction, admits, and then runs the block.
+
+        Read and write inside the block. Its end commits; an error rolls everything back. Takes what `admit` takes.
+        Raises InvalidInput when the connection has a transaction open already."""
+        if self._driver is None:
+            raise InvalidInput("A key-value store has no transactions: call admit() right before you write.")
+        tokens = _tokens(claim, name, token)
+        with self._driver.transaction(self._place):
+            self._admit(tokens)
+            yield self._place
 
     def admit(self, claim: Held | None = None, *, name: str | None = None, token: int | None = None) -> None:
-        """Let a write through, or raise StaleToken. In a database: call it in the transaction that writes.
+        """Let a write through, or raise StaleToken. In a database: the first statement of the transaction.
 
-        A claim gives name and token; and one that knows it was lost is refused before anything is asked."""
-        name, token = _name_and_token(claim, name, token)
-        if self._sql is None:
-            _admit_by_value(self._place, f"{self._table}:{name}", name, token)
+        What was read before `admit` may be out of date: an older owner could write until then. `transaction` does it in
+        the right order. A claim gives names and tokens, and one that knows it was lost is refused before anything is
+        asked. Of a claim on several jobs, `name` picks one; without it all are admitted."""
+        self._admit(_tokens(claim, name, token))
+
+    def _admit(self, tokens: dict[str, int]) -> None:
+        if self._driver is None:
+            for name, token in tokens.items():
+                _admit_by_value(self._place, f"{self._table}:{name}", name, token)
             return
-        values = {"name": name, "token": token}
-        done = self._place.execute(*self._sql.bound(_ADMIT, self._table, values))
-        if done.rowcount == 0:
-            row = self._place.execute(*self._sql.bound(_NEWEST, self._table, values)).fetchone()
-            raise StaleToken(name, token, _first(row))
+        self._driver.check_transaction(self._place)
+        for name, token in tokens.items():
+            values = {"name": name, "token": token}
+            with table_needed(self._table):
+                done = self._place.execute(*self._driver.bound(_ADMIT, self._table, values))
+            if done.rowcount == 0:
+                row = self._place.execute(*self._driver.bound(_NEWEST, self._table, values)).fetchone()
+                raise StaleToken(name, token, _first(row))
 
 
 class AsyncFence:
     """`Fence` over psycopg's AsyncConnection, or SQLAlchemy's AsyncConnection or AsyncSession."""
 
     def __init__(self, place: Any, *, table: str = TABLE) -> None:
-        fence = Fence(place, table=table)
-        if fence._sql is None:
+        driver = Fence(place, table=table)._driver
+        if driver is None:
             raise InvalidInput("AsyncFence is for database connections; over a key-value store use Fence.")
         self._place = place
         self._table = table
-        self._sql = fence._sql
+        self._driver = driver
 
     async def create(self) -> None:
-        """Make the table, if it is not there."""
-        await self._place.execute(self._sql.statement(_CREATE, self._table))
+        """Make the table, if it is not there. Commit afterwards."""
+        await self._place.execute(self._driver.statement(_CREATE, self._table))
+
+    @asynccontextmanager
+    async def transaction(
+        self, claim: Held | None = None, *, name: str | None = None, token: int | None = None
+    ) -> AsyncIterator[Any]:
+        """`async with fence.transaction(claim) as connection:`, as `Fence.transaction`."""
+        tokens = _tokens(claim, name, token)
+        async with self._driver.transaction_async(self._place):
+            await self._admit(tokens)
+            yield self._place
 
     async def admit(
         self, claim: Held | None = None, *, name: str | None = None, token: int | None = None
     ) -> None:
-        """As `Fence.admit`."""
-        name, token = _name_and_token(claim, name, token)
-        values = {"name": name, "token": token}
-        done = await self._place.execute(*self._sql.bound(_ADMIT, self._table, values))
-        if done.rowcount == 0:
-            found = await self._place.execute(*self._sql.bound(_NEWEST, self._table, values))
-            row = found.fetchone()
-            if hasattr(row, "__await__"):  # psycopg's cursor is asynchronous too, SQLAlchemy's result is not
-                row = await row
-            raise StaleToken(name, token, _first(row))
+        """As `Fence.admit`: the first statement of the transaction."""
+        await self._admit(_tokens(claim, name, token))
+
+    async def _admit(self, tokens: dict[str, int]) -> None:
+        await self._driver.check_transaction_async(self._place)
+        for name, token in tokens.items():
+            values = {"name": name, "token": token}
+            with table_needed(self._table):
+                done = await self._place.execute(*self._driver.bound(_ADMIT, self._table, values))
+            if done.rowcount == 0:
+                found = await self._place.execute(*self._driver.bound(_NEWEST, self._table, values))
+                row = found.fetchone()
+                if hasattr(
+                    row, "__await__"
+                ):  # psycopg's cursor is asynchronous too, SQLAlchemy's result is not
+                    row = await row
+                raise StaleToken(name, token, _first(row))
 
 
-def _name_and_token(claim: Held | None, name: str | None, token: int | None) -> tuple[str, int]:
-    if claim is not None:
-        claim.check()
-        name, token = name or claim.name, claim.fencing_token if token is None else token
-    if name is None or token is None:
-        raise InvalidInput("A fence needs a claim, or a name and a token.")
-    return name, token
+def _tokens(claim: Held | None, name: str | None, token: int | None) -> dict[str, int]:
+    """What is to be admitted, by name. In one order for everybody, so that two transactions never wait in a circle."""
+    if claim is None:
+        if name is None or token is None:
+            raise InvalidInput("A fence needs a claim, or a name and a token.")
+        return {name: token}
+    if token is not None:
+        raise InvalidInput("A claim has its own token: give a claim, or a name and a token.")
+    claim.check()
+    tokens = claim.fencing_tokens
+    if name is None:
+        return dict(sorted(tokens.items()))
+    if name not in tokens:
+        raise InvalidInput(f"This claim is on {', '.join(sorted(tokens))}, not on {name}.")
+    return {name: tokens[name]}
 
 
 def _first(row: Any) -> int:
     """Programs choose what a row is: a tuple, or a mapping."""
     return int(next(iter(row.values())) if isinstance(row, dict) else row[0])
-
-
-class _Dialect:
-    """How a driver wants its parameters: marks in the text, and the text itself."""
-
-    def __init__(self, mark: str, text: Callable[[str], Any] = str) -> None:
-        self._mark = mark
-        self._text = text
-
-    def statement(self, sql: str, table: str, **marks: str) -> Any:
-        return self._text(sql.format(table=table, **marks))
-
-    def bound(self, sql: str, table: str, values: dict[str, Any]) -> tuple[Any, Any]:
-        used = [key for key in values if "{" + key + "}" in sql]
-        statement = self.statement(sql, table, **{key: self._mark.format(key) for key in used})
-        return statement, {key: values[key] for key in used}
-
-
-def _dialect_of(place: Any) -> _Dialect | None:
-    """By where the connection's class comes from; None for a key-value store. Imports no driver that is not in use."""
-    for kind in type(place).__mro__:
-        top = kind.__module__.split(".")[0]
-        if top == "sqlite3":
-            return _Dialect(":{}")
-        if top == "psycopg":
-            return _Dialect("%({})s")
-        if top == "sqlalchemy":
-            import sqlalchemy
-
-            _check_database(place)
-            return _Dialect(":{}", text=sqlalchemy.text)
-    if callable(getattr(place, "get", None)) and callable(getattr(place, "set", None)):
-        return None
-    raise InvalidInput(
-        f"A fence cannot stand on {type(place).__name__}: give it an open connection of sqlite3, psycopg or "
-        "SQLAlchemy, or something with get(key) and set(key, value)."
-    )
-
-
-def _check_database(place: Any) -> None:
-    """SQLAlchemy speaks to many; the statement above is understood by two."""
-    bound = place if hasattr(place, "dialect") else getattr(place, "bind", None)
-    dialect = getattr(getattr(bound, "dialect", None), "name", None)
-    if dialect not in (None, "sqlite", "postgresql"):
-        raise InvalidInput(f"A fence can stand on SQLite and PostgreSQL, not on {dialect}.")
 
 
 def _admit_by_value(place: Any, key: str, name: str, token: int) -> None:
