@@ -53,6 +53,7 @@ SHAPES: list[tuple[str, str, list[Any], list[Any]]] = [
     ("transfer", "to_session", [LEASE], ["x", 1]),
     ("transfer", "to_owner", ["x"], [1]),
     ("session-open", "ttl_seconds", [0, 600], [-1, "1"]),
+    ("session-open", "ttl_ms", [0, 1500], [-1, "1", 1.5]),
     ("session-open", "owner", ["x"], [1]),
     ("session-open", "process", ["x"], [1]),
     ("renew", "ttl_seconds", [1], ["1"]),
@@ -272,6 +273,16 @@ def test_the_verbs_of_sessions_take_an_id_where_others_take_a_name() -> None:
 def test_the_time_of_a_session_is_clamped(asked: int | None, ttl_ms: int) -> None:
     made = command_for("session-open", "ns", "", shape("session-open", {"ttl_seconds": asked}), AGENT)
     assert getattr(made, "ttl_ms", None) == ttl_ms
+
+
+def test_the_time_of_a_session_in_milliseconds_is_taken_as_it_is_or_refused() -> None:
+    made = command_for("session-open", "ns", "", {"ttl_ms": 1500}, AGENT)
+    assert made.ttl_ms == 1500  # type: ignore[union-attr]  # an OpenSession
+    for document in ({"ttl_ms": 999}, {"ttl_ms": limits.SESSION_OWN_TTL_MS_MAX + 1}):
+        with pytest.raises(InvalidTtl, match="ttl_ms is from 1000 to"):
+            command_for("session-open", "ns", "", document, AGENT)
+    with pytest.raises(InvalidInput, match="not both"):
+        command_for("session-open", "ns", "", {"ttl_ms": 1500, "ttl_seconds": 60}, AGENT)
 
 
 def test_breaking_needs_a_reason() -> None:

@@ -28,8 +28,11 @@ DONE_MS_MAX = 365 * 24 * 3600 * 1000
 ATTEMPTS_MAX = 1_000_000
 
 # Sessions. A session that ended is remembered for a while, so that a late call is told "it ended" and not "unknown".
+# `ttl_seconds` is clamped to the first two, as OctoStore's contract has it; `ttl_ms` is refused outside the others.
 SESSION_TTL_MS_MIN = 10_000
 SESSION_TTL_MS_MAX = 300_000
+SESSION_OWN_TTL_MS_MIN = 1_000
+SESSION_OWN_TTL_MS_MAX = 24 * 3600 * 1000
 SESSION_TTL_MS_DEFAULT = 60_000
 SESSION_TOMBSTONE_MS = 3600 * 1000
 

@@ -194,7 +194,7 @@ def session_document(outcome: outcomes.SessionState) -> Document:
         "expires_at": timestamp(session.expires_ms),
         "remaining_ms": max(0, session.expires_ms - outcome.now_ms) if outcome.live else 0,
         "ttl_seconds": session.ttl_ms // 1000,
-        "keepalive_interval_secs": session.ttl_ms // 2000,
+        "keepalive_interval_secs": max(1, session.ttl_ms // 2000),
         "active": outcome.live,
         "lock_count": len(outcome.holds),
         "holds": [

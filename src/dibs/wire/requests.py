@@ -28,7 +28,7 @@ from dibs.core.commands import (
 from dibs.core.many import overlapping_pair
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
 from dibs.core.record import Record
-from dibs.errors import InvalidInput, NotAllowed
+from dibs.errors import InvalidInput, InvalidTtl, NotAllowed
 from dibs.ids import new_id
 from dibs.wire.shapes import is_id, shape
 from dibs.wire.tickets import parse_ticket
@@ -272,16 +272,28 @@ _BUILDERS: dict[str, Callable[[str, str, Document, Caller], Command]] = {
 
 
 def _open_session(_: str, document: Document, caller: Caller) -> OpenSession:
-    asked_ms = document.get("ttl_seconds", limits.SESSION_TTL_MS_DEFAULT // 1000) * 1000
     return OpenSession(
         fresh_id=new_id(),
         principal=caller.principal,
         owner=text_of(document, "owner", limits.OWNER_CHARS_MAX) or caller.principal,
-        # The contract clamps this one instead of refusing it.
-        ttl_ms=min(max(asked_ms, limits.SESSION_TTL_MS_MIN), limits.SESSION_TTL_MS_MAX),
+        ttl_ms=_session_ttl_ms(document),
         process=text_of(document, "process", limits.OWNER_CHARS_MAX),
         metadata=text_of(document, "metadata", limits.METADATA_CHARS_MAX),
     )
+
+
+def _session_ttl_ms(document: Document) -> int:
+    """`ttl_ms` as asked, or refused. `ttl_seconds` is clamped: OctoStore's contract has it so."""
+    if "ttl_ms" not in document:
+        asked_ms = document.get("ttl_seconds", limits.SESSION_TTL_MS_DEFAULT // 1000) * 1000
+        return min(max(asked_ms, limits.SESSION_TTL_MS_MIN), limits.SESSION_TTL_MS_MAX)
+    ttl_ms: int = document["ttl_ms"]
+    if "ttl_seconds" in document:
+        raise InvalidInput("ttl_ms or ttl_seconds, not both.")
+    least_ms, most_ms = limits.SESSION_OWN_TTL_MS_MIN, limits.SESSION_OWN_TTL_MS_MAX
+    if not least_ms <= ttl_ms <= most_ms:
+        raise InvalidTtl(f"ttl_ms is from {least_ms} to {most_ms}; {ttl_ms} was asked for.")
+    return ttl_ms
 
 
 def _keep_session(session_id: str, _: Document, caller: Caller) -> KeepSession:
