@@ -285,7 +285,7 @@ def _open_session(_: str, document: Document, caller: Caller) -> OpenSession:
 def _session_ttl_ms(document: Document) -> int:
     """`ttl_ms` as asked, or refused. `ttl_seconds` is clamped: OctoStore's contract has it so."""
     if "ttl_ms" not in document:
-        asked_ms = document.get("ttl_seconds", limits.SESSION_TTL_MS_DEFAULT // 1000) * 1000
+        asked_ms: int = document.get("ttl_seconds", limits.SESSION_TTL_MS_DEFAULT // 1000) * 1000
         return min(max(asked_ms, limits.SESSION_TTL_MS_MIN), limits.SESSION_TTL_MS_MAX)
     ttl_ms: int = document["ttl_ms"]
     if "ttl_seconds" in document:
