@@ -105,6 +105,15 @@ def test_a_client_that_closes_its_end_lets_go_of_everything(env: dict[str, str])
         assert dibs(env, "session", "list", "--json").data["sessions"] == []
 
 
+def test_a_client_that_reads_no_more_lets_go_of_everything(env: dict[str, str]) -> None:
+    with connected(env) as client:
+        client.call("claim_job", job="issue-42")
+        assert client.process.stdout is not None
+        client.process.stdout.close()
+        assert client.process.wait(WAIT_S_MAX) == 128 + signal.SIGPIPE
+        assert not is_held(env, "issue-42")
+
+
 def test_a_client_that_is_killed_lets_go_of_everything(env: dict[str, str]) -> None:
     with Connection(env, [sys.executable, "-c", CLIENT, *DIBS, "mcp"]) as client:
         server = int(client.line())
@@ -140,6 +149,15 @@ def test_a_server_that_is_killed_frees_its_jobs_at_once_for_others_on_the_machin
         answer = other.call("claim_job", job="issue-42")
         assert answer["claimed"] is True
         assert answer["previous"]["checkpoint"] == "half"
+
+
+def test_an_agent_whose_server_is_away_is_told_not_to_begin(env: dict[str, str]) -> None:
+    with connected({**env, "DIBS_URL": "http://127.0.0.1:1"}) as client:
+        answer = client.ask("tools/call", {"name": "claim_job", "arguments": {"job": "issue-42"}})
+    told = answer["content"][0]["text"]
+    assert "Do not begin the work; try again later." in told
+    assert "nset" not in told
+    assert "store of this machine" not in told
 
 
 def test_it_works_on_a_server_that_dibs_url_names(tmp_path: Path) -> None:

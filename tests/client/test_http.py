@@ -239,7 +239,7 @@ def test_refused_is_told_at_once_with_what_to_do() -> None:
     reply = HttpDoor(server_place(url)).call("acquire", "a", KEY)
     assert reply.status == 503
     assert "connection refused" in details(reply)
-    assert "`dibs serve`" in details(reply)
+    assert details(reply).endswith("Do not begin the work; try again later.")
     assert FATE_UNKNOWN not in details(reply)
 
 

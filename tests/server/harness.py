@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     import uvicorn
 
+    from dibs.server.admission import Admission
     from dibs.stores.port import Store
 
 WAIT_S = 10.0
@@ -136,6 +137,10 @@ class Server:
     def raw(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S)
 
+    def raw_from(self, address: str) -> socket.socket:
+        """The same, from another loopback address."""
+        return socket.create_connection(("127.0.0.1", self.port), WAIT_S, (address, 0))
+
 
 @contextmanager
 def running(
@@ -147,6 +152,7 @@ def running(
     locks_per_principal: int = LOCKS_PER_PRINCIPAL_MAX,
     real_time: bool = False,
     gateway_ttl_ms: int | None = None,
+    admission: Admission | None = None,
 ) -> Iterator[Server]:
     """A server on a free port, ended with the block. Its chores follow the test's clock, unless `real_time`."""
     clock = clock or ManualClock()
@@ -166,7 +172,9 @@ def running(
         engine.start()
         api = Api(engine, guard, locks_per_principal=locks_per_principal)
         mcp = McpEndpoint(api)
-        server = make_server(api, mcp=mcp, lane=lane, on_ready=up.set, gateway_ttl_ms=gateway_ttl_ms)
+        server = make_server(
+            api, mcp=mcp, lane=lane, on_ready=up.set, gateway_ttl_ms=gateway_ttl_ms, admission=admission
+        )
         ready.append((engine, server))
         await server.serve(sockets=[listening])
         await mcp.close()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core.limits import HEADERS_MAX
+from dibs.core.limits import HEADERS_MAX, PARSE_BYTES_MAX
 from dibs.server import protocol
+from dibs.server.admission import Admission
 from tests.server.harness import masked, read_all, read_response, running, wait_until
 from tests.server.test_lane import AUTH, JSON, request
 
@@ -206,6 +209,161 @@ def test_a_client_that_does_not_read_is_not_read_from_either(server: Server, nam
         with pytest.raises(TimeoutError):
             connection.sendall(one * 2_000)
         assert server.ask("GET", f"/locks/{name}").status == 200
+
+
+@pytest.mark.parametrize("lane", [True, False])
+def test_what_one_connection_keeps_in_memory_does_not_grow_with_what_it_sends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: bool
+) -> None:
+    most = [0, 0]
+    begin = protocol.CarefulProtocol._parse
+
+    def watched(self: protocol.CarefulProtocol) -> None:
+        begin(self)
+        most[:] = max(most[0], len(self.pipeline)), max(most[1], len(self._unread))
+
+    monkeypatch.setattr(protocol.CarefulProtocol, "_parse", watched)
+    one = request("GET", "/status", head=b"")
+    with running(tmp_path, lane=lane) as server, server.raw() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            connection.sendall(one * (10_000_000 // len(one)))
+        assert 0 < most[0] <= PARSE_BYTES_MAX // len(one) + 1
+        assert most[1] <= 512 * 1024
+        assert server.ask("GET", "/healthz").status == 200
+
+
+@pytest.mark.parametrize("lane", [True, False])
+@pytest.mark.parametrize("count", [1, 20_000], ids=["its last answer", "a heap of them"])
+def test_a_client_that_asks_and_never_reads_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: bool, count: int
+) -> None:
+    monkeypatch.setattr(protocol, "REQUEST_S", 0.1)
+    monkeypatch.setattr(protocol.CarefulProtocol, "keep_alive_s", 0.2)
+    with running(tmp_path, lane=lane) as server, server.raw() as connection:
+        for number in range(300):
+            server.acquire(f"job-{number}", {"metadata": "m" * 1000})
+        server._connection.close()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(0.5)
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            connection.sendall(request("GET", "/locks") * count)
+        wait_until(lambda: server.connections() == 0, "still connected")
+
+
+def test_the_answers_to_what_was_sent_ahead_come_in_order_however_much_it_was(
+    server: Server, name: str
+) -> None:
+    sent = [request("GET", f"/locks/{name}-{number}", head=AUTH) for number in range(3_000)]
+    with server.raw() as connection:
+        sender = threading.Thread(target=connection.sendall, args=(b"".join(sent),))
+        sender.start()
+        rest, names = b"", []
+        for _ in sent:
+            _, _, body, rest = read_response(connection, rest)
+            names.append(json.loads(body)["name"])
+        sender.join()
+    assert names == [f"{name}-{number}" for number in range(3_000)]
+
+
+@pytest.mark.parametrize("lane", [True, False])
+def test_connections_beyond_the_bounds_are_told_so_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, lane: bool
+) -> None:
+    with (
+        running(tmp_path, lane=lane, admission=Admission(most=5, most_per_client=3)) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        kept = [stack.enter_context(server.raw()) for _ in range(3)]
+        for each in kept:
+            each.sendall(request("GET", "/healthz"))
+            assert read_response(each)[0] == 200
+        fourth = stack.enter_context(server.raw())
+        status, headers, body, _ = read_response(fourth)
+        assert (status, json.loads(body)["code"], headers[b"retry-after"]) == (429, "rate_limited", b"1")
+        assert read_all(fourth) == b""
+        others = [stack.enter_context(server.raw_from(f"127.0.0.{number}")) for number in (2, 3, 4)]
+        for each in others[:2]:
+            each.sendall(request("GET", "/healthz"))
+            assert read_response(each)[0] == 200
+        status, _, body, _ = read_response(others[2])
+        assert (status, json.loads(body)["code"]) == (503, "capacity_exceeded")
+        kept[0].close()
+        wait_until(lambda: server.ask("GET", "/healthz").status == 200, "its place was not free again")
+    lines = [record.getMessage() for record in caplog.records if "turned away" in record.getMessage()]
+    assert len(lines) == 1, lines
+    assert "127.0.0.1: 3 open, 3 from there (--connections-per-client changes the bound)" in lines[0]
+
+
+def test_a_bound_of_zero_is_none() -> None:
+    admission = Admission(most=0, most_per_client=0)
+    assert [admission.enter("proxy") for _ in range(50_000)] == [None] * 50_000
+
+
+def test_one_line_in_ten_seconds_says_how_many_were_turned_away(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0]
+    admission = Admission(most_per_client=1, steady=lambda: now[0])
+    assert admission.enter("a") is None
+    for _ in range(50):
+        assert admission.enter("a") is not None
+    now[0] = 10_000
+    assert admission.enter("a") is not None
+    assert [record.getMessage()[:26] for record in caplog.records] == [
+        "turned away 1 connection(s)"[:26],
+        "turned away 50 connection(s)"[:26],
+    ]
+    admission.leave("a")
+    assert admission.enter("a") is None
+
+
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+@pytest.mark.parametrize("hosts", [0, 1, 2])
+def test_a_request_has_one_host(server: Server, name: str, hosts: int, version: bytes) -> None:
+    sent = (
+        acquire(name)
+        .replace(b"Host: x\r\n", b"Host: x\r\n" * hosts)
+        .replace(b"1.1\r\n", version + b"\r\n", 1)
+    )
+    with server.raw() as connection:
+        connection.sendall(sent)
+        status, _, body, _ = read_response(connection)
+    served = hosts == 1 or (hosts == 0 and version == b"1.0")
+    assert status == (200 if served else 400)
+    assert served or json.loads(body)["details"] == "A request has one Host header."
+
+
+def test_connect_is_refused_and_the_connection_closed(server: Server, name: str) -> None:
+    with server.raw() as connection:
+        connection.sendall(b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n" + acquire(name))
+        status, headers, _, rest = read_response(connection)
+        assert (status, headers[b"connection"], rest) == (405, b"close", b"")
+        assert read_all(connection) == b""
+    assert server.ask("GET", f"/locks/{name}").json["status"] == "free"
+
+
+def test_a_request_that_asks_for_an_upgrade_is_served_as_it_is_and_so_is_the_next(
+    server: Server, name: str
+) -> None:
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    with server.raw() as connection:
+        connection.sendall(acquire(name, upgrade, b'{"owner":"curl"}') + request("GET", f"/locks/{name}"))
+        _, _, body, rest = read_response(connection)
+        assert (json.loads(body)["status"], json.loads(body)["owner"]) == ("acquired", "curl")
+        _, _, body, _ = read_response(connection, rest)
+        assert json.loads(body)["status"] == "held"
+
+
+def test_no_head_is_remembered_from_a_request_that_began_with_an_empty_line(fast: Server, name: str) -> None:
+    def answer(sent: bytes) -> bytes:
+        with fast.raw() as connection:
+            connection.sendall(sent)
+            return masked(b"%d %b" % read_response(connection)[::2][:2])
+
+    assert answer(b"\r\n" + acquire(name)).startswith(b"200")
+    doubled = b"POST /locks/%b-2/acquire HTTP/1.1" % name.encode()
+    assert answer(doubled + b"\r\n" + acquire(name)).startswith(b"400")
+    assert fast.ask("GET", f"/locks/{name}-2").json["status"] == "free"
 
 
 def test_one_slow_client_does_not_hold_up_the_others(server: Server, name: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from dibs.core.limits import RUN_KEEP_MS, RUN_TTL_MS, WANT_MS
 from dibs.ids import new_id
-from dibs.server.gateway import hide_secrets
+from dibs.server.accesslog import hide_secrets
 from dibs.wire.parts import timestamp
 from tests.server.harness import Response, Server, running, wait_until
 
@@ -417,8 +417,20 @@ def test_without_the_flag_there_is_no_gateway(fast: Server) -> None:
         assert (reply.status, reply.json["code"]) == (404, "not_found")
 
 
-def test_the_access_log_does_not_hold_a_secret() -> None:
-    line = "/gateway/locks/list?x=1&secret=abc-123&y=2"
-    record = logging.LogRecord("uvicorn.access", 20, "", 0, "%s %s", ("GET", line), None)
+@pytest.mark.parametrize(
+    ("sent", "logged"),
+    [
+        ("/gateway/locks/list?x=1&secret=abc-123&y=2", "/gateway/locks/list?x=1&secret=...&y=2"),
+        ("/gateway/locks/list?secr%65t=abc-123", "/gateway/locks/list?secr%65t=..."),
+        ("/gateway/locks/list?%53ECRET=abc-123", "/gateway/locks/list?%53ECRET=..."),
+        ("/gateway/locks/list?+secret=abc-123", "/gateway/locks/list?+secret=..."),
+        ("/gateway/locks/list?a=1?secret=abc", "/gateway/locks/list?a=1?secret=abc"),
+        ("/locks?token=abc-123", "/locks?token=..."),
+        ("/sessions/0a1b2c3d-0000-4000-8000-000000000000/keepalive", "/sessions/0a1b2c3d.../keepalive"),
+        ("/locks?prefix=x", "/locks?prefix=x"),
+    ],
+)
+def test_the_access_log_does_not_hold_a_secret(sent: str, logged: str) -> None:
+    record = logging.LogRecord("uvicorn.access", 20, "", 0, "%s %s", ("GET", sent), None)
     assert hide_secrets(record)
-    assert record.getMessage() == "GET /gateway/locks/list?x=1&secret=...&y=2"
+    assert record.getMessage() == f"GET {logged}"

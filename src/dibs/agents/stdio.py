@@ -1,8 +1,8 @@
 """`dibs mcp`: the MCP server over standard input and output, for the one client that started it.
 
-The client is gone when standard input ends: then the session is ended, and with it everything that was claimed. The
-same on SIGTERM, SIGINT and SIGHUP. Killed with SIGKILL, the mark of this process in its session says so to whoever asks
-next on this machine; from elsewhere the session's TTL does.
+The client is gone when standard input ends, or when nobody reads standard output any more: then the session is ended,
+and with it everything that was claimed. The same on SIGTERM, SIGINT and SIGHUP. Killed with SIGKILL, the mark of this
+process in its session says so to whoever asks next on this machine; from elsewhere the session's TTL does.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import asyncio
 import logging
 import os
 import re
+import select
 import signal
 import sys
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+import threading
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -73,31 +75,43 @@ def _owner_of(context: Context) -> str:
     return f"{name or 'mcp'}-{os.getpid()}@{os.uname().nodename}"
 
 
-class _Signals(AbstractContextManager[None]):
-    """A thread of the SDK's sits in a read of standard input that nothing can interrupt. So a signal does not unwind
-    the server: it lets everything go and ends the process."""
+class _Ends(AbstractContextManager[None]):
+    """A thread of the SDK's sits in a read of standard input that nothing can interrupt. So a signal, or the end of
+    whoever reads our output, does not unwind the server: it lets everything go and ends the process."""
 
-    def __init__(self, desk: KeptDesk) -> None:
+    def __init__(self, desk: KeptDesk, output: int) -> None:
         self._desk = desk
+        self._output = output
         self._leaving: asyncio.Task[None] | None = None
 
     def __enter__(self) -> None:
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            loop.add_signal_handler(number, self._leave, number)
+            loop.add_signal_handler(number, self._leave, 128 + number)
+        threading.Thread(target=self._watch_output, args=(loop,), daemon=True).start()
+
+    def _watch_output(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait for as long as somebody can read standard output. A file always can be."""
+        watch = select.poll()
+        watch.register(self._output, 0)  # no event but the end
+        watch.poll()
+        with suppress(RuntimeError):  # the loop is closed: we are ending anyway
+            loop.call_soon_threadsafe(self._leave, 128 + signal.SIGPIPE)
 
     def __exit__(self, *_: object) -> None:
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.remove_signal_handler(number)
 
-    def _leave(self, number: int) -> None:
+    def _leave(self, code: int) -> None:
         if self._leaving is None:
-            self._leaving = asyncio.get_running_loop().create_task(self._left(number))
+            self._leaving = asyncio.get_running_loop().create_task(self._left(code))
 
-    async def _left(self, number: int) -> None:
-        await self._desk.close()
-        os._exit(128 + number)
+    async def _left(self, code: int) -> None:
+        try:
+            await self._desk.close()
+        finally:
+            os._exit(code)
 
 
 def run(settings: Settings, *, action_llama: bool = False) -> None:
@@ -114,9 +128,11 @@ def run(settings: Settings, *, action_llama: bool = False) -> None:
 
 
 async def _serve(settings: Settings, tools: tuple[Tool, ...]) -> None:
+    output = os.dup(1)  # the SDK puts something else in its place
     door = open_door(settings)
     try:
-        server = stdio_mcp(door, settings.pick("owner", "DIBS_OWNER"), _Signals, tools)
+        owner = settings.pick("owner", "DIBS_OWNER")
+        server = stdio_mcp(door, owner, lambda desk: _Ends(desk, output), tools)
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:

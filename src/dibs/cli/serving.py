@@ -8,7 +8,12 @@ from dibs.cli.answer import yes
 from dibs.cli.parse import UsageError
 from dibs.cli.spec import Command, Option
 from dibs.core.durations import parse_duration
-from dibs.core.limits import EVENTS_KEPT_MAX, LOCKS_PER_PRINCIPAL_MAX
+from dibs.core.limits import (
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_CLIENT_MAX,
+    EVENTS_KEPT_MAX,
+    LOCKS_PER_PRINCIPAL_MAX,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +45,13 @@ def serve(call: Call) -> Answer:
         count = _count(call, key, variable)
         if count is not None:
             chosen[key] = count
+    for key, variable in (
+        ("connections", "DIBS_CONNECTIONS"),
+        ("connections_per_client", "DIBS_CONNECTIONS_PER_CLIENT"),
+    ):
+        count = _count(call, key, variable, least=0)
+        if count is not None:
+            chosen[key] = count
     age = call.settings.pick("keep_events_for", "DIBS_KEEP_EVENTS_FOR")
     if age is not None:
         chosen["keep_events_ms"] = parse_duration(age)
@@ -64,13 +76,13 @@ def serve(call: Call) -> Answer:
     return yes({"stopped": True}, "")
 
 
-def _count(call: Call, key: str, variable: str) -> int | None:
+def _count(call: Call, key: str, variable: str, *, least: int = 1) -> int | None:
     text = call.settings.pick(key, variable)
     if text is None:
         return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 13 and 1 <= int(text) <= _NUMBER_MAX):
+    if not (text.isascii() and text.isdecimal() and len(text) < 13 and least <= int(text) <= _NUMBER_MAX):
         flag = f"--{key.replace('_', '-')}"
-        raise UsageError(f"{flag} ({variable}) is a whole number from 1 up, not {text!a}.", "serve")
+        raise UsageError(f"{flag} ({variable}) is a whole number from {least} up, not {text!a}.", "serve")
     return int(text)
 
 
@@ -114,6 +126,19 @@ COMMANDS = {
                 f"how many jobs one token may hold (default {LOCKS_PER_PRINCIPAL_MAX})",
                 value="N",
                 env="DIBS_LOCKS_PER_PRINCIPAL",
+            ),
+            Option(
+                "--connections",
+                f"how many connections at once, 0 for no bound (default {CONNECTIONS_MAX})",
+                value="N",
+                env="DIBS_CONNECTIONS",
+            ),
+            Option(
+                "--connections-per-client",
+                f"how many from one address, or of one user on a Unix socket; 0 for no bound, as behind a proxy "
+                f"(default {CONNECTIONS_PER_CLIENT_MAX})",
+                value="N",
+                env="DIBS_CONNECTIONS_PER_CLIENT",
             ),
             Option(
                 "--mcp-host",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dibs.client.door import FATE_UNKNOWN
 from dibs.client.http1 import request_bytes
-from dibs.client.transport import TimedOut
+from dibs.client.transport import NOT_NOW, TimedOut
 from dibs.client.urls import quote
 from dibs.core.names import check_name, check_namespace
 from dibs.errors import InvalidInput, ServerUnreachable, Unprocessable
@@ -138,7 +138,7 @@ class Tries:
         if self._left == 0:
             unknown = "" if self._asked.method == "GET" else f" {FATE_UNKNOWN}"
             raise ServerUnreachable(
-                f"{self._place.url} closed the connection without an answer.{unknown}"
+                f"{self._place.url} closed the connection without an answer.{unknown} {NOT_NOW}"
             ) from None
         self._left -= 1
 

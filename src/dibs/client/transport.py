@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     Address = tuple[int, int, object]  # family, protocol, where
 
 RECEIVE_BYTES = 64 * 1024
+# Never a word about using another store instead: whoever did would get a store of its own, and a yes from it.
+NOT_NOW = "Do not begin the work; try again later."
 
 
 class Deadline:
@@ -159,7 +161,7 @@ def _secured(connection: _socket.socket, place: ServerPlace, deadline: Deadline)
 def no_host(place: ServerPlace, why: OSError | UnicodeError) -> ServerUnreachable:
     reason = getattr(why, "strerror", None) or "its name is not one"
     return ServerUnreachable(
-        f"There is no host {place.host} ({reason}). Check DIBS_URL or --url: {place.url}."
+        f"There is no host {place.host} ({reason}), so {place.url} cannot be asked. {NOT_NOW}"
     )
 
 
@@ -175,13 +177,9 @@ def not_trusted(place: ServerPlace, why: SSLError) -> ServerUnreachable:
 
 
 def too_slow(place: ServerPlace, timeout_ms: int) -> str:
-    return f"{place.url} did not answer within {timeout_ms / 1000:g} s. Try again, or give it longer with --timeout."
+    return f"{place.url} did not answer within {timeout_ms / 1000:g} s. {NOT_NOW}"
 
 
 def not_there(place: ServerPlace, why: OSError | None) -> str:
     reason = (why.strerror or str(why)).lower() if why else "no address"
-    start = "Start one with `dibs serve`, or u" if place.is_local else "Check the address, or u"
-    return (
-        f"No server answers at {place.url} ({reason}). {start}nset DIBS_URL (and leave out --url) "
-        "to use the store of this machine."
-    )
+    return f"No server answers at {place.url} ({reason}). {NOT_NOW}"

@@ -6,6 +6,7 @@ here, and never reaches a program as a value that is not what it says.
 
 from __future__ import annotations
 
+from dibs.client.transport import NOT_NOW
 from dibs.errors import BadReply, DibsError, ServerUnreachable
 from dibs.jsontext import decode
 from dibs.wire.documents import Reply
@@ -145,6 +146,6 @@ def _not_dibs(raw: RawReply, place: ServerPlace) -> DibsError:
         )
     if raw.status in (502, 503, 504):
         return ServerUnreachable(
-            f"Something before {place.url} answered {raw.status}: the server behind it is not up."
+            f"Something before {place.url} answered {raw.status}: the server behind it is not up. {NOT_NOW}"
         )
-    return BadReply(f"{place.url} answered {raw.status}, but not as dibs does. Check DIBS_URL or --url.")
+    return BadReply(f"{place.url} answered {raw.status}, but not as dibs does. {NOT_NOW}")

@@ -102,7 +102,14 @@ HEAD_BYTES_MAX = 64 * 1024
 REPLY_BYTES_MAX = 64 * 1024 * 1024
 HEADERS_MAX = 100
 HEADS_KEPT = 1_024
+PARSE_BYTES_MAX = (
+    4 * 1024
+)  # how much of what was read is taken apart at a time, for requests that wait their turn
 REQUEST_MS_MAX = 30_000
+SLOW_READER_BYTES_MIN = 64 * 1024  # what a client takes of a waiting answer in REQUEST_MS_MAX, or is cut off
+CONNECTIONS_MAX = 10_000
+CONNECTIONS_PER_CLIENT_MAX = 2_000
+CONNECTIONS_TURNED_AWAY_MAX = 100
 KEEP_ALIVE_MS = 75_000
 CLIENT_IDLE_MS_MAX = 30_000  # less than a server keeps a silent connection
 OVERLOAD_RETRY_MS = 1_000

@@ -26,6 +26,7 @@ log = logging.getLogger("dibs")
 Header = tuple[bytes, bytes]
 encode = msgspec.json.Encoder().encode
 JSON = b"application/json"
+UNSUPPORTED = "The request could not be parsed or is not supported by this endpoint"
 NO_CONTENT = 204  # has no body, and no headers about one
 
 

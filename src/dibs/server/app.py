@@ -14,7 +14,7 @@ from starlette.routing import Route, Router
 
 from dibs.core.limits import BODY_BYTES_MAX
 from dibs.errors import DibsError
-from dibs.server.answers import Answer, Gone, Refused, answer_for_error
+from dibs.server.answers import UNSUPPORTED, Answer, Gone, Refused, answer_for_error
 from dibs.server.bodies import check_head, too_large
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from dibs.server.polls import Seat
 
     Handler = Callable[["Call"], Awaitable[Answer]]
-
-UNSUPPORTED = "The request could not be parsed or is not supported by this endpoint"
 
 
 class _Segment(Convertor[str]):

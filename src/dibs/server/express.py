@@ -29,11 +29,11 @@ _heads: dict[bytes, tuple[int, dict[bytes, bytes]]] = {}  # shared: many connect
 class ExpressProtocol(LaneProtocol):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self._whole = b""  # the read that is being parsed, for `_learn`
+        self._whole = b""  # the read that is being parsed, if a request begins with it; for `_learn`
 
     def data_received(self, data: bytes) -> None:
         if self._receiving or self._deaf or self.access_log or self._busy() or not self._take(data):
-            self._whole = data
+            self._whole = b"" if self._receiving or self._unread else data
             super().data_received(data)
             self._whole = b""
 
@@ -46,7 +46,7 @@ class ExpressProtocol(LaneProtocol):
         """Serve the request in `data` if it is one, whole and alone, with a head that is known."""
         end = data.find(_END)
         line_end = data.find(b"\r\n")
-        known = _heads.get(data[line_end:end]) if end > 0 else None
+        known = _heads.get(data[line_end:end]) if 0 < line_end < end else None
         if known is None or len(data) != end + 4 + known[0] or self.flow.write_paused:
             return False
         method, _, rest = data[:line_end].partition(b" ")
@@ -68,6 +68,8 @@ class ExpressProtocol(LaneProtocol):
         line_end = data.find(b"\r\n")
         length = len(self._body)
         head = data[line_end:end]
+        if data[:line_end] != b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url):
+            return  # an empty line came first, or something else that the parser allows and `_take` does not
         if len(data) != end + 4 + length or len(head) > HEAD_BYTES_MAX // 16 or head in _heads:
             return
         if len(_heads) >= HEADS_KEPT:

@@ -2,13 +2,12 @@
 
 `/gateway/locks/...` speaks their language (`wire/gateway.py`), errors included, and takes the secret of a run instead
 of a token. `/gateway/runs` is ours: there an admin begins and ends runs, in the documents of the rest of the server.
-A secret is in no log: not in ours, and not in the lines of the access log, where one may stand in a query.
+A secret is in no log: not in ours, and not in the lines of the access log (`accesslog.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import TYPE_CHECKING
 
 from dibs.core.commands import EndSession, InspectSession, KeepSession
@@ -33,7 +32,6 @@ from dibs.wire.runs import (
 )
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Awaitable, Callable
     from typing import Any
 
@@ -49,16 +47,6 @@ if TYPE_CHECKING:
     Handler = Callable[[Call], Awaitable[Answer]]
 
 PLACE = "/gateway"
-_SECRET_IN_QUERY = re.compile(r"(?<=[?&]secret=)[^&\s]+", re.IGNORECASE)
-
-
-def hide_secrets(record: logging.LogRecord) -> bool:
-    """A filter for the access log: what stands in a query as a secret is not written."""
-    if isinstance(record.args, tuple):
-        record.args = tuple(
-            [_SECRET_IN_QUERY.sub("...", each) if isinstance(each, str) else each for each in record.args]
-        )
-    return True
 
 
 class Gateway:

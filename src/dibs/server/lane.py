@@ -93,7 +93,7 @@ class LaneProtocol(CarefulProtocol):
         if b"?" in url or b"#" in url or not url.isascii() or not self.route(self.parser.get_method(), url):
             return False
         headers = dict(self.headers)
-        if len(headers) != len(self.headers) or not _UNUSUAL.isdisjoint(headers):
+        if len(headers) != len(self.headers) or not _UNUSUAL.isdisjoint(headers) or b"host" not in headers:
             return False
         length = headers.get(b"content-length", b"0")
         if len(length) > 6 or int(length) > (0 if self._verb == "inspect" else _BODY_BYTES_MAX):
@@ -118,11 +118,11 @@ class LaneProtocol(CarefulProtocol):
         return True
 
     def _is_plain(self, connection: bytes | None) -> bool:
-        """Nothing before it is unanswered, the head came in one read of ordinary size, and the connection goes on."""
+        """Nothing before it is unanswered, the head came in one piece, and the connection goes on."""
         return (
             not self._busy()
             and not self._head_bytes
-            and self._read_bytes <= HEAD_BYTES_MAX
+            and self._part_bytes <= HEAD_BYTES_MAX
             and len(self.headers) <= HEADERS_MAX
             and not self.flow.write_paused
             and not self.access_log

@@ -1,8 +1,11 @@
 """A connection that minds its manners: uvicorn's own, with bounds on what a client may keep us waiting for.
 
 What uvicorn leaves open and this closes: a head without end, a request that never finishes, a connection that says
-nothing. What it says in plain text, this says in JSON, and so that the client can read it: the answer, then the end of
-our side, then a short while in which what the client still sends is thrown away (closing at once would reset the
+nothing, one that asks and does not read the answers. Requests are taken from what was read a few at a time, and nothing
+is read while one of them waits for its turn: what a connection keeps in memory does not grow with what it sends.
+
+What uvicorn says in plain text, this says in JSON, and so that the client can read it: the answer, then the end of our
+side, then a short while in which what the client still sends is thrown away (closing at once would reset the
 connection, and the answer might be lost with it).
 """
 
@@ -11,13 +14,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX, KEEP_ALIVE_MS, REQUEST_MS_MAX
-from dibs.server.answers import Answer, Refused, answer_for_error
+from dibs.core.limits import (
+    HEAD_BYTES_MAX,
+    HEADERS_MAX,
+    KEEP_ALIVE_MS,
+    PARSE_BYTES_MAX,
+    REQUEST_MS_MAX,
+    SLOW_READER_BYTES_MIN,
+)
+from dibs.server.admission import Admission, client_of
+from dibs.server.answers import UNSUPPORTED, Answer, Refused, answer_for_error
 
 if TYPE_CHECKING:
     import asyncio
+    from collections import deque
 
     from dibs.server.polls import Waiting
 
@@ -25,17 +38,36 @@ LINGER_S = 1.0
 REQUEST_S = REQUEST_MS_MAX / 1000
 
 
+class _Flow(FlowControl):
+    """uvicorn reads on with every answer, and whenever a body is asked for. This one does so when no request waits for
+    its turn."""
+
+    def __init__(self, transport: asyncio.Transport, pipeline: deque[Any]) -> None:
+        super().__init__(transport)
+        self._pipeline = pipeline
+
+    def resume_reading(self) -> None:
+        if not self._pipeline:
+            super().resume_reading()
+
+
 class CarefulProtocol(HttpToolsProtocol):
     keep_alive_s = KEEP_ALIVE_MS / 1000
     cycle: Any  # the request that is being answered, if any; its class differs by the way it takes
 
-    def __init__(self, *args: Any, **named: Any) -> None:
+    def __init__(self, *args: Any, admission: Admission | None = None, **named: Any) -> None:
         super().__init__(*args, **named)
+        self._admission = admission
+        self._client = ""  # as the admission counts it; empty if it was turned away
+        self._unread = b""  # read and not yet parsed; there is some only while the pipeline holds a request
+        self._parsing = False
+        self._unsent_bytes = 0  # what the client had not taken when that was last looked at
+        self._unsent_since_s = 0.0
         self.access_log = self.config.access_log  # not whether somebody else put a handler on its logger
         self._receiving = False  # a request has begun and is not complete
         self._in_head = False  # and its headers are not
-        self._head_bytes = 0  # received while in the head, whole reads only
-        self._read_bytes = 0  # of the latest read
+        self._head_bytes = 0  # parsed while in the head, whole parts only
+        self._part_bytes = 0  # of what is being parsed
         self._since_s = 0.0  # when the client's turn began: to send a request, or the rest of one
         self._timer: asyncio.TimerHandle | None = None
         self._refusal: Refused | None = None
@@ -44,12 +76,34 @@ class CarefulProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = _Flow(transport, self.pipeline)
         self._since_s = self.loop.time()
         self._timer = self.loop.call_later(min(REQUEST_S, self.keep_alive_s), self._look)
+        if self._admission is not None:
+            self._be_admitted(self._admission, client_of(transport))
+
+    def _be_admitted(self, admission: Admission, client: str) -> None:
+        refusal = admission.enter(client)
+        if refusal is None:
+            self._client = client
+        elif admission.may_be_told():
+            admission.leaving += 1
+            self.loop.call_later(LINGER_S, self._turned_away, admission)
+            self._refuse(refusal)
+        else:
+            self.transport.abort()
+
+    @staticmethod
+    def _turned_away(admission: Admission) -> None:
+        admission.leaving -= 1
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._client and self._admission is not None:
+            self._admission.leave(self._client)
         if self._timer is not None:
             self._timer.cancel()
+        self._unread = b""
+        self.pipeline.clear()
         super().connection_lost(exc)
         if self.waiting is not None:
             self.waiting.cancel()
@@ -58,15 +112,32 @@ class CarefulProtocol(HttpToolsProtocol):
         """One timer a connection, set again only when it fires: setting it with each request would cost more than the
         request's parsing."""
         now_s = self.loop.time()
+        if self._is_slow_reader(now_s):
+            self.transport.abort()  # closing would wait until it has read what is left
+            return
         patience_s = REQUEST_S if self._receiving else self.keep_alive_s
-        if self.flow.read_paused or (self._busy() and not self._receiving):
+        if self.transport.is_closing() or self.flow.write_paused:
+            left_s = REQUEST_S  # it is the client's turn to read
+        elif self.flow.read_paused or (self._busy() and not self._receiving):
             left_s = patience_s  # it is our turn
         else:
             left_s = self._since_s + patience_s - now_s
         if left_s <= 0:
             self.transport.close()
-            return
+            left_s = REQUEST_S
         self._timer = self.loop.call_later(max(min(left_s, REQUEST_S), 0.001), self._look)
+
+    def _is_slow_reader(self, now_s: float) -> bool:
+        """Whether answers have waited for the client for REQUEST_MS_MAX, and it took next to nothing of them."""
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent or self._unsent_bytes - unsent >= SLOW_READER_BYTES_MIN or not self._unsent_bytes:
+            self._unsent_bytes, self._unsent_since_s = unsent, now_s
+            return False
+        return now_s - self._unsent_since_s >= REQUEST_S
+
+    def resume_writing(self) -> None:
+        self._unsent_bytes = 0
+        super().resume_writing()
 
     def _busy(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -74,17 +145,40 @@ class CarefulProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._deaf:
             return
-        self._read_bytes = len(data)
+        self._unread += data
+        self._parse()
+
+    def _parse(self) -> None:
+        """Take requests from what was read, until one has to wait for its turn."""
+        if self._parsing:  # an answer was there at once; whoever parses goes on
+            return
+        self._parsing = True
+        try:
+            while self._unread and not self.pipeline and not self._deaf:
+                part, self._unread = self._unread[:PARSE_BYTES_MAX], self._unread[PARSE_BYTES_MAX:]
+                self._parse_part(part)
+        finally:
+            self._parsing = False
+        if self._deaf:
+            self._unread = b""
+        elif self._unread:
+            self.flow.pause_reading()
+
+    def _parse_part(self, data: bytes) -> None:
+        self._part_bytes = len(data)
         if self._in_head:
-            self._head_bytes += self._read_bytes
+            self._head_bytes += self._part_bytes
         elif not self._receiving:
             self._since_s = self.loop.time()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
             self._refuse(self._refusal or Refused("This is not an HTTP request.", 400))
-        except httptools.HttpParserUpgrade:
-            pass  # no upgrade is served; the request was answered as the plain one it also is
+        except httptools.HttpParserUpgrade as upgrade:
+            # No upgrade is served, and the parser skips the body of a request that asks for one: it is parsed again,
+            # as the plain request it also is.
+            self._unread = self._plain_head() + data[upgrade.args[0] :] + self._unread
+            self.parser = _new_parser(self)
         else:
             if self._in_head and self._head_bytes > HEAD_BYTES_MAX:
                 self._refuse(_head_too_large())
@@ -99,7 +193,18 @@ class CarefulProtocol(HttpToolsProtocol):
         self._in_head = False
         self._end_waiting()
         self._check_head()
-        super().on_headers_complete()
+        if not self.parser.should_upgrade():
+            super().on_headers_complete()
+
+    def _plain_head(self) -> bytes:
+        """The head of the request that was parsed last, without what asks for an upgrade."""
+        lines = [b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url)]
+        for name, value in self.headers:
+            if name == b"connection":
+                value = b"close" if b"close" in value.lower() else b"keep-alive"
+            if name not in (b"upgrade", b"http2-settings"):
+                lines.append(b"%b: %b" % (name, value))
+        return b"\r\n".join([*lines, b"", b""])
 
     def _end_waiting(self) -> None:
         """Something came behind a request that waits. Reading is about to stop until that is answered, and then we
@@ -111,17 +216,30 @@ class CarefulProtocol(HttpToolsProtocol):
         size = sum([len(name) + len(value) for name, value in self.headers]) + len(self.url)
         if size > HEAD_BYTES_MAX or len(self.headers) > HEADERS_MAX:
             self._refusal = _head_too_large()
-            raise self._refusal  # ends the parsing; `data_received` takes it from there
+        elif self.parser.get_method() == b"CONNECT":
+            # What a client sends behind it is no HTTP, so the connection is of no more use.
+            self._refusal = Refused(UNSUPPORTED, 405)
+        else:
+            self._refusal = self._check_host()
+        if self._refusal is not None:
+            raise self._refusal  # ends the parsing; `_parse_part` takes it from there
+
+    def _check_host(self) -> Refused | None:
+        hosts = sum([name == b"host" for name, _ in self.headers])
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            return Refused("A request has one Host header.", 400)
+        return None
 
     def on_message_complete(self) -> None:
         self._receiving = False
-        super().on_message_complete()
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
+        self._unsent_bytes = 0  # a slow reader's answers do not get this far
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             task = self.loop.create_task(cycle.run_asgi(app))
@@ -131,6 +249,8 @@ class CarefulProtocol(HttpToolsProtocol):
             self._write_refusal(self._refusal)
         else:
             self._since_s = self.loop.time()
+        self._parse()
+        self.flow.resume_reading()
 
     def _refuse(self, refusal: Refused) -> None:
         """Answer what cannot be read, after the answers that are still under way, and listen no more."""
@@ -165,6 +285,13 @@ class CarefulProtocol(HttpToolsProtocol):
             lines.append(b"connection: close\r\n")
         lines.append(b"\r\n")
         return b"".join(lines)
+
+
+def _new_parser(protocol: CarefulProtocol) -> httptools.HttpRequestParser:
+    """As uvicorn makes them."""
+    parser = httptools.HttpRequestParser(protocol)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
 
 
 def _head_too_large() -> Refused:

@@ -22,6 +22,9 @@ from dibs import paths
 from dibs._version import __version__
 from dibs.core.limits import (
     CHECKPOINT_PAGES,
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_CLIENT_MAX,
+    CONNECTIONS_TURNED_AWAY_MAX,
     EVENTS_AGE_MS_MAX,
     EVENTS_KEPT_MAX,
     LOCKS_PER_PRINCIPAL_MAX,
@@ -29,6 +32,7 @@ from dibs.core.limits import (
     SHUTDOWN_MS_MAX,
 )
 from dibs.errors import InvalidInput, MissingExtra
+from dibs.server.accesslog import hide_secrets
 from dibs.server.listen import Address, open_socket, parse_bind, url_of
 from dibs.service.auth import Guard, ensure_token_file
 from dibs.stores.registry import default_url, open_store
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.types import ASGIApp
 
+    from dibs.server.admission import Admission
     from dibs.server.handlers import Api
     from dibs.stores.port import Store
 
@@ -50,6 +55,8 @@ DEFAULT_BIND = "127.0.0.1:3427"
 SWITCH_INTERVAL_S = 0.001
 # Nearly nothing a server makes is in a cycle: looking for them after every 700 new objects is a tenth of its time.
 GC_THRESHOLDS = (50_000, 20, 100)
+# The store, its readers, the turned away that are still being told so, and what Python opens.
+FILES_OF_OUR_OWN = 100 + CONNECTIONS_TURNED_AWAY_MAX
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,9 @@ class Settings:
     access_log: bool = False
     gateway: bool = False
     rlock_ttl_ms: int = RLOCK_TTL_MS_DEFAULT
+    # 0 is no bound.
+    connections: int = CONNECTIONS_MAX
+    connections_per_client: int = CONNECTIONS_PER_CLIENT_MAX
     # Names of this machine that /mcp is asked under, besides the obvious ones.
     mcp_hosts: tuple[str, ...] = ()
 
@@ -148,10 +158,7 @@ def _set_up_logging(settings: Settings) -> None:
     logging.getLogger("uvicorn.error").setLevel(max(level, logging.WARNING))
     access = logging.getLogger("uvicorn.access")
     access.setLevel(logging.INFO if settings.access_log else logging.CRITICAL)
-    if settings.gateway:
-        from dibs.server.gateway import hide_secrets
-
-        access.addFilter(hide_secrets)
+    access.addFilter(hide_secrets)
 
 
 def _greeting(settings: Settings, url: str, store_url: str, says: str) -> str:
@@ -196,6 +203,7 @@ async def _serve(
     names: tuple[str, ...],
     on_ready: Callable[[], None],
 ) -> None:
+    from dibs.server.admission import Admission
     from dibs.server.engine import Engine
     from dibs.server.handlers import Api
     from dibs.server.mcp import McpEndpoint
@@ -213,7 +221,12 @@ async def _serve(
     mcp = McpEndpoint(api, names)
     try:
         server = make_server(
-            api, mcp=mcp, access_log=settings.access_log, on_ready=on_ready, gateway_ttl_ms=ttl_ms
+            api,
+            mcp=mcp,
+            access_log=settings.access_log,
+            on_ready=on_ready,
+            gateway_ttl_ms=ttl_ms,
+            admission=Admission(_connections_max(settings.connections), settings.connections_per_client),
         )
         with _signals(loop, server, guard):
             await server.serve(sockets=[listening])
@@ -224,6 +237,25 @@ async def _serve(
             log.error("the store did not take the last writes in time; who waited for them was not answered")
 
 
+def _connections_max(wanted: int) -> int:
+    """As many as are wanted, or as this process may have open files for."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):  # macOS gives a bound that it does not accept
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    room = max(1, soft - FILES_OF_OUR_OWN)
+    if wanted > room:
+        log.warning(
+            "no more than %d connections: this process may have %d files open (ulimit -n)", room, soft
+        )
+    return min(wanted or room, room)
+
+
 def make_server(
     api: Api,
     *,
@@ -232,9 +264,10 @@ def make_server(
     lane: bool = True,
     on_ready: Callable[[], None] = lambda: None,
     gateway_ttl_ms: int | None = None,
+    admission: Admission | None = None,
 ) -> uvicorn.Server:
     """A uvicorn server for `api`, and for `mcp` at /mcp, that leaves signals to its caller. With `gateway_ttl_ms` it
-    serves the gateway, whose locks last that long unless told otherwise."""
+    serves the gateway, whose locks last that long unless told otherwise. `admission` bounds its connections."""
     import uvicorn
 
     from dibs.server.app import build_app
@@ -257,10 +290,12 @@ def make_server(
             await super().shutdown(sockets)
 
     gateway = None if gateway_ttl_ms is None else Gateway(api, gateway_ttl_ms)
+    made = functools.partial(ExpressProtocol, api=api) if lane else CarefulProtocol
+    connect = functools.partial(made, admission=admission)
     config = uvicorn.Config(
         build_app(api, gateway, mcp),
         # Called once a connection, as the class it asks for would be.
-        http=functools.partial(ExpressProtocol, api=api) if lane else CarefulProtocol,  # type: ignore[arg-type]
+        http=connect,  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,

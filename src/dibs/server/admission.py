@@ -1,0 +1,126 @@
+"""How many connections there may be, in all and from one client.
+
+A client is an address; on a Unix socket, a user of this machine. Behind a proxy all clients have one address: then the
+operator sets the bound per client to 0, which is none, and has the proxy count.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+from dibs.clock import steady_ms
+from dibs.core.limits import (
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_CLIENT_MAX,
+    CONNECTIONS_TURNED_AWAY_MAX,
+    OVERLOAD_RETRY_MS,
+)
+from dibs.server.answers import Refused
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+log = logging.getLogger("dibs")
+
+LOG_EVERY_MS = 10_000
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+class Busy(Refused):
+    """There are too many connections already."""
+
+    def __init__(self, details: str, status: int, code: str) -> None:
+        super().__init__(details, status, code=code)
+        self.retry_after_ms = OVERLOAD_RETRY_MS
+
+
+class Admission:
+    """For one event loop. A bound of 0 is no bound."""
+
+    def __init__(
+        self,
+        most: int = CONNECTIONS_MAX,
+        most_per_client: int = CONNECTIONS_PER_CLIENT_MAX,
+        steady: Callable[[], int] = steady_ms,
+    ) -> None:
+        self._most = most
+        self._most_per_client = most_per_client
+        self._steady = steady
+        self._by_client: dict[str, int] = {}
+        self._count = 0
+        self._turned_away = 0  # since the last line in the log
+        self._next_line_ms = 0
+        self.leaving = 0  # turned away, and still being told so
+
+    def enter(self, client: str) -> Busy | None:
+        """Count a connection of `client` in, or say why not. Who was counted in must leave."""
+        of_client = self._by_client.get(client, 0)
+        if self._most and self._count >= self._most:
+            refusal = Busy(
+                f"This server has {self._count} connections, which is all it takes.", 503, "capacity_exceeded"
+            )
+        elif self._most_per_client and of_client >= self._most_per_client:
+            refusal = Busy(
+                f"You have {of_client} connections to this server, which is all it gives one client.",
+                429,
+                "rate_limited",
+            )
+        else:
+            self._count += 1
+            self._by_client[client] = of_client + 1
+            return None
+        self._note(client, refusal)
+        return refusal
+
+    def leave(self, client: str) -> None:
+        self._count -= 1
+        left = self._by_client[client] - 1
+        if left:
+            self._by_client[client] = left
+        else:
+            del self._by_client[client]
+
+    def may_be_told(self) -> bool:
+        """Whether there is room for one more that is told why it was turned away; more are just cut off."""
+        return self.leaving < CONNECTIONS_TURNED_AWAY_MAX
+
+    def _note(self, client: str, refusal: Busy) -> None:
+        self._turned_away += 1
+        now_ms = self._steady()
+        if now_ms < self._next_line_ms:
+            return
+        flag = "--connections" if refusal.status == 503 else "--connections-per-client"
+        log.warning(
+            "turned away %d connection(s), the last from %s: %d open, %d from there (%s changes the bound)",
+            self._turned_away,
+            client,
+            self._count,
+            self._by_client.get(client, 0),
+            flag,
+        )
+        self._turned_away = 0
+        self._next_line_ms = now_ms + LOG_EVERY_MS
+
+
+def client_of(transport: asyncio.BaseTransport) -> str:
+    """Who is at the other end, as far as counting goes."""
+    uid = peer_uid(transport.get_extra_info("socket"))
+    if uid is not None:
+        return f"user {uid}"
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else "a Unix socket"
+
+
+def peer_uid(connection: socket.socket | None) -> int | None:
+    """The user at the other end of a Unix socket, as the kernel noted it when it connected."""
+    if connection is None or connection.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return None
+    try:
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError:
+        return None
+    return int(_CREDENTIALS.unpack(raw)[1])

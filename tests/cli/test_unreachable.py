@@ -1,0 +1,61 @@
+"""A server that cannot be asked: nobody is told to do the work anyway, or to leave the store that all share."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import dibs
+from dibs.testing.processes import DIBS, clean_env
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLACES = ["http://127.0.0.1:1", "http://no-such-host.invalid:1", "unix:///nowhere/at/all"]
+LEADS_AWAY = ("unset", "leave out", "without --url", "store of this machine", "check dibs_url", "dibs serve")
+
+
+def check(told: str) -> None:
+    assert "Do not begin the work; try again later." in told, told
+    assert not [words for words in LEADS_AWAY if words in told.lower()], told
+
+
+@pytest.mark.parametrize("url", PLACES)
+def test_a_command_says_not_to_begin(tmp_path: Path, url: str) -> None:
+    env = {**clean_env(tmp_path), "DIBS_URL": url}
+    ran = subprocess.run([*DIBS, "claim", "x"], env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode == 69
+    check(ran.stderr)
+
+
+@pytest.mark.parametrize("url", PLACES)
+def test_the_sdk_says_not_to_begin(url: str) -> None:
+    with pytest.raises(dibs.Unavailable) as told, dibs.Client(url).claim("x"):
+        pass
+    check(str(told.value))
+
+    async def over_asyncio() -> None:
+        async with dibs.AsyncClient(url) as client, client.claim("x"):
+            pass
+
+    with pytest.raises(dibs.Unavailable) as told:
+        asyncio.run(over_asyncio())
+    check(str(told.value))
+
+
+@pytest.mark.parametrize("url", PLACES)
+@pytest.mark.parametrize("gateway", [True, False])
+def test_rlock_says_not_to_go_on(tmp_path: Path, url: str, gateway: bool) -> None:
+    env = {**clean_env(tmp_path), "GATEWAY_URL" if gateway else "DIBS_URL": url, "SHUTDOWN_SECRET": "s" * 20}
+    code = "import sys; from dibs.cli.rlock import rlock; sys.exit(rlock())"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "x"], env=env, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode not in (0, 1)
+    told = ran.stdout + ran.stderr
+    assert "Do not go on without the lock." in told or "Do not begin the work" in told, told
+    assert not [words for words in LEADS_AWAY if words in told.lower()], told
