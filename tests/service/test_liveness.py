@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.commands import Acquire, Break, Sweep
-from dibs.core.limits import PULSE_LATE_MS, PULSE_MS
+from dibs.core.limits import CONFLICT_RETRIES_MAX, PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import Broken, Granted, Held, Swept
 from dibs.core.records import META_KEY, PULSE_KEY, Meta, Pulse, lock_key
 from dibs.errors import StoreUnavailable
 from dibs.ids import new_id
+from dibs.service.coordinator import Contended
 from dibs.service.liveness import STALLS_MAX, Decider, Liveness, Stalled
 from dibs.stores.memory import MemoryStore
+from dibs.stores.port import Conflict
 from dibs.testing.clock import ManualClock
 from dibs.testing.faulty import FaultyStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
     from dibs.service.liveness import Result
     from dibs.stores.port import Snapshot, Store
 
@@ -173,6 +177,69 @@ def test_a_short_trouble_with_the_store_is_no_outage_and_a_long_one_is() -> None
         world.clock.advance(away_ms - away_ms // 2)
         assert not isinstance(world.acquire_another(), BaseException)
         assert world.outages() == outages
+
+
+class Crowded(FaultyStore):
+    """Somebody else is always first, and that takes its time."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        super().__init__(store)
+        self.clock = clock
+        self.conflict_ms: list[int] = []
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        if self.conflict_ms:
+            self.clock.advance(self.conflict_ms.pop(0))
+            raise Conflict
+        return super().commit(expect, puts, events)
+
+
+def crowded_world() -> tuple[World, Crowded]:
+    world = World()
+    crowded = Crowded(world.store, world.clock)
+    world.decider = Decider(
+        crowded, lambda events, last_seq: None, world.clock.steady_ms, pause=lambda s: world.clock.advance(0)
+    )
+    world.decider.beat_if_due()
+    return world, crowded
+
+
+@pytest.mark.promise("lease:outage-credit")
+def test_conflicts_on_a_store_that_answers_are_no_outage_and_fail_nobody() -> None:
+    world, crowded = crowded_world()
+    world.acquire("a", ttl_ms=60_000)
+    for beat_was_due in (False, True):
+        world.clock.advance(PULSE_MS if beat_was_due else 0)
+        crowded.conflict_ms = [PULSE_LATE_MS // 3] * 20  # six seconds of it
+        results = world.decider.run([acquire("b"), acquire("c").replace(name=new_id())])
+        assert [type(each) for each in results] == [Held, Granted]
+        world.clock.advance(PULSE_MS)
+        world.acquire_another()
+        assert world.outages() == 0
+
+
+def test_conflicts_without_end_fail_the_command_and_are_no_outage() -> None:
+    world, crowded = crowded_world()
+    crowded.conflict_ms = [PULSE_LATE_MS // 3] * CONFLICT_RETRIES_MAX
+    assert isinstance(world.acquire("a"), Contended)
+    world.clock.advance(PULSE_MS)
+    crowded.conflict_ms = [PULSE_LATE_MS // 3] * CONFLICT_RETRIES_MAX
+    assert isinstance(world.acquire("a"), Contended), "with a beat before it"
+    assert isinstance(world.acquire("a"), Granted)
+    assert world.outages() == 0
+
+
+@pytest.mark.promise("lease:outage-credit")
+def test_a_stop_that_ends_in_a_conflict_is_an_outage() -> None:
+    world, crowded = crowded_world()
+    world.acquire("a", ttl_ms=2_000)
+    crowded.conflict_ms = [100, 60_000, 100]
+    first, second = world.decider.run([acquire("b"), acquire("c").replace(name=new_id())])
+    assert isinstance(first, Held)
+    assert isinstance(second, Granted)
+    assert world.outages() == 1
 
 
 def test_time_stands_for_the_stores_clock_not_the_steady_one() -> None:

@@ -207,7 +207,8 @@ class _Graph:
         places = [(lock.name, number) for number in lock.line]
         if tree:
             places = [(place.name, place.number) for place in draft.tree(lock.ns).line]
-        here = places.index((lock.name, wanted.number)) if wanted.number > 0 else len(places)
+        own = (lock.name, wanted.number)
+        here = places.index(own) if own in places else len(places)  # who has no place comes last
         draft.need(*[ticket_key(lock.ns, name, number) for name, number in places[:here]])
         tickets = [draft.ticket(lock.ns, name, number) for name, number in places[:here]]
         draft.need(*[session_key(ticket.session) for ticket in tickets if ticket and ticket.session])

@@ -26,15 +26,17 @@ class Missing(Exception):
 
 
 class View:
-    """Records by key at one instant. `None` is a record known to be absent."""
+    """Records by key at one instant. `None` is a record known to be absent. `seen` are the keys looked at."""
 
-    __slots__ = ("now_ms", "records")
+    __slots__ = ("now_ms", "records", "seen")
 
     def __init__(self, now_ms: int, records: dict[str, Stored | None] | None = None) -> None:
         self.now_ms = now_ms
         self.records: dict[str, Stored | None] = {} if records is None else records
+        self.seen: set[str] = set()
 
     def get(self, key: str) -> Stored | None:
+        self.seen.add(key)
         try:
             return self.records[key]
         except KeyError:

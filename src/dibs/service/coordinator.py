@@ -2,7 +2,14 @@
 
 `run` takes every command it is given, loads what they need, decides them one after another over the same view, and
 commits once. A command sees what the ones before it in the batch did. If anything that was looked at has changed
-meanwhile, all of it is loaded and decided again; nobody is answered before the commit that makes the answer true.
+meanwhile, it is loaded and decided again; nobody is answered before the commit that makes the answer true.
+
+**Every answer rests on one moment.** A commit compares all that was read. An answer that writes nothing, a refusal or a
+fault of a rule included, has no commit: if its records came from more than one read, they are read once more and
+compared. Versions never repeat, so equal versions mean that nothing changed in between.
+
+**A conflict costs who conflicted.** Commands that looked at nothing that changed are committed without the others.
+These are tried again after a short pause, and at last told that the store is too busy.
 
 It is synchronous and holds no state but the store: the embedded client calls it directly, the server from the thread
 that `service/batcher.py` keeps for it.
@@ -10,11 +17,19 @@ that `service/batcher.py` keeps for it.
 
 from __future__ import annotations
 
-from dibs.core.commands import Break, Free, SetAcl
+import time
+
+from dibs.core.commands import Beat, Break, Free, SetAcl
 from dibs.core.decide import decide, keys_of
-from dibs.core.limits import CONFLICT_RETRIES_MAX, UNKNOWN_RETRIES_MAX
+from dibs.core.limits import (
+    CONFLICT_PAUSE_MS_MAX,
+    CONFLICT_RETRIES_MAX,
+    REREAD_KEYS_MAX,
+    UNKNOWN_RETRIES_MAX,
+)
 from dibs.core.view import Missing, View
 from dibs.errors import DibsError, StoreUnavailable
+from dibs.ids import new_fraction
 from dibs.stores.port import Conflict
 
 TYPE_CHECKING = False
@@ -28,6 +43,12 @@ if TYPE_CHECKING:
     from dibs.core.view import Decision, Handed
     from dibs.stores.port import Store
 
+    Result = Outcome | BaseException
+
+
+class Contended(StoreUnavailable):
+    """Others kept changing the same records. The store is there and answers; nothing of this command was written."""
+
 
 class _Batch:
     """One attempt at deciding some commands: what was read, at which versions, and what is to be written."""
@@ -35,6 +56,8 @@ class _Batch:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._view = View(now_ms=0)
+        self._is_of_one_moment = True
+        self._seen: list[set[str]] = []  # for each command decided, the keys it looked at
         self.versions: dict[str, int] = {}
         self.puts: dict[str, Stored | None] = {}
         self.events: list[Event] = []
@@ -42,6 +65,13 @@ class _Batch:
 
     def load(self, keys: Iterable[str]) -> None:
         wanted = [key for key in keys if key not in self.versions]
+        if self.versions:
+            # Before the first decision all can be read anew, and is of one moment again. For many keys, or after a
+            # decision that rests on them, they are compared at the end instead.
+            if len(self._seen) > 1 or len(self.versions) > REREAD_KEYS_MAX:
+                self._is_of_one_moment = False
+            else:
+                wanted = [*self.versions, *wanted]
         snapshot = self._store.read(wanted)
         self._view.now_ms = max(self._view.now_ms, snapshot.now_ms)
         for key, found in snapshot.records.items():
@@ -49,6 +79,8 @@ class _Batch:
             self._view.records[key] = found.record
 
     def decide(self, command: Command) -> Outcome:
+        self._view.seen = set()
+        self._seen.append(self._view.seen)
         decision = self._decide(command)
         self._view.apply(decision)
         self.puts.update(decision.writes)
@@ -63,6 +95,24 @@ class _Batch:
             except Missing as missing:
                 self.load(missing.keys)
 
+    def commit(self) -> bool:
+        """Make the answers true. False if nothing was to be written. Raises Conflict if they no longer are."""
+        if self.puts or self.events:
+            self._store.commit(self.versions, self.puts, self.events)
+            return True
+        if not self._is_of_one_moment and self._changed():
+            raise Conflict
+        return False
+
+    def overtaken(self) -> list[int]:
+        """Which of the commands, in the order they were decided, looked at something that others have changed."""
+        changed = self._changed()
+        return [at for at, seen in enumerate(self._seen) if not changed.isdisjoint(seen)]
+
+    def _changed(self) -> set[str]:
+        records = self._store.read(self.versions).records
+        return {key for key, version in self.versions.items() if records[key].version != version}
+
 
 class Coordinator:
     """One per store and process. Right after each commit, `on_events` is told what was committed, in order, and
@@ -74,10 +124,15 @@ class Coordinator:
         store: Store,
         on_events: Callable[[Sequence[Event]], None] | None = None,
         on_handed: Callable[[Sequence[Handed]], None] | None = None,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+        fraction: Callable[[], float] = new_fraction,
     ) -> None:
         self.store = store
         self._on_events = on_events
         self._on_handed = on_handed
+        self._sleep = pause
+        self._fraction = fraction
 
     def one(self, command: Command) -> Outcome:
         """The outcome of one command; raises what went wrong."""
@@ -86,18 +141,39 @@ class Coordinator:
             raise result
         return result
 
-    def run(self, commands: Sequence[Command]) -> list[Outcome | BaseException]:
-        """One result a command, in order: its outcome, or the exception that it alone met. Raises what all met."""
+    def run(self, commands: Sequence[Command]) -> list[Result]:
+        """One result a command, in order: its outcome, or the exception that it met. Raises what all met."""
+        results: dict[int, Result] = {}
+        todo = list(range(len(commands)))
+        while todo:
+            try:
+                todo = self._run(commands, todo, results)
+            except DibsError as error:
+                if not results:
+                    raise
+                # Some were answered before the store failed: their answers are true, and this is for the others.
+                results.update(dict.fromkeys(todo, error))
+                break
+        return [results[index] for index in range(len(commands))]
+
+    def _run(self, commands: Sequence[Command], todo: list[int], results: dict[int, Result]) -> list[int]:
+        """Answer `todo`, or those of them that nobody overtook. Returns the ones that are left."""
         failed: dict[int, BaseException] = {}
+        left: list[int] = []
         unknown = 0
-        for _ in range(CONFLICT_RETRIES_MAX):
+        for conflicts in range(CONFLICT_RETRIES_MAX):
             batch = _Batch(self.store)
-            batch.load({key: None for command in commands for key in keys_of(command)})
-            results = [self._attempt(batch, index, command, failed) for index, command in enumerate(commands)]
+            batch.load({key: None for index in todo for key in keys_of(commands[index])})
+            answers = {index: self._attempt(batch, index, commands[index], failed) for index in todo}
             try:
                 self._commit(batch)
-                return results
             except Conflict:
+                late = self._overtaken(commands, todo, batch, failed)
+                if late:
+                    left += late
+                    todo = [index for index in todo if index not in late]
+                else:
+                    self._pause(conflicts)
                 continue
             except StoreUnavailable as error:
                 # Did the write happen? Deciding again finds out: an acquire recognises its own fresh lease id, a
@@ -106,17 +182,36 @@ class Coordinator:
                 if not error.unknown or unknown > UNKNOWN_RETRIES_MAX:
                     raise
                 failed.update(
-                    {
-                        index: error
-                        for index, command in enumerate(commands)
-                        if isinstance(command, Break | Free | SetAcl)
-                    }
+                    {index: error for index in todo if isinstance(commands[index], Break | Free | SetAcl)}
                 )
-        raise StoreUnavailable("The store is too busy: others kept changing the same records. Try again.")
+                continue
+            results.update(answers)
+            return left
+        busy = Contended("The store is too busy: others kept changing the same records. Try again.")
+        results.update(dict.fromkeys(todo, busy))
+        return left
+
+    def _overtaken(
+        self, commands: Sequence[Command], todo: list[int], batch: _Batch, failed: dict[int, BaseException]
+    ) -> list[int]:
+        """Who must wait so that the others need not. Nobody, if it would be all of them, or if it is the beat: what it
+        may have to note comes before everything else."""
+        if len(todo) < 2:
+            return []
+        decided = [index for index in todo if index not in failed]
+        late = [decided[at] for at in batch.overtaken()]
+        if len(late) == len(decided) or any(isinstance(commands[index], Beat) for index in late):
+            return []
+        return late
+
+    def _pause(self, conflicts: int) -> None:
+        """The first time it was chance; after that, who is in each other's way must not come back at the same time."""
+        if conflicts:
+            self._sleep(self._fraction() * min(2**conflicts, CONFLICT_PAUSE_MS_MAX) / 1000)
 
     def _attempt(
         self, batch: _Batch, index: int, command: Command, failed: dict[int, BaseException]
-    ) -> Outcome | BaseException:
+    ) -> Result:
         if index in failed:
             return failed[index]
         try:
@@ -127,9 +222,8 @@ class Coordinator:
             return error
 
     def _commit(self, batch: _Batch) -> None:
-        if not batch.puts and not batch.events:
+        if not batch.commit():
             return
-        self.store.commit(batch.versions, batch.puts, batch.events)
         if self._on_events is not None:
             self._on_events(batch.events)
         if self._on_handed is not None and batch.handed:

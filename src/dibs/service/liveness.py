@@ -4,11 +4,15 @@ Before a batch is decided, the thread that decides looks whether it was kept fro
 write, or cut off from its store. If so, a `Beat` goes first, and notes the outage before any expiry is decided.
 `Liveness` knows since when there was no gap; `Watched` notices a gap that falls between that look and the reading of
 the records; `Decider` puts the two around the coordinator.
+
+Contention is no outage. A store that answers, with records or with "somebody else was first", is there, and so is this
+process: every such answer that comes in time is a tick.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms
@@ -16,8 +20,8 @@ from dibs.core.commands import Beat
 from dibs.core.limits import PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import Beaten
 from dibs.errors import StoreUnavailable
-from dibs.service.coordinator import Coordinator
-from dibs.stores.port import Store
+from dibs.service.coordinator import Contended, Coordinator
+from dibs.stores.port import Conflict, Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -101,6 +105,7 @@ class Watched(Store):
                     "The server was stopped while it wrote; ask how things stand.", unknown=True
                 )
             raise Stalled("The server was stopped; it notes so and decides again.")
+        self._liveness.tick()
         return snapshot
 
     def commit(
@@ -110,6 +115,10 @@ class Watched(Store):
             self.last_seq = self.inner.commit(expect, puts, events)
         except StoreUnavailable as error:
             self._unknown = error.unknown
+            raise
+        except Conflict:
+            if not self._liveness.stalled():
+                self._liveness.tick()
             raise
         self._unknown = False
         return self.last_seq
@@ -150,21 +159,36 @@ class Decider:
         on_commit: Callable[[Sequence[Event], int], None],
         steady: Callable[[], int] = steady_ms,
         on_handed: Callable[[Sequence[Handed]], None] | None = None,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.liveness = Liveness(steady)
         self._store = store
         watched = Watched(store, self.liveness)
         self._coordinator = Coordinator(
-            watched, lambda events: on_commit(events, watched.last_seq), on_handed
+            watched, lambda events: on_commit(events, watched.last_seq), on_handed, pause=pause
         )
 
     def run(self, commands: Sequence[Command]) -> list[Result]:
         """One result a command. Raises what all of them met."""
+        results = self._run(commands)
+        # A part of them may have been answered before the process was stopped, and another part not.
+        late = [index for index, result in enumerate(results) if isinstance(result, Stalled)]
+        if late and len(late) < len(results):
+            again = self.run([commands[index] for index in late])
+            for index, result in zip(late, again, strict=True):
+                results[index] = result
+        return results
+
+    def beat_if_due(self) -> None:
+        if self.liveness.beat_is_due():
+            self.run(())
+
+    def _run(self, commands: Sequence[Command]) -> list[Result]:
         stalls = 0
         while True:
             self.liveness.tick()
             try:
-                return self._run(commands)
+                results = self._try(commands)
             except Exception as error:
                 stalls += 1
                 # Reads that are always that slow would otherwise be tried for ever.
@@ -172,19 +196,25 @@ class Decider:
                     continue
                 self.liveness.cut_off()
                 raise
+            if any(isinstance(each, StoreUnavailable) and not _says_less(each) for each in results):
+                self.liveness.cut_off()
+            return results
 
-    def beat_if_due(self) -> None:
-        if self.liveness.beat_is_due():
-            self.run(())
-
-    def _run(self, commands: Sequence[Command]) -> list[Result]:
+    def _try(self, commands: Sequence[Command]) -> list[Result]:
         if not self.liveness.beat_is_due():
             return self._coordinator.run(commands)
         beat = self.liveness.beat(self._store.read(()).now_ms)
         noted, *results = self._coordinator.run((beat, *commands))
+        if isinstance(noted, Contended):
+            return results  # nothing was decided before it, so nothing was decided; it is due as before
         if isinstance(noted, BaseException):
             raise noted
         self.liveness.beaten()
         if isinstance(noted, Beaten) and noted.outage_ms:
             log.warning("outage of %d ms noted: leases that were live get time to renew", noted.outage_ms)
         return results
+
+
+def _says_less(error: StoreUnavailable) -> bool:
+    """Whether an error says nothing against the store: it answered others, or was not asked."""
+    return isinstance(error, Contended | Stalled)

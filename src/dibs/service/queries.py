@@ -9,11 +9,12 @@ from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.outcomes import SessionState
 from dibs.core.record import Record
 from dibs.core.records import META_KEY, SESSION_PREFIX, Lock, Session, lock_key, session_key
-from dibs.core.sessions import inspect_session
 from dibs.core.view import Missing, View
+from dibs.service.coordinator import Coordinator
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from dibs.core.outcomes import Outcome
     from dibs.stores.port import Store
 
 
@@ -34,24 +35,46 @@ def claimed(store: Store, ns: str, prefix: str = "", after: str = "", limit: int
         # Jobs that are known but not held are skipped here, so a page of the store may be less than a page of ours.
         page = store.scan(lock_key(ns, prefix), key, limit + 1)
         locks = [versioned.record for _, versioned in page if isinstance(versioned.record, Lock)]
-        draft = Draft(_view_of(store, locks))
-        now_ms = max(now_ms, draft.now_ms)
-        for lock in locks:
-            live = live_holders(draft, lock)
-            if live:
-                found.append(lock.replace(holders=live))
-            if len(found) > limit:
-                return Page(now_ms=now_ms, locks=found[:limit], next_after=found[limit - 1].name)
+        at_ms, held = _held(store, locks)
+        now_ms = max(now_ms, at_ms)
+        found += held
+        if len(found) > limit:
+            return Page(now_ms=now_ms, locks=found[:limit], next_after=found[limit - 1].name)
         if len(page) <= limit:
             return Page(now_ms=now_ms, locks=found, next_after=None)
         key = page[-1][0]
 
 
-def _view_of(store: Store, locks: list[Lock]) -> View:
-    """What it takes to tell which of these locks' holds are live: the sessions of their owners, and the outages."""
-    sessions = {session_key(holder.session) for lock in locks for holder in lock.holders if holder.session}
-    snapshot = store.read([META_KEY, *sessions])
-    return View(snapshot.now_ms, {key: found.record for key, found in snapshot.records.items()})
+def _held(store: Store, locks: list[Lock]) -> tuple[int, list[Lock]]:
+    """Those of the locks that somebody holds, with their live holds, and the time at which that was so.
+
+    Whether a hold is live is known from the lock, its owner's session, the outages and the time together, so each lock
+    is read again with them. One that got another owner meanwhile is read once more, with the other session."""
+    now_ms = 0
+    held: dict[str, Lock] = {}
+    todo = {lock_key(lock.ns, lock.name): lock for lock in locks if lock.holders}
+    order = list(todo)
+    while todo:
+        sessions = {
+            session_key(each.session) for lock in todo.values() for each in lock.holders if each.session
+        }
+        snapshot = store.read([META_KEY, *todo, *sessions])
+        now_ms = max(now_ms, snapshot.now_ms)
+        draft = Draft(View(snapshot.now_ms, {key: found.record for key, found in snapshot.records.items()}))
+        changed = {}
+        for key in todo:
+            lock = snapshot.records[key].record
+            if not isinstance(lock, Lock):
+                continue
+            try:
+                live = live_holders(draft, lock)
+            except Missing:
+                changed[key] = lock
+                continue
+            if live:
+                held[key] = lock.replace(holders=live)
+        todo = changed
+    return now_ms, [held[key] for key in order if key in held]
 
 
 def open_sessions(store: Store, principal: str | None) -> list[SessionState]:
@@ -75,13 +98,6 @@ def open_sessions(store: Store, principal: str | None) -> list[SessionState]:
         after = page[-1][0]
 
 
-def inspect_one(store: Store, session_id: str) -> object:
-    """Look at one session, whosever it is, without a coordinator: nothing is decided, nothing is written."""
-    view = View(now_ms=store.read(()).now_ms)
-    while True:
-        try:
-            return inspect_session(Draft(view), InspectSession(session=session_id, principal=None))
-        except Missing as missing:
-            snapshot = store.read(missing.keys)
-            view.now_ms = max(view.now_ms, snapshot.now_ms)
-            view.records.update({key: found.record for key, found in snapshot.records.items()})
+def inspect_one(store: Store, session_id: str) -> Outcome:
+    """Look at one session, whosever it is, and at what it holds, all of one moment."""
+    return Coordinator(store).one(InspectSession(session=session_id, principal=None))
