@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.agents.skills import FILE, skill_text
+from dibs.cli.actor_session import PLACEHOLDER
 from dibs.cli.main import run
 from dibs.core.names import check_name
 from tests.docs.pages import blocks
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 SKILL = ROOT / "skills" / "dibs"
+REWRITE = os.environ.get("DIBS_REWRITE") == "1"
 COMMANDS = [block.text for block in blocks(skill_text()) if block.info == "sh"]
 
 
@@ -41,11 +43,19 @@ def test_it_is_short_enough_to_be_read_whole() -> None:
     assert len(skill_text().splitlines()) < 150
 
 
-def test_there_is_one_file_of_it_which_is_in_the_package() -> None:
-    import dibs.agents
+def test_the_folder_that_people_copy_holds_the_file_itself_as_the_package_has_it() -> None:
+    file = SKILL / FILE
+    if REWRITE:
+        file.write_text(skill_text())
+    assert not file.is_symlink()
+    assert file.read_text() == skill_text()
 
-    package = Path(dibs.agents.__file__).parent
-    assert (SKILL / FILE).resolve() == (package / "skill" / FILE).resolve()
+
+def test_two_agents_that_copy_an_example_do_not_become_one(tmp_path: Path) -> None:
+    assert f"--actor {PLACEHOLDER}" in skill_text()
+    code, _, err = typed("claim", "issue-1", "--actor", PLACEHOLDER, "--url", f"sqlite:{tmp_path}/s.db")
+    assert code == 64
+    assert "no other agent has" in err
 
 
 @pytest.mark.e2e
@@ -55,7 +65,7 @@ def test_every_command_that_it_shows_works(
 ) -> None:
     bash = need_program("bash")
     done = subprocess.run(
-        [bash, "-euo", "pipefail", "-c", f"export DIBS_OWNER=agent-7\n{commands}"],
+        [bash, "-euo", "pipefail", "-c", commands.replace(PLACEHOLDER, "5e0c31a9")],
         env=env,
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,

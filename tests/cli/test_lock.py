@@ -177,8 +177,8 @@ def test_gc_counts_what_it_put_away(terminal: Terminal) -> None:
 
 
 def test_several_holders_of_one_resource_are_each_listed(terminal: Terminal) -> None:
-    terminal.claim("path:docs", "--shared", "--owner", "one")
-    terminal.claim("path:docs", "--shared", "--owner", "two")
+    terminal.claim("path:docs", "--shared", "--actor", "one")
+    terminal.claim("path:docs", "--shared", "--actor", "two")
     locks = terminal("lock", "status", "--json").data["locks"]
     assert [lock["owner"] for lock in locks] == ["one", "two"]
 

@@ -285,6 +285,13 @@ def test_the_time_of_a_session_in_milliseconds_is_taken_as_it_is_or_refused() ->
         command_for("session-open", "ns", "", {"ttl_ms": 1500, "ttl_seconds": 60}, AGENT)
 
 
+def test_keeping_a_session_may_change_how_long_it_lives() -> None:
+    made = command_for("session-keep", "ns", LEASE, {"ttl_ms": 900_000}, AGENT)
+    assert made == KeepSession(session=LEASE, principal="team", ttl_ms=900_000)
+    with pytest.raises(InvalidTtl):
+        command_for("session-keep", "ns", LEASE, {"ttl_ms": 5}, AGENT)
+
+
 def test_breaking_needs_a_reason() -> None:
     with pytest.raises(InvalidInput, match="reason"):
         build("break", {}, OPERATOR)

@@ -7,6 +7,7 @@ from dibs.cli.answer import failure, is_failure, no, refusal_exit, yes
 from dibs.cli.parse import UsageError
 from dibs.cli.spec import JOB, NEW_JOB, Command, Option
 from dibs.cli.values import (
+    ACTOR,
     AGAIN,
     CHECKPOINT,
     CLAIM_EXITS,
@@ -24,6 +25,7 @@ from dibs.cli.values import (
     TTL,
     WAIT,
     asking,
+    is_actor,
     next_words,
     proof,
     put,
@@ -72,7 +74,13 @@ def claim(call: Call) -> Answer:
         leave_keeper(call, body, document, watched)
         body["kept_for"] = kept_for = watched.pid
     text = render.acquired(
-        body, call.paint, next_words(call), timed=timed, in_session=in_session, kept_for=kept_for
+        body,
+        call.paint,
+        next_words(call),
+        timed=timed,
+        in_session=in_session,
+        by_actor=is_actor(call),
+        kept_for=kept_for,
     )
     return yes(body, text, quiet=body["lease_id"])
 
@@ -171,7 +179,7 @@ COMMANDS = {
         ),
         arguments=(NEW_JOB,),
         options=(
-            *(TTL, OWNER, METADATA, WAIT, KEEP_PLACE, TICKET, SHARED, SLOTS, SESSION),
+            *(TTL, OWNER, METADATA, WAIT, KEEP_PLACE, TICKET, SHARED, SLOTS, SESSION, ACTOR),
             *(MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN),
             Option("--staged", "claim the path: of every file staged in git, instead of a JOB"),
             Option("--keep", "leave a process behind that heartbeats while the caller lives"),
@@ -205,6 +213,7 @@ COMMANDS = {
         options=(
             LEASE,
             SESSION,
+            ACTOR,
             Option("--ttl", "a new TTL (default: the one it has)", value="TIME"),
             CHECKPOINT,
             METADATA,
@@ -229,6 +238,7 @@ COMMANDS = {
         options=(
             LEASE,
             SESSION,
+            ACTOR,
             Option("--done", "the job counts as done for this long", value="TIME"),
             Option(
                 "--result",

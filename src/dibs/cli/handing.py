@@ -6,7 +6,7 @@ from dibs.cli import render
 from dibs.cli.answer import failure, is_failure, yes
 from dibs.cli.parse import UsageError
 from dibs.cli.spec import JOB, Command, Option
-from dibs.cli.values import CHECKPOINT, LEASE, SESSION, checked_session, proof, put, ttl_seconds
+from dibs.cli.values import ACTOR, CHECKPOINT, LEASE, SESSION, checked_session, proof, put, ttl_seconds
 from dibs.core.limits import CHECKPOINT_BYTES_MAX
 
 TYPE_CHECKING = False
@@ -56,6 +56,7 @@ COMMANDS = {
             Option("--to-session", "the new owner's open session", value="ID", completes="session"),
             LEASE,
             SESSION,
+            ACTOR,
             Option("--ttl", "a new TTL (default: the one it has)", value="TIME"),
             CHECKPOINT,
         ),

@@ -41,7 +41,7 @@ def memory_of(call: Call) -> Memory:
 
 def acquire(call: Call) -> Answer:
     resource = _resource(call)
-    session = _session(call)
+    session = session_id(call)
     if session is not None:
         asked = _asked(call, None)
         return _acquired(call, resource, call.door().call("acquire", resource, asked), asked, None)
@@ -208,13 +208,6 @@ def _resource(call: Call, *, needed: bool = True) -> str:
     return check_name(given)
 
 
-def _session(call: Call) -> str | None:
-    """The session that applies. An actor named on the command line is another identity, and says so."""
-    if call.values.get("actor") is not None and call.values.get("session") is None:
-        return None
-    return session_id(call)
-
-
 def _proof(
     call: Call, memory: Memory, resource: str, mine: Callable[[Entry, Actor], bool]
 ) -> tuple[Document | None, Entry | None]:
@@ -225,7 +218,7 @@ def _proof(
         if not lease.strip():
             raise UsageError("--lease is empty. Did the acquire before it succeed?", call.command)
         return {"lease_id": lease.strip()}, None
-    session = _session(call)
+    session = session_id(call)
     if session is not None:
         return {"session_id": session}, None
     actor = actor_of(call)

@@ -9,6 +9,7 @@ from dibs.cli.parse import UsageError
 from dibs.cli.render import acquired
 from dibs.cli.spec import ANY, Argument, Command
 from dibs.cli.values import (
+    ACTOR,
     AGAIN,
     CLAIM_EXITS,
     KEEP_PLACE,
@@ -23,6 +24,7 @@ from dibs.cli.values import (
     TTL,
     WAIT,
     asking,
+    is_actor,
     next_words,
 )
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
@@ -47,7 +49,9 @@ def claim_any(call: Call) -> Answer:
         return _refused(call, reply, document["request_key"], "free")
     body: Document = reply.body or {}
     timed, in_session = "ttl_seconds" in document, "session_id" in document
-    text = acquired(body, call.paint, next_words(call), timed=timed, in_session=in_session)
+    text = acquired(
+        body, call.paint, next_words(call), timed=timed, in_session=in_session, by_actor=is_actor(call)
+    )
     return yes(body, text, quiet=manyrender.pair(body))
 
 
@@ -106,7 +110,7 @@ def _names(call: Call, most: int) -> list[str]:
     return names
 
 
-_ASK = (TTL, OWNER, METADATA, SHARED, SLOTS, SESSION, LOCK_DELAY, REQUEST_KEY, AGAIN)
+_ASK = (TTL, OWNER, METADATA, SHARED, SLOTS, SESSION, ACTOR, LOCK_DELAY, REQUEST_KEY, AGAIN)
 COMMANDS = {
     "claim-any": Command(
         "claim-any",

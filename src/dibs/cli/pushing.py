@@ -7,7 +7,7 @@ import os
 from dibs.cli.answer import Answer, failure, is_failure, yes
 from dibs.cli.parse import UsageError
 from dibs.cli.spec import ANY, Argument, Command, Option
-from dibs.cli.values import LEASE, SESSION, TTL, proof, put, ttl_seconds
+from dibs.cli.values import ACTOR, LEASE, SESSION, TTL, proof, put, ttl_seconds
 from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False
@@ -75,6 +75,7 @@ COMMANDS = {
             Option("--job", "the job that the work belongs to", value="JOB", completes="job"),
             LEASE,
             SESSION,
+            ACTOR,
             TTL,
         ),
         examples=(

@@ -28,15 +28,18 @@ def acquired(
     *,
     timed: bool = False,
     in_session: bool = False,
+    by_actor: bool = False,
     kept_for: int | None = None,
 ) -> str:
     """A claim that succeeded. `after` are the flags that the next command needs as well. Inside a session the name is
-    proof enough, and unless the claim is `timed` it has no time of its own. `kept_for` is the process for whose life a
-    keeper heartbeats."""
+    proof enough, and unless the claim is `timed` it has no time of its own. `by_actor`: the session is an actor's, and
+    each command of the actor keeps it alive. `kept_for` is the process for whose life a keeper heartbeats."""
     name, remaining_ms = document["name"], document["remaining_ms"]
     now_ms = instant_ms(document["expires_at"]) - remaining_ms
     by_session = in_session and not timed
     how_long = "for as long as the session lives" if by_session else f"for {span(remaining_ms)}"
+    if by_session and by_actor:
+        how_long = f"for {span(remaining_ms)} after each command of yours"
     lines = [
         f"{paint.good('Claimed')} {paint.strong(plain(name))} {how_long}, as {plain(document['owner'])}."
     ]

@@ -33,6 +33,12 @@ SESSION = Option(
     env="DIBS_SESSION",
     completes="session",
 )
+ACTOR = Option(
+    "--actor",
+    "a name of your own, the same in every command: it proves what you claimed (no lease id needed)",
+    value="NAME",
+    env="DIBS_ACTOR",
+)
 METADATA = Option("--metadata", "a short text that everybody sees, such as repo=acme/app", value="TEXT")
 CHECKPOINT = Option(
     "--checkpoint", "how far the work has come, for whoever takes over; - reads it from stdin", value="TEXT"
@@ -72,11 +78,28 @@ def put(document: Document, field: str, value: object) -> None:
 
 def asking(call: Call) -> Document:
     """What every way of claiming asks for."""
-    session = session_id(call)
+    lasts = ttl_seconds(call)
+    session = session_id(call) or _actor_session(call, lasts)
     document: Document = {"owner": _owner(call, session)}
-    put(document, "ttl_seconds", ttl_seconds(call))
+    put(document, "ttl_seconds", lasts)
     put(document, "session_id", session)
     return document | terms(call)
+
+
+def is_actor(call: Call) -> bool:
+    """Whether the caller goes by the name of an actor, and by no session."""
+    return call.values.get("actor") is not None or (
+        session_id(call) is None and bool(call.env.get("DIBS_ACTOR"))
+    )
+
+
+def _actor_session(call: Call, ttl_seconds: int | None) -> str | None:
+    """The session of whoever is named with --actor. `dibs lock` has actors of its own."""
+    if call.command.startswith("lock ") or not is_actor(call):
+        return None
+    from dibs.cli.actor_session import claiming_session
+
+    return claiming_session(call, None if ttl_seconds is None else ttl_seconds * 1000)
 
 
 def terms(call: Call) -> Document:
@@ -109,24 +132,30 @@ def _owner(call: Call, session: str | None) -> str:
 def proof(call: Call) -> Document:
     """What proves that the job is the caller's: a lease id, or the session that claimed it. A lease given wins."""
     lease: str | None = call.values.get("lease")
-    if lease is None and call.values.get("session") is None:
+    if lease is None and call.values.get("session") is None and call.values.get("actor") is None:
         lease = call.env.get("DIBS_LEASE") or None
     if lease is not None:
         if not lease.strip():
             raise UsageError("--lease is empty. Did the claim before it succeed?", call.command)
         return {"lease_id": lease.strip()}
     session = session_id(call)
+    if session is None and is_actor(call):
+        from dibs.cli.actor_session import proving_session
+
+        session = proving_session(call)
     if session is None:
         raise UsageError(
             f"{call.command} needs --lease ID, or DIBS_LEASE: the lease id that `dibs claim` printed. "
-            "Inside a session (--session, DIBS_SESSION) the name is enough.",
+            "Inside a session (--session, DIBS_SESSION), or with the --actor that claimed, the name is enough.",
             call.command,
         )
     return {"session_id": session}
 
 
 def session_id(call: Call) -> str | None:
-    """The session that applies, if any."""
+    """The session that applies, if any. An actor named on the command line is another identity than DIBS_SESSION."""
+    if call.values.get("actor") is not None and call.values.get("session") is None:
+        return None
     given = call.settings.pick("session", "DIBS_SESSION")
     return None if given is None else checked_session(call, given, "--session (DIBS_SESSION)")
 
@@ -199,7 +228,7 @@ def count(call: Call, key: str, most: int) -> int | None:
     return int(text)
 
 
-def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "session")) -> list[str]:
+def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "session", "actor")) -> list[str]:
     """Flags that the next command needs as well. What came from the environment is there next time, too."""
     given = [(flag, call.values.get(flag)) for flag in flags]
     return [word for flag, value in given if value for word in (f"--{flag}", value)]

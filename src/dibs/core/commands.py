@@ -157,10 +157,11 @@ class OpenSession(Record):
 
 
 class KeepSession(Record):
-    """The worker is alive."""
+    """The worker is alive. `ttl_ms`: from now on its session lives this long without a sign of life."""
 
     session: str
     principal: str
+    ttl_ms: int | None = None
 
 
 class EndSession(Record):

@@ -50,7 +50,8 @@ def keep_session(draft: Draft, command: KeepSession) -> Outcome:
     session = _own(draft, command.session, command.principal)
     if not isinstance(session, Session):
         return session
-    kept = session.replace(renewed_ms=draft.now_ms, expires_ms=draft.now_ms + session.ttl_ms)
+    ttl_ms = session.ttl_ms if command.ttl_ms is None else command.ttl_ms
+    kept = session.replace(renewed_ms=draft.now_ms, ttl_ms=ttl_ms, expires_ms=draft.now_ms + ttl_ms)
     draft.put(kept)
     return SessionState(now_ms=draft.now_ms, session=kept)
 

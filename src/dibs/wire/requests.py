@@ -296,8 +296,9 @@ def _session_ttl_ms(document: Document) -> int:
     return ttl_ms
 
 
-def _keep_session(session_id: str, _: Document, caller: Caller) -> KeepSession:
-    return KeepSession(session=_session_id(session_id), principal=caller.principal)
+def _keep_session(session_id: str, document: Document, caller: Caller) -> KeepSession:
+    ttl_ms = _session_ttl_ms(document) if "ttl_ms" in document else None
+    return KeepSession(session=_session_id(session_id), principal=caller.principal, ttl_ms=ttl_ms)
 
 
 def _end_session(session_id: str, _: Document, caller: Caller) -> EndSession:

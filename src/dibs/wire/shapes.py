@@ -56,7 +56,7 @@ SHAPES: dict[str, dict[str, str]] = {
         "metadata": "text",
         "process": "text",
     },
-    "session-keep": {},
+    "session-keep": {"ttl_ms": "whole"},
     "session-end": {},
     "session-show": {},
 }

@@ -1,0 +1,106 @@
+"""--actor: a name that proves, from every shell, what was claimed under it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Terminal
+
+ACTOR = ("--actor", "7c1e-fix-login")
+
+
+@pytest.fixture(autouse=True)
+def own_folder(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.env["XDG_STATE_HOME"] = str(tmp_path)
+
+
+def test_the_name_is_enough_to_heartbeat_and_release(terminal: Terminal) -> None:
+    ran = terminal("claim", "issue-7", *ACTOR)
+    assert ran.out.splitlines() == [
+        "Claimed issue-7 for 15m after each command of yours, as 7c1e-fix-login.",
+        "  fencing token  1",
+        "When it is done:  dibs release --actor 7c1e-fix-login issue-7",
+    ]
+    assert terminal("heartbeat", "issue-7", *ACTOR, "--checkpoint", "half way").exit == 0
+    assert terminal("release", "issue-7", *ACTOR, "--done", "1h").exit == 0
+    assert terminal("claim", "issue-7").exit == 4
+
+
+@pytest.mark.promise("excl:same-token")
+def test_another_actor_and_nobody_in_particular_are_kept_out(terminal: Terminal) -> None:
+    terminal("claim", "issue-7", *ACTOR)
+    assert terminal("claim", "issue-7", "--actor", "another").exit == 1
+    assert terminal("claim", "issue-7").exit == 1
+    assert terminal("release", "issue-7", "--actor", "another").exit == 2
+    assert "7c1e-fix-login" in terminal("owner", "issue-7").out
+
+
+def test_an_actor_that_claims_again_gets_the_same_lease(terminal: Terminal) -> None:
+    first = terminal("claim", "issue-7", *ACTOR, "--json").data
+    again = terminal("claim", "issue-7", *ACTOR, "--json").data
+    assert again["lease_id"] == first["lease_id"]
+
+
+def test_the_variable_names_the_actor_unless_there_is_a_session(terminal: Terminal) -> None:
+    terminal.env["DIBS_ACTOR"] = "by-variable"
+    assert terminal("claim", "a").exit == 0
+    assert terminal("heartbeat", "a").exit == 0
+    terminal.env["DIBS_SESSION"] = terminal.session("--owner", "in-session")
+    assert terminal("claim", "b", "--json").data["owner"] == "in-session"
+    # A name on the command line says more than what is inherited.
+    assert terminal("release", "a", "--actor", "by-variable").exit == 0
+
+
+def test_every_command_of_an_actor_keeps_all_that_it_holds(terminal: Terminal) -> None:
+    terminal("claim", "a", *ACTOR)
+    terminal("claim", "b", *ACTOR)
+    for _ in range(3):
+        terminal.now_ms += 10 * 60_000
+        assert terminal("heartbeat", "b", *ACTOR).exit == 0
+    assert terminal("release", "a", *ACTOR).exit == 0
+
+
+def test_an_actor_that_went_silent_is_told_that_it_lost_and_may_begin_anew(terminal: Terminal) -> None:
+    terminal("claim", "a", *ACTOR)
+    terminal.now_ms += 15 * 60_000
+    lost = terminal("heartbeat", "a", *ACTOR)
+    assert lost.exit == 2
+    assert terminal("claim", "a", *ACTOR).exit == 0
+
+
+def test_a_longer_ttl_makes_the_actor_live_longer(terminal: Terminal) -> None:
+    terminal("claim", "a", *ACTOR)
+    terminal("claim", "b", *ACTOR, "--ttl", "2h")
+    terminal.now_ms += 90 * 60_000
+    assert terminal("release", "b", *ACTOR).exit == 0
+
+
+def test_an_actor_that_claimed_nothing_is_told_so(terminal: Terminal) -> None:
+    ran = terminal("release", "a", "--actor", "stranger")
+    assert ran.exit == 64
+    assert "has claimed nothing here" in ran.err
+    assert terminal("claim", "a", "--actor", " ").exit == 64
+
+
+def test_what_is_remembered_can_be_read_by_nobody_else(terminal: Terminal) -> None:
+    terminal("claim", "a", *ACTOR)
+    folder = os.path.join(terminal.env["XDG_STATE_HOME"], "dibs", "actors")
+    assert os.stat(folder).st_mode & 0o077 == 0
+    for name in os.listdir(folder):
+        assert os.stat(os.path.join(folder, name)).st_mode & 0o077 == 0
+        assert "fix-login" not in name
+
+
+def test_damaged_memory_is_as_good_as_none(terminal: Terminal) -> None:
+    terminal("claim", "a", *ACTOR)
+    folder = os.path.join(terminal.env["XDG_STATE_HOME"], "dibs", "actors")
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(b"\xff\xfe soon")
+    assert terminal("heartbeat", "a", *ACTOR).exit == 64
+    assert terminal("claim", "b", *ACTOR).exit == 0
