@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+# In the details of an error when something was sent and no answer came: it may have been carried out, or not.
+FATE_UNKNOWN = "Whether it was carried out is not known."
+
+
 class DibsError(Exception):
     """Base of all of them. `code` is the stable word for programs, `details` the sentence for people."""
 

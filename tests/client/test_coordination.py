@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.client.claiming import claim, give_up
-from dibs.client.door import FATE_UNKNOWN
 from dibs.client.embedded import EmbeddedDoor
 from dibs.client.http import HttpDoor
 from dibs.client.urls import server_place
 from dibs.core.commands import Acquire
+from dibs.errors import FATE_UNKNOWN
 from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from tests.client.scripted import ScriptedServer, reply_of

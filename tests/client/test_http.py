@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.client.door import FATE_UNKNOWN
 from dibs.client.http import HttpDoor
 from dibs.client.urls import server_place
+from dibs.errors import FATE_UNKNOWN
 from tests.client.scripted import ScriptedServer, reply_of
 
 if TYPE_CHECKING:

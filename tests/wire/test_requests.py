@@ -45,7 +45,7 @@ SHAPES: list[tuple[str, str, list[Any], list[Any]]] = [
     ("acquire", "mode", ["shared"], [1]),
     ("acquire", "slots", [0, 1], [-1, "1", 1.5]),
     ("acquire", "max_attempts", [0, 5], [-1, "1"]),
-    ("acquire", "wait_seconds", [0, 30], [-1, 0.5, "1", True]),
+    ("acquire", "wait_seconds", [0, 30, 0.5], [-1, -0.5, "1", True]),
     ("acquire", "ticket", ["x"], [1]),
     ("acquire-any", "names", [["a"], []], ["a", {}, 1]),
     ("acquire-all", "names", [["a"], []], ["a", {}, 1]),
@@ -244,6 +244,7 @@ def test_a_claim_waits_if_it_is_given_time_or_has_a_place_already() -> None:
     again = build("acquire", {"ticket": TICKET})
     assert (again.wait, again.ticket, again.ticket_id) == (True, 5, LEASE)
     assert (wait_ms({}), wait_ms({"wait_seconds": 3_600})) == (0, 3_600_000)
+    assert wait_ms({"wait_seconds": 1.5}) == 1_500
 
 
 def test_several_names_are_claimed_in_one_order_by_everybody() -> None:

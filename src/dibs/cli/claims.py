@@ -32,8 +32,8 @@ from dibs.cli.values import (
     seconds,
     ttl_seconds,
 )
-from dibs.client.door import FATE_UNKNOWN
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_MAX, RESULT_BYTES_MAX
+from dibs.errors import FATE_UNKNOWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -23,8 +23,6 @@ VERBS = (
 )
 # What a reply's code says of a lease, or a session, that is no more.
 OVER_CODES = ("lease_not_current", "not_found", "session_expired")
-# In the details of a reply when the request was sent and no answer came: it may have been carried out, or not.
-FATE_UNKNOWN = "Whether it was carried out is not known."
 
 
 class Door(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dibs.client import questions
 from dibs.client.http1 import Broken
 from dibs.client.questions import Manner, Tries
-from dibs.client.transport import Deadline, Line, TimedOut
+from dibs.client.transport import Deadline, Line, NotConnected, TimedOut
 from dibs.client.understanding import document_of, understood
-from dibs.errors import BadReply, DibsError
+from dibs.errors import BadReply, DibsError, ServerUnreachable
 from dibs.ids import new_id
 from dibs.wire.documents import Reply, reply_for_error
 
@@ -87,7 +87,7 @@ class HttpDoor:
             asked = ask()
             return understood(asked.verb, self._exchange(asked), self.place)
         except DibsError as error:
-            return reply_for_error(error)
+            return reply_for_error(error, sent=not isinstance(error, NotConnected))
 
     def _exchange(self, asked: Question) -> RawReply:
         request = self._manner.request(asked)
@@ -95,8 +95,11 @@ class HttpDoor:
         tries = Tries(self.place, asked)
         while True:
             try:
-                return self._line.exchange(request, deadline, repeatable=asked.repeatable)
-            except Broken:
-                tries.broken()
+                try:
+                    return self._line.exchange(request, deadline, repeatable=asked.repeatable)
+                except Broken:
+                    tries.broken()
             except TimedOut as error:
                 raise tries.timed_out(error) from None
+            except ServerUnreachable as error:
+                raise tries.unreachable(error) from None

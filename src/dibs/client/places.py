@@ -9,9 +9,9 @@ server was gone for a moment.
 
 from __future__ import annotations
 
-from dibs.client.door import FATE_UNKNOWN
 from dibs.clock import steady_ms
 from dibs.core.limits import TICKET_MS, WAIT_MS_MAX
+from dibs.errors import FATE_UNKNOWN
 from dibs.wire.documents import Reply
 from dibs.wire.tickets import secret_of
 
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 SLICE_SECONDS = 20
 RETRY_MS = 500
-SHORT_MS = 1_000  # waits are whole seconds: below that a waiter asks now and then, without a place
-SHORT_POLL_MS = 50
+FIRST_SLICE_MS = 1_000
 GIVING_UP_MS = 2_000
 GIVING_UP_PAUSE_MS = 100
 
@@ -110,60 +109,53 @@ class Place:
         self._ticket = ticket
         self.sent_ms = 0  # when the request was sent whose answer came last
         self._asked = self._waited = False
+        self._unsure = False  # an answer was lost on its way: we may have a place, or the job
 
-    def asking(self, wait_seconds: int = 0) -> Flow[Reply]:
+    def asking(self, wait_ms: int = 0) -> Flow[Reply]:
         """Ask once, waiting on the other side for as long as that."""
         document = dict(self._document)
         if self._ticket is not None:
             document["ticket"] = self._ticket
-        if wait_seconds:
-            document["wait_seconds"] = wait_seconds
+        if wait_ms:
+            document["wait_seconds"] = _seconds(wait_ms)
             self._waited = True
-        self._asked = True
+        asked, self._asked = self._asked, True
         sent_ms = steady_ms()
         reply: Reply = yield Ask(self._verb, self._name, document)
         self.sent_ms = sent_ms
+        if not reply.sent:
+            self._asked = asked
+        self._unsure = self._unsure or _is_unknown(reply)
         self._note_place(reply)
         return reply
 
     def waiting(self, wait_ms: int, *, slice_seconds: int = SLICE_SECONDS) -> Flow[Reply]:
         """The first reply that is not `queued`, or the last that is."""
-        if wait_ms < SHORT_MS and self._ticket is None:
-            return (yield from self._polling(wait_ms))
         until_ms = steady_ms() + wait_ms
         heard_ms = steady_ms()
         within_ms: int | None = None
         while True:
-            left_ms = until_ms - steady_ms()
-            most = slice_seconds if self._ticket is not None else 1
+            most_ms = slice_seconds * 1000 if self._ticket is not None else FIRST_SLICE_MS
             if within_ms is not None:
-                most = min(most, within_ms // 1000)
-            reply = yield from self.asking(max(1, min(most, round(left_ms / 1000))))
+                most_ms = min(most_ms, within_ms)
+            reply = yield from self.asking(max(1, min(most_ms, until_ms - steady_ms())))
             now_ms = steady_ms()
-            over = until_ms - now_ms < 500  # waits are whole seconds
             queued = status_of(reply) == "queued"
             if queued:
                 heard_ms = now_ms
             elif not self._bears_with(reply, now_ms - heard_ms):
                 return reply
             within_ms = yield Still(reply, wait_ms - (until_ms - now_ms))
-            if over:
+            if now_ms >= until_ms:
                 return reply
             if not queued:
-                yield Pause(RETRY_MS)
-
-    def _polling(self, wait_ms: int) -> Flow[Reply]:
-        until_ms = steady_ms() + wait_ms
-        while True:
-            reply = yield from self.asking()
-            left_ms = until_ms - steady_ms()
-            if status_of(reply) != "held" or left_ms <= 0:
-                return reply
-            yield Pause(min(SHORT_POLL_MS, left_ms))
+                yield Pause(min(RETRY_MS, until_ms - now_ms))
 
     def _bears_with(self, reply: Reply, silence_ms: int) -> bool:
-        """A server that is gone for a moment still has our place, for as long as one may be silent."""
-        return self._ticket is not None and _is_unheard(reply) and silence_ms < TICKET_MS
+        """A server that is gone for a moment still has our place, for as long as one may be silent. The request key
+        finds it where no answer told of it."""
+        known = self._unsure or self._ticket is not None
+        return known and _is_unheard(reply) and silence_ms < TICKET_MS
 
     def leaving(self, reply: Reply) -> Flow[Reply]:
         """The time is over: give the place up. If the job came in that very moment, it is ours after all."""
@@ -186,16 +178,28 @@ class Place:
             reply = yield from self.leaving(reply)
         return reply
 
-    def giving_up(self) -> Flow[None]:
-        """Whoever asked has gone: out of the line, and whatever was got, perhaps unseen, is let go."""
+    def giving_up(self) -> Flow[bool]:
+        """Whoever asked has gone: out of the line, and whatever was got, perhaps unseen, is let go. False when that
+        could not be: what is left then goes with its TTL, or by its silence in the line, or with another try."""
         until_ms = steady_ms() + GIVING_UP_MS
-        while (self._asked or self._ticket is not None) and not (yield from self._gave_up()):
-            if steady_ms() >= until_ms:
-                return  # what is left goes with its TTL, or by its silence in the line
+        while True:
+            failed = yield from self._left_over()
+            if failed is None:
+                self._asked, self._ticket = False, None
+                return True
+            if not failed.sent or steady_ms() >= until_ms:
+                return False
             yield Pause(GIVING_UP_PAUSE_MS)
 
-    def _gave_up(self) -> Flow[bool]:
-        """False when it is worth another try: somebody was there, and the answer got lost."""
+    @property
+    def names(self) -> list[str]:
+        """The jobs that it may be about."""
+        return list(self._names)
+
+    def _left_over(self) -> Flow[Reply | None]:
+        """Try once to give everything up. None when nothing is left, else the answer that was none."""
+        if not self._asked and self._ticket is None:
+            return None
         got: list[tuple[str, str]] = []
         if self._ticket is None:
             # There is only the request key: it gives the place, or the lease, that a lost reply told of. Where there
@@ -206,21 +210,21 @@ class Place:
             if self._waited:
                 document["wait_seconds"] = 1  # whoever does not wait is not told of a place
             reply: Reply = yield Ask(self._verb, self._name, document)
-            if _is_unknown(reply):
-                return False
+            if _is_unheard(reply):
+                return reply
             self._note_place(reply)
             got = _leases_in(reply)
         if self._ticket is not None:
             left: Reply = yield Ask("leave", self._line_name, {"ticket": self._ticket})
-            if _is_unknown(left):
-                return False
+            if _is_unheard(left):
+                return left
             if (left.body or {}).get("left") is False:
                 got = [(name, secret_of(self._ticket)) for name in self._names]
         for name, lease_id in got:
             released: Reply = yield Ask("release", name, {"lease_id": lease_id})
-            if _is_unknown(released):
-                return False
-        return True
+            if _is_unheard(released):
+                return released
+        return None
 
     def _note_place(self, reply: Reply) -> None:
         if status_of(reply) == "queued" and reply.body:
@@ -228,6 +232,11 @@ class Place:
 
 
 FOR_EVER_MS = 1000 * WAIT_MS_MAX
+
+
+def _seconds(ms: int) -> int | float:
+    """For a document: a whole number where it is one."""
+    return ms / 1000 if ms % 1000 else ms // 1000
 
 
 def status_of(reply: Reply) -> str | None:

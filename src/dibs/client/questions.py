@@ -7,12 +7,11 @@ the second one could hit the next owner. A claim that waits in line may take as 
 
 from __future__ import annotations
 
-from dibs.client.door import FATE_UNKNOWN
 from dibs.client.http1 import request_bytes
 from dibs.client.transport import NOT_NOW, TimedOut
 from dibs.client.urls import quote
 from dibs.core.names import check_name, check_namespace
-from dibs.errors import InvalidInput, ServerUnreachable, Unprocessable
+from dibs.errors import FATE_UNKNOWN, InvalidInput, ServerUnreachable, Unprocessable
 from dibs.jsontext import encode
 from dibs.wire.shapes import is_id
 
@@ -67,7 +66,7 @@ def question(verb: str, name: str, document: Document) -> Question:
         target,
         body,
         repeatable=verb in _REPEATABLE or bool(document.get("request_key")),
-        waits_ms=waits * 1000 if isinstance(waits, int) else 0,
+        waits_ms=round(waits * 1000) if isinstance(waits, int | float) else 0,
     )
 
 
@@ -132,21 +131,28 @@ class Tries:
         self._place = place
         self._asked = asked
         self._left = RETRIES_MAX if asked.repeatable else 0
+        self._unsure = False  # a request went out, and nobody knows what became of it
 
-    def broken(self) -> None:
-        """The connection broke. Returns when it may be asked again, raises when not."""
-        if self._left == 0:
-            unknown = "" if self._asked.method == "GET" else f" {FATE_UNKNOWN}"
+    def broken(self, *, fresh: bool = True) -> None:
+        """The connection broke. Returns when it may be asked again, raises when not. One that was kept from before
+        (`fresh` is false) may have been closed long ago, and costs no try."""
+        self._unsure = True
+        if fresh and self._left == 0:
             raise ServerUnreachable(
-                f"{self._place.url} closed the connection without an answer.{unknown} {NOT_NOW}"
+                f"{self._place.url} closed the connection without an answer. {NOT_NOW}"
             ) from None
-        self._left -= 1
+        self._left -= fresh
 
     def timed_out(self, error: TimedOut) -> ServerUnreachable:
         """What to raise when the time is over."""
-        if error.sent and self._asked.method != "GET":
-            return ServerUnreachable(f"{error.details} {FATE_UNKNOWN}")
-        return error
+        return ServerUnreachable(f"{error.details} {FATE_UNKNOWN}") if self._is_unsure(error.sent) else error
+
+    def unreachable(self, error: ServerUnreachable) -> ServerUnreachable:
+        """What to raise when no connection is to be had. An earlier one may have carried the request."""
+        return ServerUnreachable(f"{error.details} {FATE_UNKNOWN}") if self._is_unsure(False) else error
+
+    def _is_unsure(self, sent: bool) -> bool:
+        return (sent or self._unsure) and self._asked.method != "GET"
 
 
 def _target(verb: str, name: str) -> str:

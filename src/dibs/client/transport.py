@@ -42,6 +42,10 @@ class Deadline:
         return left_ms / 1000
 
 
+class NotConnected(ServerUnreachable):
+    """There is no connection to be had: nothing was sent."""
+
+
 class TimedOut(ServerUnreachable):
     """No answer in time. Whether the request was carried out is not known if `sent`."""
 
@@ -70,10 +74,17 @@ class Line:
                 try:
                     return self._over(kept, request, deadline)
                 except Broken:
-                    pass
+                    return self._over(self._again(deadline), request, deadline)
             else:
                 kept.close()
         return self._over(_connect(self._place, deadline), request, deadline)
+
+    def _again(self, deadline: Deadline) -> _socket.socket:
+        """A connection after one that broke. Where there is none, what the broken one carried is not known."""
+        try:
+            return _connect(self._place, deadline)
+        except ServerUnreachable:
+            raise Broken from None
 
     def close(self) -> None:
         if self._kept is not None:
@@ -132,7 +143,7 @@ def _connect(place: ServerPlace, deadline: Deadline) -> _socket.socket:
         except OSError as error:
             connection.close()
             why = why or error
-    raise ServerUnreachable(not_there(place, why))
+    raise NotConnected(not_there(place, why))
 
 
 def _addresses(place: ServerPlace) -> list[Address]:
@@ -158,20 +169,20 @@ def _secured(connection: _socket.socket, place: ServerPlace, deadline: Deadline)
         raise not_trusted(place, error) from None
 
 
-def no_host(place: ServerPlace, why: OSError | UnicodeError) -> ServerUnreachable:
+def no_host(place: ServerPlace, why: OSError | UnicodeError) -> NotConnected:
     reason = getattr(why, "strerror", None) or "its name is not one"
-    return ServerUnreachable(
+    return NotConnected(
         f"There is no host {place.host} ({reason}), so {place.url} cannot be asked. {NOT_NOW}"
     )
 
 
-def not_trusted(place: ServerPlace, why: SSLError) -> ServerUnreachable:
+def not_trusted(place: ServerPlace, why: SSLError) -> NotConnected:
     if reason := getattr(why, "verify_message", None):
-        return ServerUnreachable(
+        return NotConnected(
             f"The certificate of {place.url} is not trusted ({reason}). "
             "If it comes from your own authority, name its file in SSL_CERT_FILE."
         )
-    return ServerUnreachable(
+    return NotConnected(
         f"{place.url} does not speak TLS as it should ({why.reason}). Is it http:// and not https://?"
     )
 

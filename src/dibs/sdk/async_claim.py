@@ -9,7 +9,7 @@ from dibs.sdk import operations
 from dibs.sdk.async_doors import drive
 from dibs.sdk.async_guard import Guard, to_the_end
 from dibs.sdk.held import GIVE_UP_MS, Held, confirming, finishing, letting_go, over_at_the_end
-from dibs.sdk.hold import holding
+from dibs.sdk.session_hold import holding
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from dibs.errors import LeaseLost
     from dibs.sdk.answers import Lease
     from dibs.sdk.async_doors import AsyncDoor
-    from dibs.sdk.hold import LeaseHold, SessionHold
+    from dibs.sdk.hold import LeaseHold
     from dibs.sdk.operations import Wish
+    from dibs.sdk.session_hold import SessionHold
 
 T = TypeVar("T")
 
@@ -31,24 +32,30 @@ async def taken(door: AsyncDoor, wish: Wish, timeout_ms: int, session: SessionHo
     if session is not None:
         session.reserve(wish.reserved)
     try:
+        if session is not None and session.owes:
+            await drive(door, session.settling(wish.place.names), timeout_ms)
         leases = await drive(door, operations.acquiring(wish), timeout_ms)
         hold = await drive(door, holding(leases, wish.place.sent_ms, session), timeout_ms)
         return await drive(door, confirming(hold), timeout_ms)
     except BaseException as error:
         if not isinstance(error, NotClaimed | InvalidInput):
-            await to_the_end(lambda: given_up(door, wish))
+            await to_the_end(lambda: given_up(door, wish, session))
         raise
     finally:
         if session is not None:
             session.answered(wish.reserved)
 
 
-async def given_up(door: AsyncDoor, wish: Wish) -> None:
-    """What cannot be given back now goes with its TTL."""
+async def given_up(door: AsyncDoor, wish: Wish, session: SessionHold | None = None) -> None:
+    """What cannot be given back now the session gives back later; without one it goes with its TTL."""
+    settled = False
     try:
-        await drive(door, wish.place.giving_up(), GIVE_UP_MS)
+        settled = await drive(door, wish.place.giving_up(), GIVE_UP_MS)
     except DibsError:
         pass
+    finally:
+        if session is not None and not settled:
+            session.owe(wish.place)
 
 
 class AsyncClaim(Held):

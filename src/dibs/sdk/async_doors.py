@@ -20,11 +20,11 @@ from dibs.client.http1 import Broken
 from dibs.client.places import Ask, Pause
 from dibs.client.places import ask as ask_door
 from dibs.client.questions import Manner, Tries
-from dibs.client.transport import TimedOut, too_slow
+from dibs.client.transport import NotConnected, TimedOut, too_slow
 from dibs.client.understanding import understood
 from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX
-from dibs.errors import DibsError, StoreUnavailable
+from dibs.errors import DibsError, ServerUnreachable, StoreUnavailable
 from dibs.sdk.async_line import AsyncLine, connected, hang_up
 from dibs.wire.documents import Reply, reply_for_error
 
@@ -129,7 +129,7 @@ class ServerDoor(AsyncDoor):
             asked = _question(step)
             return understood(asked.verb, await self._exchange(asked, timeout_ms), self._place)
         except DibsError as error:
-            return reply_for_error(error)
+            return reply_for_error(error, sent=not isinstance(error, NotConnected))
 
     async def _exchange(self, asked: Question, timeout_ms: int) -> RawReply:
         if self._closed:
@@ -149,10 +149,11 @@ class ServerDoor(AsyncDoor):
                     try:
                         return await self._over(line, request)
                     except Broken:
-                        if fresh:
-                            tries.broken()
+                        tries.broken(fresh=fresh)
         except TimeoutError:
             raise tries.timed_out(TimedOut(too_slow(self._place, whole_ms), sent=sent)) from None
+        except ServerUnreachable as error:
+            raise tries.unreachable(error) from None
 
     def _lines(self) -> list[AsyncLine]:
         """The connections of this loop that nobody uses at the moment."""
@@ -225,7 +226,7 @@ class ThreadedDoor(AsyncDoor):
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
         if self._closed:
-            return reply_for_error(StoreUnavailable("This client was closed. Connect again."))
+            return reply_for_error(StoreUnavailable("This client was closed. Connect again."), sent=False)
         lane = WAITING if step.document.get("wait_seconds") else lane
         return await asyncio.get_running_loop().run_in_executor(self._pool(lane), self._ask, step)
 

@@ -12,8 +12,7 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 from dibs.client.http1 import Broken, ReplyReader
-from dibs.client.transport import RECEIVE_BYTES, no_host, not_there, not_trusted
-from dibs.errors import ServerUnreachable
+from dibs.client.transport import RECEIVE_BYTES, NotConnected, no_host, not_there, not_trusted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,7 +147,7 @@ async def connected(place: ServerPlace) -> AsyncLine:
         finally:
             if not done:
                 line.close()
-    raise ServerUnreachable(not_there(place, why))
+    raise NotConnected(not_there(place, why))
 
 
 async def _addresses(place: ServerPlace) -> list[tuple[int, Any]]:

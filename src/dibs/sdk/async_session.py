@@ -15,7 +15,7 @@ from dibs.sdk.async_claim import AsyncClaim
 from dibs.sdk.async_doors import drive
 from dibs.sdk.async_guard import Guard, to_the_end
 from dibs.sdk.claims import SessionClaims
-from dibs.sdk.hold import SessionHold
+from dibs.sdk.session_hold import SessionHold
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -11,7 +11,7 @@ from dibs.errors import DibsError, InvalidInput, NotClaimed
 from dibs.sdk import operations
 from dibs.sdk.heart import WATCHDOG, Heart, beat_once, telling
 from dibs.sdk.held import GIVE_UP_MS, Held, confirming, finishing, letting_go, over_at_the_end
-from dibs.sdk.hold import holding
+from dibs.sdk.session_hold import holding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from dibs.client.pool import Doors
     from dibs.errors import LeaseLost
     from dibs.sdk.answers import Lease
-    from dibs.sdk.hold import LeaseHold, SessionHold
+    from dibs.sdk.hold import LeaseHold
     from dibs.sdk.operations import Wish
+    from dibs.sdk.session_hold import SessionHold
 
 T = TypeVar("T")
 
@@ -42,13 +43,18 @@ class LostEvent(threading.Event):
         return super().is_set()
 
 
-def given_up(doors: Doors, wish: Wish) -> None:
-    """Leave nothing behind that nobody knows of. What cannot be given back now goes with its TTL."""
+def given_up(doors: Doors, wish: Wish, session: SessionHold | None = None) -> None:
+    """Leave nothing behind that nobody knows of. What cannot be given back now the session gives back later; without
+    one it goes with its TTL."""
+    settled = False
     try:
         with doors.one(GIVE_UP_MS) as door:
-            drive(door, wish.place.giving_up())
+            settled = drive(door, wish.place.giving_up())
     except DibsError:
         pass
+    finally:
+        if session is not None and not settled:
+            session.owe(wish.place)
 
 
 class Claim(Held):
@@ -81,7 +87,7 @@ class Claim(Held):
             self._keep(hold)
         except BaseException:  # no thread to be had, an interrupt: nobody would keep it
             if hold.let_go():
-                given_up(self._doors, wish)
+                given_up(self._doors, wish, self._session)
             raise
         return self
 
@@ -99,12 +105,14 @@ class Claim(Held):
             self._session.reserve(wish.reserved)
         try:
             with self._doors.one() as door:
+                if self._session is not None and self._session.owes:
+                    drive(door, self._session.settling(wish.place.names))
                 leases = drive(door, operations.acquiring(wish))
                 hold = drive(door, holding(leases, wish.place.sent_ms, self._session))
                 return drive(door, confirming(hold))
         except BaseException as error:
             if not isinstance(error, NotClaimed | InvalidInput):
-                given_up(self._doors, wish)
+                given_up(self._doors, wish, self._session)
             raise
         finally:
             if self._session is not None:

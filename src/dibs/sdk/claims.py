@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dibs.errors import LeaseLost
-    from dibs.sdk.hold import SessionHold
+    from dibs.sdk.session_hold import SessionHold
 
     OnLost = Callable[[LeaseLost], object]
 

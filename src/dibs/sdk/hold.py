@@ -17,27 +17,20 @@ from dibs.client.places import Ask
 from dibs.client.plan import Plan
 from dibs.clock import steady_ms
 from dibs.core.durations import format_duration
-from dibs.errors import JobHeld, LeaseLost
+from dibs.errors import LeaseLost
 from dibs.ids import new_fraction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from dibs.client.places import Flow
-    from dibs.sdk.answers import Lease, SessionStatus
+    from dibs.sdk.answers import Lease
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
 
 MARGIN_MS_MIN = 50
 MARGIN_MS_MAX = 2_000
-
-
-_TAKEN = "it was taken away; `dibs history` says by whom."
-
-
-def _already(names: Sequence[str]) -> JobHeld:
-    return JobHeld(f"{', '.join(names)} is held, or asked for, by this very session in another block.")
 
 
 def margin_ms(ttl_ms: int) -> int:
@@ -186,116 +179,3 @@ class LeaseHold(Hold):
         self.plan.kept(sent_ms, ttl_ms=min(lefts_ms), jitter=new_fraction())
         with self._lock:
             self._news = {key: value for key, value in self._news.items() if news.get(key) != value}
-
-
-class SessionHold(Hold):
-    """A session and what was claimed in it. Its life is theirs."""
-
-    def __init__(self, session: SessionStatus, sent_ms: int) -> None:
-        super().__init__(f"The session of {session.owner}", 0, session.remaining_ms, sent_ms)
-        self.session_id = session.session_id
-        self._asked: set[str] = set()
-        self._claims: list[SessionLease] = []
-
-    def let_go(self) -> bool:
-        """With it go all that were claimed in it."""
-        if not super().let_go():
-            return False
-        with self._lock:
-            claims = list(self._claims)
-        for claim in claims:
-            claim.let_go()
-        return True
-
-    def reserve(self, names: Sequence[str]) -> None:
-        """Before asking: of two blocks that ask for the same job at once, the second is refused."""
-        with self._lock:
-            twice = [name for name in names if name in self._asked]
-            if not twice:
-                self._asked.update(names)
-        if twice:
-            raise _already(twice)
-
-    def answered(self, names: Sequence[str]) -> None:
-        with self._lock:
-            self._asked.difference_update(names)
-
-    def had(self, leases: Sequence[Lease]) -> list[str]:
-        """Which of these a block of this session has already. One that was taken away meanwhile is not had: its block
-        is told, and the new lease is another."""
-        with self._lock:
-            self._claims = [claim for claim in self._claims if not claim.is_over]
-            held = {lease.name: (lease.lease_id, claim) for claim in self._claims for lease in claim.leases}
-        twice = []
-        for lease in leases:
-            lease_id, claim = held.get(lease.name, ("", None))
-            if lease_id == lease.lease_id:
-                twice.append(lease.name)
-            elif claim is not None:
-                claim.end(_TAKEN)
-        return twice
-
-    def adopt(self, claim: SessionLease) -> None:
-        with self._lock:
-            self._claims.append(claim)
-        self.listen(lambda error: claim.end(error.why))
-
-    def beating(self) -> Flow[None]:
-        sent_ms = steady_ms()
-        reply: Reply = yield Ask("session-keep", self.session_id, {})
-        if not self._heard(reply):
-            return
-        self.trouble = None
-        self.plan.kept(sent_ms, ttl_ms=int((reply.body or {})["remaining_ms"]), jitter=new_fraction())
-        with self._lock:
-            claims = [claim for claim in self._claims if not claim.is_over]
-        if not claims:
-            return
-        # A single claim can be taken away (broken, handed on) while the session lives: look what it still has.
-        shown: Reply = yield Ask("session-show", self.session_id, {})
-        if shown.status < 300:
-            found = {(each["name"], each["fencing_token"]) for each in (shown.body or {}).get("holds", ())}
-            _end_missing(claims, found)
-
-
-def _end_missing(claims: Iterable[SessionLease], found: set[tuple[str, int]]) -> None:
-    for claim in claims:
-        ours = {(lease.name, lease.fencing_token) for lease in claim.leases}
-        if not claim.ending and not found >= ours:
-            claim.end(_TAKEN)
-
-
-class SessionLease(LeaseHold):
-    """Leases inside a session: they need no renewals of their own, and their deadline is the session's."""
-
-    def __init__(self, leases: Sequence[Lease], sent_ms: int, session: SessionHold) -> None:
-        super().__init__(leases, sent_ms)
-        self.plan = session.plan
-        session.adopt(self)
-
-    def beating(self) -> Flow[None]:
-        """Only for news: the session's own heart keeps it alive."""
-        news = self._news
-        for lease in self.leases:
-            reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **news})
-            if reply.status >= 300:
-                body: Document = reply.body or {}
-                if body.get("code") in OVER_CODES and not self.ending:
-                    self.end(str(body.get("details")))
-                return
-        with self._lock:
-            self._news = {key: value for key, value in self._news.items() if news.get(key) != value}
-
-
-def holding(leases: Sequence[Lease], sent_ms: int, session: SessionHold | None) -> Flow[LeaseHold]:
-    """The hold for what was claimed. To the store a session that claims again what it has is the same owner; here two
-    blocks would take themselves for the owner, so the second is refused and gives back what it got besides."""
-    if session is None:
-        return LeaseHold(leases, sent_ms)
-    twice = session.had(leases)
-    if not twice:
-        return SessionLease(leases, sent_ms, session)
-    for lease in leases:
-        if lease.name not in twice:
-            yield Ask("release", lease.name, {"lease_id": lease.lease_id})
-    raise _already(twice)

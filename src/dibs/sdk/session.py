@@ -15,7 +15,7 @@ from dibs.sdk import operations
 from dibs.sdk.claim import Claim
 from dibs.sdk.claims import SessionClaims
 from dibs.sdk.heart import WATCHDOG, Heart, telling
-from dibs.sdk.hold import SessionHold
+from dibs.sdk.session_hold import SessionHold
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -39,7 +39,7 @@ from dibs.server.polls import LongPoll
 from dibs.service.queries import claimed, open_sessions
 from dibs.wire.documents import session_document
 from dibs.wire.looking import history_document, list_document
-from dibs.wire.requests import AGENT, command_for, namespace_for, shape
+from dibs.wire.requests import AGENT, command_for, namespace_for, shape, wait_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -96,14 +96,14 @@ class Api:
         # No session's id needs decoding; what does is none.
         name = raw_name.decode("latin-1") if verb.startswith("session-") else decode_name(raw_name)
         command = command_for(verb, ns, name, document, caller)
-        return command, document.get("wait_seconds", 0) * 1000
+        return command, wait_ms(document)
 
     async def answer(
         self, verb: str, raw_name: bytes, query: bytes, headers: Headers, body: bytes, seat: Seat
     ) -> Answer:
-        command, wait_ms = self.command(verb, raw_name, query, headers, body)
-        if wait_ms and isinstance(command, Acquire | AcquireAll):
-            return answer_for(await LongPoll(self.wait, seat).outcome(command, wait_ms), verb)
+        command, waits_ms = self.command(verb, raw_name, query, headers, body)
+        if waits_ms and isinstance(command, Acquire | AcquireAll):
+            return answer_for(await LongPoll(self.wait, seat).outcome(command, waits_ms), verb)
         return answer_for(await self.engine.batcher.submit(command), verb)
 
     async def sessions(self, headers: Headers) -> Answer:

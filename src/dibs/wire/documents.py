@@ -10,6 +10,7 @@ from __future__ import annotations
 from dibs.core import outcomes
 from dibs.core.limits import TICKET_KEEP_MS
 from dibs.core.record import Record
+from dibs.errors import FATE_UNKNOWN
 from dibs.wire.codes import OUTCOMES, row_of_error
 from dibs.wire.looking import acl_document, status_document
 from dibs.wire.parts import in_the_way, previous_document, timestamp
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
 
 
 class Reply(Record):
-    """What goes back to the caller. `body` None is JSON null."""
+    """What goes back to the caller. `body` None is JSON null. `sent` is false where a client made the reply itself
+    because the question never got to anybody."""
 
     status: int
     body: dict[str, Any] | None
+    sent: bool = True
 
 
 _LOOKED_UP = ("lock_count", "holds")
@@ -66,13 +69,15 @@ def reply_for(outcome: Outcome) -> Reply:
     return Reply(status=status, body=body)
 
 
-def reply_for_error(error: BaseException) -> Reply:
+def reply_for_error(error: BaseException, *, sent: bool = True) -> Reply:
     """The reply for an exception. What is not ours is told as an internal error, without its insides."""
     row = row_of_error(error)
     details = (
         getattr(error, "details", None) or "dibs failed in a way it should not; the server's log says more."
     )
-    return Reply(status=row.http, body=_error(row.title, row.word, details))
+    if getattr(error, "unknown", False):
+        details = f"{details} {FATE_UNKNOWN}"
+    return Reply(status=row.http, body=_error(row.title, row.word, details), sent=sent)
 
 
 def _error(title: str, code: str, details: str) -> Document:

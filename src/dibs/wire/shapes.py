@@ -30,10 +30,10 @@ _ASK = {
     "max_attempts": "whole",
     "again": "flag",
 }
-_WAIT = {"wait_seconds": "whole", "ticket": "text"}
+_WAIT = {"wait_seconds": "seconds", "ticket": "text"}
 SHAPES: dict[str, dict[str, str]] = {
     "acquire": {**_ASK, **_WAIT, "lease_id": "id", "acl": "object"},
-    "acquire-any": {**_ASK, "names": "list!", "wait_seconds": "whole"},
+    "acquire-any": {**_ASK, "names": "list!", "wait_seconds": "seconds"},
     "acquire-all": {**_ASK, **_WAIT, "names": "list!"},
     "leave": {"ticket": "text!"},
     "renew": {**_PROOF, "ttl_seconds": "whole", "metadata": "text", "checkpoint": "text"},
@@ -105,6 +105,7 @@ def is_id(text: str) -> bool:
 
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "whole": (lambda value: type(value) is int and 0 <= value <= _U32_MAX, "a whole number from 0 up"),
+    "seconds": (lambda value: type(value) in (int, float) and 0 <= value <= _U32_MAX, "a number from 0 up"),
     "text": (lambda value: isinstance(value, str) and is_unicode(value), "text"),
     "flag": (lambda value: isinstance(value, bool), "true or false"),
     "object": (lambda value: isinstance(value, dict), "an object"),

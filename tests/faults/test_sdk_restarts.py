@@ -1,0 +1,187 @@
+"""A server is killed and started again while a Python program waits in line, for threads and for event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs import AsyncClient, Client
+from dibs.clock import steady_ms
+from dibs.errors import DibsError, JobHeld, Unavailable
+from dibs.testing.processes import WAIT_S_MAX, ServerProcess, pause, wait_until
+from tests.faults.standing import check_nothing_left, left_behind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """One of its own, on a port that it has again after a restart."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with ServerProcess(tmp_path, bind=f"127.0.0.1:{port}") as server:
+        yield server
+
+
+class Waiter(threading.Thread):
+    """Waits for the job in a session (or without one), holds it until told, and notes what came."""
+
+    def __init__(self, face: str, server: ServerProcess, wait: float, *, session: bool = True) -> None:
+        super().__init__()
+        self._face = face
+        self._server = server
+        self._wait = wait
+        self._session = session
+        self.came: list[Any] = []
+        self.enough = threading.Event()
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        try:
+            if self._face == "sync":
+                self._threads()
+            else:
+                asyncio.run(self._loop())
+        except BaseException as error:
+            self.came.append(error)
+
+    def _threads(self) -> None:
+        with Client(self._server.url, self._server.token, "waiter", timeout=2) as client:
+            if not self._session:
+                with client.claim("job", wait=self._wait, ttl=10) as claim:
+                    self._have(claim)
+                return
+            with client.session(ttl=10) as session:
+                try:
+                    with session.claim("job", wait=self._wait) as claim:
+                        self._have(claim)
+                except DibsError as error:
+                    self.came.append(error)
+                self.over.wait(WAIT_S_MAX)
+
+    async def _loop(self) -> None:
+        client = AsyncClient(self._server.url, self._server.token, "waiter", timeout=2)
+        async with client:
+            if not self._session:
+                async with client.claim("job", wait=self._wait, ttl=10) as claim:
+                    await asyncio.to_thread(self._have, claim)
+                return
+            async with client.session(ttl=10) as session:
+                try:
+                    async with session.claim("job", wait=self._wait) as claim:
+                        await asyncio.to_thread(self._have, claim)
+                except DibsError as error:
+                    self.came.append(error)
+                await asyncio.to_thread(self.over.wait, WAIT_S_MAX)
+
+    def _have(self, claim: Any) -> None:
+        claim.check()
+        self.came.append(claim.fencing_token)
+        self.enough.wait(WAIT_S_MAX)
+
+    def stop(self) -> None:
+        self.enough.set()
+        self.over.set()
+        self.join(WAIT_S_MAX)
+        assert not self.is_alive()
+
+
+def in_line(server: ServerProcess) -> Callable[[], bool]:
+    return lambda: "waiter waits for job" in left_behind(server.store_url, "job")
+
+
+@pytest.fixture(params=["sync", "async"])
+def face(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@pytest.mark.parametrize("session", [True, False], ids=["in a session", "without a session"])
+@pytest.mark.parametrize("pause_s", [0.0, 1.2], ids=["at once", "with its place"])
+def test_a_wait_rides_out_a_restart_of_the_server(
+    server: ServerProcess, face: str, session: bool, pause_s: float
+) -> None:
+    with Client(server.url, server.token, "owner", timeout=2) as owner:
+        lease = owner.acquire("job", ttl=60)
+        waiter = Waiter(face, server, 20, session=session)
+        waiter.start()
+        try:
+            wait_until(in_line(server), "it stands in line")
+            pause(pause_s)
+            server.kill()
+            pause(0.7)
+            assert waiter.came == []
+            server.start()
+            owner.release("job", lease.lease_id)
+            wait_until(lambda: waiter.came, "it gets the job")
+            assert waiter.came == [2]
+        finally:
+            waiter.stop()
+    assert waiter.came == [2]
+    check_nothing_left(server.store_url, "job")
+
+
+def test_a_place_that_could_not_be_given_up_is_left_when_the_server_is_back(
+    server: ServerProcess, face: str
+) -> None:
+    """The session lives on. Its heartbeat must not keep a job that none of its blocks has."""
+    with Client(server.url, server.token, "owner", timeout=2) as owner:
+        lease = owner.acquire("job", ttl=60)
+        waiter = Waiter(face, server, 1.5)
+        waiter.start()
+        try:
+            wait_until(in_line(server), "it stands in line")
+            server.kill()
+            wait_until(lambda: waiter.came, "its wait is over")
+            assert isinstance(waiter.came[0], Unavailable)
+            server.start()
+            owner.release("job", lease.lease_id)
+            with owner.claim("job", wait=10) as claim:
+                claim.check()
+            assert left_behind(server.store_url, "job") == ["waiter has a session"]
+        finally:
+            waiter.stop()
+    assert len(waiter.came) == 1
+    check_nothing_left(server.store_url, "job")
+
+
+def test_a_session_whose_claim_was_lost_in_an_outage_can_claim_again(server: ServerProcess) -> None:
+    with Client(server.url, server.token, "waiter", timeout=1) as client, client.session(ttl=10) as session:
+        with Client(server.url, server.token, "owner") as owner:
+            lease = owner.acquire("job", ttl=60)
+            dying = threading.Timer(0.4, server.kill)
+            dying.start()
+            with pytest.raises(Unavailable):
+                session.claim("job", wait=1.2).__enter__()
+            with pytest.raises(Unavailable):
+                session.claim("job").__enter__()
+            server.start()
+            with pytest.raises(JobHeld):
+                session.claim("job").__enter__()
+            owner.release("job", lease.lease_id)
+        with session.claim("job", wait=10) as claim:
+            pause(1.5)  # a heartbeat goes by
+            claim.check()
+    check_nothing_left(server.store_url, "job")
+
+
+@pytest.mark.parametrize("wait", [0.3, 1.5])
+def test_a_wait_lasts_as_long_as_it_says(server: ServerProcess, face: str, wait: float) -> None:
+    with Client(server.url, server.token, "owner") as owner:
+        owner.acquire("job", ttl=60)
+        waiter = Waiter(face, server, wait)
+        begun_ms = steady_ms()
+        waiter.start()
+        wait_until(lambda: waiter.came, "its wait is over")
+        assert steady_ms() - begun_ms >= wait * 1000
+        assert isinstance(waiter.came[0], JobHeld)
+        waiter.stop()
