@@ -37,6 +37,7 @@ TITLES = {
 }
 KINDS = {
     "whole": "whole number",
+    "seconds": "number",
     "text": "text",
     "flag": "true or false",
     "object": "object",
