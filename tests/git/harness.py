@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import time
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.git import GitStore
 from dibs.stores.git.place import place_of
+from dibs.stores.git.remoteclock import Reading
 from dibs.stores.git.times import Clocks
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import in_threads
@@ -48,20 +50,33 @@ USER_ENV = {
 
 
 class Machine:
-    """A machine with its own clocks. Machines that `share` have one steady clock, and are one to dibs."""
+    """A machine with its own clocks, and a remote whose clock is right. Machines of one number have one steady
+    clock, and are one to dibs. `told`: whether the remote tells the time."""
 
-    def __init__(self, number: int = 1, *, ahead_ms: int = 0) -> None:
+    def __init__(self, number: int = 1, *, ahead_ms: int = 0, told: bool = True) -> None:
         self.clock = ManualClock(wall_ms=1_700_000_000_000 + ahead_ms, steady_ms=5_000_000 + number * 777)
+        self.remote_ms = 1_700_000_000_000
         self._number = number
+        self._told = told
+
+    def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.remote_ms += ms
 
     def clocks(self) -> Clocks:
         clock = self.clock
-        return Clocks(clock.steady_ms, clock.wall_ms, lambda: f"{clock.boot_id()} of {self._number}")
+        return Clocks(
+            clock.steady_ms, clock.wall_ms, lambda: f"{clock.boot_id()} of {self._number}", self._reading
+        )
+
+    def _reading(self) -> Reading | None:
+        steady_ms = self.clock.steady_ms()
+        return Reading(self.remote_ms, steady_ms, steady_ms, 0) if self._told else None
 
 
 def pass_time(machines: Iterable[Machine], ms: int) -> None:
     for machine in machines:
-        machine.clock.advance(ms)
+        machine.advance(ms)
 
 
 class Remote:
@@ -184,6 +199,7 @@ class GitHttp:
         self.lose_replies = 0
         self.midway = True
         self.pushes = 0
+        self.ahead_ms = 0  # of its Date
         backend = os.path.join(git(root, "--exec-path"), "git-http-backend")
         outer = self
 
@@ -246,6 +262,9 @@ class GitHttp:
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
+
+            def date_time_string(self, timestamp: float | None = None) -> str:
+                return super().date_time_string((timestamp or time.time()) + outer.ahead_ms / 1000)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Nobody reads it."""

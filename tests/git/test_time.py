@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.clock import wall_ms
 from dibs.core.limits import GIT_SKEW_MS
 from dibs.core.outcomes import Granted, Held, Released, Renewed
+from dibs.stores.git.times import Clocks
 from tests.git.harness import TTL_MS, Machine, acquire, granted, pass_time, release, renew, store_at
 
 if TYPE_CHECKING:
-    from tests.git.harness import Remote
+    from tests.git.harness import GitHttp, Remote
 
 TEN_MINUTES_MS = 600_000
 
@@ -124,3 +126,79 @@ def test_after_a_reboot_with_the_clock_set_back_nobody_is_robbed(remote: Remote)
     assert store.read(()).now_ms >= before_ms
     assert isinstance(acquire(store, "job", "two"), Held)
     assert isinstance(renew(store, "job", lease.lease_id), Renewed)
+
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.promise("lease:never-early")
+@pytest.mark.parametrize("told", [True, False], ids=["the remote tells the time", "it does not"])
+@pytest.mark.parametrize("ahead_ms", [-HOUR_MS, HOUR_MS], ids=["behind", "ahead"])
+@pytest.mark.parametrize("who", ["reader", "writer"])
+def test_a_clone_whose_clock_is_an_hour_off_goes_by_what_it_watched(
+    remote: Remote, who: str, ahead_ms: int, told: bool
+) -> None:
+    one = Machine(1, ahead_ms=ahead_ms if who == "writer" else 0, told=told)
+    two = Machine(2, ahead_ms=ahead_ms if who == "reader" else 0, told=told)
+    granted(store_at(remote.clone("one"), machine=one), "job", "one")
+    pass_time((one, two), 1_000)
+    second = store_at(remote.clone("two"), machine=two)
+    assert isinstance(acquire(second, "job", "two"), Held)
+    pass_time((one, two), TTL_MS - 1)
+    assert isinstance(acquire(second, "job", "two"), Held)
+    pass_time((one, two), 1)
+    assert isinstance(acquire(second, "job", "two"), Granted)
+
+
+def test_where_the_remote_tells_no_time_the_operator_may_state_how_far_clocks_are_apart(
+    remote: Remote,
+) -> None:
+    one, two = Machine(1, told=False), Machine(2, told=False)
+    granted(store_at(remote.clone("one"), machine=one), "job", "one")
+    pass_time((one, two), TTL_MS + 60_000)
+    clone = remote.clone("two")
+    assert isinstance(acquire(store_at(clone, machine=two), "job", "two"), Held)
+    assert isinstance(acquire(store_at(clone, "git:origin?skew=1m", two), "job", "two"), Granted)
+
+
+def test_a_wall_clock_set_forward_on_the_same_machine_ends_no_lease(remote: Remote) -> None:
+    machine = Machine()
+    granted(store_at(remote.clone("one"), machine=machine), "job", "one")
+    machine.clock.step_wall(HOUR_MS)
+    machine.remote_ms += HOUR_MS  # a remote on this machine's own file system
+    assert isinstance(acquire(store_at(remote.clone("two"), machine=machine), "job", "two"), Held)
+
+
+def _real(ahead_ms: int, name: str) -> Machine:
+    """This machine's clocks, off by so much, and the remote's own clock."""
+    machine = Machine()
+    machine.clocks = lambda: Clocks(wall_ms=lambda: wall_ms() + ahead_ms, boot_id=lambda: name)  # type: ignore[method-assign]
+    return machine
+
+
+@pytest.mark.promise("lease:never-early")
+@pytest.mark.parametrize("by", ["http", "file"])
+def test_the_remotes_own_clock_shows_whose_is_wrong(
+    remote: Remote, request: pytest.FixtureRequest, by: str
+) -> None:
+    """The time of day in the server's answers, or of its file system."""
+    if by == "http":
+        request.getfixturevalue("http")
+    granted(store_at(remote.clone("one"), machine=_real(0, "one")), "job", "one")
+    ahead = store_at(remote.clone("two"), machine=_real(HOUR_MS, "two"))
+    assert isinstance(acquire(ahead, "job", "two"), Held)
+    checks = {each["check"]: each for each in ahead.probe()}
+    assert not checks["clocks"]["ok"]
+    assert "ahead of the remote's" in checks["clocks"]["says"]
+    good = store_at(remote.clone("three"), machine=_real(0, "three"))
+    assert isinstance(acquire(good, "job", "three"), Held)
+    assert {each["check"]: each["ok"] for each in good.probe()}["clocks"]
+
+
+def test_a_lease_long_dead_by_the_servers_clock_is_taken_at_once(remote: Remote, http: GitHttp) -> None:
+    granted(store_at(remote.clone("one"), machine=_real(0, "one")), "job", "one")
+    later_ms = TTL_MS + GIT_SKEW_MS + 10_000
+    http.ahead_ms = later_ms
+    assert isinstance(
+        acquire(store_at(remote.clone("two"), machine=_real(later_ms, "two")), "job", "two"), Granted
+    )

@@ -47,9 +47,20 @@ SLIPS = [
     (".dibs.toml", "policy = \n", "is not TOML"),
     (".dibs.toml", 'url = "http://evil.example"\n', "may not name a url"),
     (".dibs.toml", "policy = true\n", "policy is a text"),
+    (".dibs.toml", 'namespace = "a/b"\n', "A namespace is 1 to 64"),
+    (".dibs.toml", f"# {'x' * 70_000}\n", "has more than the 65536 bytes"),
+    (".dibs.toml", f"x = {'[' * 20_000}\n", "is not TOML"),
     (".git/dibs/config.toml", 'own = "perhaps"\n', "own is true or false"),
     (".git/dibs/config.toml", 'unreachable = "shrug"\n', "unreachable is one of block, warn"),
 ]
+
+
+@pytest.mark.parametrize("make", ["ln -s /dev/zero", "mkfifo", "mkdir"], ids=["device", "pipe", "folder"])
+def test_settings_that_are_no_ordinary_file_stop_the_commit_at_once(plain: Clone, make: str) -> None:
+    plain.must(f"{make} .dibs.toml")
+    ran = plain.sh("timeout 20 dibs hook run pre-commit")
+    assert ran.exit == 64
+    assert ".dibs.toml is no ordinary file" in ran.err
 
 
 def test_a_setting_that_cannot_be_meant_stops_the_commit_and_names_the_file(plain: Clone) -> None:

@@ -26,6 +26,15 @@ def open_door(settings: Settings) -> Door:
     return connect(url, namespace=settings.namespace, token=token, timeout_ms=settings.timeout_ms)
 
 
+def say_notices(door: object, stderr: TextIO | None) -> None:
+    """What a store noticed about its place, for whoever runs the command."""
+    notices: list[str] = getattr(door, "notices", list)()
+    if notices and stderr is not None:
+        from dibs.cli.words import plain
+
+        stderr.write("".join([f"dibs: {plain(notice)}\n" for notice in notices]))
+
+
 class Call:
     """`values` are those of the command's flags and arguments. `stdout` and `stderr` are for those that go on
     for long."""
@@ -81,6 +90,7 @@ class Call:
 
     def close(self) -> None:
         if self._door is not None:
+            say_notices(self._door, self.stderr)
             self._door.close()
 
     def text(self, key: str, bytes_max: int) -> str | None:

@@ -9,6 +9,7 @@ from dibs.cli.parse import UsageError
 from dibs.cli.spec import Command, Option
 from dibs.cli.values import count
 from dibs.demo import plan as plans
+from dibs.redact import without_secrets
 from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
@@ -102,8 +103,8 @@ def _where_after(plan: Plan, url: str | None, left: bool, folder: str) -> str:
         return f"The store was {folder}/dibs.db, which is removed again."
     if left:
         prefix = plan.jobs[0].name.partition("/")[0]
-        return f"Claims and done marks of {prefix}/ may be left at {url}; they run out by themselves."
-    return f"Nothing of it is left at {url} but its history."
+        return f"Claims and done marks of {prefix}/ may be left at {without_secrets(url)}; they run out by themselves."
+    return f"Nothing of it is left at {without_secrets(url)} but its history."
 
 
 def _environment(call: Call, url: str) -> dict[str, str]:

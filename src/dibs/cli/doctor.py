@@ -11,6 +11,7 @@ from dibs.cli.spec import MAYBE, Argument, Command
 from dibs.clock import wall_ms
 from dibs.core.durations import format_duration
 from dibs.errors import DibsError
+from dibs.redact import without_secrets
 from dibs.wire.codes import UNREACHABLE
 
 TYPE_CHECKING = False
@@ -85,7 +86,7 @@ def _store(found: Findings, call: Call) -> None:
     if not isinstance(door, EmbeddedDoor):
         return
     url = call.settings.url or _default_url()
-    found.good("store", f"{url} ({source})")
+    found.good("store", f"{without_secrets(url)} ({source})")
     try:
         facts = door.facts()
     except DibsError as error:

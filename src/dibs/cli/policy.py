@@ -14,8 +14,11 @@ token is sent.
 from __future__ import annotations
 
 import os
+import stat
 
-from dibs.errors import InvalidInput
+from dibs.core.limits import POLICY_BYTES_MAX
+from dibs.core.names import check_namespace
+from dibs.errors import InvalidInput, InvalidName
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,13 +61,9 @@ def policy_of(repository: Repository) -> Policy:
 
 
 def _of_file(path: str, *, tracked: bool) -> dict[str, tuple[str, str]]:
-    try:
-        with open(path, "rb") as file:
-            text = file.read().decode()
-    except FileNotFoundError:
+    text = _text(path)
+    if text is None:
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} cannot be read: {error}.") from None
     table = _table(path, text)
     if "lock_policy" in table:  # grite's word for it
         table.setdefault("policy", table.pop("lock_policy"))
@@ -77,12 +76,35 @@ def _of_file(path: str, *, tracked: bool) -> dict[str, tuple[str, str]]:
     return {key: (_checked(key, table[key], path), path) for key in _KEYS if key in table}
 
 
+def _text(path: str) -> str | None:
+    """What a file says; None: there is none. Whoever may push may put anything in its place, so that it is opened
+    without waiting for anybody, and only an ordinary file of an ordinary size is read."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise InvalidInput(f"{path} is no ordinary file. Put the settings into one, or remove it.")
+        content = os.read(number, POLICY_BYTES_MAX + 1)
+    finally:
+        os.close(number)
+    if len(content) > POLICY_BYTES_MAX:
+        raise InvalidInput(f"{path} has more than the {POLICY_BYTES_MAX} bytes that settings may have.")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} is not UTF-8 text: {error}.") from None
+
+
 def _table(path: str, text: str) -> dict[str, Any]:
     import tomllib
 
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidInput(f"{path} is not TOML: {error}.") from None
 
 
@@ -104,6 +126,11 @@ def _checked(key: str, value: object, where: str) -> str:
         return "true" if word in _TRUE else "false"
     if not isinstance(value, str) or not value:
         raise InvalidInput(f"{where}: {key} is a text, not {value!a}.")
+    if key == "namespace":
+        try:
+            return check_namespace(value)
+        except InvalidName as error:
+            raise InvalidInput(f"{where}: {error.details}") from None
     choices = _CHOICES.get(key)
     if choices is None:
         return value

@@ -9,6 +9,7 @@ from dibs.cli.parse import UsageError
 from dibs.cli.spec import ANY, Argument, Command, Option
 from dibs.cli.values import ACTOR, LEASE, SESSION, TTL, proof, put, ttl_seconds
 from dibs.errors import InvalidInput
+from dibs.redact import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def push(call: Call) -> Answer:
     url = call.settings.url or f"git:{remote}"
     if url.partition("?")[0] != f"git:{remote}":
         raise InvalidInput(
-            f"The claim is at {url} and the branch would go to {remote}: one push reaches one place."
+            f"The claim is at {without_secrets(url)} and the branch would go to {remote}: one push reaches one place."
         )
     door = EmbeddedDoor.at(url, call.settings.namespace)
     try:

@@ -256,6 +256,10 @@ class EmbeddedDoor:
         """What the store finds out about its place by trying."""
         return self.store().probe()
 
+    def notices(self) -> list[str]:
+        """What the store noticed about its place while it was used."""
+        return [] if self._opened is None else self._opened.notices()
+
     def try_write(self) -> None:
         """Raise what a write would meet. No record is changed by it."""
         self.store().commit({}, {}, ())

@@ -11,6 +11,7 @@ from dibs.client.transport import Deadline, Line
 from dibs.client.urls import is_server, server_place
 from dibs.errors import DibsError, InvalidInput
 from dibs.jsontext import decode, encode
+from dibs.redact import without_secrets
 from dibs.wire.gateway import refusal
 
 TYPE_CHECKING = False
@@ -32,7 +33,7 @@ def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -
     """The answer to POST `url`/locks/`verb`."""
     try:
         if not is_server(url):
-            raise InvalidInput(f"{url!a} is not the URL of a gateway")
+            raise InvalidInput(f"{without_secrets(url)!a} is not the URL of a gateway")
         place = server_place(url)
         # The path of a unix:// place is the socket's.
         base = "/gateway" if place.scheme == "unix" else place.path
@@ -43,7 +44,7 @@ def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -
     except UnicodeEncodeError:
         return 400, refusal("invalid JSON body", "The key or the secret is not valid Unicode.")
     except Broken:
-        reason = f"{url} closed the connection without an answer. Asking again does no harm."
+        reason = f"{without_secrets(url)} closed the connection without an answer. Asking again does no harm."
         return NO_ANSWER, refusal("gateway unreachable", reason)
     except DibsError as error:
         # Only what happened: what to do about it is another thing here than where DIBS_URL named the place.

@@ -68,6 +68,9 @@ IDLE_RECORD_MS = 24 * 3600 * 1000
 # How long after its lease should be over `dibs lock` still knows whose it was.
 LOCK_MEMORY_MS = 7 * 24 * 3600 * 1000
 
+# The settings of a repository: `.dibs.toml`, and `dibs/config.toml` in its git folder.
+POLICY_BYTES_MAX = 64 * 1024
+
 # Outages: a server that is up notes so this often, while there are leases; silence longer than `PULSE_LATE_MS` is an
 # outage. A lease that was live when it began keeps at least min(its ttl, OUTAGE_CREDIT_MS_MAX) after it ended.
 PULSE_MS = 300
@@ -123,9 +126,11 @@ SHUTDOWN_MS_MAX = 5_000
 READERS_MAX = 4
 TOKENS_FILE_BYTES_MAX = 4 * 1024 * 1024
 
-# Git. A record of another machine counts as put when this one first saw it, or by the wall clocks less GIT_SKEW_MS,
-# whichever is the longer ago. A ref's chain is begun anew after GIT_CHAIN_MAX commits and then carries its newest
-# GIT_PAST_MAX events along; what was deleted keeps its version for GIT_TOMBSTONE_MS.
+# Git. A record of another machine counts as put when this one first saw it, or by the remote's clock less GIT_SKEW_MS,
+# whichever is the longer ago; a machine whose clock is further than that from the remote's goes by what it saw alone.
+# A chain is begun anew after GIT_CHAIN_MAX commits and then carries its newest GIT_PAST_MAX events along; what was
+# deleted keeps its version for GIT_TOMBSTONE_MS. A record that is larger than GIT_RECORD_BYTES_MAX, or lists more than
+# GIT_ITEMS_MAX of anything, is not read: anybody may push one.
 GIT_SKEW_MS = 15 * 60 * 1000
 GIT_MS_MAX = 30_000
 GIT_POLL_MS = 5_000
@@ -138,3 +143,6 @@ GIT_CHAIN_MAX = 100
 GIT_PAST_MAX = 50
 GIT_TOMBSTONE_MS = 7 * 24 * 3600 * 1000
 GIT_TIDY_BATCH_MAX = 200
+GIT_RECORD_BYTES_MAX = 4 * 1024 * 1024
+GIT_ITEMS_MAX = 10_000
+GIT_TOKENS_KEPT = 10_000

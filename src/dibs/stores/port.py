@@ -134,6 +134,10 @@ class Store(ABC):
         """Try out what the place allows, leaving nothing behind: for each thing tried `check`, `ok` and `says`."""
         return []
 
+    def notices(self) -> list[str]:
+        """What people should be told about the place, noticed while it was used: one sentence or two each."""
+        return []
+
     @abstractmethod
     def size_bytes(self) -> int:
         """About how much room the store takes."""

@@ -17,6 +17,7 @@ import os
 
 from dibs.errors import InvalidInput
 from dibs.paths import state_folder
+from dibs.redact import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,4 +87,4 @@ def capabilities() -> tuple[Capabilities, ...]:
 
 def _not_one(url: str) -> InvalidInput:
     hint = f" Did you mean sqlite://{os.path.abspath(url)}?" if url.startswith(("/", "./", "../")) else ""
-    return InvalidInput(f"{url!r} names no store. These forms do: {', '.join(FORMS)}.{hint}")
+    return InvalidInput(f"{without_secrets(url)!r} names no store. These forms do: {', '.join(FORMS)}.{hint}")

@@ -17,8 +17,20 @@ import zlib
 
 from dibs import jsontext
 from dibs.core.events import Event
-from dibs.core.records import class_of
-from dibs.errors import InvalidInput
+from dibs.core.limits import GIT_RECORD_BYTES_MAX
+from dibs.core.records import (
+    Lock,
+    Session,
+    Ticket,
+    Tree,
+    class_of,
+    lock_key,
+    session_key,
+    ticket_key,
+    tree_key,
+)
+from dibs.errors import InvalidInput, StoreFull
+from dibs.stores.git.fieldtypes import NUMBER_MAX, check_fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +42,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 WHO = "dibs <dibs@localhost>"
 _SUBJECT_CHARS_MAX = 120
+_HEAD_BYTES_MAX = 1024
 
 
 class BadEntry(Exception):
@@ -95,6 +108,8 @@ def parse(oid: str, tail: str | None, kind: str, raw: bytes) -> Entry:
     """The entry in a git object; BadEntry says what is wrong with it. With `tail` it must be that ref's."""
     if kind != "commit":
         raise BadEntry(f"it points at a {kind}")
+    if len(raw) > GIT_RECORD_BYTES_MAX:
+        raise BadEntry(f"it has more than {GIT_RECORD_BYTES_MAX} bytes")
     head, _, message = raw.partition(b"\n\n")
     parents = [line[7:].decode() for line in head.split(b"\n") if line.startswith(b"parent ")]
     try:
@@ -106,7 +121,7 @@ def parse(oid: str, tail: str | None, kind: str, raw: bytes) -> Entry:
         _check(entry)
     except BadEntry:
         raise
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise BadEntry(f"it does not hold a record ({error!r:.200})") from None
     if tail is not None and tail_of(entry.key) != tail:
         raise BadEntry(f"it holds the record of another key, {entry.key!r}")
@@ -114,14 +129,31 @@ def parse(oid: str, tail: str | None, kind: str, raw: bytes) -> Entry:
 
 
 def _check(entry: Entry) -> None:
-    stamp = entry.stamp
-    numbers = (entry.version, entry.seq, entry.depth, stamp["now_ms"], stamp["wall_ms"], stamp["steady_ms"])
-    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+    """Raise BadEntry or ValueError for what the store or the rules could not bear."""
+    stamp, body = entry.stamp, entry.body
+    numbers = [body["version"], body.get("seq", 0), body.get("depth", 1), *entry.together.values()]
+    numbers += [stamp["now_ms"], stamp["wall_ms"], stamp["steady_ms"], stamp.get("remote_ms", 0)]
+    if not all(type(number) is int and 0 <= number <= NUMBER_MAX for number in numbers):
         raise BadEntry("its numbers are none")
-    if entry.stored is not None:
-        entry.stored.due_ms()  # holds what the rules will ask for
-    if not isinstance(entry.body["nonce"], str) or not isinstance(stamp["clock"], str):
+    if not isinstance(body["nonce"], str) or not isinstance(stamp["clock"], str):
         raise BadEntry("it has no nonce or no clock")
+    for event in (*entry.events, *entry.past):
+        check_fields(event)
+    if entry.stored is not None:
+        check_fields(entry.stored)
+        if _key_of(entry.stored) not in (entry.key, ""):
+            raise BadEntry("its record is that of another key")
+
+
+def _key_of(stored: Stored) -> str:
+    """The key that a record names itself; empty for one that does not."""
+    if isinstance(stored, Lock):
+        return lock_key(stored.ns, stored.name)
+    if isinstance(stored, Ticket):
+        return ticket_key(stored.ns, stored.name, stored.number)
+    if isinstance(stored, Session):
+        return session_key(stored.id)
+    return tree_key(stored.ns) if isinstance(stored, Tree) else ""
 
 
 def commit_text(body: dict[str, Any], parent: str, tree: str, seconds: int) -> bytes:
@@ -130,6 +162,11 @@ def commit_text(body: dict[str, Any], parent: str, tree: str, seconds: int) -> b
         message = f"{_subject(body)}\n\n{jsontext.encode(body)}\n".encode()
     except UnicodeEncodeError:
         raise InvalidInput("Text must be valid Unicode; this holds half of a surrogate pair.") from None
+    if len(message) > GIT_RECORD_BYTES_MAX - _HEAD_BYTES_MAX:
+        raise StoreFull(
+            f"The record of {body['key']!r} would have {len(message)} bytes, and a git store takes "
+            f"{GIT_RECORD_BYTES_MAX}. Let some of its owners or waiters go, or take a server (`dibs serve`)."
+        )
     head = [f"tree {tree}"]
     if parent:
         head.append(f"parent {parent}")

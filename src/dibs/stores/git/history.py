@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dibs.core.limits import GIT_TRIES_MAX
 from dibs.core.records import lock_key
+from dibs.errors import NotAllowed
 from dibs.stores.git.entries import BadEntry, parse, tail_of
 from dibs.stores.git.plan import Plan
 
@@ -71,7 +72,7 @@ def prune(store: GitStore, *, keep: int, before_ms: int) -> int:
         kept = set(young[max(0, len(young) - keep) :])
         if len(kept) == len(every):
             return 0
-        plan = Plan(store.refs, store.time, entries, lambda tip: [])
+        plan = Plan(store.refs, store.time, entries, None)
         for tail, events in told.items():
             staying = [event for event in events if event in kept]
             if len(staying) != len(events):
@@ -80,6 +81,9 @@ def prune(store: GitStore, *, keep: int, before_ms: int) -> int:
                 plan.begin_anew(tip, body, staying)
                 plan.put(tip, "", body)
         store.refs.keep(plan.commits)
-        if store.refs.swap(plan.swaps):
-            return len(every) - len(kept)
+        try:
+            if store.refs.swap(plan.swaps):
+                return len(every) - len(kept)
+        except NotAllowed:
+            return 0  # the remote takes no ref that does not follow from what it was: history stays
     return 0

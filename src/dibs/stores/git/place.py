@@ -19,6 +19,7 @@ from dibs.core.durations import parse_duration
 from dibs.core.limits import GIT_FILE_POLL_MS, GIT_LOCAL_POLL_MS, GIT_MS_MAX, GIT_POLL_MS, GIT_SKEW_MS
 from dibs.errors import InvalidInput, StoreUnavailable
 from dibs.paths import state_folder
+from dibs.redact import without_secrets
 from dibs.stores.git.process import LOCAL_MS_MAX, Git, check_version, environment, run_program
 
 TYPE_CHECKING = False
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "refs/dibs"
+HEADS_PREFIX = "refs/heads/dibs"  # for hosts that take nothing but branches
 ADDRESSES = ("git+file://", "git+ssh://", "git+https://", "git+http://")
 _OPTIONS = {"prefix": "DIBS_GIT_PREFIX", "skew": "DIBS_GIT_SKEW", "timeout": "DIBS_GIT_TIMEOUT"}
 _FORBIDDEN = frozenset(" ~^:?*[\\\x7f")
@@ -35,12 +37,13 @@ class Place:
     """Where records are, and how to get there. `remote` is empty for the clone itself."""
 
     def __init__(self, url: str, git: Git, folder: str, remote: str, options: Mapping[str, str]) -> None:
-        self.url = url
+        self.shown = without_secrets(url)  # the URL, for people
         self.git = git
         self.folder = folder  # for the clock and the lock
         self.remote = remote
         self.prefix = check_prefix(options.get("prefix") or PREFIX)
         self.skew_ms = parse_duration(options["skew"], "skew") if options.get("skew") else GIT_SKEW_MS
+        self.skew_is_stated = bool(options.get("skew"))
         self.timeout_ms = (
             parse_duration(options["timeout"], "time-out") if options.get("timeout") else GIT_MS_MAX
         )
@@ -53,6 +56,17 @@ class Place:
     def is_local(self) -> bool:
         return not self.remote
 
+    @property
+    def objects(self) -> str:
+        """Where the objects are, if that is a folder of a file system; else empty."""
+        if self.is_local:
+            return os.path.join(self.git.git_dir, "objects")
+        if not _is_file(self.address):
+            return ""
+        folder = os.path.join(self.git.folder, self.address.removeprefix("file://"))
+        inner = os.path.join(folder, ".git", "objects")
+        return inner if os.path.isdir(inner) else os.path.join(folder, "objects")
+
 
 def place_of(url: str, folder: str | None = None) -> Place:
     """The place that `url` names, seen from `folder`. Asks git, and reaches for no network."""
@@ -61,7 +75,9 @@ def place_of(url: str, folder: str | None = None) -> Place:
         check_version()
         return _by_address(url, address.removeprefix("git+"), options)
     if not address.startswith("git:"):
-        raise InvalidInput(f"{url!r} names no git store. These do: git:, git:origin, {', '.join(ADDRESSES)}…")
+        raise InvalidInput(
+            f"{without_secrets(url)!r} names no git store. These do: git:, git:origin, {', '.join(ADDRESSES)}…"
+        )
     check_version()
     common, top = _clone_at(folder or os.getcwd())
     clone = Git(common, top)
@@ -80,8 +96,9 @@ def _split(url: str) -> tuple[str, dict[str, str]]:
     for part in query.split("&") if mark else ():
         key, equals, value = part.partition("=")
         if key not in _OPTIONS or not equals or not value:
+            known = ", ".join([f"{name}=" for name in _OPTIONS])
             raise InvalidInput(
-                f"{part!r} is no option of a git store. Options are: {', '.join(f'{name}=' for name in _OPTIONS)}."
+                f"{without_secrets(part)!r} is no option of a git store. Options are: {known}."
             )
         options[key] = value
     for key, variable in _OPTIONS.items():
@@ -131,20 +148,25 @@ def _addresses(clone: Git, name: str, *flags: str) -> list[str]:
 
 def _by_address(url: str, address: str, options: dict[str, str]) -> Place:
     if not address.partition("://")[2].strip("/"):
-        raise InvalidInput(f"{url!r} names no repository.")
+        raise InvalidInput(f"{without_secrets(url)!r} names no repository.")
     return _private(url, address, address, os.path.join(state_folder(), "git"), options, os.path.sep)
 
 
 def _private(url: str, address: str, remote: str, parent: str, options: dict[str, str], start: str) -> Place:
     prefix = options.get("prefix") or PREFIX
-    folder = os.path.join(parent, hashlib.sha256(f"{address}\0{prefix}".encode()).hexdigest()[:16])
+    folder = os.path.join(
+        parent, hashlib.sha256(f"{without_secrets(address)}\0{prefix}".encode()).hexdigest()[:16]
+    )
     is_ssh = address.startswith("ssh://") or ("://" not in address and ":" in address.partition("/")[0])
     git = Git(os.path.join(folder, "repo.git"), start, _ssh_env(start) if is_ssh else None)
     place = Place(url, git, folder, remote, options)
     place.address = address
-    is_file = address.startswith(("/", ".", "file://"))
-    place.poll_ms = GIT_FILE_POLL_MS if is_file else GIT_POLL_MS
+    place.poll_ms = GIT_FILE_POLL_MS if _is_file(address) else GIT_POLL_MS
     return place
+
+
+def _is_file(address: str) -> bool:
+    return address.startswith(("/", ".", "file://"))
 
 
 def _ssh_env(start: str) -> dict[str, str]:

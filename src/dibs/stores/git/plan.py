@@ -30,14 +30,15 @@ NAMED_MAX = 16
 
 
 class Plan:
-    """What one commit needs. `made` are the new entries, by tail."""
+    """What one commit needs. `made` are the new entries, by tail. `past` tells the events of a chain that is begun
+    anew; without it none is, and `anew` says whether one was."""
 
     def __init__(
         self,
         refs: Refs,
         time: StoreTime,
         tips: Mapping[str, Entry | None],
-        past: Callable[[Entry], list[Event]],
+        past: Callable[[Entry], list[Event]] | None,
     ) -> None:
         self._refs = refs
         self._tips = tips
@@ -48,6 +49,7 @@ class Plan:
         self.commits: list[bytes] = []
         self.made: dict[str, Entry] = {}
         self.last_seq = 0
+        self.anew = False
 
     def build(
         self,
@@ -128,7 +130,9 @@ class Plan:
         body["seq"] = seq
         parent = tip.oid if tip is not None else ""
         body["depth"] = 1 if tip is None else tip.depth + 1
-        if tip is not None and tip.depth >= GIT_CHAIN_MAX:
+        # A remote may refuse to begin anew; it is asked again after as many changes more.
+        if tip is not None and self._past is not None and tip.depth and tip.depth % GIT_CHAIN_MAX == 0:
+            self.anew = True
             self.begin_anew(tip, body, self._past(tip)[-GIT_PAST_MAX:])
             parent = ""
         self.put(tip, parent, body)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dibs.core.durations import format_duration
-from dibs.errors import DibsError
+from dibs.errors import DibsError, NotAllowed
 from dibs.ids import new_id
-from dibs.stores.git.entries import commit_text, oid_of
-from dibs.stores.git.place import PREFIX
+from dibs.stores.git.entries import FORMAT, commit_text, oid_of, tail_of
+from dibs.stores.git.place import HEADS_PREFIX
 from dibs.stores.git.process import check_version
 from dibs.stores.git.refs import Swap
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from dibs.stores.git.refs import Refs
     from dibs.stores.git.store import GitStore
 
-HEADS_PREFIX = "refs/heads/dibs"
 TTL_MS_MIN = 60_000
 TRIPS_A_TTL = 20  # so that a heartbeat may fail and be repeated, on a bad day, twice
 
@@ -34,8 +33,11 @@ class Probe:
         self._store = store
         self._refs: Refs = store.refs
         self._steady_ms = steady_ms
-        self._tails = [f"probe/{new_id()}", f"probe/{new_id()}"]
+        # Where nothing may be deleted they stay, as what was deleted does, until somebody may.
+        self._keys = [f"probe/{new_id()}", f"probe/{new_id()}"]
+        self._tails = [tail_of(key) for key in self._keys]
         self._at = ["", ""]
+        self._follows = False  # the remote takes only what follows from what was there
         self.checks: list[dict[str, Any]] = []
 
     def run(self) -> list[dict[str, Any]]:
@@ -52,7 +54,7 @@ class Probe:
     def _steps(self, began_ms: int) -> None:
         prefix = self._store.place.prefix
         self._step("create", [0], f"refs can be made below {prefix}/")
-        self._step("replace", [0], "a ref can be replaced by something unrelated, if it is what was expected")
+        self._replace()
         self._stale()
         self._step("together", [0, 1], "several refs change in one step, or none")
         pushed_ms = self._steady_ms() - began_ms
@@ -68,10 +70,26 @@ class Probe:
             )
         else:
             self._note("delete", done, "refs can be deleted")
+        self._numbers()
+        self._clocks()
         self._suggest(pushed_ms // 4, read_ms)
 
+    def _replace(self) -> None:
+        made = self._commit(0)
+        try:
+            done = self._refs.swap([Swap(self._tails[0], self._at[0], made)])
+        except NotAllowed:
+            self._follows = True
+            says = "a ref can be changed; the remote refuses to begin one anew, so that the history of a job grows on"
+            self._step("replace", [0], says)
+            return
+        self._at[0] = made
+        self._note(
+            "replace", done, "a ref can be replaced by something unrelated, if it is what was expected"
+        )
+
     def _step(self, check: str, which: list[int], says: str) -> None:
-        made = [self._commit() for _ in which]
+        made = [self._commit(index) for index in which]
         swaps = [
             Swap(self._tails[index], self._at[index], oid) for index, oid in zip(which, made, strict=True)
         ]
@@ -86,16 +104,18 @@ class Probe:
 
     def _stale(self) -> None:
         """What claims stand on: a change that expects something else is refused."""
-        swap = Swap(self._tails[0], self._commit(), self._commit())
+        swap = Swap(self._tails[0], self._commit(0), self._commit(0))
         self._note(
             "compare",
             not self._refs.swap([swap]),
             "a change that expects something else than what is there is refused",
         )
 
-    def _commit(self) -> str:
-        body = {"dibs": 1, "key": "probe", "record": None, "nonce": new_id()}
-        text = commit_text(body, "", self._refs.tree(), 0)
+    def _commit(self, index: int) -> str:
+        body = {"dibs": FORMAT, "key": self._keys[index], "version": 0, "record": None, "nonce": new_id()}
+        body["stamp"] = self._store.time.stamp()
+        parent = self._at[index] if self._follows else ""
+        text = commit_text(body, parent, self._refs.tree(), self._store.time.wall_ms() // 1000)
         self._refs.keep([text])
         return oid_of("commit", text, self._refs.algorithm)
 
@@ -107,6 +127,31 @@ class Probe:
             "read", seen, "what was written is read back" if seen else "what was written is not read back"
         )
         return self._steady_ms() - began_ms
+
+    def _numbers(self) -> None:
+        self._store.look([""])
+        for notice in self._store.notices():
+            self._note("tokens", True, notice)
+
+    def _clocks(self) -> None:
+        """Whether this machine may judge by the clock which claims are over."""
+        store = self._store
+        ahead_ms = store.time.ahead_ms()
+        if ahead_ms is None:
+            by_watch = "another machine's claim counts as over when this one has watched it for its TTL"
+            stated = f"clocks are stated to be within {format_duration(store.place.skew_ms)} of each other"
+            rule = stated if store.place.skew_is_stated else by_watch
+            self._note("clocks", True, f"the remote tells no time; {rule}")
+            return
+        way = "ahead of" if ahead_ms > 0 else "behind"
+        apart = f"{format_duration(abs(ahead_ms))} {way}" if abs(ahead_ms) >= 1000 else "in step with"
+        says = f"this machine's is {apart} the remote's"
+        if store.time.is_off():
+            says += (
+                f", and {format_duration(store.place.skew_ms)} are allowed for: set it right. Until then another "
+                "machine's claim counts as over only when this one has watched it for its whole TTL"
+            )
+        self._note("clocks", not store.time.is_off(), says)
 
     def _suggest(self, push_ms: int, read_ms: int) -> None:
         said = f"a read takes {read_ms} ms, a write about {push_ms} ms, so a claim {read_ms + push_ms} ms"
@@ -120,9 +165,10 @@ class Probe:
     def _other_prefix(self) -> str:
         """Where it works instead, if it does."""
         place = self._store.place
-        if place.is_local or place.prefix != PREFIX:
+        if place.is_local or place.prefix == HEADS_PREFIX:
             return ""
-        place.prefix, oid = HEADS_PREFIX, self._commit()
+        before = place.prefix
+        place.prefix, oid = HEADS_PREFIX, self._commit(0)
         try:
             works = self._refs.swap([Swap(self._tails[0], "", oid)])
             if works:
@@ -131,7 +177,7 @@ class Probe:
         except DibsError:
             works = False
         finally:
-            place.prefix = PREFIX
+            place.prefix = before
         return f" {HEADS_PREFIX} works: add ?prefix={HEADS_PREFIX}." if works else ""
 
     def _clean(self) -> None:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 
 from dibs.errors import StoreUnavailable
+from dibs.redact import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -169,13 +170,3 @@ def check_version() -> tuple[int, ...]:
             f"git {' '.join(text) or 'of an unknown version'} is too old for this; dibs needs git {wanted} or newer."
         )
     return numbers
-
-
-def without_secrets(text: str) -> str:
-    """`https://user:password@host` as `https://host`."""
-    parts = text.split("://")
-    for index in range(1, len(parts)):
-        words = parts[index].split("/", 1)[0].split()
-        if words and "@" in words[0]:
-            parts[index] = parts[index][parts[index].index("@", words[0].rindex("@")) + 1 :]
-    return "://".join(parts)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 
+from dibs import clock
+from dibs.core.limits import GIT_RECORD_BYTES_MAX
 from dibs.ids import new_id
-from dibs.stores.git import private, trouble
+from dibs.stores.git import private, remoteclock, trouble
 from dibs.stores.git.entries import oid_of, pack
 
 TYPE_CHECKING = False
@@ -19,10 +21,12 @@ if TYPE_CHECKING:
 
     from dibs.stores.git.place import Place
     from dibs.stores.git.process import Result
+    from dibs.stores.git.remoteclock import Reading
     from dibs.stores.git.riding import Rider
 
 EMPTY_TREE = b""
 LOOSE_MAX = 20
+CLOCK_KEPT_MS = 60_000
 
 
 class Swap:
@@ -47,6 +51,16 @@ class Refs(ABC):
         self.place = place
         self.git = place.git
         self._algorithm = ""
+        self._reading: Reading | None = None
+        self._read_ms = 0
+
+    def clock(self) -> Reading | None:
+        """The clock of the place, if it tells: read anew after a minute."""
+        now_ms = clock.steady_ms()
+        if self.place.objects and (not self._read_ms or now_ms - self._read_ms > CLOCK_KEPT_MS):
+            self._reading = remoteclock.of_folder(self.place.objects, clock.steady_ms)
+            self._read_ms = now_ms
+        return self._reading
 
     @property
     def algorithm(self) -> str:
@@ -72,12 +86,13 @@ class Refs(ABC):
         """See the module's text. `rider`: a branch that goes along, or nothing goes."""
 
     def objects(self, oids: Iterable[str]) -> dict[str, tuple[str, bytes]]:
-        """Kind and content of objects. One that is missing has the kind `missing`."""
-        given = "".join([f"{oid}\n" for oid in oids]).encode()
+        """Kind and content of objects. One that is missing has the kind `missing`. Of what is no commit, or too large
+        to be one of ours, there is no content: a ref may point at anything."""
+        found = self._kinds(oids)
+        given = "".join([f"{oid}\n" for oid, (kind, _) in found.items() if kind == "commit"]).encode()
         if not given:
-            return {}
+            return found
         raw = self.git.ask("cat-file", "--batch", given=given)
-        found: dict[str, tuple[str, bytes]] = {}
         position = 0
         while position < len(raw):
             end = raw.index(b"\n", position)
@@ -89,6 +104,16 @@ class Refs(ABC):
             size = int(head[2])
             found[head[0]] = (head[1], raw[position : position + size])
             position += size + 1
+        return found
+
+    def _kinds(self, oids: Iterable[str]) -> dict[str, tuple[str, bytes]]:
+        given = "".join([f"{oid}\n" for oid in oids]).encode()
+        lines = self.git.ask("cat-file", "--batch-check", given=given).decode().splitlines() if given else []
+        found: dict[str, tuple[str, bytes]] = {}
+        for line in lines:
+            oid, kind, *size = line.split(" ")
+            is_large = bool(size) and int(size[0]) > GIT_RECORD_BYTES_MAX
+            found[oid] = (f"{kind} of {size[0]} bytes" if is_large else kind, b"")
         return found
 
     def tree(self) -> str:
@@ -180,7 +205,7 @@ class RemoteRefs(Refs):
     def _fetch(self, tails: Sequence[str], space: str) -> None:
         # A pattern, also for one ref: a ref that is not there is no error then, and the server lists no others.
         specs = [f"+{self.name(tail)}*:{space}/{tail}*" for tail in tails]
-        result = self._reach("fetch", *_FETCH, self.place.remote, *specs)
+        result = self._timed_fetch(specs)
         if result.code and trouble.is_passing(result):
             # Nobody else writes there: what is in the way is what a fetch that was killed left behind.
             private.unlock(self.place, space)
@@ -190,6 +215,23 @@ class RemoteRefs(Refs):
             result = self._reach("fetch", *_FETCH, self.place.remote, *specs)
         if result.code or result.timed_out:
             raise trouble.unreachable(self.place, result)
+
+    def _timed_fetch(self, specs: Sequence[str]) -> Result:
+        """Fetch; over HTTP, read the server's clock from its answer."""
+        words = ("fetch", *_FETCH, self.place.remote, *specs)
+        if not self.place.address.startswith(("http://", "https://")) or os.environ.get("GIT_TRACE_CURL"):
+            return self._reach(*words)
+        path = os.path.join(self.place.folder, f"answer.{new_id()}")
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        extra = {"GIT_TRACE_CURL": path, "GIT_TRACE_CURL_NO_DATA": "1", "GIT_TRACE_REDACT": "1"}
+        try:
+            began_ms = clock.steady_ms()
+            result = self.git.run(*words, timeout_ms=self.place.timeout_ms, extra=extra)
+            found = remoteclock.of_trace(path, began_ms, clock.steady_ms())
+            self._reading = found or self._reading
+            return result
+        finally:
+            os.unlink(path)
 
     def _take_other_algorithm(self) -> None:
         """The remote names its objects otherwise than was assumed; one without refs tells only when pushed to."""

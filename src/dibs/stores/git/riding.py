@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from dibs.errors import BranchMoved, InvalidInput, StoreUnavailable
+from dibs.redact import without_secrets
 from dibs.stores.git.process import LOCAL_MS_MAX, environment, run_program
 from dibs.stores.git.trouble import unreachable
 
@@ -57,9 +58,10 @@ def rider_for(place: Place, branch: str | None, folder: str) -> Rider:
     name = f"refs/heads/{branch}"
     old = _at_remote(place, name)
     if old and old != new and clone.run("merge-base", "--is-ancestor", old, new).code:
+        where = without_secrets(place.remote)
         raise BranchMoved(
-            f"{branch} at {place.remote} is not where this clone's began: somebody pushed to it. Nothing was "
-            f"pushed, and your claim is as it was. Run: git pull --rebase {place.remote} {branch}"
+            f"{branch} at {where} is not where this clone's began: somebody pushed to it. Nothing was pushed, and your "
+            f"claim is as it was. Run: git pull --rebase {where} {branch}"
         )
     if old != new:
         clone.ask_hook(place.remote, f"{name} {new} {name} {old or '0' * len(new)}\n")

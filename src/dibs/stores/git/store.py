@@ -12,11 +12,12 @@ from _thread import RLock
 
 from dibs import clock
 from dibs.core.limits import GIT_KEYS_MAX, GIT_TORN_TRIES_MAX, GIT_TRIES_MAX
-from dibs.core.records import shifted
-from dibs.errors import StoreCorrupt, StoreUnavailable
+from dibs.core.records import LOCK_PREFIX, META_KEY, Lock, Meta, shifted
+from dibs.errors import NotAllowed, StoreCorrupt, StoreUnavailable
 from dibs.ids import new_fraction
 from dibs.stores.git import history, private
 from dibs.stores.git.entries import BadEntry, parse, tail_of
+from dibs.stores.git.highwater import HighWater
 from dibs.stores.git.plan import Plan, home_of
 from dibs.stores.git.refs import LocalRefs, RemoteRefs
 from dibs.stores.git.times import Clocks, StoreTime
@@ -35,12 +36,11 @@ if TYPE_CHECKING:
 
 _NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
 _NO_CREDIT = "give credit for an outage: there is no server to notice one"
-_CLOCK = (
-    "each machine's own; a record counts as put when it was first seen, or by wall clocks less 15 minutes"
-)
+_CLOCK = "each machine's own; a record counts as put when it was first seen, or by the remote's clock less 15 minutes"
 
 NEW_MS = 60_000
 NEVER_MS = 2**62
+_META = tail_of(META_KEY)
 
 LOCAL = Capabilities(
     name="git",
@@ -75,12 +75,19 @@ class GitStore(Store):
         self.place = place
         self.capabilities = (LOCAL if place.is_local else REMOTE).replace(poll_ms=place.poll_ms)
         self.broken: dict[str, str] = {}  # refs that cannot be read, and why
-        self.time = StoreTime(place.folder, clocks or Clocks(), place.skew_ms)
         self.refs = LocalRefs(place) if place.is_local else RemoteRefs(place)
+        self.time = StoreTime(
+            place.folder,
+            clocks or Clocks(),
+            place.skew_ms,
+            stated=place.skew_is_stated,
+            remote=self.refs.clock,
+        )
         if (
             not place.is_local and new_fraction() < 1 / 256
         ):  # few runs look how large the cache is; it grows slowly
             private.shrink(place)
+        self.tokens = HighWater(place.folder)
         self._lock = RLock()
         self._tips: dict[str, Entry | None] = {}
         self._last_seq = 0
@@ -109,12 +116,30 @@ class GitStore(Store):
                 except BadEntry as error:
                     self.broken[tail] = str(error)
             self.time.notice(entries.values())
+            self._notice_tokens(tails, entries)
             for tail in tails:
                 if tail and not tail.endswith("/"):
                     self._tips[tail] = None
             self._tips.update(entries)
             self._last_seq = max([self._last_seq, *[entry.seq for entry in entries.values()]])
             return entries
+
+    def _notice_tokens(self, tails: Sequence[str], entries: Mapping[str, Entry]) -> None:
+        """Has the remote been put back? Of refs that were asked for, an absent one counts as 0."""
+        asked = [
+            tail
+            for tail in {*self.tokens.known(), *tails}
+            if tail.startswith(LOCK_PREFIX) and not tail.endswith("/") and tail.startswith(tuple(tails))
+        ]
+        found = dict.fromkeys([*asked, *[tail for tail in entries if tail.startswith(LOCK_PREFIX)]], 0)
+        for tail, entry in entries.items():
+            if isinstance(entry.stored, Lock):
+                found[tail] = entry.stored.token
+        for tail in self.broken:
+            found.pop(tail, None)
+        meta = entries.get(_META) or self._tips.get(_META)
+        floor = meta.stored.token_floor if meta is not None and isinstance(meta.stored, Meta) else 0
+        self.tokens.notice(found, floor, whole=_META in entries or _META in tails or "" in tails)
 
     def _look_whole(self, tails: Sequence[str]) -> dict[str, Entry]:
         """`look`, with all that changed in one step seen changed or all unchanged.
@@ -153,7 +178,15 @@ class GitStore(Store):
             self._look_whole([tail_of(key) for key in wanted])
             found = {key: self.entry(key) for key in wanted}
             records = {key: ABSENT if each is None else self.shown(each) for key, each in found.items()}
+            if META_KEY in records and self.tokens.raised:
+                records[META_KEY] = self._raised(records[META_KEY])
             return Snapshot(now_ms=self.time.now_ms(), records=records)
+
+    def _raised(self, meta: Versioned) -> Versioned:
+        """`meta` with the floor that numbers must be above since the remote was put back."""
+        record = meta.record if isinstance(meta.record, Meta) else Meta()
+        floor = max(record.token_floor, self.tokens.raised)
+        return Versioned(version=meta.version, record=record.replace(token_floor=floor))
 
     def commit(
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
@@ -166,22 +199,55 @@ class GitStore(Store):
                 if attempt:
                     time.sleep(0.005 * attempt * new_fraction())
                     self._look_whole(tails)
-                if not self._is_as(expect):
+                if not self._is_as(expect) or not self._is_above(puts):
                     raise Conflict
-                plan = Plan(self.refs, self.time, self._tips, lambda tip: history.of_chain(self, tip))
-                plan.build(expect, puts, events, self._last_seq)
-                if not plan.made:
-                    return self._last_seq
-                self.refs.keep(plan.commits)
-                if self.refs.swap(plan.swaps, self._rider(puts)):
-                    self._riding = None
-                    self._tips.update(plan.made)
-                    self._last_seq = max(self._last_seq, plan.last_seq)
+                if self._try(expect, puts, events):
                     return self._last_seq
             raise StoreUnavailable(
-                f"Others kept getting in the way at {self.place.url}, though nobody changed what this is about. Try "
+                f"Others kept getting in the way at {self.place.shown}, though nobody changed what this is about. Try "
                 "again; if it stays so, look for lock files that a killed git left there."
             )
+
+    def _try(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> bool:
+        plan = self._plan()
+        plan.build(expect, puts, events, self._last_seq)
+        try:
+            return self._swap(plan, puts)
+        except NotAllowed:
+            if not plan.anew:
+                raise
+        # The remote takes no ref that does not follow from what it was: then its chain grows on.
+        plan = self._plan(anew=False)
+        plan.build(expect, puts, events, self._last_seq)
+        return self._swap(plan, puts)
+
+    def _plan(self, *, anew: bool = True) -> Plan:
+        past = (lambda tip: history.of_chain(self, tip)) if anew else None
+        return Plan(self.refs, self.time, self._tips, past)
+
+    def _swap(self, plan: Plan, puts: Mapping[str, Stored | None]) -> bool:
+        if not plan.made:
+            return True
+        self.refs.keep(plan.commits)
+        if not self.refs.swap(plan.swaps, self._rider(puts)):
+            return False
+        self._riding = None
+        self._tips.update(plan.made)
+        self._last_seq = max(self._last_seq, plan.last_seq)
+        self._notice_tokens(list(plan.made), plan.made)
+        return True
+
+    def _is_above(self, puts: Mapping[str, Stored | None]) -> bool:
+        """Whether no fencing number is given out that is not above all that this clone has seen of its job."""
+        for key, record in puts.items():
+            if isinstance(record, Lock):
+                tip = self._tips.get(tail_of(key))
+                before = tip.stored.token if tip is not None and isinstance(tip.stored, Lock) else 0
+                if not self.tokens.passes(tail_of(key), before, record.token):
+                    return False
+        return True
 
     def _rider(self, puts: Mapping[str, Stored | None]) -> Rider | None:
         return self._riding[0] if self._riding is not None and self._riding[1](puts) else None
@@ -213,7 +279,7 @@ class GitStore(Store):
                 if other is not None:
                     if other.version < version:
                         return True
-                elif tail in asked and self.time.age_ms(entry) < new_ms:
+                elif tail in asked and self.time.rough_age_ms(entry) < new_ms:
                     return True
         return False
 
@@ -287,6 +353,15 @@ class GitStore(Store):
 
         with self._lock:
             return tidy(self)
+
+    def notices(self) -> list[str]:
+        if not self.tokens.fallen:
+            return []
+        tail, (seen, found) = next(iter(self.tokens.fallen.items()))
+        return [
+            f"{self.place.shown} was put back: the fencing number of {self.refs.name(tail)} was {seen} and is {found} "
+            "now. Claims that were made since are gone. New numbers begin above the highest that this clone has seen."
+        ]
 
     def probe(self) -> list[dict[str, Any]]:
         from dibs.stores.git.probe import Probe

@@ -39,7 +39,9 @@ def tidy(store: GitStore) -> dict[str, Any]:
 def _old(store: GitStore) -> list[tuple[str, Entry]]:
     entries = store.look([""])
     aged = [
-        (store.time.age_ms(entry), tail, entry) for tail, entry in entries.items() if entry.stored is None
+        (store.time.rough_age_ms(entry), tail, entry)
+        for tail, entry in entries.items()
+        if entry.stored is None
     ]
     oldest = sorted([each for each in aged if each[0] >= GIT_TOMBSTONE_MS], key=lambda each: -each[0])
     return [(tail, entry) for _, tail, entry in oldest]

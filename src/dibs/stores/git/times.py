@@ -6,12 +6,16 @@ ago, where `age` is never more than the truth:
 
     put on this machine, this boot       exactly: steady time counted since
     put elsewhere                        the longest of: since this machine first saw it, and
-                                         own wall - its wall - the skew that is allowed for
+                                         the remote's time now - the remote's time then - the margin
 
-So nobody's lease is taken early, whatever the clocks say, as long as no two of them differ by more than the allowed
-skew; and even when they do, only records that look dead for longer than that are concerned. It may be late: who has not
-seen a record before gives it its whole time from then on. First sights are kept in a file, so that short processes
-add up.
+Two wall clocks are never compared with each other. Both sides read the remote's clock (remoteclock.py): the writer
+notes what it was, at most, and the reader asks what it is, at least. A machine whose own clock is further from the
+remote's than the margin does neither: one of the two clocks is wrong, and nobody knows which. Then, and where a remote
+tells no time, only what this machine has watched itself counts, unless an operator has stated (`skew=`) how far the
+clocks are apart at most.
+
+An age may be too small: who has not seen a record before gives it its whole time from then on. First sights are kept
+in a file, so that short processes add up.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.stores.git.entries import Entry
+    from dibs.stores.git.remoteclock import Reading
 
 SEEN_MAX = 4_000
 STEP_MS_MAX = (
@@ -37,32 +42,46 @@ STEP_MS_MAX = (
 
 
 class Clocks:
-    """A machine's clocks, as functions: tests bring their own."""
+    """A machine's clocks, as functions: tests bring their own. `remote`: how it reads the remote's, instead of
+    asking the remote."""
 
     def __init__(
         self,
         steady_ms: Callable[[], int] = clock.steady_ms,
         wall_ms: Callable[[], int] = clock.wall_ms,
         boot_id: Callable[[], str] = clock.boot_id,
+        remote: Callable[[], Reading | None] | None = None,
     ) -> None:
         self.steady_ms = steady_ms
         self.wall_ms = wall_ms
         self.boot_id = boot_id
+        self.remote = remote
 
 
 class StoreTime:
-    """See the module's text. `folder` holds the anchor and the first sights."""
+    """See the module's text. `folder` holds the anchor and the first sights; `margin_ms` is how far clocks may be
+    apart, and `stated` says whether an operator said so; `remote` reads the remote's clock."""
 
-    def __init__(self, folder: str, clocks: Clocks, skew_ms: int) -> None:
+    def __init__(
+        self,
+        folder: str,
+        clocks: Clocks,
+        margin_ms: int,
+        *,
+        stated: bool = False,
+        remote: Callable[[], Reading | None] = lambda: None,
+    ) -> None:
         self._path = os.path.join(folder, "times.json")
         self._clocks = clocks
-        self._skew_ms = skew_ms
+        self._margin_ms = margin_ms
+        self._stated = stated
+        self._remote = clocks.remote or remote
         # The machine's own name for its boot is nobody else's business.
         self._clock_id = hashlib.sha256(clocks.boot_id().encode()).hexdigest()[:16]
         self._last_ms = 0
         self._seen: dict[str, int] = {}
         self._offset_ms = 0
-        with _Locked(folder):
+        with Locked(folder):
             kept = self._load()
             if kept is None:
                 self._save()
@@ -77,19 +96,39 @@ class StoreTime:
 
     def stamp(self) -> dict[str, Any]:
         """What a record says about when it was put."""
-        return {
+        made = {
             "now_ms": self.now_ms(),
             "wall_ms": self._clocks.wall_ms(),
             "steady_ms": self._clocks.steady_ms(),
             "clock": self._clock_id,
         }
+        reading = self._trusted()
+        if reading is not None:
+            made["remote_ms"] = reading.most_ms(self._clocks.steady_ms())
+        return made
+
+    def ahead_ms(self) -> int | None:
+        """How far this machine's wall clock is ahead of the remote's; None: the remote tells no time."""
+        reading = self._remote()
+        if reading is None:
+            return None
+        return reading.ahead_ms(self._clocks.wall_ms(), self._clocks.steady_ms())
+
+    def is_off(self) -> bool:
+        """Whether this machine's clock and the remote's are further apart than the margin."""
+        return abs(self.ahead_ms() or 0) > self._margin_ms
+
+    def _trusted(self) -> Reading | None:
+        """The remote's clock, if this machine's agrees with it."""
+        reading = self._remote()
+        return None if reading is None or self.is_off() else reading
 
     def notice(self, entries: Iterable[Entry]) -> None:
         """Remember when records of other machines were first seen. Before they are shifted."""
         new = [each.nonce for each in entries if not self._is_own(each) and each.nonce not in self._seen]
         if not new:
             return
-        with _Locked(os.path.dirname(self._path)):
+        with Locked(os.path.dirname(self._path)):
             self._load()  # others may have seen them before
             steady_ms = self._clocks.steady_ms()
             for nonce in new:
@@ -104,7 +143,23 @@ class StoreTime:
         if self._is_own(entry):
             return max(0, steady_ms - int(stamp["steady_ms"]))
         seen_ms = steady_ms - self._seen.get(entry.nonce, steady_ms)
-        return max(seen_ms, self._clocks.wall_ms() - int(stamp["wall_ms"]) - self._skew_ms, 0)
+        return max(seen_ms, self._told_ms(stamp) - self._margin_ms, 0)
+
+    def _told_ms(self, stamp: dict[str, Any]) -> int:
+        """How long ago a record of another machine was put, by a clock that both have read. 0: there is none."""
+        if stamp["clock"] == self._clock_id:
+            return 0  # this machine's clock was stepped, and a file system of its own with it
+        reading = self._trusted()
+        if reading is not None:
+            then_ms = stamp.get("remote_ms")
+            return 0 if then_ms is None else reading.least_ms(self._clocks.steady_ms()) - int(then_ms)
+        if self._stated and self._remote() is None:
+            return self._clocks.wall_ms() - int(stamp["wall_ms"])
+        return 0
+
+    def rough_age_ms(self, entry: Entry) -> int:
+        """About how long ago it was put, by wall clocks: for tidying up, where no owner is concerned."""
+        return max(self.age_ms(entry), self._clocks.wall_ms() - int(entry.stamp["wall_ms"]) - self._margin_ms)
 
     def shift_ms(self, entry: Entry) -> int:
         """What to add to the record's times to have them in this machine's."""
@@ -155,7 +210,7 @@ class StoreTime:
             raise StoreUnavailable(f"{self._path} cannot be written: {error.strerror}.") from None
 
 
-class _Locked:
+class Locked:
     """One process at a time changes the file."""
 
     def __init__(self, folder: str) -> None:

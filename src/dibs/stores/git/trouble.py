@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dibs.errors import NotAllowed, StoreFull, StoreUnavailable
-from dibs.stores.git.process import without_secrets
+from dibs.redact import without_secrets
+from dibs.stores.git.place import HEADS_PREFIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +35,22 @@ _NOT_SENT = (
     "stale info",
     "hash algorithm",
     "no such file or directory",
+    "service not enabled",
+    "repository not exported",
+)
+# Said to whoever may read and not write.
+_READ_ONLY = (
+    "service not enabled",
+    "repository not exported",
+    "returned error: 403",
+    "returned error: 401",
+    "write access to repository not granted",
+    "permission to",
+    "permission denied",
+    "authentication failed",
+    "could not read username",
+    "terminal prompts disabled",
+    "read-only",
 )
 _CREDENTIALS = (
     "authentication failed",
@@ -101,9 +118,14 @@ def refused(place: Place, result: Result) -> DibsError:
         return StoreUnavailable(f"{where} cannot change several refs in one step, which dibs needs: {said}")
     if _says(result, _FULL):
         return StoreFull(f"There is no room left at {where}: {said}")
+    if not place.is_local and not reasons and _says(result, _READ_ONLY):
+        return NotAllowed(
+            f"There is no push access to {where}: {said}. Claims are pushes: give git an address and credentials that "
+            "may push, or name another remote."
+        )
     if place.is_local:
         return StoreUnavailable(f"The refs of {where} cannot be written: {said}")
+    other = "" if place.prefix == HEADS_PREFIX else f"; another prefix may do (?prefix={HEADS_PREFIX})"
     return NotAllowed(
-        f"{where} refused the push: {said}. `dibs doctor {place.url}` finds out what it allows; another prefix may do "
-        "(?prefix=refs/heads/dibs)."
+        f"{where} refused the push: {said}. `dibs doctor {place.shown}` finds out what it allows{other}."
     )

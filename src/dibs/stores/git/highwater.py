@@ -1,0 +1,89 @@
+"""The highest fencing numbers that this clone has seen, kept in the clone.
+
+A remote can be put back: restored from a backup, or emptied by `git push --mirror` from a clone that has no claims. Its
+numbers would then begin again, and whoever compares them would let an old owner in. A clone that has seen higher ones
+goes on above them, and says so. What nobody has seen, nobody can know.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs import jsontext
+from dibs.core.limits import GIT_TOKENS_KEPT
+from dibs.errors import StoreUnavailable
+from dibs.stores.git.times import Locked
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class HighWater:
+    """See the module's text. `raised` is what numbers must be above because the remote was put back; 0: it was not.
+    `fallen` names the refs at which that was noticed, with the number seen and the number found."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._path = os.path.join(folder, "tokens.json")
+        self._seen: dict[str, int] = self._load()
+        self.raised = 0
+        self.fallen: dict[str, tuple[int, int]] = {}
+
+    def notice(self, found: Mapping[str, int], floor: int, *, whole: bool) -> None:
+        """Compare the numbers found, by the tails of their jobs' refs, with those seen before, and remember what is
+        higher. `whole`: `floor` was read with them. It may have risen since otherwise, and nothing has fallen."""
+        risen: dict[str, int] = {}
+        for tail, token in found.items():
+            at, seen = max(token, floor), self._seen.get(tail, 0)
+            if at > seen:
+                risen[tail] = at
+            elif at < seen:
+                self.raised = max(self.raised, seen)
+                if whole:
+                    self.fallen[tail] = (seen, at)
+        if risen:
+            self._remember(risen)
+
+    def known(self) -> list[str]:
+        """The jobs that were seen, by the tails of their refs."""
+        return list(self._seen)
+
+    def passes(self, tail: str, before: int, after: int) -> bool:
+        """Whether a job's number may go from `before` to `after`. If not, `raised` is what it must be above."""
+        seen = self._seen.get(tail, 0)
+        if before < after <= seen:
+            self.raised = max(self.raised, seen)
+            return False
+        return True
+
+    def _remember(self, risen: Mapping[str, int]) -> None:
+        with Locked(self._folder):
+            for tail, token in (*self._load().items(), *risen.items()):
+                self._seen[tail] = max(token, self._seen.get(tail, 0))
+            if len(self._seen) > GIT_TOKENS_KEPT:
+                self._forget()
+            self._save()
+
+    def _forget(self) -> None:
+        """Drop the lowest: a high number is the one that would be missed."""
+        by_token = sorted(self._seen, key=self._seen.__getitem__)
+        for tail in by_token[: len(by_token) - GIT_TOKENS_KEPT * 9 // 10]:
+            del self._seen[tail]
+
+    def _load(self) -> dict[str, int]:
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                kept = jsontext.decode(file.read())
+            return {tail: token for tail, token in kept.items() if type(token) is int}
+        except (OSError, ValueError, AttributeError):
+            return {}
+
+    def _save(self) -> None:
+        made = f"{self._path}.{os.getpid()}"
+        try:
+            with open(made, "w", encoding="utf-8") as file:
+                file.write(jsontext.encode(self._seen))
+            os.replace(made, self._path)
+        except OSError as error:
+            raise StoreUnavailable(f"{self._path} cannot be written: {error.strerror}.") from None

@@ -1,0 +1,90 @@
+"""The remote's clock, as far as it can be read: the `Date` of its HTTP answers, or the time its file system gives to a
+new file. ssh and git:// tell no time.
+
+A reading is kept as two bounds on the machine's steady clock, so that nobody's wall clock takes part in it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs.ids import new_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HTTP_GRAIN_MS = 1_000  # a Date has whole seconds, rounded down
+FILE_GRAIN_MS = 2_000  # of the coarsest file systems
+_TRACE_BYTES_MAX = 1024 * 1024
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+class Reading:
+    """The remote said `said_ms` at some moment between `began_ms` and `ended_ms` of this machine's steady clock."""
+
+    __slots__ = ("_began_ms", "_ended_ms", "_grain_ms", "_said_ms")
+
+    def __init__(self, said_ms: int, began_ms: int, ended_ms: int, grain_ms: int) -> None:
+        self._said_ms = said_ms
+        self._began_ms = began_ms
+        self._ended_ms = ended_ms
+        self._grain_ms = grain_ms
+
+    def least_ms(self, steady_ms: int) -> int:
+        """It is at least this late at the remote."""
+        return self._said_ms + steady_ms - self._ended_ms
+
+    def most_ms(self, steady_ms: int) -> int:
+        """It is at most this late at the remote."""
+        return self._said_ms + self._grain_ms + steady_ms - self._began_ms
+
+    def ahead_ms(self, wall_ms: int, steady_ms: int) -> int:
+        """How far a wall clock is ahead of the remote's, at least; negative: behind. 0: not told apart."""
+        if wall_ms > self.most_ms(steady_ms):
+            return wall_ms - self.most_ms(steady_ms)
+        return min(0, wall_ms - self.least_ms(steady_ms))
+
+
+def of_folder(folder: str, steady_ms: Callable[[], int]) -> Reading | None:
+    """The clock of the file system that `folder` is on. None where nothing can be written."""
+    # git clears files of this name away, should one be left behind.
+    path = os.path.join(folder, f"tmp_obj_dibs_{new_id()}")
+    began_ms = steady_ms()
+    try:
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(number, b"\n")
+            said_ms = os.fstat(number).st_mtime_ns // 1_000_000
+        finally:
+            os.close(number)
+            os.unlink(path)
+    except OSError:
+        return None
+    return Reading(said_ms, began_ms, steady_ms(), FILE_GRAIN_MS)
+
+
+def of_trace(path: str, began_ms: int, ended_ms: int) -> Reading | None:
+    """The last `Date` in what GIT_TRACE_CURL wrote."""
+    try:
+        with open(path, "rb") as file:
+            lines = file.read(_TRACE_BYTES_MAX).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    said = [line.rpartition(": ")[2] for line in lines if "recv header: date:" in line.lower()]
+    said_ms = _http_date_ms(said[-1]) if said else None
+    return None if said_ms is None else Reading(said_ms, began_ms, ended_ms, HTTP_GRAIN_MS)
+
+
+def _http_date_ms(text: str) -> int | None:
+    """`Sun, 06 Nov 1994 08:49:37 GMT`, the only form that servers may send."""
+    from calendar import timegm
+
+    words = text.split()
+    try:
+        _, day, month, year, hours, zone = words
+        hour, minute, second = hours.split(":")
+        numbers = (int(year), _MONTHS.index(month) + 1, int(day), int(hour), int(minute), int(second))
+    except ValueError:
+        return None
+    return timegm((*numbers, 0, 0, 0)) * 1000 if zone == "GMT" else None
