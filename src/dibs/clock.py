@@ -13,9 +13,15 @@ import time
 _STEADY_ID: int = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC_RAW", time.CLOCK_MONOTONIC))
 
 
+# How far this process's steady clock is ahead of the machine's: one number, once it was looked at.
+_zero_ns: list[int] = []
+
+
 def steady_ms() -> int:
-    """Milliseconds since boot, suspend included. The same number for every process of the machine."""
-    return time.clock_gettime_ns(_STEADY_ID) // 1_000_000
+    """Milliseconds since boot, suspend included. The same number for every process of the machine, also for one in a
+    time namespace, whose CLOCK_BOOTTIME is ahead or behind by what the kernel says."""
+    zero_ns = _zero_ns[0] if _zero_ns else _find_zero()
+    return (time.clock_gettime_ns(_STEADY_ID) - zero_ns) // 1_000_000
 
 
 def wall_ms() -> int:
@@ -24,21 +30,54 @@ def wall_ms() -> int:
 
 
 def boot_id() -> str:
-    """Names what steady time is counted from: this boot of this machine, and this time namespace of it."""
+    """Names what steady time is counted from: this boot of this machine. Where the kernel does not say how far a time
+    namespace is off, it is a clock of its own."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
     except OSError:
         return _boot_id_elsewhere()
-    try:
-        namespace = os.readlink("/proc/self/ns/time")
-    except OSError:  # a kernel without time namespaces
-        return boot
-    return boot if namespace == _FIRST_TIME_NAMESPACE else f"{boot} {namespace}"
+    namespace = _time_namespace()
+    return boot if namespace is None or _offset_ns(namespace) is not None else f"{boot} {namespace}"
 
 
 # The one that every process is in unless somebody made another. Fixed in the kernel's headers (PROC_TIME_INIT_INO).
 _FIRST_TIME_NAMESPACE = "time:[4026531834]"
+
+
+def _find_zero() -> int:
+    namespace = _time_namespace()
+    zero_ns = (_offset_ns(namespace) or 0) if namespace is not None else 0
+    _zero_ns[:] = [zero_ns]
+    return zero_ns
+
+
+def _time_namespace() -> str | None:
+    """The time namespace this process is in; None for the first one, and where there are none."""
+    try:
+        namespace = os.readlink("/proc/self/ns/time")
+    except OSError:
+        # A kernel without time namespaces; or a /proc of another PID namespace, in which this process is not.
+        return None if os.path.exists("/proc/self") or not os.path.exists("/proc/stat") else "unseen"
+    return None if namespace == _FIRST_TIME_NAMESPACE else namespace
+
+
+def _offset_ns(namespace: str) -> int | None:
+    """How far CLOCK_BOOTTIME of this process's time namespace is ahead of the machine's; None: there is no telling."""
+    try:
+        if os.readlink("/proc/self/ns/time_for_children") != namespace:
+            return None  # what follows would be about the children
+        with open("/proc/self/timens_offsets") as file:
+            for line in file:
+                name, seconds, nanoseconds = line.split()
+                if name in ("boottime", "7"):
+                    return int(seconds) * 1_000_000_000 + int(nanoseconds)
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+os.register_at_fork(after_in_child=_zero_ns.clear)  # a child may begin in another time namespace
 
 
 def _boot_id_elsewhere() -> str:

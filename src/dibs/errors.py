@@ -12,7 +12,8 @@
     ├── Unavailable             the place that would answer cannot be reached, or is busy
     │   ├── ServerUnreachable
     │   └── StoreUnavailable    `unknown` says whether the write may have happened
-    │       └── StoreFull
+    │       ├── StoreFull
+    │       └── StoreReplaced   its file was deleted or replaced while it was in use
     ├── StoreBroken             the store is there and cannot be used until somebody acts
     │   ├── StoreCorrupt
     │   └── StoreTooNew
@@ -103,6 +104,10 @@ class StoreUnavailable(Unavailable):
 
 
 class StoreFull(StoreUnavailable):
+    pass
+
+
+class StoreReplaced(StoreUnavailable):
     pass
 
 

@@ -109,11 +109,11 @@ def test_what_happens_during_the_first_count_is_counted_once(monkeypatch: pytest
     lease = world.acquire_elsewhere("early")
     original = world.store.scan
 
-    def scan(*args: Any) -> list[Any]:
+    def scan(*args: Any, live: bool = False) -> list[Any]:
         first = args[:2] == ("lock/", "")
         if first:
             world.acquire_elsewhere("during")  # in the scan and in the events after it
-        page = original(*args)
+        page = original(*args, live=live)
         if first:
             world.elsewhere.one(Release(ns="d", name="early", principal="b", lease_id=lease))
             passing = world.acquire_elsewhere("passing")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs import clock
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
 
@@ -132,3 +137,51 @@ def test_time_stands_rather_than_run_backwards_where_steady_time_means_something
     assert now_ms(store) == last_ms
     inside.advance(1_000)
     assert now_ms(store) == last_ms
+
+
+@pytest.mark.promise("lease:never-early")
+def test_a_clock_that_the_file_does_not_know_leaves_the_anchors_of_others_alone(
+    open_with: Callable[[ManualClock], SqliteStore],
+) -> None:
+    here, elsewhere = ManualClock(), ManualClock(steady_ms=77)
+    first = open_with(here)
+    began_ms = commit(first)
+    elsewhere.reboot(steady_ms=77)
+    here.advance(50)
+    elsewhere.advance(50)
+    commit(open_with(elsewhere))
+    here.step_wall(HOUR_MS)
+    here.advance(1_000)
+    assert now_ms(first) == now_ms(open_with(here)) == began_ms + 1_050
+
+
+READ_TIME = """
+import sys
+from dibs import clock
+from dibs.stores.sqlite import SqliteStore
+store = SqliteStore(sys.argv[1], wall_ms=lambda: clock.wall_ms() + int(sys.argv[2]))
+store.commit({}, {}, ())
+print(store.read(()).now_ms, clock.boot_id())
+store.close()
+"""
+
+
+@pytest.mark.promise("lease:never-early")
+@pytest.mark.parametrize("boottime_s", [900_000, -30])
+def test_a_time_namespace_with_another_wall_clock_goes_by_the_time_of_the_file(
+    tmp_path: Path, boottime_s: int
+) -> None:
+    unshare = shutil.which("unshare")
+    if os.geteuid() != 0 or unshare is None or not os.path.exists("/proc/self/timens_offsets"):
+        pytest.skip("TIME NAMESPACES NOT TESTED: that takes root, unshare(1) and a kernel that has them")
+    path = str(tmp_path / "dibs.db")
+    here = SqliteStore(path)
+    before_ms = now_ms(here)
+    inside = [unshare, "--time", "--boottime", str(boottime_s), sys.executable, "-c", READ_TIME, path]
+    ran = subprocess.run([*inside, str(HOUR_MS)], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    told_ms, boot = ran.stdout.split()
+    here.commit({}, {}, ())
+    assert boot == clock.boot_id()
+    assert before_ms <= int(told_ms) <= now_ms(here) < before_ms + 60_000
+    here.close()

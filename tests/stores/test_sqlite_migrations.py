@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.core.records import Ending, Lock, Session
 from dibs.errors import DibsError
+from dibs.stores.codec import encode
 from dibs.stores.sqlite import SqliteStore, link, schema
+from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put
 
 if TYPE_CHECKING:
@@ -16,12 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GOOD_STEP = ("CREATE TABLE notes (text TEXT)", "ALTER TABLE records ADD COLUMN note TEXT")
+TABLES = {"records", "events", "state", "anchors"}
 BAD_STEP = ("CREATE TABLE half_done (text TEXT)", "INSERT INTO no_such_table VALUES (1)")
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """A file of version 1 with something in it."""
+    """A file with something in it."""
     path = str(tmp_path / "dibs.db")
     store = SqliteStore(path)
     put(store, lock("x"), events=(event("x"),))
@@ -61,7 +65,7 @@ def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(
     assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
     assert put(store, lock("y"), events=(event("y"),)) == 2
     store.close()
-    assert inside(path) == (3, {"records", "events", "state", "notes", "more"})
+    assert inside(path) == (link.VERSION, {*TABLES, "notes", "more"})
 
 
 @pytest.mark.promise("durable")
@@ -75,7 +79,7 @@ def test_a_step_that_fails_changes_nothing_and_the_old_version_still_opens_it(
             SqliteStore(path)
         patched.undo()
     monkeypatch.undo()
-    assert inside(path) == before == (1, {"records", "events", "state"})
+    assert inside(path) == before == (link.VERSION, TABLES)
     store = SqliteStore(path)
     assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
     store.close()
@@ -84,7 +88,7 @@ def test_a_step_that_fails_changes_nothing_and_the_old_version_still_opens_it(
 def test_of_several_that_find_an_old_file_one_does_the_work(path: str, released: Callable[..., None]) -> None:
     released(GOOD_STEP)
     in_threads([lambda: SqliteStore(path).close() for _ in range(6)])
-    assert inside(path) == (2, {"records", "events", "state", "notes"})
+    assert inside(path) == (link.VERSION, {*TABLES, "notes"})
 
 
 def test_a_copy_without_the_write_ahead_log_gets_it_back(path: str, tmp_path: Path) -> None:
@@ -98,3 +102,73 @@ def test_a_copy_without_the_write_ahead_log_gets_it_back(path: str, tmp_path: Pa
         assert opened.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert opened.execute("PRAGMA synchronous").fetchone() == (2,)
     store.close()
+
+
+def test_a_file_of_version_1_keeps_its_jobs_its_clock_and_knows_what_is_live(tmp_path: Path) -> None:
+    path = str(tmp_path / "old.db")
+    now_ms = _make_version_1(path)
+    clock = ManualClock(wall_ms=now_ms + 5_000_000, steady_ms=2_000)  # the wall clock was stepped since
+    store = SqliteStore(path, steady_ms=clock.steady_ms, wall_ms=clock.wall_ms, boot_id=clock.boot_id)
+    assert store.read(()).now_ms == now_ms + 1_000
+    assert [key for key, _ in store.scan("lock/")] == [key_of("held"), key_of("idle"), key_of("waited")]
+    assert [key for key, _ in store.scan("lock/", live=True)] == [key_of("held"), key_of("waited")]
+    assert [key for key, _ in store.scan("session/", live=True)] == ["session/open"]
+    store.close()
+
+
+def test_what_an_older_version_writes_to_a_newer_file_is_listed(path: str) -> None:
+    """A process that had the file open before it was brought up to date goes on with the statements it knows."""
+    store = SqliteStore(path)
+    db = sqlite3.connect(path)
+    for name, record in (("x", idle("x")), ("late", lock("late"))):
+        db.execute(
+            "INSERT INTO records (key, version, due_ms, body) VALUES (?, 99, NULL, ?) ON CONFLICT (key) DO UPDATE"
+            " SET body = excluded.body",
+            (key_of(name), encode(record)),
+        )
+    db.commit()
+    db.close()
+    assert [key for key, _ in store.scan("lock/", live=True)] == [key_of("late")]
+    store.close()
+
+
+def idle(name: str) -> Lock:
+    """A job that nobody holds. Its texts hold what a live record's own would."""
+    ending = Ending(
+        lease_id='"holders":[', owner='"line":[1]', principal="p", token=1, how="released", at_ms=5
+    )
+    return Lock(ns="default", name=name, token=1, endings=(ending,))
+
+
+def _make_version_1(path: str) -> int:
+    """Written by the statements of that version. Returns the store's time at its anchor, at steady time 1000."""
+    now_ms = 1_700_000_000_000
+    held = lock("held").replace(acl=("user:a",))
+    session = Session(
+        id="open", principal="p", owner="o", ttl_ms=1, since_ms=1, renewed_ms=1, expires_ms=10**15
+    )
+    records: dict[str, Lock | Session] = {
+        key_of("held"): held,
+        key_of("idle"): idle("idle"),
+        key_of("waited"): idle("waited").replace(line=(3,)),
+        "session/open": session,
+        "session/ended": session.replace(id="ended", ended_ms=7),
+    }
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA journal_mode = WAL")
+    for statement in schema.MIGRATIONS[0]:
+        db.execute(statement)
+    for key, record in records.items():
+        db.execute(
+            "INSERT INTO records (key, version, due_ms, body) VALUES (?, 1, ?, ?)",
+            (key, record.due_ms(), encode(record)),
+        )
+    db.execute(
+        "UPDATE state SET revision = 1, time_ms = ?, boot_id = 'boot-1', anchor_wall_ms = ?, anchor_steady_ms = 1000",
+        (now_ms, now_ms),
+    )
+    db.execute(f"PRAGMA application_id = {link.APPLICATION_ID}")
+    db.execute("PRAGMA user_version = 1")
+    db.commit()
+    db.close()
+    return now_ms

@@ -19,6 +19,7 @@ from dibs.errors import InvalidInput, StoreCorrupt, StoreFull, StoreTooNew, Stor
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore, schema, trouble
+from dibs.stores.sqlite.link import VERSION
 from dibs.testing.contract_base import event, key_of, lock, put
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def test_a_file_from_a_newer_dibs_is_refused_with_both_versions(path: Path) -> N
         db.execute("PRAGMA user_version = 7")
     db.close()
     before = path.read_bytes()
-    with pytest.raises(StoreTooNew, match=r"version 7.*up to 1.*Upgrade"):
+    with pytest.raises(StoreTooNew, match=rf"version 7.*up to {VERSION}.*Upgrade"):
         SqliteStore(str(path))
     assert path.read_bytes() == before
 

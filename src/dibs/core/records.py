@@ -1,7 +1,8 @@
 """What dibs remembers: the records that stores keep, and the keys they are kept under.
 
-A record answers one question for its store, `due_ms()`: when should somebody look at it again. Everything else about
-a record is for the rules. Instants are store time in milliseconds (`now_ms` of a view), never a client's clock.
+A record answers two questions for its store: `due_ms()`, when should somebody look at it again, and `is_live()`, does
+anybody have or wait for what it stands for. Everything else about a record is for the rules. Instants are store time in
+milliseconds (`now_ms` of a view), never a client's clock.
 """
 
 from __future__ import annotations
@@ -110,6 +111,10 @@ class Lock(Record):
         done_until_ms = self.done.until_ms if self.done else 0
         return max(idle_since_ms + IDLE_RECORD_MS, done_until_ms, self.delay_until_ms)
 
+    def is_live(self) -> bool:
+        """Held or waited for, as far as the record says: a hold may be over and nobody have noticed."""
+        return bool(self.holders or self.line)
+
 
 class Part(Record):
     """One of the jobs that a ticket for several waits for, and that ticket's number there."""
@@ -145,6 +150,9 @@ class Ticket(Record):
 
     def due_ms(self) -> int | None:
         return self.expires_ms
+
+    def is_live(self) -> bool:
+        return False
 
 
 class Want(Record):
@@ -192,6 +200,9 @@ class Session(Record):
             return self.ended_ms if self.holds or self.waits else self.ended_ms + SESSION_TOMBSTONE_MS
         return self.expires_ms
 
+    def is_live(self) -> bool:
+        return not self.ended_ms
+
 
 class TreeClaim(Record):
     """A live claim in a tree: which name, and whose. The lock itself holds the rest."""
@@ -219,6 +230,9 @@ class Tree(Record):
     def due_ms(self) -> int | None:
         return None
 
+    def is_live(self) -> bool:
+        return False
+
 
 class Outage(Record):
     """A time in which no server could take a renewal."""
@@ -236,6 +250,9 @@ class Meta(Record):
     def due_ms(self) -> int | None:
         return None
 
+    def is_live(self) -> bool:
+        return False
+
 
 class Pulse(Record):
     """The last time at which some server said it was up, and since when that has been in doubt."""
@@ -245,6 +262,9 @@ class Pulse(Record):
 
     def due_ms(self) -> int | None:
         return None
+
+    def is_live(self) -> bool:
+        return False
 
 
 Stored = Lock | Ticket | Session | Tree | Meta | Pulse

@@ -123,8 +123,10 @@ class Watched(Store):
         self._unknown = False
         return self.last_seq
 
-    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
-        return self.inner.scan(prefix, after, limit)
+    def scan(
+        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
+    ) -> list[tuple[str, Versioned]]:
+        return self.inner.scan(prefix, after, limit, live=live)
 
     def due(self, limit: int) -> list[str]:
         return self.inner.due(limit)

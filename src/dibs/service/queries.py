@@ -32,8 +32,8 @@ def claimed(store: Store, ns: str, prefix: str = "", after: str = "", limit: int
     found: list[Lock] = []
     key = lock_key(ns, after) if after else ""
     while True:
-        # Jobs that are known but not held are skipped here, so a page of the store may be less than a page of ours.
-        page = store.scan(lock_key(ns, prefix), key, limit + 1)
+        # Jobs that are waited for and not held are skipped here, so a page of the store may be less than one of ours.
+        page = store.scan(lock_key(ns, prefix), key, limit + 1, live=True)
         locks = [versioned.record for _, versioned in page if isinstance(versioned.record, Lock)]
         at_ms, held = _held(store, locks)
         now_ms = max(now_ms, at_ms)
@@ -82,7 +82,7 @@ def open_sessions(store: Store, principal: str | None) -> list[SessionState]:
     found: list[SessionState] = []
     after = ""
     while True:
-        page = store.scan(SESSION_PREFIX, after, 1_000)
+        page = store.scan(SESSION_PREFIX, after, 1_000, live=True)
         for _, versioned in page:
             session = versioned.record
             if (

@@ -44,14 +44,15 @@ class Tally:
         return self._by_principal[principal]
 
     def build(self, store: Store) -> None:
-        """Count what is there. Events that come while the scan goes on are folded in after it: folding is by token,
-        so one that the scan has seen already changes nothing that its successors do not put right."""
+        """Count what is held, waited for and open; idle jobs are not looked at. Events that come while the scan goes on
+        are folded in after it: folding is by token, so one that the scan has seen already changes nothing that its
+        successors do not put right."""
         newest = store.events(0, 1, newest=True)
         self._seen_seq = newest[-1].seq if newest else 0
-        for record in _all(store, LOCK_PREFIX):
+        for record in _live(store, LOCK_PREFIX):
             if isinstance(record, Lock):
                 self._count(record)
-        for record in _all(store, SESSION_PREFIX):
+        for record in _live(store, SESSION_PREFIX):
             if isinstance(record, Session) and not record.ended_ms:
                 self.sessions += 1
         self.catch_up(store)
@@ -120,9 +121,9 @@ class Tally:
             del self._by_principal[principal]  # principals come and go; the counter must not grow with them
 
 
-def _all(store: Store, prefix: str) -> Iterator[Stored | None]:
+def _live(store: Store, prefix: str) -> Iterator[Stored | None]:
     after = ""
-    while page := store.scan(prefix, after, LIST_PAGE_DEFAULT):
+    while page := store.scan(prefix, after, LIST_PAGE_DEFAULT, live=True):
         for _, found in page:
             yield found.record
         after = page[-1][0]

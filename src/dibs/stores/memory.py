@@ -58,9 +58,17 @@ class MemoryStore(Store):
             self._lock.notify_all()
             return self._last_seq
 
-    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
+    def scan(
+        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
+    ) -> list[tuple[str, Versioned]]:
         with self._lock:
-            keys = sorted(key for key in self._records if key.startswith(prefix) and key > after)
+            keys = sorted(
+                key
+                for key, found in self._records.items()
+                if key.startswith(prefix)
+                and key > after
+                and not (live and found.record is not None and not found.record.is_live())
+            )
             return [(key, self._records[key]) for key in keys[:limit]]
 
     def _due(self) -> list[tuple[int, str]]:

@@ -1,15 +1,15 @@
 """The store port: what dibs asks of a place that keeps records, and the contract of each call.
 
-A store keeps records under string keys, each with a version, and a log of events. It compares and swaps; it never
-looks inside a record except to ask `record.due_ms()`, and it never decides anything. `dibs.testing.contract` is the
-suite that every store passes, the ones shipped here and yours.
+A store keeps records under string keys, each with a version, and a log of events. It compares and swaps; it never looks
+inside a record except to ask `record.due_ms()` and `record.is_live()`, and it never decides anything.
+`dibs.testing.contract` is the suite that every store passes, the ones shipped here and yours.
 
 Five things hold for every method:
 
 1. Calls are synchronous and may come from any thread. A store serialises them itself.
 2. An error of the driver beneath never leaves: it becomes one of `dibs.errors` (StoreUnavailable, StoreFull,
-   StoreCorrupt, StoreTooNew; NotAllowed where the store itself has rules about who may write) at one place in the
-   store.
+   StoreReplaced, StoreCorrupt, StoreTooNew; NotAllowed where the store itself has rules about who may write) at one
+   place in the store.
 3. `StoreUnavailable(unknown=True)` means "the write may have happened". It is allowed only from `commit`. Everything
    else means that nothing was changed.
 4. Time is the store's: one clock for everybody who shares the store, in milliseconds, never running backwards.
@@ -93,8 +93,11 @@ class Store(ABC):
         after it was deleted and written anew."""
 
     @abstractmethod
-    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
-        """Up to `limit` records whose key begins with `prefix` and comes after the key `after`, in key order."""
+    def scan(
+        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
+    ) -> list[tuple[str, Versioned]]:
+        """Up to `limit` records whose key begins with `prefix` and comes after the key `after`, in key order; with
+        `live` only those whose `is_live()` is true. On a large store it costs what it returns."""
 
     @abstractmethod
     def due(self, limit: int) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core.records import META_KEY, PULSE_KEY, Done, Ending, Meta, Outage, Pulse, lock_key
+from dibs.core.records import META_KEY, PULSE_KEY, Done, Ending, Meta, Outage, Pulse, Session, lock_key
 from dibs.stores.port import ABSENT, Conflict
 from dibs.testing.contract_base import ContractBase, drop, event, key_of, lock, put, versions
 
@@ -187,6 +187,31 @@ class RecordContract(ContractBase):
         assert dict(store.scan("lock/")) == store.read([key_of("x"), key_of("y")]).records
         assert store.scan("lock/", limit=0) == []
         assert store.scan("lock/", after=key_of("y")) == []
+
+    def test_listing_what_is_live_passes_over_idle_jobs_and_ended_sessions(
+        self, connect: Callable[[], Store], store: Store
+    ) -> None:
+        ending = Ending(
+            lease_id="l", owner='"holders":[', principal='"line":[', token=1, how="released", at_ms=5
+        )
+        idle = lock("b").replace(holders=(), endings=(ending,))
+        put(store, lock("a"), idle, lock("c").replace(holders=(), line=(1,)), lock("d"), lock("e"))
+        session = Session(
+            id="on", principal="p", owner="o", ttl_ms=1, since_ms=1, renewed_ms=1, expires_ms=10**15
+        )
+        sessions: dict[str, Stored | None] = {
+            "session/on": session,
+            "session/over": session.replace(id="over", ended_ms=5),
+        }
+        store.commit(dict.fromkeys(sessions, 0), sessions, ())
+        for each in (store, connect()):
+            live = [key_of(name) for name in "acde"]
+            assert [key for key, _ in each.scan("lock/", live=True)] == live
+            assert [key for key, _ in each.scan("lock/", key_of("a"), 2, live=True)] == live[1:3]
+            assert [key for key, _ in each.scan("session/", live=True)] == ["session/on"]
+            assert [key for key, _ in each.scan("", live=True)] == [*live, "session/on"]
+        put(store, idle.replace(name="a"), lock("b", token=2))
+        assert [key for key, _ in connect().scan("lock/", live=True)] == [key_of(name) for name in "bcde"]
 
     def test_what_is_due_comes_longest_due_first(
         self, store: Store, pass_time: Callable[[int], None]

@@ -56,8 +56,10 @@ class FaultyStore(Store):
             raise StoreUnavailable("The reply was lost, as the test asked.", unknown=True)
         return last_seq
 
-    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
-        return self.store.scan(prefix, after, limit)
+    def scan(
+        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
+    ) -> list[tuple[str, Versioned]]:
+        return self.store.scan(prefix, after, limit, live=live)
 
     def due(self, limit: int) -> list[str]:
         return self.store.due(limit)

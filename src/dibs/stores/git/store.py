@@ -287,12 +287,17 @@ class GitStore(Store):
         kind, slash, _ = prefix.partition("/")
         return list(self._look_whole([f"{kind}/"] if slash else [""]).values())
 
-    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
+    def scan(
+        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
+    ) -> list[tuple[str, Versioned]]:
         with self._lock:
             found = [
                 each
                 for each in self._all(prefix)
-                if each.stored is not None and each.key.startswith(prefix) and each.key > after
+                if each.stored is not None
+                and each.key.startswith(prefix)
+                and each.key > after
+                and (not live or each.stored.is_live())
             ]
             found.sort(key=lambda each: each.key)
             return [(each.key, self.shown(each)) for each in found[: max(0, limit)]]

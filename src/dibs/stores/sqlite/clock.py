@@ -1,12 +1,13 @@
-"""The lease clock of one file: steady time, tied to wall time once per boot by an anchor in the file.
+"""The lease clock of one file: steady time, tied to wall time by an anchor in the file, one for each steady clock.
 
     now = anchor_wall + (steady - anchor_steady)
 
-Every process of the machine reads the same anchor and the same steady clock, so they agree to the millisecond; a wall
-clock that is stepped moves nothing, and time spent suspended counts. Steady time means nothing across two boots, nor on
-the machine a file was copied from: when the boot is another one, a new anchor is made that is not before the last
-time the file knows of. So store time never runs backwards, and a wall clock that came up in the past only makes leases
-last longer.
+A steady clock is named by the boot it counts from (`dibs.clock.boot_id`). Every process of the machine reads the same
+anchor and the same steady clock, so they agree to the millisecond; a wall clock that is stepped moves nothing, and time
+spent suspended counts. Steady time means nothing across two boots, nor on the machine a file was copied from: for a
+clock that the file does not know, an anchor is made that is not before the last time the file knows of, and those of
+other clocks stay as they are. So store time never runs backwards, and a wall clock that came up in the past only makes
+leases last longer.
 """
 
 from __future__ import annotations
@@ -30,17 +31,22 @@ class LeaseClock:
         self._offset_ms = 0
         self._last_ms = 0
 
-    def follow(self, boot_id: str, anchor_wall_ms: int, anchor_steady_ms: int, last_ms: int) -> bool:
-        """Take the file's anchor, if it is of this boot; `last_ms` is the latest time the file knows of."""
+    def name(self) -> str:
+        """Which steady clock this is: what its anchor is kept under."""
+        return self._boot_id()
+
+    def follow(self, anchor: tuple[int, int] | None, last_ms: int) -> bool:
+        """Take this clock's anchor, wall and steady time, if there is one; `last_ms` is the latest time the file
+        knows of."""
         self._last_ms = max(self._last_ms, last_ms)
-        if boot_id != self._boot_id():
+        if anchor is None:
             return False
-        self._offset_ms = anchor_wall_ms - anchor_steady_ms
+        self._offset_ms = anchor[0] - anchor[1]
         return True
 
-    def new_anchor(self) -> tuple[str, int, int]:
-        """Boot, wall time and steady time of an anchor for this boot. Takes effect through `follow`."""
-        return self._boot_id(), max(self._wall_ms(), self._last_ms), self._steady_ms()
+    def new_anchor(self) -> tuple[int, int]:
+        """Wall time and steady time of an anchor for this clock. Takes effect through `follow`."""
+        return max(self._wall_ms(), self._last_ms), self._steady_ms()
 
     def now_ms(self) -> int:
         """The store's time. Never less than it was."""

@@ -17,7 +17,7 @@ def events(link: Link, after: int, limit: int, job: tuple[str, str] | None, *, n
     """See the port."""
     which = "" if job is None else " AND ns = ? AND job = ?"
     order = " DESC" if newest else ""
-    with link as db:
+    with link.turn, link as db:
         rows = db.execute(
             f"SELECT seq, body FROM events WHERE seq > ?{which} ORDER BY seq{order} LIMIT ?",
             (after, *(job or ()), max(0, limit)),
@@ -29,14 +29,14 @@ def events(link: Link, after: int, limit: int, job: tuple[str, str] | None, *, n
 
 def prune(link: Link, *, keep: int, before_ms: int) -> int:
     """See the port. What is to go is fixed first and deleted bit by bit: two that prune at once delete no more."""
-    with link as db:
+    with link.turn, link as db:
         # Time rises with the numbers, so this walks over what is to go and no further. No index is worth its writes.
         row = db.execute(
             "SELECT seq FROM events WHERE at_ms >= ? ORDER BY seq LIMIT 1", (before_ms,)
         ).fetchone()
         first_kept = row[0] if row is not None else _NO_SEQ
     gone = _delete(link, "seq < ? ORDER BY seq", first_kept)
-    with link as db:
+    with link.turn, link as db:
         first, last = db.execute("SELECT min(seq), max(seq) FROM events").fetchone()
         # Counting walks an index; numbers alone can say that there is nothing to count.
         if first is None or last - first < keep:
@@ -53,7 +53,7 @@ def prune(link: Link, *, keep: int, before_ms: int) -> int:
 def _delete(link: Link, which: str, bound: int) -> int:
     total = 0
     while True:
-        with link as db:
+        with link.turn, link as db:
             count = db.execute(
                 f"DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE {which} LIMIT {PRUNE_ROWS})",
                 (bound,),

@@ -12,6 +12,7 @@ import time
 
 from dibs.errors import StoreCorrupt, StoreTooNew
 from dibs.stores.sqlite.link import APPLICATION_ID, VERSION
+from dibs.stores.sqlite.live import LIVE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,28 +34,41 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         " anchor_steady_ms INTEGER NOT NULL)",
         "INSERT INTO state VALUES (1, 0, 0, 0, '', 0, 0)",
     ),
+    (
+        # What is held, waited for or open, found without walking over what is not. `live.py` has the condition.
+        f"CREATE INDEX records_live ON records (key) WHERE {LIVE}",
+        # One row for each steady clock; the columns of `state` that had room for one are not used any more.
+        "CREATE TABLE anchors (clock TEXT PRIMARY KEY, wall_ms INTEGER NOT NULL, steady_ms INTEGER NOT NULL)",
+        "INSERT INTO anchors SELECT boot_id, anchor_wall_ms, anchor_steady_ms FROM state WHERE boot_id <> ''",
+        # Tells this file from another one at the same path.
+        "ALTER TABLE state ADD COLUMN store_id TEXT NOT NULL DEFAULT ''",
+        "UPDATE state SET store_id = lower(hex(randomblob(16)))",
+    ),
 )
 
 _WAL_PAUSE_S = 0.005
 
 
-def create(path: str) -> None:
-    """Make an empty file that only its owner may read, and the folder around it, if they are not there."""
+def create(path: str, *, folders: bool) -> bool:
+    """Make an empty file that only its owner may read, and with `folders` the folder around it, if they are not there.
+    Whether there was none."""
     folder = os.path.dirname(path)
-    if folder and not os.path.isdir(folder):
+    if folders and folder and not os.path.isdir(folder):
         os.makedirs(folder, mode=0o700, exist_ok=True)
     try:
         # Not open() and close(): closing any descriptor of a file drops the locks that this process has on it, and
         # another thread may have opened it meanwhile.
         os.mknod(path, 0o600)
+        return True
     except FileExistsError:
-        pass
+        return False
     except (AttributeError, PermissionError):
         # Elsewhere than on Linux only root may do that. A folder that we may not write says so here again.
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            return True
         except FileExistsError:
-            pass
+            return False
 
 
 def prepare(

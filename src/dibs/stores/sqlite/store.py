@@ -27,6 +27,7 @@ from dibs.stores.codec import decode, encode
 from dibs.stores.port import ABSENT, Capabilities, Conflict, Snapshot, Store, Versioned
 from dibs.stores.sqlite.clock import LeaseClock
 from dibs.stores.sqlite.link import Link, State
+from dibs.stores.sqlite.live import LIVE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +46,12 @@ _KEYS_A_SELECT = 512
 _PUT = (
     "INSERT INTO records (key, version, due_ms, body) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE"
     " SET version = excluded.version, due_ms = excluded.due_ms, body = excluded.body"
+)
+_ANY = "records WHERE"
+_LIVE = f"records INDEXED BY records_live WHERE ({LIVE}) AND"
+_ANCHOR = "SELECT wall_ms, steady_ms FROM anchors WHERE clock = ?"
+_FORGET_ANCHORS = (
+    "DELETE FROM anchors WHERE rowid <= (SELECT max(rowid) FROM anchors) - 16"  # of boots long past
 )
 _LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
 
@@ -75,6 +82,7 @@ class SqliteStore(Store):
         steady_ms: Callable[[], int] = clock.steady_ms,
         wall_ms: Callable[[], int] = clock.wall_ms,
         boot_id: Callable[[], str] = clock.boot_id,
+        make_folders: bool = True,
     ) -> None:
         self.path = os.path.abspath(path)
         self._clock = LeaseClock(steady_ms, wall_ms, boot_id)
@@ -85,32 +93,42 @@ class SqliteStore(Store):
         self._last_seq = 0
         self._watchers: list[LockType] = []
         self._checkpoint_pages = checkpoint_pages
-        self._link = Link(self.path, busy_ms, self._opened, self._forget)
-        with self._link:
+        self._link = Link(
+            self.path, busy_ms, self._opened, self._forget, self._clock.name, folders=make_folders
+        )
+        with self._link.turn, self._link:
             pass  # what cannot be opened says so here
+
+    @property
+    def made(self) -> bool:
+        """Whether this very store made its file: there was none at the path."""
+        return self._link.made
 
     def _opened(self, db: sqlite3.Connection, state: State) -> None:
         self._forget()
+        self._store_id = state.store_id
         if self._checkpoint_pages is not None:
             db.execute(f"PRAGMA wal_autocheckpoint = {int(self._checkpoint_pages)}")
-        if self._follow(state):
+        if self._clock.follow(state.anchor, state.time_ms):
             return
         try:
             db.execute("BEGIN IMMEDIATE")
-            if not self._follow(_state(db)):
+            if not self._follow(db):
                 anchor = self._clock.new_anchor()
-                db.execute("UPDATE state SET boot_id = ?, anchor_wall_ms = ?, anchor_steady_ms = ?", anchor)
-                self._follow(_state(db))
+                db.execute("INSERT OR REPLACE INTO anchors VALUES (?, ?, ?)", (self._clock.name(), *anchor))
+                db.execute(_FORGET_ANCHORS)
+                self._follow(db)
             db.execute("COMMIT")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
                 raise
             if db.in_transaction:
                 db.execute("ROLLBACK")
-            self._clock.follow(*self._clock.new_anchor(), 0)  # to look at a file that we may not write
+            self._clock.follow(self._clock.new_anchor(), 0)  # to look at a file that we may not write
 
-    def _follow(self, state: State) -> bool:
-        return self._clock.follow(state.boot_id, state.anchor_wall_ms, state.anchor_steady_ms, state.time_ms)
+    def _follow(self, db: sqlite3.Connection) -> bool:
+        anchor = db.execute(_ANCHOR, (self._clock.name(),)).fetchone()
+        return self._clock.follow(anchor, _state(db)[2])
 
     def _forget(self) -> None:
         self._cache.clear()
@@ -145,7 +163,7 @@ class SqliteStore(Store):
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         wanted = list(keys)
-        with self._link as db:
+        with self._link.turn, self._link as db:
             if wanted:
                 self._load(db, wanted)
             cache = self._cache
@@ -180,12 +198,11 @@ class SqliteStore(Store):
         # Encoded before the write lock is taken: others need not wait for it.
         bodies = {key: encode(record) for key, record in puts.items() if record is not None}
         lines = [encode(event) for event in events]
-        with self._link as db:
+        with self._link.turn, self._link as db:
             db.execute("BEGIN IMMEDIATE")
             self._is_cache_true(db)
             if self._counted_at != self._cached_at:
-                state = _state(db)
-                self._revision, self._last_seq = state.revision, state.last_seq
+                self._revision, self._last_seq, _ = _state(db)
                 self._counted_at = self._cached_at
             self._compare(db, expect)
             revision, last_seq = self._revision + 1, self._last_seq + len(events)
@@ -198,7 +215,7 @@ class SqliteStore(Store):
             )
             self._link.committing = True
             db.execute("COMMIT")
-            self._link.committing = False
+            self._link.committed(revision)
             self._remember(revision, puts)
             self._revision, self._last_seq = revision, last_seq
             if events:
@@ -246,18 +263,22 @@ class SqliteStore(Store):
         for key, record in puts.items():
             self._cache[key] = ABSENT if record is None else Versioned(version=revision, record=record)
 
-    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
-        sql, values = "SELECT key, version, body FROM records WHERE key >= ? AND key > ?", [prefix, after]
+    def scan(
+        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
+    ) -> list[tuple[str, Versioned]]:
+        # One lower bound: SQLite begins at one, and would walk from a second to the first again for every page.
+        begin = ("key > ?", after) if after >= prefix else ("key >= ?", prefix)
+        sql, values = f"SELECT key, version, body FROM {_LIVE if live else _ANY} {begin[0]}", [begin[1]]
         end = _end_of(prefix)
         if end is not None:
             sql += " AND key < ?"
             values.append(end)
-        with self._link as db:
+        with self._link.turn, self._link as db:
             rows = db.execute(f"{sql} ORDER BY key LIMIT ?", (*values, max(0, limit))).fetchall()
         return [(key, Versioned(version=version, record=decode(key, body))) for key, version, body in rows]
 
     def due(self, limit: int) -> list[str]:
-        with self._link as db:
+        with self._link.turn, self._link as db:
             rows = db.execute(
                 "SELECT key FROM records WHERE due_ms IS NOT NULL AND due_ms <= ? ORDER BY due_ms LIMIT ?",
                 (self._clock.now_ms(), max(0, limit)),
@@ -265,7 +286,7 @@ class SqliteStore(Store):
             return [key for (key,) in rows]
 
     def next_due_ms(self) -> int | None:
-        with self._link as db:
+        with self._link.turn, self._link as db:
             row: tuple[int | None] = db.execute(
                 "SELECT min(due_ms) FROM records WHERE due_ms IS NOT NULL"
             ).fetchone()
@@ -287,8 +308,8 @@ class SqliteStore(Store):
         self._watchers.append(woken)  # before the first look: a commit after it is not missed
         try:
             while True:
-                with self._link as db:
-                    if _state(db).last_seq > after:
+                with self._link.turn, self._link as db:
+                    if _state(db)[1] > after:
                         return True
                 left_ms = until_ms - clock.steady_ms()
                 if left_ms <= 0:
@@ -321,12 +342,10 @@ class SqliteStore(Store):
         self._link.close()
 
 
-def _state(db: sqlite3.Connection) -> State:
-    return State(
-        db.execute(
-            "SELECT revision, last_seq, time_ms, boot_id, anchor_wall_ms, anchor_steady_ms FROM state"
-        ).fetchone()
-    )
+def _state(db: sqlite3.Connection) -> tuple[int, int, int]:
+    """Revision, number of the last event, and the time of the last commit."""
+    row: tuple[int, int, int] = db.execute("SELECT revision, last_seq, time_ms FROM state").fetchone()
+    return row
 
 
 def _end_of(prefix: str) -> str | None:

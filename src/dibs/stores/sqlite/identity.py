@@ -1,0 +1,76 @@
+"""Which files a connection works on. Whoever keeps writing to one that was deleted or moved away, while others use what
+is at its path now, is a second owner of everything; so it is looked at before each use and after each commit.
+
+SQLite keeps `-wal` and `-shm` for as long as any connection is open, and removes them by name when the last one closes.
+While ours is open, all three names must stand for the files that it opened.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs.errors import StoreReplaced
+
+SUFFIXES = ("", "-wal", "-shm")
+
+
+def identity_of(path: str) -> tuple[int, int] | None:
+    """Device and inode of what a path names; None: nothing."""
+    try:
+        file = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return file.st_dev, file.st_ino
+
+
+class Identity:
+    """What was opened, and whether it is still there. `main` and what follows it outlive single connections."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.main: tuple[int, int] | None = None
+        self._store_id = ""
+        self.revision = 0  # the highest that was seen
+        self._files: list[tuple[str, tuple[int, int]]] = []
+
+    def opened(self, main: tuple[int, int] | None, *, alone: bool) -> None:
+        """A connection was opened to `main` and has read from it. `alone`: it keeps no files beside it."""
+        self.main = main
+        found = [(self.path + suffix, identity_of(self.path + suffix)) for suffix in SUFFIXES[1:]]
+        beside = [] if alone else [(path, each) for path, each in found if each is not None]
+        self._files = [(self.path, main), *beside] if main is not None else beside
+
+    def check(self) -> None:
+        """Raise StoreReplaced unless the names still stand for the files that were opened."""
+        for path, known in self._files:
+            found = identity_of(path)
+            if found != known:
+                raise replaced(path, self.path, gone=found is None)
+
+    def check_before_opening(self) -> None:
+        """A store that was open before is opened again only where the same file is."""
+        if self.main is not None and identity_of(self.path) != self.main:
+            raise replaced(self.path, self.path, gone=identity_of(self.path) is None)
+
+    def check_content(self, store_id: str, revision: int) -> None:
+        """Inode numbers are used again, and a file can be written over: its own id and count must go on, too."""
+        if self._store_id not in ("", store_id):
+            raise replaced(self.path, self.path, gone=False)
+        if revision < self.revision:
+            raise StoreReplaced(
+                f"{self.path} is older than it was: a backup was put in its place while it was in use. Nothing is done "
+                "with it, because fencing tokens would be given twice; restart what uses it if the backup is wanted."
+            )
+        self._store_id, self.revision = store_id, revision
+
+    def is_main_there(self) -> bool:
+        return self.main is None or identity_of(self.path) == self.main
+
+
+def replaced(path: str, main: str, *, gone: bool) -> StoreReplaced:
+    what = "is gone" if gone else "is another file now"
+    back = "Put it back, or restart" if path == main else "Stop everything that uses the store, then start"
+    return StoreReplaced(
+        f"{path} {what}: it was deleted or replaced while this process used it. Nothing more is done with it. {back} "
+        "what uses it to go on with what is there."
+    )

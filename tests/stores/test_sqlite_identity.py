@@ -1,0 +1,226 @@
+"""A store whose files were deleted, moved or replaced under it does nothing more, and harms nobody who uses the new."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.errors import StoreReplaced, StoreUnavailable
+from dibs.stores.sqlite import SqliteStore
+from dibs.stores.sqlite import link as link_module
+from dibs.testing.contract_base import event, key_of, lock, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "place").mkdir()
+    return tmp_path / "place" / "dibs.db"
+
+
+@pytest.fixture
+def connect(path: Path) -> Iterator[Callable[[], SqliteStore]]:
+    opened: list[SqliteStore] = []
+
+    def connect() -> SqliteStore:
+        opened.append(SqliteStore(str(path)))
+        return opened[-1]
+
+    yield connect
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(connect: Callable[[], SqliteStore]) -> SqliteStore:
+    store = connect()
+    put(store, lock("old", token=41), events=(event("old"),))
+    return store
+
+
+def delete(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        os.unlink(f"{path}{suffix}")
+
+
+def move_away(path: Path) -> None:
+    os.rename(path, f"{path}.old")
+
+
+def put_another_in_its_place(path: Path) -> None:
+    other = SqliteStore(f"{path}.other")
+    put(other, lock("other"))
+    other.close()
+    os.rename(f"{path}.other", path)
+
+
+def rename_the_folder(path: Path) -> None:
+    os.rename(path.parent, f"{path.parent}.old")
+
+
+def remove_the_log(path: Path) -> None:
+    os.unlink(f"{path}-wal")
+
+
+def remove_the_index(path: Path) -> None:
+    os.unlink(f"{path}-shm")
+
+
+def replace_the_log(path: Path) -> None:
+    os.unlink(f"{path}-wal")
+    shutil.copy(path, f"{path}-wal")
+
+
+CALLS: list[Callable[[SqliteStore], object]] = [
+    lambda store: store.read(()),
+    lambda store: store.read([key_of("old")]),
+    lambda store: store.commit({}, {}, ()),
+    lambda store: store.scan("lock/"),
+    lambda store: store.due(1),
+    lambda store: store.next_due_ms(),
+    lambda store: store.events(0, 1),
+    lambda store: store.watch(10**9, 0),
+    lambda store: store.prune(keep=1, before_ms=0),
+]
+
+
+@pytest.mark.promise("token:rises")
+@pytest.mark.parametrize(
+    "harm",
+    [
+        delete,
+        move_away,
+        put_another_in_its_place,
+        rename_the_folder,
+        remove_the_log,
+        remove_the_index,
+        replace_the_log,
+    ],
+)
+def test_whoever_has_the_store_open_stops_and_says_so(
+    store: SqliteStore, path: Path, harm: Callable[[Path], None]
+) -> None:
+    harm(path)
+    for call in CALLS * 2:
+        with pytest.raises(StoreReplaced, match=r"deleted or replaced.*(restart|start)"):
+            call(store)
+    assert harm is put_another_in_its_place or not (path.exists() and harm in (delete, move_away))
+
+
+def test_a_file_that_is_put_back_is_used_again(store: SqliteStore, path: Path) -> None:
+    rename_the_folder(path)
+    with pytest.raises(StoreReplaced):
+        store.read(())
+    os.rename(f"{path.parent}.old", path.parent)
+    put(store, lock("new", token=42))
+    assert [key for key, _ in store.scan("lock/")] == [key_of("new"), key_of("old")]
+
+
+@pytest.mark.parametrize("harm", [delete, move_away])
+def test_the_end_of_one_with_the_old_file_does_no_harm_to_the_new(
+    store: SqliteStore, connect: Callable[[], SqliteStore], path: Path, harm: Callable[[Path], None]
+) -> None:
+    """SQLite's last connection removes the log by name: it would be the new file's."""
+    harm(path)
+    new = connect()
+    put(new, lock("new"))
+    with pytest.raises(StoreReplaced):
+        store.read(())
+    store.close()
+    assert os.path.exists(f"{path}-wal")
+    put(new, lock("another"))
+    assert [key for key, _ in connect().scan("lock/")] == [key_of("another"), key_of("new")]
+
+
+def test_a_process_that_ends_with_the_old_file_open_leaves_the_log_of_the_new(
+    connect: Callable[[], SqliteStore], path: Path
+) -> None:
+    code = (
+        "import sys\nfrom dibs.stores.sqlite import SqliteStore\nfrom dibs.testing.contract_base import lock, put\n"
+        "store = SqliteStore(sys.argv[1])\nput(store, lock('old'))\nprint('open', flush=True)\nsys.stdin.readline()\n"
+        "try:\n    store.read(())\nexcept Exception as error:\n    print(type(error).__name__, flush=True)\n"
+        "store.close()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as old:
+        assert old.stdin is not None
+        assert old.stdout is not None
+        assert old.stdout.readline() == "open\n"
+        delete(path)
+        new = connect()
+        put(new, lock("new"))
+        said, _ = old.communicate("\n", timeout=30)
+    assert said == "StoreReplaced\n"
+    assert os.path.exists(f"{path}-wal")
+    assert [key for key, _ in connect().scan("lock/")] == [key_of("new")]
+
+
+def test_a_commit_that_went_to_a_file_that_is_gone_is_not_a_yes(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file goes while the commit waits for its turn to write."""
+    write = store._write
+
+    def too_late(*args: object) -> None:
+        write(*args)  # type: ignore[arg-type]
+        delete(path)
+
+    monkeypatch.setattr(store, "_write", too_late)
+    with pytest.raises(StoreUnavailable) as caught:
+        put(store, lock("new"))
+    assert caught.value.unknown
+
+
+@pytest.mark.promise("token:rises")
+def test_a_connection_that_is_opened_anew_does_not_take_another_file_for_its_own(
+    store: SqliteStore, path: Path
+) -> None:
+    """The connection is closed for every fork; what is at the path afterwards may even have the same inode number."""
+    link_module._before_fork()
+    try:
+        os.unlink(path)
+        put_another_in_its_place(path)
+        store._link._identity.main = (os.stat(path).st_dev, os.stat(path).st_ino)
+    finally:
+        link_module._after_fork_in_parent()
+    with pytest.raises(StoreReplaced):
+        store.read(())
+
+
+@pytest.mark.promise("token:rises")
+def test_an_older_copy_that_is_written_over_the_file_is_noticed_when_it_is_opened_anew(
+    store: SqliteStore, path: Path
+) -> None:
+    db = sqlite3.connect(path)
+    db.execute("VACUUM INTO ?", (f"{path}.backup",))
+    db.close()
+    put(store, lock("new", token=42))
+    link_module._before_fork()
+    shutil.copyfile(f"{path}.backup", path)
+    link_module._after_fork_in_parent()
+    with pytest.raises(StoreReplaced, match="older than it was"):
+        store.read(())
+
+
+def test_each_file_has_an_id_of_its_own_that_a_copy_keeps(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("a.db", "b.db")]
+    for path in paths:
+        SqliteStore(path).close()
+    paths.append(shutil.copyfile(paths[0], str(tmp_path / "copy.db")))
+    ids = []
+    for path in paths:
+        db = sqlite3.connect(path)
+        ids += db.execute("SELECT store_id FROM state").fetchone()
+        db.close()
+    assert ids[0] == ids[2] != ids[1]
+    assert len(ids[1]) == 32
