@@ -40,6 +40,14 @@ def need_program() -> Callable[[str], str]:
     return need
 
 
+@pytest.fixture(scope="session")
+def need_root() -> None:
+    """For tests that make namespaces or become another user. Without root they skip, or fail in CI."""
+    if os.geteuid() != 0:
+        missing = pytest.fail if os.environ.get("DIBS_REQUIRE_ALL") == "1" else pytest.skip
+        missing("this test needs root")
+
+
 def _missing(name: str) -> None:
     missing = pytest.fail if os.environ.get("DIBS_REQUIRE_ALL") == "1" else pytest.skip
     missing(f"{name} is not installed")

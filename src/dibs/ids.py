@@ -18,6 +18,11 @@ def new_request_id() -> str:
     return "req_" + os.urandom(16).hex()
 
 
+def new_token() -> str:
+    """Names a command among all others, in letters and digits."""
+    return os.urandom(12).hex()
+
+
 def new_secret() -> str:
     """A bearer token: 32 random bytes."""
     return "dibs_" + os.urandom(32).hex()

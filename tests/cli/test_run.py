@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.client.embedded import process_mark
+from dibs.clock import steady_ms
 from tests.cli.processes import Machine, finished, first_line
 
 if TYPE_CHECKING:
@@ -274,9 +275,10 @@ def test_at_a_terminal_ctrl_z_stops_both_and_fg_goes_on(
     ("words", "says"),
     [
         (("run", "job", "--kill-after", "20s", "--ttl", "30s", "--", "true"), "Give it --ttl 33s or more"),
-        (("run", "job", "--kill-after", "1h", "--", "true"), "5m at most"),
-        (("run", "job", "--kill-after", "290s", "--", "true"), "Choose less, a TTL is 5m at most"),
-        (("run", "job", "--ttl", "5s", "--", "true"), "a session lives whole seconds from 10s to 5m"),
+        (("run", "job", "--kill-after", "25h", "--", "true"), "1d at most"),
+        (("run", "job", "--kill-after", "23h", "--", "true"), "Choose less, a TTL is 1d at most"),
+        (("run", "job", "--ttl", "500ms", "--", "true"), "a session lives whole seconds from 1s to 1d"),
+        (("run", "job", "--ttl", "3s", "--kill-after", "2s", "--", "true"), "Give it --ttl 6s or more"),
         (("run", "job", "-n", "-w", "5", "--", "true"), "--no-wait or --wait"),
         (("run", "job", "-E", "300", "--", "true"), "from 0 to 255"),
         (("run", "job", "--result", "x", "--", "true"), "add --done 1h"),
@@ -297,3 +299,57 @@ def test_what_cannot_be_is_refused_before_anything_is_begun(
 
 def test_a_name_that_begins_with_a_dash_stands_between_two_of_them(machine: Machine) -> None:
     assert machine.run("run", "--", "-odd", "--", "/bin/sh", "-c", "echo $DIBS_JOB") == (0, "-odd\n")
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "$DIBS run job --wait 20s -- echo ran",
+        "$DIBS hold job --wait 20s",
+        "$DIBS session run -- $DIBS claim job --wait 20s",
+        "$DIBS session run -- $DIBS claim-all other job --wait 20s",
+        "$DIBS run other -- $DIBS run job --wait 20s -- echo ran",
+    ],
+)
+@pytest.mark.promise("deadlock")
+def test_a_wait_for_a_job_of_the_run_around_it_is_refused(inner: str, machine: Machine) -> None:
+    code, out = machine.run("run", "job", "--", "sh", "-c", f"exec {inner}")
+    assert code == 3
+    assert "held by the `dibs run` that this command runs in" in out
+
+
+def test_a_wait_inside_a_run_for_what_somebody_else_has_goes_on(machine: Machine) -> None:
+    assert machine.run("run", "job", "--", "sh", "-c", "$DIBS claim job --wait 5s")[0] == 0
+    inner = "exec $DIBS run path:src/b --wait 5s -- echo ran"
+    assert machine.run("run", "path:src/a", "--", "sh", "-c", inner) == (0, "ran\n")
+    assert machine.run("run", "path:src", "--", "sh", "-c", inner)[0] == 3
+    assert (
+        machine.run("run", "job", "--shared", "--", "sh", "-c", "$DIBS run job -s --wait 5s -- echo ran")[0]
+        == 0
+    )
+
+
+def test_what_was_done_already_has_the_exit_code_that_is_wanted(machine: Machine) -> None:
+    assert machine.run("run", "job", "-q", "--done", "1h", "--", "true")[0] == 0
+    assert machine.run("run", "job", "-q", "--", "echo", "ran") == (4, "")
+    assert machine.run("run", "job", "-q", "--done-exit-code", "0", "-E", "9", "--", "echo", "ran") == (0, "")
+    assert machine.run("run", "job", "--done-exit-code", "x", "--", "true")[0] == 64
+
+
+@pytest.mark.parametrize("ttl", ["1s", "2s", "3s"])
+def test_a_short_ttl_is_kept_for_as_long_as_the_command_runs(ttl: str, machine: Machine) -> None:
+    assert machine.run("run", "job", "--ttl", ttl, "--", "sh", "-c", "sleep 2.5; echo $DIBS_JOB") == (
+        0,
+        "job\n",
+    )
+
+
+def test_a_short_ttl_is_kept_in_line_too(machine: Machine) -> None:
+    first = machine.start("run", "job", "--", "cat", stdin=-1)
+    machine.until(lambda: machine.look("job").get("owner") is not None)
+    waiter = machine.start("run", "job", "--ttl", "2s", "--wait", "20s", "--", "echo", "ran")
+    machine.until(lambda: machine.look("job").get("waiting") == 1)
+    since = steady_ms()
+    machine.until(lambda: steady_ms() - since > 4_000)
+    first.communicate("", timeout=30)
+    assert finished(waiter) == (0, "ran\n")

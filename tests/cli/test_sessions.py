@@ -96,7 +96,7 @@ def test_a_session_of_a_process_that_died_is_over_for_its_neighbours(
     session = terminal.session("--pid", str(os.getpid()))
     terminal.claim("a", "--session", session)
     assert terminal("claim", "a").exit == 1
-    monkeypatch.setattr("dibs.service.processes._started", lambda pid: "")
+    monkeypatch.setattr("dibs.service.processes._number_is_free", lambda pid: True)
     assert terminal("claim", "a").exit == 0
 
 
@@ -107,8 +107,8 @@ def test_a_session_of_a_process_that_died_is_over_for_its_neighbours(
         (("session", "keep"), "DIBS_SESSION"),
         (("session", "keep", "nonsense"), "not a session id"),
         (("session", "keep", "a", "b"), "one word too many"),
-        (("session", "open", "--ttl", "5s"), "from 10s to 5m"),
-        (("session", "open", "--ttl", "6m"), "from 10s to 5m"),
+        (("session", "open", "--ttl", "0s"), "from 1s to 1d"),
+        (("session", "open", "--ttl", "25h"), "from 1s to 1d"),
         (("session", "open", "--ttl", "x"), "--ttl"),
         (("session", "open", "--pid", "0"), "--pid"),
         (("session", "open", "--pid", "x"), "--pid"),
@@ -116,7 +116,7 @@ def test_a_session_of_a_process_that_died_is_over_for_its_neighbours(
         (("session", "open", "--owner", "o" * 257), "256"),
         (("session", "run"), "needs COMMAND after --"),
         (("session", "run", "ls"), "dibs session run -- ls"),
-        (("session", "run", "--ttl", "1s", "--", "ls"), "from 10s to 5m"),
+        (("session", "run", "--ttl", "999ms", "--", "ls"), "from 1s to 1d"),
         (("transfer", "a"), "--to OWNER"),
         (("transfer", "a", "--to", "x"), "needs --lease ID"),
         (("transfer", "a", "--to-session", "x", "--lease", UNKNOWN), "not a session id"),

@@ -13,6 +13,9 @@ import select
 
 from dibs.cli.guardian import Guardian
 from dibs.cli.lineage import adopt_orphans, descendants
+from dibs.cli.warden import Warden
+from dibs.client.embedded import guarded_env, guarded_mark
+from dibs.ids import new_token
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,9 +30,17 @@ PASSED_ON = tuple(
 
 
 class Child:
-    """Its guardian lives from now on; the command starts when it is told to. Not for a process with threads."""
+    """Its guards live from now on; the command starts when it is told to. Not for a process with threads. `bury` is
+    called in a guard that finds itself alone, with the session to end."""
 
-    def __init__(self, words: list[str], *, kill_after_ms: int, leaves_children: bool = False) -> None:
+    def __init__(
+        self,
+        words: list[str],
+        *,
+        kill_after_ms: int,
+        leaves_children: bool = False,
+        bury: Callable[[str], None] = lambda session: None,
+    ) -> None:
         self._terminal = 0 if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp() else None
         self._pid = 0
         self._trouble: int | None = None  # why the command could not be started
@@ -39,7 +50,15 @@ class Child:
         self.was_stopped = False  # because the claim was no longer certain
         self.all_gone = False
         self.some_left = False  # of other users, which cannot be stopped
-        self.guardian_pid = self._fork(words, kill_after_ms, leaves_children)
+        self._token = new_token()
+        self._bury_session = bury
+        self.guardian_pid = self._fork_guardian(words, kill_after_ms, leaves_children)
+        self.warden_pid = self._fork_warden(kill_after_ms)
+
+    @property
+    def mark(self) -> str | None:
+        """Names all that must be gone before others may take the session for dead."""
+        return guarded_mark(self._token, (os.getpid(), self.guardian_pid, self.warden_pid))
 
     @staticmethod
     def _fill_gaps() -> None:
@@ -49,31 +68,43 @@ class Child:
             pass
         os.close(number)
 
-    def _fork(self, words: list[str], kill_after_ms: int, leaves_children: bool) -> int:
+    def _fork_guardian(self, words: list[str], kill_after_ms: int, leaves_children: bool) -> int:
         self._fill_gaps()
         hearing, self._orders = os.pipe()
         self._reports, telling = os.pipe()
-        # Nothing may reach the guardian before it knows what to do about it.
-        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.close(self._orders)
-                os.close(self._reports)
-                Guardian(
-                    hearing,
-                    telling,
-                    words,
-                    kill_after_ms=kill_after_ms,
-                    leaves_children=leaves_children,
-                    terminal=self._terminal,
-                ).run()
-            finally:
-                os._exit(0)
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+        self._watched, self._warden = os.pipe()
+        os.set_blocking(self._warden, False)  # one that is paused must not keep the others waiting
+
+        def guard() -> None:
+            for end in (self._orders, self._reports, self._watched):
+                os.close(end)
+            Guardian(
+                hearing,
+                telling,
+                words,
+                kill_after_ms=kill_after_ms,
+                leaves_children=leaves_children,
+                terminal=self._terminal,
+                warden=self._warden,
+                bury=self._bury_session,
+            ).run()
+
+        pid = _forked(guard)
         os.close(hearing)
         os.close(telling)
         return pid
+
+    def _fork_warden(self, kill_after_ms: int) -> int:
+        def guard() -> None:
+            Warden(self._watched, self._token, self.guardian_pid, kill_after_ms, self._bury_session).run()
+
+        pid = _forked(guard)
+        os.close(self._watched)
+        return pid
+
+    def belongs_to(self, session: str) -> None:
+        """Tell the guards which session is to be ended should they be left alone."""
+        self._order(b"I %b\n" % session.encode(), to_warden=True)
 
     def start(self, env: Mapping[str, str], deadline_ms: int) -> None:
         """Run the command. Raises what starting it raises: FileNotFoundError, PermissionError, OSError. A guardian that
@@ -81,11 +112,13 @@ class Child:
         for number in PASSED_ON:
             if _signal.getsignal(number) is not _signal.SIG_IGN:
                 self._handlers[number] = _signal.signal(number, self._pass_on)
-        environment = b"\0".join([os.fsencode(f"{key}={value}") for key, value in env.items()])
+        marked = {**env, **guarded_env(env, self._token)}
+        environment = b"\0".join([os.fsencode(f"{key}={value}") for key, value in marked.items()])
         adopt_orphans()  # should the guardian be killed, all of it falls to us
         # A signal that comes while this is written must not be passed on in the middle of it.
         before = _signal.pthread_sigmask(_signal.SIG_BLOCK, PASSED_ON)
-        self._order(b"D %d\nG %d\n%b" % (deadline_ms, len(environment), environment))
+        self.certain_until(deadline_ms)
+        self._order(b"G %d\n%b" % (len(environment), environment))
         _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
         while not self._pid and self._trouble is None and not self.all_gone:
             self._hear()
@@ -94,7 +127,7 @@ class Child:
 
     def certain_until(self, deadline_ms: int) -> None:
         """The claim was renewed: on the steady clock, when the command must be stopped if no more is heard."""
-        self._order(b"D %d\n" % deadline_ms)
+        self._order(b"D %d\n" % deadline_ms, to_warden=True)
 
     def wait(self, tend: Callable[[], int | None]) -> None:
         """Until nobody is left of what the command started. `tend` is called now and then: it does what is due, and
@@ -109,22 +142,32 @@ class Child:
             self._sleep(NAP_MS if nap_ms is None else min(NAP_MS, nap_ms))
 
     def close(self) -> None:
-        """Signals and terminal as they were before. The guardian goes by itself; nobody need wait for that."""
+        """Signals and terminal as they were before. The guards go by themselves; nobody need wait for that."""
         self._hand_terminal(self._pid, os.getpgrp())
         for number, handler in self._handlers.items():
             _signal.signal(number, handler)
-        os.close(self._orders)
-        os.close(self._reports)
-        os.waitpid(self.guardian_pid, os.WNOHANG)
+        self._tell_warden(b"Q\n")
+        for end in (self._orders, self._reports, self._warden):
+            os.close(end)
+        for pid in (self.guardian_pid, self.warden_pid):
+            os.waitpid(pid, os.WNOHANG)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         self._order(b"S %d\n" % number)
 
-    def _order(self, order: bytes) -> None:
+    def _order(self, order: bytes, *, to_warden: bool = False) -> None:
+        if to_warden:
+            self._tell_warden(order)
         try:
             while order:
                 order = order[os.write(self._orders, order) :]
         except OSError:  # the guardian was killed, which the other pipe will say
+            pass
+
+    def _tell_warden(self, order: bytes) -> None:
+        try:
+            os.write(self._warden, order)
+        except OSError:  # it was killed, or is paused and its pipe is full: the guardian is still there
             pass
 
     def _sleep(self, ms: int) -> None:
@@ -161,15 +204,15 @@ class Child:
         self.was_stopped = True
         if self._pid:
             _killed(-self._pid)
-        beyond_us = {self.guardian_pid}
+        beyond_us = guards = {self.guardian_pid, self.warden_pid}
         while left := {*descendants(os.getpid())} - beyond_us:
             for pid in left:
                 if _killed(pid):
                     _bury(pid)
                 else:
-                    beyond_us.add(pid)
+                    beyond_us = beyond_us | {pid}
         self.all_gone = True
-        self.some_left = len(beyond_us) > 1
+        self.some_left = beyond_us != guards
 
     def _paused(self) -> None:
         """Ctrl-Z at a terminal: stop with it, so that the shell gets its prompt, and go on with it later."""
@@ -193,6 +236,19 @@ class Child:
             pass
         finally:
             _signal.signal(_signal.SIGTTOU, before)
+
+
+def _forked(guard: Callable[[], None]) -> int:
+    """A process of its own for a guard. Nothing reaches it before it knows what to do about it."""
+    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+    pid = os.fork()
+    if pid == 0:
+        try:
+            guard()
+        finally:
+            os._exit(0)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+    return pid
 
 
 def _killed(pid: int) -> bool:

@@ -8,10 +8,12 @@ It is the parent of the command and adopts its orphans (see lineage.py): what th
 left the process group. It stays until `dibs run` has let the claim go, because others on this machine take the session
 for dead when its process, which is this one, is gone.
 
-Orders, a line each: `G bytes` and then so many bytes of environment (go), `D ms` (the new deadline), `S number` (a
-signal for the command), `T` (stop it). Reports: `P pid` (it runs), `X errno` (it could not be started), `Z` (it was
-paused), `E status` (it ended), `L` (it is being stopped, the deadline has come), `Q` (nobody is left) or `U` (only
-those of other users are left, whom we cannot stop).
+Should it be killed or paused together with `dibs run`, there is a second guard (warden.py).
+
+Orders, a line each: `I session`, `G bytes` and then so many bytes of environment (go), `D ms` (the new deadline),
+`S number` (a signal for the command), `T` (stop it). Reports: `P pid` (it runs), `X errno` (it could not be started),
+`Z` (it was paused), `E status` (it ended), `L` (it is being stopped, the deadline has come), `Q` (nobody is left) or
+`U` (only those of other users are left, whom we cannot stop).
 """
 
 from __future__ import annotations
@@ -20,17 +22,18 @@ import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whos
 import os
 import select
 
-from dibs.cli.lineage import adopt_orphans, children, descendants, die_with
+from dibs.cli.lineage import adopt_orphans, children, descendants, die_with, wake_with_parent
 from dibs.clock import steady_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
 LOOK_MS = 20
 NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at least this often
 # Whatever a terminal or a user may send to everybody: this process has no use for it.
-_IGNORED = tuple(
+IGNORED = tuple(
     getattr(_signal, name)
     for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM SIGTSTP SIGTTIN SIGTTOU SIGPIPE".split()
 )
@@ -38,7 +41,8 @@ _RESTORED = tuple(getattr(_signal, name) for name in ("SIGPIPE", "SIGXFSZ") if h
 
 
 class Guardian:
-    """Lives in a process of its own, forked for it. `terminal` is the one whose foreground the command gets."""
+    """Lives in a process of its own, forked for it. `terminal` is the one whose foreground the command gets. `bury`
+    ends the session when `dibs run` is gone; `warden` is where the second guard is told that nobody is left."""
 
     def __init__(
         self,
@@ -49,7 +53,12 @@ class Guardian:
         kill_after_ms: int,
         leaves_children: bool,
         terminal: int | None,
+        warden: int | None = None,
+        bury: Callable[[str], None] | None = None,
     ) -> None:
+        self._warden = warden
+        self._bury = bury
+        self._session = ""
         self._orders = orders
         self._reports = reports
         self._words = words
@@ -80,9 +89,19 @@ class Guardian:
                 self._hear()
             if self._pid and not self._is_done:
                 self._look_after()
+        self._leave()
+
+    def _leave(self) -> None:
+        """`dibs run` is gone and so is the command: the job is free from now on."""
+        if self._untouchable:
+            return  # what runs on as another user may still work: only time frees the job
+        if self._bury is not None and self._session:
+            self._bury(self._session)
+        if self._warden is not None:
+            os.write(self._warden, b"Q\n")
 
     def _prepare(self) -> None:
-        for number in _IGNORED:
+        for number in IGNORED:
             if _signal.signal(number, _signal.SIG_IGN) is not _signal.SIG_IGN:
                 self._defaults.add(number)
         self._defaults.update(_RESTORED)  # which Python itself ignores
@@ -91,6 +110,7 @@ class Guardian:
         _signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         _signal.signal(_signal.SIGCHLD, _noted)
         os.setpgid(0, 0)
+        wake_with_parent()
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         self._adopts = adopt_orphans()
 
@@ -119,7 +139,9 @@ class Guardian:
                 environment, rest = rest[: int(word)], rest[int(word) :]
                 self._start(environment)
             self._buffer = rest
-            if order == "D":
+            if order == "I":
+                self._session = word
+            elif order == "D":
                 self._deadline_ms = int(word)
             elif order == "S":
                 self._to_group(int(word))
@@ -171,7 +193,8 @@ class Guardian:
         null = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(null, number)
-        kept = sorted((self._orders, self._reports, self._waking, self._waker))
+        ends = (self._orders, self._reports, self._waking, self._waker, self._warden)
+        kept = sorted([end for end in ends if end is not None])
         for low, high in zip((2, *kept), (*kept, 65536), strict=True):
             os.closerange(low + 1, high)
 

@@ -15,7 +15,7 @@ from dibs.cli.holdrender import said
 from dibs.cli.opening import TTL
 from dibs.cli.parse import UsageError
 from dibs.cli.spec import NEW_JOB, Command, Option
-from dibs.cli.tenure import Tenure, checked_open_request, open_tenure
+from dibs.cli.tenure import Tenure, Terms, open_tenure
 from dibs.cli.values import (
     AGAIN,
     CLAIM_EXITS,
@@ -28,9 +28,10 @@ from dibs.cli.values import (
     WAIT,
     milliseconds,
 )
+from dibs.client.embedded import process_mark
 from dibs.clock import steady_ms, wall_ms
 from dibs.core.durations import parse_duration
-from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_MAX, SESSION_TTL_MS_MAX
+from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_MAX
 from dibs.errors import InvalidInput
 from dibs.jsontext import encode
 from dibs.wire.codes import LOST, NO
@@ -52,13 +53,12 @@ _ORDERS = "checkpoint TEXT, release, done TIME [RESULT]"
 
 
 def hold(call: Call) -> Answer:
-    notice_ms = milliseconds(call, "notice", NOTICE_MS, SESSION_TTL_MS_MAX)
     for_ms = milliseconds(call, "for", 0, DONE_MS_MAX)
     if call.values.get("for") is not None and not for_ms:
         raise UsageError("--for 0 would let go at once. Leave it out to hold until told to stop.", "hold")
-    request = checked_open_request(call, notice_ms)
+    terms = Terms(call, "notice", NOTICE_MS)
     speaker = Speaker(call)
-    tenure = open_tenure(call, request, notice_ms, os.getpid())
+    tenure = open_tenure(call, terms.request, terms.stop_ms, process_mark(os.getpid()))
     if isinstance(tenure, Answer):
         return speaker.failed(tenure)
     holding = Holding(call, tenure, speaker, for_ms)
@@ -243,7 +243,7 @@ COMMANDS = {
             Option("--for", "let go after this time", value="TIME"),
             Option(
                 "--notice",
-                "how long before anybody else may have it `lost` is said (default 2s)",
+                "how long before anybody else may have it `lost` is said (default 2s, or a quarter of a short TTL)",
                 value="TIME",
             ),
             *(AGAIN, MAX_ATTEMPTS, LOCK_DELAY),

@@ -13,7 +13,7 @@ import select
 
 from dibs.cli.parse import UsageError
 from dibs.client.door import OVER_CODES
-from dibs.client.embedded import process_mark
+from dibs.client.embedded import is_gone, process_mark
 from dibs.client.plan import Plan
 from dibs.clock import steady_ms
 
@@ -40,7 +40,7 @@ class Watched:
     @property
     def lives(self) -> bool:
         if self._mark is not None:
-            return process_mark(self.pid) == self._mark
+            return not is_gone(self._mark)
         try:  # a system that does not tell when a process began
             os.kill(self.pid, 0)
         except ProcessLookupError:

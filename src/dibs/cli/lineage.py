@@ -12,6 +12,7 @@ import os
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGKILL = 9
+_SIGCONT = 18
 _RTLD_NOW = 2
 
 
@@ -24,6 +25,11 @@ def die_with(parent: int) -> None:
     """In a child: be killed when `parent`, which forked it, ends. Does nothing where there is no such thing."""
     if _prctl(_PR_SET_PDEATHSIG, _SIGKILL) and os.getppid() != parent:
         os._exit(128 + _SIGKILL)  # it ended before we could say so
+
+
+def wake_with_parent() -> None:
+    """Be continued, should we be paused, when our parent ends. Does nothing where there is no such thing."""
+    _prctl(_PR_SET_PDEATHSIG, _SIGCONT)
 
 
 def _prctl(option: int, value: int) -> bool:

@@ -8,7 +8,7 @@ from dibs.cli.opening import TTL
 from dibs.cli.parse import UsageError
 from dibs.cli.runenv import environment
 from dibs.cli.spec import NEW_JOB, REST, Argument, Command, Option
-from dibs.cli.tenure import Tenure, checked_open_request, open_tenure
+from dibs.cli.tenure import Tenure, Terms, bury, open_tenure
 from dibs.cli.values import (
     AGAIN,
     CLAIM_EXITS,
@@ -17,12 +17,11 @@ from dibs.cli.values import (
     METADATA,
     OWNER,
     SLOTS,
-    milliseconds,
     put,
     seconds,
 )
-from dibs.core.limits import DONE_MS_MAX, SESSION_TTL_MS_MAX
-from dibs.wire.codes import LOST, NO
+from dibs.core.limits import DONE_MS_MAX
+from dibs.wire.codes import DONE, LOST, NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 KILL_AFTER_MS = 5_000
-SLACK_MS = 500  # for the system to be done with what was killed
 
 
 class _Wishes:
@@ -44,22 +42,21 @@ class _Wishes:
     def __init__(self, call: Call, job: str | None) -> None:
         self.job = job
         self.words: list[str] = call.values["command"]
-        self.kill_after_ms = milliseconds(call, "kill_after", KILL_AFTER_MS, SESSION_TTL_MS_MAX)
-        self.stop_ms = self.kill_after_ms + SLACK_MS
         self.leaves_children: bool = call.values.get("leave_children", False)
-        self.request = checked_open_request(call, self.stop_ms)
-        self.refusal_code = _refusal_code(call)
+        self.terms = Terms(call, "kill_after", KILL_AFTER_MS, needs_slack=True)
+        self.refusal_code = _exit_code(call, "conflict_exit_code", NO)
+        self.done_code = _exit_code(call, "done_exit_code", DONE)
         self.done = done_fields(call)
         if call.values.get("no_wait") and call.values.get("wait") is not None:
             raise UsageError("--no-wait or --wait: one of them.", call.command)
 
 
-def _refusal_code(call: Call) -> int:
-    text = call.values.get("conflict_exit_code")
+def _exit_code(call: Call, key: str, default: int) -> int:
+    text = call.values.get(key)
     if text is None:
-        return NO
+        return default
     if not (text.isascii() and text.isdecimal() and len(text) < 4 and int(text) < 256):
-        raise UsageError(f"--conflict-exit-code is a number from 0 to 255, not {text!a}.", call.command)
+        raise UsageError(f"--{key.replace('_', '-')} is a number from 0 to 255, not {text!a}.", call.command)
     return int(text)
 
 
@@ -91,9 +88,14 @@ def _run(call: Call, wishes: _Wishes) -> Answer:
     """The guardian comes first: the store is opened after it was forked, so that it has none of its files."""
     if any("\0" in word for word in wishes.words):  # no shell can write that
         return _not_started(wishes.words, OSError(0, "its words cannot be passed on"))
-    child = Child(wishes.words, kill_after_ms=wishes.kill_after_ms, leaves_children=wishes.leaves_children)
+    child = Child(
+        wishes.words,
+        kill_after_ms=wishes.terms.kill_after_ms,
+        leaves_children=wishes.leaves_children,
+        bury=lambda session: bury(call, session),
+    )
     try:
-        tenure = open_tenure(call, wishes.request, wishes.stop_ms, child.guardian_pid)
+        tenure = open_tenure(call, wishes.terms.request, wishes.terms.stop_ms, child.mark)
         return tenure if isinstance(tenure, Answer) else _within(call, wishes, tenure, child)
     finally:
         child.close()
@@ -101,6 +103,7 @@ def _run(call: Call, wishes: _Wishes) -> Answer:
 
 def _within(call: Call, wishes: _Wishes, tenure: Tenure, child: Child) -> Answer:
     done: Document | None = None
+    child.belongs_to(tenure.session)
     try:
         answer = _refused(call, wishes, tenure)
         if answer is None:
@@ -121,7 +124,7 @@ def _refused(call: Call, wishes: _Wishes, tenure: Tenure) -> Answer | None:
         return answer
     if not call.values.get("quiet") and not call.values.get("json"):
         complain(call, answer.text)
-    code = wishes.refusal_code if answer.exit == NO else answer.exit
+    code = {NO: wishes.refusal_code, DONE: wishes.done_code}.get(answer.exit, answer.exit)
     return Answer(code, answer.document, "", code=answer.code, message=answer.message)
 
 
@@ -179,7 +182,9 @@ def complain(call: Call, text: str) -> None:
 
 _COMMAND = Argument("COMMAND", "what to run, with its words", takes=REST)
 _KILL_AFTER = Option(
-    "--kill-after", "how long the command may take to end when it is stopped (default 5s)", value="TIME"
+    "--kill-after",
+    "how long the command may take to end when it is stopped (default 5s, or a quarter of a short TTL)",
+    value="TIME",
 )
 _LEAVE_CHILDREN = Option("--leave-children", "let what the command leaves running in the background run on")
 _RUN_OPTIONS = (
@@ -194,6 +199,7 @@ _RUN_OPTIONS = (
         value="N",
         short="-E",
     ),
+    Option("--done-exit-code", "the exit code when it was done already (default 4)", value="N"),
     _KILL_AFTER,
     Option(
         "--checkpoint-file",

@@ -11,12 +11,11 @@ import gc
 
 from dibs.cli.answer import failure, is_failure, refusal_exit
 from dibs.cli.opening import open_request
-from dibs.cli.values import seconds, terms
-from dibs.client.embedded import process_mark
-from dibs.client.plan import Plan, ttl_ms_min
+from dibs.cli.values import milliseconds, seconds, terms
+from dibs.client.plan import Plan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.clock import steady_ms
 from dibs.core.durations import format_duration
-from dibs.core.limits import SESSION_TTL_MS_DEFAULT, SESSION_TTL_MS_MAX, TTL_MS_MAX
+from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT, TTL_MS_MAX
 from dibs.errors import InvalidTtl
 
 TYPE_CHECKING = False
@@ -37,25 +36,33 @@ NAP_MS = 1_000  # no way of sleeping counts suspend, the clock does: look at it 
 _BY_OURSELVES = ("released", "transferred")
 
 
-def checked_open_request(call: Call, stop_ms: int) -> Document:
-    """The request for the session, refused if there would be no time to stop the work before it is over."""
-    request = open_request(call)
-    ttl_ms = request.get("ttl_seconds", SESSION_TTL_MS_DEFAULT // 1000) * 1000
+class Terms:
+    """How long the session lives and how long stopping may take, for which there must be time before it is over."""
+
+    def __init__(self, call: Call, flag: str, wanted_ms: int, *, needs_slack: bool = False) -> None:
+        self.request = open_request(call)
+        ttl_ms = self.request.get("ttl_ms", SESSION_TTL_MS_DEFAULT)
+        slack = slack_ms(ttl_ms) if needs_slack else 0
+        default_ms = stop_ms_default(ttl_ms, wanted_ms, slack)
+        self.kill_after_ms = milliseconds(call, flag, default_ms, SESSION_OWN_TTL_MS_MAX)
+        self.stop_ms = self.kill_after_ms + slack
+        _check_time(ttl_ms, self.stop_ms)
+
+
+def _check_time(ttl_ms: int, stop_ms: int) -> None:
     least_ms = ttl_ms_min(stop_ms)
     if ttl_ms < least_ms:
-        most = format_duration(SESSION_TTL_MS_MAX)
+        most = format_duration(SESSION_OWN_TTL_MS_MAX)
         hint = f"Give it --ttl {format_duration(least_ms)} or more"
-        if least_ms > SESSION_TTL_MS_MAX:
+        if least_ms > SESSION_OWN_TTL_MS_MAX:
             hint = f"Choose less, a TTL is {most} at most"
         raise InvalidTtl(
             f"A TTL of {format_duration(ttl_ms)} leaves no time to renew and then to stop the work in time. {hint}."
         )
-    return request
 
 
-def open_tenure(call: Call, request: Document, stop_ms: int, pid: int) -> Tenure | Answer:
-    """Open the session. It counts as dead, for others on this machine, when the process `pid` is gone."""
-    mark = process_mark(pid)
+def open_tenure(call: Call, request: Document, stop_ms: int, mark: str | None) -> Tenure | Answer:
+    """Open the session. It counts as dead, for others on this machine, when what `mark` names is gone."""
     if mark is not None:
         request = request | {"process": mark}
     sent_ms = steady_ms()
@@ -212,6 +219,21 @@ class Tenure:
             return trouble
         why = self.why if reply is None else _details(reply)
         return f"{self.job} could not be marked as done: {why}" if done else None
+
+
+def bury(call: Call, session: str) -> None:
+    """End a session whose `dibs run` was killed, once nothing of its command is left: what it held counts as lost. At a
+    server the session ends by its silence."""
+    from dibs.client.embedded import EmbeddedDoor
+
+    door = call.door()
+    try:
+        if isinstance(door, EmbeddedDoor):
+            door.bury(session)
+    except Exception:  # others see that we are dead, or time frees it
+        pass
+    finally:
+        door.close()
 
 
 def _details(reply: Reply) -> str:

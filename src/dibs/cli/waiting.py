@@ -5,6 +5,7 @@ from __future__ import annotations
 from dibs.cli import linerender
 from dibs.cli.answer import no
 from dibs.cli.live import Live
+from dibs.cli.outer_sessions import waits_for_itself
 from dibs.cli.parse import UsageError
 from dibs.cli.stopping import Stops
 from dibs.cli.values import next_words, seconds
@@ -43,6 +44,10 @@ def wait_in_line(
         if keeps:
             raise UsageError("--keep-place needs --wait TIME: how long to wait at first.", call.command)
         return call.door().call(verb, name, document)
+    if wait_seconds:
+        refusal = waits_for_itself(call, name, document)
+        if refusal is not None:
+            return refusal
     place, door = Place(verb, name, document, ticket), call.door()
     if not wait_seconds:  # somebody who asks now and then wants the place kept
         return drive(door, place.asking())

@@ -16,7 +16,7 @@ from dibs.wire.requests import LOCAL, command_for, namespace_for, shape, wait_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from dibs.stores.port import Store
@@ -39,6 +39,28 @@ def process_mark(pid: int) -> str | None:
     from dibs.service.processes import process_mark as mark
 
     return mark(pid)
+
+
+def guarded_mark(token: str, pids: Sequence[int]) -> str | None:
+    """What names a command for good: those who guard it, and all that carries its token. None where there is no
+    telling."""
+    from dibs.service.processes import guarded_mark as mark
+
+    return mark(token, pids)
+
+
+def guarded_env(env: Mapping[str, str], token: str) -> dict[str, str]:
+    """The variable by which everything that a command starts can be found."""
+    from dibs.service.descendants import VARIABLE, with_token
+
+    return {VARIABLE: with_token(env.get(VARIABLE), token)}
+
+
+def marked(token: str) -> list[int]:
+    """The processes that carry a command's token, as far as we may look."""
+    from dibs.service.descendants import marked as found
+
+    return found(token)
 
 
 def lineage(pid: int) -> list[str]:
@@ -106,6 +128,13 @@ class EmbeddedDoor:
             return reply_to(verb, coordinator.one(command))
 
         return _reply(answer)
+
+    def bury(self, session: str) -> None:
+        """End a session whose worker is dead: what it held is lost, not released. Raises what the store meets."""
+        from dibs.core.commands import EndSession
+        from dibs.service.coordinator import Coordinator
+
+        Coordinator(self.store()).one(EndSession(session=session, principal=None, dead=True))
 
     def claimed(self, prefix: str, after: str, limit: int) -> Reply:
         def answer() -> Reply:

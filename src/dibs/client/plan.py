@@ -8,6 +8,7 @@ work is taken off as well.
 from __future__ import annotations
 
 RETRY_MS = 1_000
+SLACK_MS = 500
 
 
 class Plan:
@@ -43,6 +44,19 @@ class Plan:
 
 
 def ttl_ms_min(stop_ms: int) -> int:
-    """The least TTL, in whole seconds, that leaves a second for the first renewal before it is time to stop."""
-    least_ms = (stop_ms + RETRY_MS) * 3 // 2
-    return -(-least_ms // 1000) * 1000
+    """The least TTL, in whole seconds, that leaves time for the first renewal before it is time to stop: a second, or a
+    quarter of a short TTL. The renewal is due after a third."""
+    least_ms = stop_ms * 12 // 5
+    if least_ms >= 4 * RETRY_MS:
+        least_ms = (stop_ms + RETRY_MS) * 3 // 2
+    return max(1_000, -(-least_ms // 1_000) * 1_000)
+
+
+def stop_ms_default(ttl_ms: int, wanted_ms: int, slack_ms: int) -> int:
+    """How long stopping may take where nobody says: as long as is wanted, or what a short TTL has time for."""
+    return wanted_ms if ttl_ms >= ttl_ms_min(wanted_ms + slack_ms) else ttl_ms // 4
+
+
+def slack_ms(ttl_ms: int) -> int:
+    """For the system to be done with what was killed."""
+    return min(SLACK_MS, ttl_ms // 8)

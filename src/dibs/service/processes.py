@@ -1,7 +1,11 @@
-"""Is the worker that opened a session still there? A neighbour on the same machine can see that it is not.
+"""Is the worker that opened a session still there? A neighbour on the same machine may be able to see that it is not.
 
-A mark names one process for good: the boot, the pid namespace (containers on one machine share the boot and nothing
-else), the pid, and when it started, because pids come again.
+A mark names one process for good: the boot, the PID namespace (containers on one machine share the boot and nothing
+else), the pid, and when it started, because pids come again. The start is left out where it cannot be read.
+
+Dead means certain. `is_gone` says yes only on proof; whatever it cannot see, it takes for alive. A proof is one of:
+no process has that number in our own PID namespace; the one that has it began at another time; or it has ended and
+merely was not collected by its parent. A process whose first thread ended while others work is alive.
 """
 
 from __future__ import annotations
@@ -9,36 +13,121 @@ from __future__ import annotations
 import os
 
 from dibs.clock import boot_id
+from dibs.service.proc import has_own_proc, is_dead_leader, pid_namespace, stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _GENERATIONS_MAX = 64
+_GUARDED = (
+    "guarded"  # no boot is called that: versions that do not know such marks take the session for alive
+)
 
 
 def process_mark(pid: int) -> str | None:
-    """The mark of a process of ours, or None where the system does not tell."""
-    started = _started(pid)
-    return f"{boot_id()}:{_pid_namespace()}:{pid}:{started}" if started else None
+    """The mark of a process, or None when there is no such process, or nothing to name it by."""
+    namespace = pid_namespace()
+    if not namespace or pid <= 0 or _number_is_free(pid):
+        return None
+    return f"{boot_id()}:{namespace}:{pid}:{_started(pid)}"
+
+
+def guarded_mark(token: str, pids: Sequence[int]) -> str | None:
+    """The mark of a command: of the processes that guard it, and of everything that has `token` in its environment
+    (see descendants.py). It is gone when all of that is."""
+    marks = [process_mark(pid) for pid in pids]
+    if None in marks or not token.isalnum():
+        return None
+    where = f"{boot_id()}:{pid_namespace()}"
+    return f"{_GUARDED}:{token}:{where}:" + ",".join([str(mark).removeprefix(f"{where}:") for mark in marks])
 
 
 def is_gone(mark: str | None) -> bool:
-    """True only if that process surely has ended: it is of this boot and namespace, and no longer there."""
+    """True only if what the mark names surely has ended: it is of this boot and namespace, and no longer there."""
     if mark is None:
         return False
+    if mark.startswith(f"{_GUARDED}:"):
+        return _is_guarded_gone(mark)
     boot, _, rest = mark.partition(":")
     namespace, _, rest = rest.partition(":")
-    pid, _, started = rest.partition(":")
-    if not pid.isdecimal() or boot != boot_id() or namespace != _pid_namespace() or not namespace:
+    return _is_here(boot, namespace) and _is_process_gone(rest)
+
+
+def _is_guarded_gone(mark: str) -> bool:
+    _, token, boot, namespace, rest = [*mark.split(":", 4), "", "", "", ""][:5]
+    guards = rest.split(",")
+    if not (_is_here(boot, namespace) and token.isalnum() and all(map(_is_process_gone, guards))):
         return False
-    return _started(int(pid)) != started
+    from dibs.service.descendants import none_is_left
+
+    return none_is_left(token, _earliest(guards))
+
+
+def _earliest(guards: list[str]) -> int:
+    """When the first of the guards began, in ticks since boot; 0 where that is not known."""
+    starts = [guard.partition(":")[2] for guard in guards]
+    return min([int(start) if start.isdecimal() else 0 for start in starts])
+
+
+def _is_here(boot: str, namespace: str) -> bool:
+    return boot == boot_id() and namespace != "" and namespace == pid_namespace()
+
+
+def _is_process_gone(number_and_start: str) -> bool:
+    number, _, started = number_and_start.partition(":")
+    if not (number.isascii() and number.isdecimal() and 0 < len(number) < 11 and int(number) > 0):
+        return False
+    pid = int(number)
+    if _number_is_free(pid):
+        return True
+    found = _started(pid)
+    return bool(started) and bool(found) and found != started
+
+
+def _number_is_free(pid: int) -> bool:
+    """Whether surely no living process has this number: by its handle, which tells of the whole process and asks for no
+    permission, or by what signals and /proc tell."""
+    handle = _handle(pid)
+    if handle is None:
+        return not _takes_signals(pid) or is_dead_leader(pid)
+    try:
+        import select
+
+        return bool(select.select([handle], [], [], 0)[0])  # readable once all its threads have ended
+    except (OSError, ValueError):  # more files than select can look at
+        return is_dead_leader(pid)
+    finally:
+        os.close(handle)
+
+
+def _handle(pid: int) -> int | None:
+    """A handle on the process, where the system has such a thing and hands it out. None proves nothing."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError, OverflowError):
+        return None
+
+
+def _takes_signals(pid: int) -> bool:
+    """False only if there is no such process. One that is not ours to signal is there."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def lineage(pid: int) -> list[str]:
-    """The marks of a process and of those it descends from, nearest first.
+    """The marks of a process and of those it descends from, nearest first. Empty where /proc shows another namespace.
 
     The first process of all is nobody's ancestor here: everybody would descend from it."""
-    before = f"{boot_id()}:{_pid_namespace()}:"
+    before = f"{boot_id()}:{pid_namespace()}:"
     marks: list[str] = []
-    while pid > (1 if marks else 0) and len(marks) < _GENERATIONS_MAX:
-        fields = _stat(pid)
+    while pid > (1 if marks else 0) and len(marks) < _GENERATIONS_MAX and has_own_proc():
+        fields = stat(pid)
         if not fields:
             break
         marks.append(f"{before}{pid}:{fields[19].decode()}")
@@ -46,24 +135,7 @@ def lineage(pid: int) -> list[str]:
     return marks
 
 
-def _pid_namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid").strip("pid:[]")
-    except OSError:
-        return ""
-
-
 def _started(pid: int) -> str:
-    """When a process started, in ticks since boot; empty when there is no such process. A zombie has ended too."""
-    fields = _stat(pid)
-    return "" if not fields or fields[0] in (b"Z", b"X") else fields[19].decode()
-
-
-def _stat(pid: int) -> list[bytes]:
-    """What the system says of a process after its name: state, parent and so on. Empty when there is no such one."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name in brackets may hold anything, brackets and blanks too.
-            return file.read().rpartition(b")")[2].split()
-    except OSError:
-        return []
+    """When a process started, in ticks since boot. Empty when that cannot be seen."""
+    fields = stat(pid) if has_own_proc() else []
+    return fields[19].decode() if fields else ""
