@@ -152,6 +152,7 @@ def running(
     locks_per_principal: int = LOCKS_PER_PRINCIPAL_MAX,
     real_time: bool = False,
     gateway_ttl_ms: int | None = None,
+    gateway_upstream: str | None = None,
     admission: Admission | None = None,
 ) -> Iterator[Server]:
     """A server on a free port, ended with the block. Its chores follow the test's clock, unless `real_time`."""
@@ -173,7 +174,13 @@ def running(
         api = Api(engine, guard, locks_per_principal=locks_per_principal)
         mcp = McpEndpoint(api)
         server = make_server(
-            api, mcp=mcp, lane=lane, on_ready=up.set, gateway_ttl_ms=gateway_ttl_ms, admission=admission
+            api,
+            mcp=mcp,
+            lane=lane,
+            on_ready=up.set,
+            gateway_ttl_ms=gateway_ttl_ms,
+            gateway_upstream=gateway_upstream,
+            admission=admission,
         )
         ready.append((engine, server))
         await server.serve(sockets=[listening])

@@ -130,7 +130,7 @@ def test_a_lock_that_ran_out_is_anybodys(gate: Gate, key: str) -> None:
 
 def test_the_order_of_the_checks_is_theirs(gate: Gate, key: str) -> None:
     for verb in ("acquire", "release", "heartbeat"):
-        for body in (b"", b"{", b"\xff", b"null", b"[]", b'{"secret":"a","secret":"b"}'):
+        for body in (b"", b"{", b"\xff", b"null", b'{"secret":"a","secret":"b"}'):
             status, said = gate.post(verb, body)
             assert (status, said["ok"], said["error"]) == (400, False, "invalid JSON body")
         assert gate.post(verb, {})[1]["error"] == "missing secret"

@@ -88,7 +88,8 @@ def told(document: object) -> str:
 
 def test_a_request_is_looked_at_in_the_order_of_the_contract() -> None:
     wrong: dict[str, Any] = {"ttl": "abc", "resourceKey": 7, "secret": "", "z": 1}
-    assert told(None) == told([]) == told("x") == "invalid JSON body"
+    assert told(None) == "invalid JSON body"
+    assert told([]) == told("x") == told(5) == "missing secret"
     assert told(wrong) == "missing secret"
     assert told({**wrong, "secret": 5}) == "missing secret"
     wrong["secret"] = "s"

@@ -62,6 +62,9 @@ def serve(call: Call) -> Answer:
         chosen["access_log"] = True
     if call.values.get("gateway"):
         chosen["gateway"] = True
+    upstream = call.settings.pick("gateway_upstream", "DIBS_GATEWAY_UPSTREAM")
+    if upstream is not None:
+        chosen["gateway_upstream"] = _gateway_url(upstream)
     ttl = call.settings.pick("rlock_ttl", "DIBS_RLOCK_TTL")
     if ttl is not None:
         from dibs.cli.rlockttl import ttl_seconds
@@ -74,6 +77,17 @@ def serve(call: Call) -> Answer:
     gc.enable()  # off for commands that end at once
     serve_until_stopped(Settings(**chosen))
     return yes({"stopped": True}, "")
+
+
+def _gateway_url(text: str) -> str:
+    from dibs.client.urls import is_server
+
+    if not is_server(text):
+        raise UsageError(
+            f"--gateway-upstream (DIBS_GATEWAY_UPSTREAM) is an http:// or https:// URL, not {text!a}.",
+            "serve",
+        )
+    return text
 
 
 def _count(call: Call, key: str, variable: str, *, least: int = 1) -> int | None:
@@ -149,6 +163,12 @@ COMMANDS = {
             ),
             Option("--access-log", "a line on stderr for every request", env="DIBS_ACCESS_LOG"),
             Option("--gateway", "answer Action Llama's lock routes too, below /gateway"),
+            Option(
+                "--gateway-upstream",
+                "Action Llama's own gateway: its signals, calls and shutdown are passed on to it",
+                value="URL",
+                env="DIBS_GATEWAY_UPSTREAM",
+            ),
             Option(
                 "--rlock-ttl",
                 "how long a lock of the gateway lasts without a heartbeat (default 30m)",

@@ -46,6 +46,8 @@ RUN_KEEP_MS = 60_000
 RUN_SECRET_CHARS_MIN = 16
 RUN_SECRET_CHARS_MAX = 256
 RLOCK_TTL_MS_DEFAULT = 30 * 60 * 1000
+UPSTREAM_MS_MAX = 10_000  # their scripts give up after ten seconds, too
+UPSTREAM_REQUESTS_MAX = 8
 
 # Waiting. A waiter that does not ask for TICKET_MS loses its place; a server asks for those it keeps waiting every
 # TICKET_KEEP_MS. A refused poll counts as waiting, for deadlock detection, for WANT_MS.

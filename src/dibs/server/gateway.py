@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from dibs.core.commands import EndSession, InspectSession, KeepSession
 from dibs.core.limits import RUN_SECRET_CHARS_MAX
 from dibs.errors import DibsError, InvalidInput
+from dibs.server import upstream
 from dibs.server.answers import Answer, Gone, answer_document, answer_for_error, encode
 from dibs.server.bodies import check_head, decode_name, parse_json, parse_query
+from dibs.server.upstream import Upstream
 from dibs.service.queries import claimed, open_sessions
 from dibs.wire import gateway as theirs
 from dibs.wire.documents import reply_for_error, reply_to
@@ -50,8 +52,10 @@ PLACE = "/gateway"
 
 
 class Gateway:
-    def __init__(self, api: Api, ttl_ms: int) -> None:
+    def __init__(self, api: Api, ttl_ms: int, upstream_url: str | None = None) -> None:
+        """`upstream_url` is that of Action Llama's own gateway, for what is not about locks."""
         self._api = api
+        self._upstream = Upstream(upstream_url)
         self._batcher = api.engine.batcher
         self._ttl_seconds = ttl_ms // 1000
 
@@ -63,15 +67,31 @@ class Gateway:
             ("POST", "/locks/heartbeat", self._heartbeat),
             ("GET", "/locks/list", self._list),
             ("GET", "/locks/status", self._status),
+            ("GET", "/health", self._health),
         ]
         table: list[tuple[str, str, Handler]] = [
             ("POST", f"{PLACE}/runs", self.open_run),
             ("GET", f"{PLACE}/runs", self.runs),
             ("DELETE", f"{PLACE}/runs/{{name:segment}}", self.end_runs),
         ]
-        for method, path, handler in locks:
-            table += [(method, place + path, _in_their_words(handler)) for place in (PLACE, f"{PLACE}/")]
+        for place in (PLACE, f"{PLACE}/"):
+            table += [(method, place + path, _in_their_words(handler)) for method, path, handler in locks]
+            table += [
+                (method, place + path, self._passing_on(method, path)) for method, path, _ in upstream.ROUTES
+            ]
         return table
+
+    def _passing_on(self, method: str, path: str) -> Handler:
+        async def handle(call: Call) -> Answer:
+            name = call.raw_name.decode("latin-1")
+            return await self._upstream.forward(method, path.replace("{name:segment}", name), call)
+
+        return _told(handle)
+
+    async def _health(self, call: Call) -> Said:
+        """Their agents ask this before they begin. Ours says whether locks can be had, not only that it is up."""
+        answer = await self._api.health()
+        return (200, {"status": "ok"}) if answer.status == 200 else (answer.status, {"status": "unavailable"})
 
     # Locks
 
@@ -198,9 +218,16 @@ def _in_their_words(handler: Callable[[Call], Awaitable[Said]]) -> Handler:
     """Whatever goes wrong is told as they tell it: `ok`, `error`, `reason`."""
 
     async def handle(call: Call) -> Answer:
+        status, body = await handler(call)
+        return answer_document(body, status)
+
+    return _told(handle)
+
+
+def _told(handler: Handler) -> Handler:
+    async def handle(call: Call) -> Answer:
         try:
-            status, body = await handler(call)
-            return answer_document(body, status)
+            return await handler(call)
         except theirs.Rejected as rejected:
             return answer_document(rejected.body, rejected.status)
         except Gone:

@@ -72,6 +72,7 @@ class Settings:
     log_level: str = "warning"
     access_log: bool = False
     gateway: bool = False
+    gateway_upstream: str | None = None
     rlock_ttl_ms: int = RLOCK_TTL_MS_DEFAULT
     # 0 is no bound.
     connections: int = CONNECTIONS_MAX
@@ -226,6 +227,7 @@ async def _serve(
             access_log=settings.access_log,
             on_ready=on_ready,
             gateway_ttl_ms=ttl_ms,
+            gateway_upstream=settings.gateway_upstream,
             admission=Admission(_connections_max(settings.connections), settings.connections_per_client),
         )
         with _signals(loop, server, guard):
@@ -264,6 +266,7 @@ def make_server(
     lane: bool = True,
     on_ready: Callable[[], None] = lambda: None,
     gateway_ttl_ms: int | None = None,
+    gateway_upstream: str | None = None,
     admission: Admission | None = None,
 ) -> uvicorn.Server:
     """A uvicorn server for `api`, and for `mcp` at /mcp, that leaves signals to its caller. With `gateway_ttl_ms` it
@@ -289,7 +292,7 @@ def make_server(
             api.engine.room.close()  # who waits in line is told the ticket it can come back with
             await super().shutdown(sockets)
 
-    gateway = None if gateway_ttl_ms is None else Gateway(api, gateway_ttl_ms)
+    gateway = None if gateway_ttl_ms is None else Gateway(api, gateway_ttl_ms, gateway_upstream)
     made = functools.partial(ExpressProtocol, api=api) if lane else CarefulProtocol
     connect = functools.partial(made, admission=admission)
     config = uvicorn.Config(

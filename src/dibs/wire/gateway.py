@@ -48,8 +48,10 @@ def refusal(error: str, reason: str = "") -> Document:
 
 def read_request(document: object) -> tuple[str, str, int | None]:
     """Secret, key and TTL in seconds of a request, checked in the order of the contract."""
-    if not isinstance(document, dict):
+    if document is None:
         raise Rejected("invalid JSON body", "The body must be a JSON object.")
+    if not isinstance(document, dict):  # theirs looks for a secret in it, and finds none
+        raise Rejected("missing secret", "The body must be a JSON object with secret and resourceKey.")
     secret = document.get("secret")
     if not isinstance(secret, str) or not secret:
         raise Rejected("missing secret")

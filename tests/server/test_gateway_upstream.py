@@ -1,0 +1,105 @@
+"""What Action Llama's commands ask of GATEWAY_URL besides locks: passed on to its own gateway, or told plainly."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.server.harness import running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TTL_MS = 300_000
+
+
+class Theirs(ThreadingHTTPServer):
+    """A gateway of Action Llama's that notes what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Asked)
+        self.asked: list[tuple[str, str, Any]] = []
+        self.status = 200
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Asked(BaseHTTPRequestHandler):
+    server: Theirs
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.asked.append((self.command, self.path, json.loads(body) if body else None))
+        text = b'{"callId":"c-1"}'
+        self.send_response(self.server.status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_POST = do_GET = _answer
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def theirs() -> Iterator[Theirs]:
+    server = Theirs()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+def test_signals_calls_and_shutdown_are_passed_on_as_they_are(theirs: Theirs, tmp_path: Path) -> None:
+    asked = {"secret": "s" * 16, "text": "half way"}
+    with running(tmp_path, gateway_ttl_ms=TTL_MS, gateway_upstream=theirs.url) as server:
+        for path in ("/signals/status", "/calls", "/shutdown"):
+            reply = server.ask("POST", f"/gateway{path}", asked, who=None)
+            assert (reply.status, reply.json) == (200, {"callId": "c-1"})
+        server.ask("GET", "/gateway/calls/c-1?secret=abc", who=None)
+        theirs.status = 403
+        assert server.ask("POST", "/gateway/signals/rerun", asked, who=None).status == 403
+    assert theirs.asked == [
+        ("POST", "/signals/status", asked),
+        ("POST", "/calls", asked),
+        ("POST", "/shutdown", asked),
+        ("GET", "/calls/c-1?secret=abc", None),
+        ("POST", "/signals/rerun", asked),
+    ]
+
+
+def test_without_their_gateway_it_is_said_what_is_missing(tmp_path: Path) -> None:
+    with running(tmp_path, gateway_ttl_ms=TTL_MS) as server:
+        reply = server.ask("POST", "/gateway/signals/status", {"secret": "x"}, who=None)
+        assert reply.status == 501
+        assert reply.json["ok"] is False
+        assert "--gateway-upstream" in reply.json["reason"]
+
+
+def test_when_their_gateway_is_away_locks_are_served_as_before(theirs: Theirs, tmp_path: Path) -> None:
+    url = theirs.url
+    theirs.server_close()
+    with running(tmp_path, gateway_ttl_ms=TTL_MS, gateway_upstream=url) as server:
+        reply = server.ask("POST", "/gateway/calls", {"secret": "x"}, who=None)
+        assert (reply.status, reply.json["error"]) == (502, "gateway unreachable")
+        assert server.ask("GET", "/gateway/health", who=None).json == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("body", "error"), [(b"[]", "missing secret"), (b"5", "missing secret"), (b"null", "invalid JSON body")]
+)
+def test_a_body_that_is_no_object_is_refused_as_theirs_does(body: bytes, error: str, tmp_path: Path) -> None:
+    with running(tmp_path, gateway_ttl_ms=TTL_MS) as server:
+        reply = server.ask("POST", "/gateway/locks/acquire", body, who=None)
+        assert (reply.status, reply.json["error"]) == (400, error)
