@@ -106,14 +106,14 @@ def world_of(raw: Raw) -> World:
         run = Run(session.principal, session.owner, session.ttl_ms, raw.now_ms + 1, how)
         if session.want is not None:
             want = session.want
-            wish = Wish((want.name,), session.owner, session.principal, "", shared=want.mode == SHARED)
+            wanted = (want.name, *want.more)
+            wish = Wish(wanted, session.owner, session.principal, "", shared=want.mode == SHARED)
             wish.slots, wish.session = want.slots, session.id
-            run.want = (wish, want.until_ms)
+            run.want = (wish, want.at_ms)
         world.runs[session.id] = run
     for lock, holder in raw.live():
-        world.holds.append(
-            Hold(lock.name, wish_of(holder, (lock.name,), lock.slots), holder.token, raw.now_ms + 1)
-        )
+        wish = wish_of(holder, (lock.name,), lock.slots)
+        world.holds.append(Hold(lock.name, wish, holder.token, raw.now_ms + 1, holder.since_ms))
         world.about(lock.name).rests_until_ms = lock.delay_until_ms
     came = {(e.job, e.ticket): e.seq for e in raw.events if e.kind == kinds.QUEUED}
     firsts = [t for t in raw.tickets.values() if not t.whole or t.whole[0].name == t.name]

@@ -198,6 +198,9 @@ class Life(RuleBasedStateMachine):
         }
 
 
+REFUSED = outcomes.Held | outcomes.Delayed | outcomes.Deadlock
+
+
 def granted_in(outcome: Outcome) -> tuple[outcomes.Granted, ...]:
     if isinstance(outcome, outcomes.GrantedAll):
         return outcome.grants
@@ -264,8 +267,10 @@ class Predicted(Life):
         assert WORDS[type(outcome)] in expected
         if isinstance(outcome, outcomes.Queued) and outcome.ticket_id not in had_place:
             self.world.queue(wish)
-        elif isinstance(outcome, outcomes.Held | outcomes.Delayed) or waitable(outcome, command):
-            self.world.poll(wish, self.world.refused_job(wish))
+        elif isinstance(outcome, REFUSED) or waitable(outcome, command):
+            self.world.refuse(wish)
+        elif not isinstance(outcome, outcomes.Granted | outcomes.GrantedAll | outcomes.Queued):
+            self.world.move_on(wish)
         self.agree()
 
     @rule(job=jobs, how=wishes(), wait=st.booleans())

@@ -11,7 +11,6 @@ from dibs.core import events
 from dibs.core.deadlock import find_cycle
 from dibs.core.exclusion import blockers, covered, live_holders
 from dibs.core.expiry import end_hold, event_of, own_deadline_ms, session_over, settle, shown, ticket_over
-from dibs.core.limits import WANT_MS
 from dibs.core.line import advance, ahead, grant, place_of, refresh, serve_own, settled
 from dibs.core.outcomes import (
     AclDiffers,
@@ -34,8 +33,9 @@ from dibs.core.outcomes import (
     Status,
 )
 from dibs.core.proof import ended, held_by, not_current, own_claim
-from dibs.core.records import EXCLUSIVE, RELEASED, Done, Holder, Lock, Want
+from dibs.core.records import EXCLUSIVE, RELEASED, Done, Holder, Lock
 from dibs.core.tickets import drop, join, keep
+from dibs.core.wants import forget_want, note_want
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,6 +47,15 @@ if TYPE_CHECKING:
 
 def acquire(draft: Draft, command: Acquire) -> Outcome:
     """Claim a job: granted, in line, or the reason why not."""
+    outcome = _acquire(draft, command)
+    if isinstance(outcome, Held | Delayed | Deadlock):
+        note_want(draft, command, (command.name,))
+    elif not isinstance(outcome, Granted | Queued | SessionOver):
+        forget_want(draft, command)
+    return outcome
+
+
+def _acquire(draft: Draft, command: Acquire) -> Outcome:
     refused = check_session(draft, command.session, command.principal)
     if refused is not None:
         return refused
@@ -81,7 +90,6 @@ def acquire(draft: Draft, command: Acquire) -> Outcome:
     if cycle:
         return Deadlock(now_ms=draft.now_ms, name=command.name, cycle=cycle)
     if not command.wait:
-        note_want(draft, command, command.name)
         return verdict
     if command.over_quota:  # a place in a line becomes a job
         return QuotaExceeded(now_ms=draft.now_ms, name=command.name)
@@ -200,18 +208,6 @@ def _waits_for(draft: Draft, ask: Ask, name: str) -> list[Ticket]:
     waits = [wait for wait in session.waits if (wait.ns, wait.name) == (ask.ns, name)] if session else []
     tickets = [draft.ticket(wait.ns, wait.name, wait.number) for wait in waits]
     return [ticket for ticket in tickets if ticket is not None and not ticket_over(draft, ticket)]
-
-
-def note_want(draft: Draft, ask: Ask, name: str) -> None:
-    """A refused poll by a session that holds something counts as waiting, for a moment. Only the last one counts:
-    whoever asks for another job has moved on from this one."""
-    if ask.session is None:
-        return
-    session = draft.session(ask.session)
-    if session is not None and session.holds:
-        until_ms = draft.now_ms + WANT_MS
-        want = Want(ns=ask.ns, name=name, until_ms=until_ms, mode=ask.mode, slots=ask.slots)
-        draft.put(session.replace(want=want))
 
 
 def renew(draft: Draft, command: Renew) -> Outcome:

@@ -2,8 +2,9 @@
 
 What one worker holds and waits for ties jobs together, so sessions are nodes of the wait-for graph. So are places in a
 line: whoever stands in it waits for the owners in the way, for every place ahead, and for what the sessions there will
-then hold. A session waits for what it has places for, and for what it polled for and was refused within the last
-WANT_MS while it held something else.
+then hold. A session waits for what it has places for, and for what it asked for last and was refused while it held
+something else (`Session.want`): for those owners who are in the way since then, and for WANT_MS at most. Who became an
+owner later took what the session could have had by asking, so that the two are not stuck.
 
 A node needs something of others, several times: one of N slots is needed in vain when N of those who have one or come
 first are stuck, everything else as soon as one is. Stuck is who is left when everybody is taken away who needs nothing,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Acquire, AcquireAll
     from dibs.core.draft import Draft
-    from dibs.core.records import Lock, Session, Ticket, Want
+    from dibs.core.records import Holder, Lock, Session, Ticket, Want
 
     # "session", its id; "place", its ticket; "ask", a job that somebody asks for without standing in its line.
     Node = tuple[str, ...]
@@ -58,11 +59,24 @@ _NONE = -1  # it polls: what its session covers already, it has for the asking
 class _Wanted:
     """One job that somebody waits for, and how. `number` is its place in the line, or one of these two."""
 
-    __slots__ = ("mode", "name", "ns", "number", "session", "slots")
+    __slots__ = ("at_ms", "mode", "name", "ns", "number", "session", "slots")
 
-    def __init__(self, ns: str, name: str, mode: str, slots: int, number: int, session: str | None) -> None:
+    def __init__(
+        self,
+        ns: str,
+        name: str,
+        mode: str,
+        slots: int,
+        number: int,
+        session: str | None,
+        at_ms: int | None = None,
+    ) -> None:
         self.ns, self.name, self.mode, self.slots = ns, name, mode, slots
         self.number, self.session = number, session
+        self.at_ms = at_ms  # None: it asks all the time
+
+    def is_blocked_by(self, holder: Holder) -> bool:
+        return self.at_ms is None or holder.since_ms <= self.at_ms
 
 
 class _Need:
@@ -148,11 +162,12 @@ class _Graph:
         want = session.want
         # Of the asker only what it asks for now counts: it has moved on from what it polled for before.
         if want is not None and draft.now_ms < want.until_ms and session.id != self._asker.id:
-            needs.append(_Need(1, [(self._want(want, session.id), (want.name,))]))
+            names = (want.name, *want.more)
+            needs += [_Need(1, [(self._want(want, name, session.id), (name,))]) for name in names]
         return needs
 
-    def _want(self, want: Want, session: str) -> Node:
-        return self.ask(_Wanted(want.ns, want.name, want.mode, want.slots, _NONE, session))
+    def _want(self, want: Want, name: str, session: str) -> Node:
+        return self.ask(_Wanted(want.ns, name, want.mode, want.slots, _NONE, session, want.at_ms))
 
     def _wanted_needs(self, wanted: _Wanted) -> list[_Need]:
         draft = self._draft
@@ -162,7 +177,11 @@ class _Graph:
         own = self._own_place(wanted)
         if own is not None:
             return [_Need(1, [(self.place(own), (own.owner, own.name))])]
-        in_way = list(blockers(draft, lock, wanted.mode, wanted.slots, wanted.session))
+        in_way = [
+            blocker
+            for blocker in blockers(draft, lock, wanted.mode, wanted.slots, wanted.session)
+            if wanted.is_blocked_by(blocker.holder)
+        ]
         ahead: list[Ticket] = []
         if wanted.number != _NONE or not covered(draft, lock, wanted.mode, wanted.session):
             ahead = list(self._ahead(wanted, lock))
@@ -175,7 +194,8 @@ class _Graph:
             slots += [(each.session, each.owner) for each in later if _alike(each, wanted)]
             later = [ticket for ticket in later if not _alike(ticket, wanted)]
             if lock.slots == wanted.slots:
-                slots += [(holder.session, holder.owner) for holder in live_holders(draft, lock)]
+                live = [holder for holder in live_holders(draft, lock) if wanted.is_blocked_by(holder)]
+                slots += [(holder.session, holder.owner) for holder in live]
                 in_way = [blocker for blocker in in_way if blocker.name != lock.name]
         owners = [(blocker.holder.session, blocker.holder.owner) for blocker in in_way]
         owners += [(ticket.session, ticket.owner) for ticket in later]

@@ -10,6 +10,7 @@ same decision, so every rule is tested in microseconds, replayed and explained. 
     line.py       who is served when, and the one way in which a waiter is given the job
     tickets.py    places in a line
     deadlock.py   would waiting ever end
+    wants.py      a refused ask that counts as waiting
     many.py       the first free of several; all or none
     handing.py    transfer, break, freeing a parked job, access lists
     sessions.py   one run of one worker, and what ends with it

@@ -50,12 +50,12 @@ UPSTREAM_MS_MAX = 10_000  # their scripts give up after ten seconds, too
 UPSTREAM_REQUESTS_MAX = 8
 
 # Waiting. A waiter that does not ask for TICKET_MS loses its place; a server asks for those it keeps waiting every
-# TICKET_KEEP_MS. A refused poll counts as waiting, for deadlock detection, for WANT_MS.
+# TICKET_KEEP_MS. A refused poll counts as waiting, for deadlock detection, for WANT_MS: agents think between two asks.
 TICKET_MS = 15_000
 TICKET_KEEP_MS = 5_000
 WAIT_MS_MAX = 3600 * 1000
 EMBEDDED_POLL_MS = 1_000  # without a server: how long a waiter sleeps at most before it looks, news or not
-WANT_MS = 5_000
+WANT_MS = 5 * 60 * 1000
 
 # Several at once
 NAMES_MAX = 1_000

@@ -30,6 +30,7 @@ from dibs.core.records import (
 )
 from dibs.core.tickets import PEEK, drop, keep, parts_of, recognised, remove, remove_place, ticket_event
 from dibs.core.view import Handed
+from dibs.core.wants import note_want
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -310,6 +311,7 @@ def leave(draft: Draft, command: Leave) -> Outcome:
     if ticket is None or (ticket.lease_id, ticket.principal) != (command.ticket_id, command.principal):
         return Left(now_ms=draft.now_ms, name=command.name, was_in=False)
     drop(draft, ticket, "left")
+    note_want(draft, ticket, tuple([part.name for part in parts_of(ticket)]))
     advance_all(draft, ticket)
     return Left(now_ms=draft.now_ms, name=command.name, was_in=True)
 

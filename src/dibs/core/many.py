@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.claims import check_session, judge, note_want, waits_otherwise
+from dibs.core.claims import check_session, judge, waits_otherwise
 from dibs.core.deadlock import find_cycle
 from dibs.core.exclusion import blockers, own_hold
 from dibs.core.line import advance_all, ahead, grant, place_of, refresh, serve_own
@@ -20,6 +20,7 @@ from dibs.core.outcomes import (
 )
 from dibs.core.records import SHARED, lock_key
 from dibs.core.tickets import drop, join, keep
+from dibs.core.wants import forget_want, note_want
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
         if isinstance(verdict, Granted):
             return verdict
         answers.append(verdict)
-    # No want is noted: whoever takes any of several waits for none of them.
+    forget_want(draft, command)  # whoever takes any of several waits for none of them
     return Refused(now_ms=draft.now_ms, outcomes=tuple(answers))
 
 
@@ -100,16 +101,25 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
         return GrantedAll(now_ms=draft.now_ms, grants=tuple(grants))
     differs = [waits_otherwise(draft, command, name) for name in command.names]
     if waitable and any(differs):
-        return Refused(now_ms=draft.now_ms, outcomes=tuple([each for each in differs if each is not None]))
-    if waitable:
-        cycle = find_cycle(draft, command, command.names)
-        if cycle:
-            return Deadlock(now_ms=draft.now_ms, name=cycle[1], cycle=cycle)
-    if not (command.wait and waitable):
-        if waitable:
-            note_want(draft, command, bad[0].name)  # type: ignore[union-attr]  # every verdict of `judge` has a name
+        bad = tuple([each for each in differs if each is not None])
+    if not waitable or any(differs):
+        forget_want(draft, command)
+        return Refused(now_ms=draft.now_ms, outcomes=bad)
+    return _wait_for_all(draft, command, bad)
+
+
+def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[Outcome, ...]) -> Outcome:
+    """Not all can be had now, and none of what is in the way is there for good."""
+    refused = tuple([verdict.name for verdict in bad])  # type: ignore[union-attr]  # `judge` always names the job
+    cycle = find_cycle(draft, command, command.names)
+    if cycle:
+        note_want(draft, command, refused)
+        return Deadlock(now_ms=draft.now_ms, name=cycle[1], cycle=cycle)
+    if not command.wait:
+        note_want(draft, command, refused)
         return Refused(now_ms=draft.now_ms, outcomes=bad)
     if command.over_quota:
+        forget_want(draft, command)
         return QuotaExceeded(now_ms=draft.now_ms, name=command.names[0])
     return _queued(draft, command, join(draft, command, command.names))
 

@@ -156,13 +156,16 @@ class Ticket(Record):
 
 
 class Want(Record):
-    """A job that a session asked for and was refused, a moment ago: an edge in the wait-for graph, for a short time."""
+    """A job that a session asked for and was refused: an edge in the wait-for graph, until it is clear that the session
+    has moved on. It leads to who had the job at `at_ms`: whoever has it since took what the session could have had."""
 
     ns: str
     name: str
     until_ms: int
     mode: str = EXCLUSIVE
     slots: int = 1
+    at_ms: int = 0
+    more: tuple[str, ...] = ()  # the other jobs it asked for in one go and could not have
 
 
 class Wait(Record):

@@ -58,6 +58,7 @@ class Hold:
     wish: Wish
     token: int
     until_ms: int | None  # None: as long as the session
+    since_ms: int = 0
 
 
 @dataclass
@@ -69,7 +70,7 @@ class Run:
     ttl_ms: int
     until_ms: int
     how: str = ""  # how it ended
-    want: tuple[Wish, int] | None = None  # what it polled for, and until when that counts
+    want: tuple[Wish, int] | None = None  # what it was refused last, and when
 
 
 @dataclass
@@ -246,7 +247,7 @@ class World:
         facts.token += 1
         facts.max_attempts = wish.max_attempts or facts.max_attempts
         facts.rests_until_ms = facts.done_until_ms = 0
-        hold = Hold(job, wish, facts.token, self.now_ms + wish.ttl_ms if wish.ttl_ms else None)
+        hold = Hold(job, wish, facts.token, self.now_ms + wish.ttl_ms if wish.ttl_ms else None, self.now_ms)
         self.holds.append(hold)
         run = self.runs.get(wish.session or "")
         if run is not None:
@@ -265,12 +266,17 @@ class World:
             place.until_ms = world.now_ms + 1
         polled = {}
         for session, run in world.runs.items():
-            if wants and run.want is not None and world.now_ms < run.want[1] and not world.run_over(session):
-                polled[session] = _with(run.want[0], key=None)
+            if wants and run.want is not None and not world.run_over(session):
+                wish, at_ms = run.want
+                if world.now_ms < at_ms + limits.WANT_MS:
+                    polled[session] = (_with(wish, key=None), at_ms)
         while True:
             world.serve()
-            for session, wish in list(polled.items()):
-                if not any(world.waits(wish, job) for job in wish.jobs):
+            for session, (wish, at_ms) in list(polled.items()):
+                # Who has it since then took what the session could have had.
+                since = copy.copy(world)
+                since.holds = [hold for hold in world.holds if hold.since_ms <= at_ms]
+                if not any(since.waits(wish, job) for job in wish.jobs):
                     del polled[session]
             waiting = {place.wish.session for place in world.line} | set(polled)
             kept = [hold for hold in world.holds if hold.wish.session in waiting - {None}]
@@ -288,7 +294,7 @@ class World:
         is no part of what is stuck, or if it did not ask."""
         assert wish.session is not None
         with_all = copy.deepcopy(self)
-        with_all.runs[wish.session].want = None if wait else (wish, self.now_ms + 1)
+        with_all.runs[wish.session].want = None if wait else (wish, self.now_ms)
         if wait:
             with_all.line.append(Place(wish, -1, self.now_ms, self.now_ms + 1))
         without = copy.deepcopy(with_all)
@@ -296,7 +302,9 @@ class World:
         without.line = [
             place for place in without.line if place.wish.session != wish.session or place.number == -1
         ]
-        anyway = wish.session in without.stuck(wants=True) or wish.session in self.stuck(wants=True)
+        before = copy.deepcopy(self)
+        before.runs[wish.session].want = None  # this is what it asks for instead
+        anyway = wish.session in without.stuck(wants=True) or wish.session in before.stuck(wants=True)
         return wish.session in with_all.stuck(wants=True), anyway
 
     # What may be asked
@@ -372,7 +380,7 @@ class World:
 
     def claim(self, wish: Wish, *, wait: bool = False, ticket: str | None = None) -> set[str]:
         """Every answer that is right; mostly there is one. A deadlock that is not certain may be told or not, and then
-        the caller says with `queue` or `poll` which it was."""
+        the caller says with `queue`, `refuse` or `move_on` which it was."""
         if wish.session is not None:
             run = self.runs.get(wish.session)
             if run is None or run.principal != wish.principal:
@@ -408,11 +416,6 @@ class World:
                 return {"deadlock", answer}
         return {answer}
 
-    def refused_job(self, wish: Wish) -> str:
-        """The first of several that could not be had."""
-        verdicts = [(job, self.judge(wish, job, None)) for job in wish.jobs]
-        return next(job for job, verdict in verdicts if verdict not in ("mine", "free"))
-
     def queue(self, wish: Wish) -> None:
         self.numbers += 1
         self.line.append(Place(wish, self.numbers, self.now_ms, self.now_ms + limits.TICKET_MS))
@@ -420,10 +423,21 @@ class World:
         if run is not None:
             run.want = None
 
-    def poll(self, wish: Wish, job: str) -> None:
+    def refuse(self, wish: Wish) -> None:
+        """It was told to come back, or that it would wait for ever: it counts as waiting if it has something."""
+        refused = [job for job in wish.jobs if self.judge(wish, job, None) not in ("mine", "free")]
+        self.want(_with(wish, jobs=tuple(refused)))
+
+    def want(self, wish: Wish) -> None:
         run = self.runs.get(wish.session or "")
         if run is not None and any(hold.wish.session == wish.session for hold in self.holds):
-            run.want = (_with(wish, job), self.now_ms + limits.WANT_MS)
+            run.want = (wish, self.now_ms)
+
+    def move_on(self, wish: Wish) -> None:
+        """It was told something final about what it asked for, and wants nothing else."""
+        run = self.runs.get(wish.session or "")
+        if run is not None:
+            run.want = None
 
     def claim_any(self, wish: Wish) -> tuple[str, str]:
         """The answer, and the job that was granted."""
@@ -444,6 +458,7 @@ class World:
             if self.judge(wish, job, None, by_session=False) == "free":
                 self.grant(wish, job)
                 return "granted", job
+        self.move_on(wish)
         return "refused", ""
 
     def proved(self, job: str, principal: str, lease: str | None, session: str | None) -> Hold | None:
@@ -506,7 +521,8 @@ class World:
             return "held"
         facts = self.about(job)
         facts.token += 1
-        self.holds.append(Hold(job, wish, facts.token, self.now_ms + ttl_ms if ttl_ms else None))
+        until_ms = self.now_ms + ttl_ms if ttl_ms else None
+        self.holds.append(Hold(job, wish, facts.token, until_ms, self.now_ms))
         if run is not None:
             run.want = None
             for place in list(self.line):
@@ -529,6 +545,8 @@ class World:
     def leave(self, lease: str, principal: str) -> bool:
         found = [p for p in self.line if (p.wish.lease, p.wish.principal) == (lease, principal)]
         self.line = [place for place in self.line if place not in found]
+        for place in found:
+            self.want(place.wish)
         self.serve()
         return bool(found)
 
@@ -543,10 +561,8 @@ class World:
         return "over"
 
 
-def _with(wish: Wish, job: str | None = None, **changes: object) -> Wish:
+def _with(wish: Wish, **changes: object) -> Wish:
     made = copy.copy(wish)
-    if job is not None:
-        made.jobs = (job,)
     for name, value in changes.items():
         setattr(made, name, value)
     return made

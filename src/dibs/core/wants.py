@@ -1,0 +1,41 @@
+"""What a session wants: a refused ask that counts as waiting, for `deadlock.py`.
+
+An agent that asks, is refused, thinks and asks again waits as much as one that stands in line. So the last refusal of a
+session that holds something counts until the session gets something, lets something go or asks for something else, and
+for WANT_MS at most. Being told of a deadlock is a refusal too: whoever else is in the cycle and asks again must be told
+of it as well. So is a wait that was given up.
+"""
+
+from __future__ import annotations
+
+from dibs.core.limits import WANT_MS
+from dibs.core.records import Want
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.commands import Ask
+    from dibs.core.draft import Draft
+    from dibs.core.records import Ticket
+
+
+def note_want(draft: Draft, ask: Ask | Ticket, names: tuple[str, ...]) -> None:
+    """Whoever asked for these was refused."""
+    session = draft.session(ask.session) if ask.session is not None else None
+    if session is not None and session.holds:
+        want = Want(
+            ns=ask.ns,
+            name=names[0],
+            until_ms=draft.now_ms + WANT_MS,
+            mode=ask.mode,
+            slots=ask.slots,
+            at_ms=draft.now_ms,
+            more=names[1:],
+        )
+        draft.put(session.replace(want=want))
+
+
+def forget_want(draft: Draft, ask: Ask) -> None:
+    """The answer to what a session asks now is final: it has moved on from what it was refused before."""
+    session = draft.session(ask.session) if ask.session is not None else None
+    if session is not None and session.want is not None and session.principal == ask.principal:
+        draft.put(session.replace(want=None))
