@@ -34,7 +34,10 @@ class Ran:
         document: dict[str, Any] = json.loads(self.out)
         assert document["schema_version"] == 1
         assert document["ok"] is (self.exit == 0)
-        assert set(document) == {"schema_version", "ok", "data" if document["ok"] else "error"}
+        wanted = {"data"} if document["ok"] else {"error", "data"} if "data" in document else {"error"}
+        assert set(document) == {"schema_version", "ok", *wanted}
+        if "error" in wanted and "data" in wanted:
+            assert document["data"] == document["error"]["details"]
         return document
 
     @property

@@ -236,12 +236,12 @@ def test_text_that_is_not_unicode_is_refused_wherever_it_comes(terminal: Termina
 
 
 def test_a_name_that_begins_with_a_dash_goes_after_two(terminal: Terminal) -> None:
-    wrong = terminal("claim", "-x")
+    wrong = terminal("claim", "-y")
     assert wrong.exit == 64
-    assert "dibs claim -- -x" in wrong.err
-    ran = terminal("claim", "--", "-x")
+    assert "dibs claim -- -y" in wrong.err
+    ran = terminal("claim", "--", "-y")
     assert ran.exit == 0
-    assert ran.out.rstrip().endswith(" -- -x")
+    assert ran.out.rstrip().endswith(" -- -y")
 
 
 def test_namespaces_keep_names_apart(terminal: Terminal) -> None:

@@ -29,13 +29,13 @@ def test_any_refused_says_of_each_who_has_it(terminal: Terminal) -> None:
     ran = terminal("claim-any", "a", "long name")
     assert ran.exit == 1
     assert ran.out.splitlines() == [
-        "None is to be had now.",
+        "None of these jobs is available.",
         "  a          agent-7 has it for another 2m.",
         "  long name  it was done by agent-8, just now. It counts as done for another 1h.",
     ]
     error = terminal("claim-any", "a", "long name", "--json").error
     assert error["code"] == "held"
-    assert error["message"] == "None is to be had now: a, long name."
+    assert error["message"] == "None of these jobs is available: a, long name."
     assert [entry["status"] for entry in error["details"]["refused"]] == ["held", "done"]
     assert terminal("claim-any", "-q", "a").out == ""
 
@@ -62,7 +62,7 @@ def test_all_takes_every_one_or_none(terminal: Terminal) -> None:
     ran = terminal("claim-all", "a", "b", "c")
     assert ran.exit == 1
     assert ran.out.splitlines() == [
-        "Nothing was claimed: not all can be had now.",
+        "Nothing was claimed: not all are available.",
         "  b  agent-7 has it for another 2m.",
     ]
     assert terminal("list", "-q").out == "b\n"
@@ -125,3 +125,93 @@ def test_all_refuses_two_names_that_overlap(terminal: Terminal) -> None:
     ran = terminal("claim-all", "path:src", "path:src/a")
     assert ran.exit == 64
     assert "overlap" in ran.err
+
+
+def test_any_says_which_names_it_skipped_and_why(terminal: Terminal) -> None:
+    terminal.claim("a", "--owner", "agent-7", "--ttl", "2m")
+    lease = terminal.claim("b", "--owner", "agent-8")
+    terminal("release", "b", "--lease", lease, "--done", "1h")
+    ran = terminal("claim-any", "a", "b", "c", "--owner", "bob")
+    assert ran.exit == 0
+    assert ran.out.splitlines()[3:5] == [
+        "  skipped        a: agent-7 has it for another 2m.",
+        "  skipped        b: it was done by agent-8, just now. It counts as done for another 1h.",
+    ]
+    names = [f"n{number}" for number in range(9)]
+    for name in names[:-1]:
+        terminal.claim(name)
+    many = terminal("claim-any", *names)
+    assert many.out.count("  skipped") == 6
+    assert "  skipped        3 more\n" in many.out
+    terminal.claim("e", "--owner", "agent-7")
+    skipped = terminal("claim-any", "a", "b", "e", "f", "--json").data["skipped"]
+    assert [(each["name"], each["status"]) for each in skipped] == [
+        ("a", "held"),
+        ("b", "done"),
+        ("e", "held"),
+    ]
+    assert skipped[0]["owner"] == "agent-7"
+    assert "lease_id" not in str(skipped)
+
+
+def test_any_exits_with_4_when_all_are_done_and_only_then(terminal: Terminal) -> None:
+    for name in ("a", "b"):
+        lease = terminal.claim(name, "--owner", "agent-8")
+        terminal("release", name, "--lease", lease, "--done", "1h")
+    for command in ("claim-any", "claim-all"):
+        ran = terminal(command, "a", "b")
+        assert ran.exit == 4
+        assert ran.out.splitlines()[0] == "Nothing is left to do: all of them are done."
+        assert terminal(command, "a", "b", "--json").error["code"] == "done"
+        terminal.claim(f"held-{command}")
+        assert terminal(command, "a", f"held-{command}").exit == 1
+    assert terminal("claim-all", "a", "free").exit == 1
+
+
+def test_any_waits_for_the_first_that_is_let_go(terminal: Terminal) -> None:
+    terminal.claim("a")
+    lease = terminal.claim("b")
+    waiter = Typing(terminal, "claim-any", "a", "b", "--wait", "60s", "--json")
+    assert waiter.is_alive()
+    terminal("release", "b", "--lease", lease)
+    assert waiter.ran().data["name"] == "b"
+
+
+def test_any_does_not_wait_for_what_is_done_or_for_nothing(terminal: Terminal) -> None:
+    lease = terminal.claim("a")
+    terminal("release", "a", "--lease", lease, "--done", "1h")
+    assert terminal("claim-any", "a", "--wait", "60s").exit == 4
+    terminal.claim("b", "--owner", "agent-7")
+    over = terminal("claim-any", "a", "b", "--wait", "1s")
+    assert (over.exit, over.out.splitlines()[0]) == (1, "None of these jobs is available.")
+    assert terminal("claim-any", "b", "-n", "-w", "5").exit == 64
+
+
+def test_several_names_for_one_claim_are_told_of_the_commands_that_take_them(terminal: Terminal) -> None:
+    ran = terminal("claim", "a", "b")
+    assert ran.exit == 64
+    assert "dibs claim-all a b (all or none), or dibs claim-any a b (the first free one)" in ran.err
+    assert len(ran.err.splitlines()) <= 2
+
+
+def test_what_a_claim_all_gave_is_kept_and_released_in_one_command(terminal: Terminal) -> None:
+    got = terminal("claim-all", "a", "b", "--ttl", "1m")
+    lease = got.out.split("--lease ")[1].split()[0]
+    assert got.out.splitlines()[-1] == f"Stay alive within 30s:  dibs heartbeat a b --lease {lease}"
+    beat = terminal("heartbeat", "a", "b", "--lease", lease, "--json").data
+    assert [(each["name"], each["ok"]) for each in beat["jobs"]] == [("a", True), ("b", True)]
+    ran = terminal("release", "a", "b", "--lease", lease)
+    assert (ran.exit, len(ran.out.splitlines())) == (0, 2)
+    assert terminal("list", "-q").out == ""
+
+
+def test_a_job_that_cannot_be_released_does_not_stop_the_others(terminal: Terminal) -> None:
+    lease = terminal.claim("a")
+    terminal.claim("b", "--owner", "agent-7")
+    ran = terminal("release", "b", "a", "--lease", lease)
+    assert ran.exit == 2
+    assert ran.err.startswith("dibs: b: ")
+    assert terminal("list", "-q").out == "b\n"
+    error = terminal("release", "b", "a", "--lease", lease, "--json").error
+    assert error["code"] == "lease_not_current"
+    assert [(each["name"], each["ok"]) for each in error["details"]["jobs"]] == [("b", False), ("a", True)]

@@ -118,7 +118,7 @@ def test_a_url_that_is_none_says_what_one_looks_like_and_exits_with_64(env: dict
 def test_no_server_at_all_is_told_at_once_with_what_to_do(env: dict[str, str]) -> None:
     done = dibs(env | {"DIBS_URL": "http://127.0.0.1:1"}, "claim", "issue-1")
     assert done.returncode == 69
-    assert b"dibs serve" in done.stderr
+    assert b"Do not begin the work" in done.stderr
 
 
 def test_ctrl_c_ends_it_with_130_and_without_words(env: dict[str, str]) -> None:

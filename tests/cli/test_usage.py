@@ -33,6 +33,16 @@ if TYPE_CHECKING:
         (("token", "new", "x", "--role", "king"), "--role is one of agent, operator, admin"),
         (("completion", "tcsh"), "SHELL is one of bash, zsh, fish"),
         (("gc", "x"), "takes no arguments"),
+        (("hisotry", "x"), "Did you mean history?"),
+        (("heart", "x"), "Did you mean heartbeat?"),
+        (("claimany", "x"), "Did you mean claim-any?"),
+        (("claim", "a", "--owner", ""), "--owner is empty"),
+        (("claim", "a", "--owner", "  "), "--owner is empty"),
+        (("claim", "a", "--namespace", ""), "--namespace is empty"),
+        (("session", "open", "--owner="), "--owner is empty"),
+        (("run", "a", "--owner", "", "--", "true"), "--owner is empty"),
+        (("claim", "a", "-x", "-s"), "--exclusive means one owner"),
+        (("claim", "a", "-n", "-w", "5"), "--no-wait or --wait"),
         ((), "Which command?"),
     ],
 )
@@ -110,3 +120,61 @@ def test_a_fault_of_ours_is_one_line_and_70_and_a_traceback_only_when_asked_for(
     assert terminal("list", "--json").error["code"] == "internal_error"
     terminal.env["DIBS_DEBUG"] = "1"
     assert "Traceback" in terminal("list").err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("session-like",), ("verison-of",), ("unlok-all",), ("statistics",), ("claim", "a", "--hots", "x")],
+)
+def test_a_word_that_only_looks_alike_is_not_suggested(terminal: Terminal, words: tuple[str, ...]) -> None:
+    assert "Did you mean" not in terminal(*words).err
+
+
+def test_whoever_types_lock_for_claim_is_told_the_word(terminal: Terminal) -> None:
+    assert "To claim a job: dibs claim issue-1." in terminal("lock", "issue-1").err
+
+
+def test_words_that_people_type_for_a_command_work(terminal: Terminal) -> None:
+    for version in ("version", "-V"):
+        assert terminal(version).out == f"dibs {__version__}\n"
+    assert terminal("acquire", "a", "--owner", "ann").exit == 0
+    assert terminal("status").out == terminal("list").out == terminal("ls").out
+    assert terminal("status", "a").out == terminal("owner", "a").out
+    assert terminal("status", "--prefix", "a").out.startswith("JOB")
+    lease = terminal.claim("b")
+    assert terminal("renew", "b", "--lease", lease).exit == 0
+    assert terminal("unlock", "b", "--lease", lease).exit == 0
+    assert terminal("unlock", "--help").out == terminal("release", "--help").out
+
+
+def test_flags_mean_what_they_mean_in_flock(terminal: Terminal) -> None:
+    assert terminal("claim", "a", "-n", "-x").exit == 0
+    assert terminal("claim", "a", "-w0").exit == 1
+    assert terminal("claim", "a", "-w", "1").exit == 1
+    for reader in ("one", "two"):
+        assert terminal("claim", "docs", "-s", "--owner", reader).exit == 0
+    assert terminal("claim", "docs", "-x").exit == 1
+
+
+def test_claiming_again_under_the_same_name_says_what_proves_it(terminal: Terminal) -> None:
+    terminal.claim("a")
+    ran = terminal("claim", "a")
+    assert ran.exit == 1
+    assert ran.out.splitlines()[-1].endswith(
+        "the lease id does. If you have it:  dibs heartbeat a --lease ID"
+    )
+    assert "the lease id does" in terminal("claim", "a", "--json").error["message"]
+    assert "the lease id does" not in terminal("claim", "a", "--owner", "bob").out
+
+
+def test_a_usage_error_is_two_lines_within_a_terminal(terminal: Terminal) -> None:
+    shown = terminal("claim", "a", "--tll", "5").err.splitlines()
+    assert len(shown) == 2
+    assert max(map(len, shown)) <= 80
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_fits_a_terminal_of_80_columns(terminal: Terminal, name: str) -> None:
+    lines = terminal(*name.split(" "), "--help").out.splitlines()
+    examples = {line for _, line in load(name).examples}
+    assert [line for line in lines if len(line) > 80 and line.strip() not in examples] == []

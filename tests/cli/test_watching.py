@@ -75,3 +75,27 @@ def test_shared_and_counted_claims_are_shown_as_what_they_are(terminal: Terminal
     assert "held with slots 3, and slots 2 was asked for" in other.err
     terminal.claim("gpu", "--slots", "3")
     assert terminal("claim", "gpu", "--slots", "3").exit == 1
+
+
+def test_wait_for_several_ends_when_nobody_has_any_of_them(terminal: Terminal) -> None:
+    one, two = terminal.claim("a"), terminal.claim("b")
+    waiter = Typing(terminal, "wait", "a", "b", "c", "-q", "--for", "60s")
+    terminal("release", "a", "--lease", one, "--done", "1h")
+    assert waiter.is_alive()
+    assert terminal("wait", "a", "b", "--for", "0").exit == 1
+    terminal("release", "b", "--lease", two)
+    ran = waiter.ran()
+    assert (ran.exit, ran.out) == (0, "a\tdone\nb\tfree\nc\tfree\n")
+    jobs = terminal("wait", "a", "b", "--json").data["jobs"]
+    assert [each["status"] for each in jobs] == ["done", "free"]
+
+
+def test_wait_tells_done_from_free_by_its_exit_code_where_that_is_asked_for(terminal: Terminal) -> None:
+    lease = terminal.claim("a")
+    terminal("release", "a", "--lease", lease, "--done", "1h")
+    assert terminal("wait", "a").exit == 0
+    assert terminal("wait", "a", "--done-exit-code", "4").exit == 4
+    assert terminal("wait", "a", "--done-exit-code", "4", "--json").error["code"] == "done"
+    assert terminal("wait", "a", "b", "--done-exit-code", "4").exit == 0
+    assert terminal("wait", "b", "--done-exit-code", "4").exit == 0
+    assert terminal("wait", "a", "--done-exit-code", "256").exit == 64

@@ -161,6 +161,7 @@ class Played:
         self.ask("acquire-all", "", names=["s", "t"], mode="shared")
         self.ask("acquire", "s", mode="shared", owner="second")
         self.ask("acquire-any", "", names=["s", "t"])
+        self.ask("acquire-any", "", names=["s", "free"])
         self.ask("acquire", "path:src")
         self.ask("acquire", "path:src/auth.rs")
         self.ask("inspect", "path:src/auth.rs")

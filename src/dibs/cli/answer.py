@@ -25,6 +25,10 @@ _HINTS = {
 }
 
 
+# Of an error document, what the envelope says with `code` and `message`.
+_IN_ENVELOPE = ("error", "code", "details")
+
+
 class Answer:
     """`text` is for people; `quiet` replaces it under --quiet. `is_error`: it goes to stderr, after `lead`. `is_said`:
     the command has said all there is to say, line by line."""
@@ -55,11 +59,12 @@ class Answer:
         self.is_said = is_said
 
     def envelope(self) -> Document:
-        """The one document of --json."""
+        """The one document of --json. A no carries `data` as a yes does: who has the job stands at one place."""
         if self.exit == YES:
             return {"schema_version": SCHEMA_VERSION, "ok": True, "data": self.document}
         error = {"code": self.code, "message": self.message, "details": self.document}
-        return {"schema_version": SCHEMA_VERSION, "ok": False, "error": error}
+        envelope: Document = {"schema_version": SCHEMA_VERSION, "ok": False, "error": error}
+        return envelope if self.is_error else {**envelope, "data": self.document}
 
 
 def yes(document: Document, text: str, *, quiet: str = "") -> Answer:
@@ -93,4 +98,5 @@ def failure(reply: Reply) -> Answer:
         sentence += f" Try again in {format_duration(after_ms)}."
     if code in _HINTS:
         sentence = f"{sentence.rstrip('.')}. {_HINTS[code]}"
-    return Answer(exit_of_code(code), body, sentence, code=code, message=sentence, is_error=True)
+    more = {field: value for field, value in body.items() if field not in _IN_ENVELOPE}
+    return Answer(exit_of_code(code), more, sentence, code=code, message=sentence, is_error=True)

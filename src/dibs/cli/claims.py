@@ -5,17 +5,21 @@ from __future__ import annotations
 from dibs.cli import render
 from dibs.cli.answer import failure, is_failure, no, refusal_exit, yes
 from dibs.cli.parse import UsageError
-from dibs.cli.spec import JOB, NEW_JOB, Command, Option
+from dibs.cli.spec import JOBS, NEW_JOB, Command, Option
 from dibs.cli.values import (
     ACTOR,
     AGAIN,
     CHECKPOINT,
     CLAIM_EXITS,
+    EXCLUSIVE,
+    KEEP,
+    KEEP_FOR,
     KEEP_PLACE,
     LEASE,
     LOCK_DELAY,
     MAX_ATTEMPTS,
     METADATA,
+    NO_WAIT,
     OWNER,
     REQUEST_KEY,
     SESSION,
@@ -37,10 +41,12 @@ from dibs.errors import FATE_UNKNOWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from dibs.cli.answer import Answer
     from dibs.cli.call import Call
+    from dibs.cli.keeping import Watched
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
@@ -57,32 +63,42 @@ def claim(call: Call) -> Answer:
     if name is None:
         raise UsageError(f"claim needs JOB: {NEW_JOB.help}.", "claim")
     document = asking(call)
-    watched = None
-    if call.values.get("keep") or call.values.get("keep_for") is not None:
-        from dibs.cli.keeping import watched_process
-
-        watched = watched_process(call)
+    watched = watched_for(call)
     reply = ask(call, "acquire", name, document)
     if refusal_exit(reply) is not None or is_failure(reply):
         return refused(call, reply, document["request_key"])
     body: Document = reply.body or {}
-    timed, in_session = "ttl_seconds" in document, "session_id" in document
-    kept_for = None
+    return yes(body, granted(call, body, document, watched), quiet=body["lease_id"])
+
+
+def watched_for(call: Call) -> Watched | None:
+    """The process for whose life the claim shall be kept; None: nobody asked for that."""
+    if not call.values.get("keep") and call.values.get("keep_for") is None:
+        return None
+    from dibs.cli.keeping import watched_process
+
+    return watched_process(call)
+
+
+def granted(
+    call: Call, body: Document, asked: Document, watched: Watched | None, more: Sequence[str] = ()
+) -> str:
+    """The text about a claim that succeeded, with `more` lines. Leaves the keeper behind, if one was asked for."""
     if watched is not None:
         from dibs.cli.keeping import leave_keeper
 
-        leave_keeper(call, body, document, watched)
-        body["kept_for"] = kept_for = watched.pid
-    text = render.acquired(
+        leave_keeper(call, body, asked, watched)
+        body["kept_for"] = watched.pid
+    return render.acquired(
         body,
         call.paint,
         next_words(call),
-        timed=timed,
-        in_session=in_session,
+        timed="ttl_seconds" in asked,
+        in_session="session_id" in asked,
         by_actor=is_actor(call),
-        kept_for=kept_for,
+        kept_for=body.get("kept_for"),
+        more=more,
     )
-    return yes(body, text, quiet=body["lease_id"])
 
 
 def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
@@ -105,7 +121,10 @@ def refused(call: Call, reply: Reply, request_key: str) -> Answer:
 
         return time_is_over(call, body)
     if status == "held":
-        message, text = render.held_sentence(body), render.held(body, call.paint)
+        asked_as = call.settings.owner
+        message, text = render.held_sentence(body), render.held(body, call.paint, asked_as)
+        if render.is_namesake(body, asked_as):
+            message = f"{message} {render.NAMESAKE}"
     elif status == "done":
         message = render.done_sentence(body)
         text = render.done(body, call.paint, message)
@@ -128,20 +147,26 @@ def _failed(call: Call, answer: Answer, request_key: str) -> Answer:
 
 
 def heartbeat(call: Call) -> Answer:
-    name = call.values["job"]
+    from dibs.cli.batch import combined
+
     document = proof(call)
     put(document, "ttl_seconds", ttl_seconds(call))
     put(document, "metadata", call.values.get("metadata"))
     put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+    return combined([(name, _renewed(call, name, document)) for name in call.values["job"]])
+
+
+def _renewed(call: Call, name: str, document: Document) -> Answer:
     reply = call.door().call("renew", name, document)
     if is_failure(reply):
         return failure(reply)
-    body: Document = reply.body or {}
+    body: Document = {"name": name, **(reply.body or {})}  # a server that is older names none
     return yes(body, render.renewed(name, body, call.paint))
 
 
 def release(call: Call) -> Answer:
-    name = call.values["job"]
+    from dibs.cli.batch import combined
+
     document = proof(call)
     done_seconds = seconds(call, "done", DONE_MS_MAX)
     result = call.text("result", RESULT_BYTES_MAX)
@@ -153,10 +178,14 @@ def release(call: Call) -> Answer:
     put(document, "done_seconds", done_seconds)
     put(document, "result", result)
     put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+    return combined([(name, _released(call, name, document)) for name in call.values["job"]])
+
+
+def _released(call: Call, name: str, document: Document) -> Answer:
     reply = call.door().call("release", name, document)
     if is_failure(reply):
         return failure(reply)
-    text = render.released(name, (done_seconds or 0) * 1000, call.paint)
+    text = render.released(name, document.get("done_seconds", 0) * 1000, call.paint)
     return yes({"name": name, "released": True}, text)
 
 
@@ -179,15 +208,11 @@ COMMANDS = {
         ),
         arguments=(NEW_JOB,),
         options=(
-            *(TTL, OWNER, METADATA, WAIT, KEEP_PLACE, TICKET, SHARED, SLOTS, SESSION, ACTOR),
+            *(TTL, OWNER, METADATA, WAIT, NO_WAIT, KEEP_PLACE, TICKET, EXCLUSIVE, SHARED, SLOTS),
+            *(SESSION, ACTOR),
             *(MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN),
             Option("--staged", "claim the path: of every file staged in git, instead of a JOB"),
-            Option("--keep", "leave a process behind that heartbeats while the caller lives"),
-            Option(
-                "--keep-for",
-                "the same, while this process lives (default: the parent of dibs)",
-                value="PID",
-            ),
+            *(KEEP, KEEP_FOR),
         ),
         examples=(
             (
@@ -203,13 +228,17 @@ COMMANDS = {
             ("a name that begins with a dash", "dibs claim -- -odd-name"),
         ),
         exits=((0, "it is yours"), (1, "somebody else has it, or still has it after the wait"), *CLAIM_EXITS),
+        several=(("claim-all", "all or none"), ("claim-any", "the first free one")),
     ),
     "heartbeat": Command(
         "heartbeat",
         "say that you are still at it, and how far you got",
         heartbeat,
-        about="Starts the claim's TTL anew. A checkpoint is kept, and shown to whoever takes over.",
-        arguments=(JOB,),
+        about=(
+            "Starts the claim's TTL anew. A checkpoint is kept, and shown to whoever takes over. Of several jobs, each "
+            "is renewed by itself."
+        ),
+        arguments=(JOBS,),
         options=(
             LEASE,
             SESSION,
@@ -232,9 +261,10 @@ COMMANDS = {
         release,
         about=(
             "Frees the job at once. With --done, whoever claims it in that time is told that it is done, by "
-            "whom and with what result. Releasing your own released lease again is fine."
+            "whom and with what result. Releasing your own released lease again is fine. Of several jobs, each is "
+            "released by itself, and one that cannot be does not stop the others."
         ),
-        arguments=(JOB,),
+        arguments=(JOBS,),
         options=(
             LEASE,
             SESSION,
@@ -250,6 +280,7 @@ COMMANDS = {
         examples=(
             ("free for the next", 'dibs release issue-1842 --lease "$LEASE"'),
             ("inside a session", "dibs release issue-1842"),
+            ("all that a claim-all gave", 'dibs release staging database --lease "$LEASE"'),
             ("done for an hour", 'dibs release issue-1842 --lease "$LEASE" --done 1h --result "PR 77"'),
         ),
         exits=((0, "let go"), _NOT_YOURS),

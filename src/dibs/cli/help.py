@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.cli.spec import GLOBAL, REST
-from dibs.cli.table import GROUPS, SUMMARIES
+from dibs.cli.table import ALIASES, GROUPS, SUMMARIES
 from dibs.cli.words import table
 
 TYPE_CHECKING = False
@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
     from dibs.cli.spec import Command, Option
 
-WIDTH = 100
+WIDTH = 80
 
 
 def overview() -> str:
     """`dibs --help`."""
     lines = [
-        "dibs: one owner per job. Claim a job by its name; one worker gets it, the others learn who has it.",
+        "dibs: one owner per job. Claim a job by its name; one worker gets it, the",
+        "others learn who has it.",
         "",
         "Usage: dibs COMMAND [arguments] [flags]",
         "",
@@ -44,12 +45,15 @@ def overview() -> str:
 
 def page(command: Command) -> str:
     """`dibs COMMAND --help`."""
-    lines = [f"Usage: {usage_line(command)}", "", *_wrapped(_sentence(command.summary))]
+    lines = [*_usage(command), "", *_wrapped(_sentence(command.summary))]
     if command.about:
         lines += _wrapped(command.about)
+    others = aliases(command.name)
+    if others:
+        lines += _wrapped(f"Also: {', '.join(others)}.")
     if command.arguments:
         rows = [(each.name, _with_choices(each.help, each.choices)) for each in command.arguments]
-        lines += ["", *_indented(table(rows, "   "))]
+        lines += ["", *_columns(rows)]
     if command.options:
         lines += ["", "Flags:", *_options(command.options)]
     lines += ["", "For every command:", *_options(GLOBAL)]
@@ -58,8 +62,13 @@ def page(command: Command) -> str:
         for what, line in command.examples:
             lines += [f"  # {what}", f"  {line}"]
     if command.exits:
-        lines += ["", "Exit codes:", *_indented(table([(str(code), what) for code, what in command.exits]))]
+        lines += ["", "Exit codes:", *_columns([(str(code), what) for code, what in command.exits])]
     return "\n".join(lines)
+
+
+def aliases(name: str) -> list[str]:
+    """Other words for a command."""
+    return [f"dibs {alias}" for alias, meant in ALIASES.items() if name in meant]
 
 
 def usage_line(command: Command) -> str:
@@ -70,6 +79,25 @@ def usage_line(command: Command) -> str:
     before = [each.shown for each in command.arguments if each.takes != REST]
     after = [each.shown for each in command.arguments if each.takes == REST]
     return " ".join(["dibs", command.name, *before, *flags, *after])
+
+
+def _usage(command: Command) -> list[str]:
+    """The line of usage within the width of the page. A flag and its value stay together."""
+    from textwrap import wrap
+
+    line = usage_line(command)
+    for option in command.options:
+        line = line.replace(f"[{option.flag} {option.value}]", f"[{option.flag}\0{option.value}]")
+    lead = f"Usage: dibs {command.name} "
+    lines = wrap(f"Usage: {line}", WIDTH, subsequent_indent=" " * len(lead), break_on_hyphens=False)
+    return [each.replace("\0", " ") for each in lines]
+
+
+def short_usage(command: Command) -> str:
+    """The same without naming flags, for beneath an error."""
+    before = [each.shown for each in command.arguments if each.takes != REST]
+    after = [each.shown for each in command.arguments if each.takes == REST]
+    return " ".join(["dibs", command.name, *before, "[flags]", *after])
 
 
 def _options(options: Iterable[Option]) -> list[str]:

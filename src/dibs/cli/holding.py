@@ -19,9 +19,11 @@ from dibs.cli.tenure import Tenure, Terms, open_tenure
 from dibs.cli.values import (
     AGAIN,
     CLAIM_EXITS,
+    EXCLUSIVE,
     LOCK_DELAY,
     MAX_ATTEMPTS,
     METADATA,
+    NO_WAIT,
     OWNER,
     SHARED,
     SLOTS,
@@ -238,7 +240,7 @@ COMMANDS = {
         ),
         arguments=(NEW_JOB,),
         options=(
-            *(TTL, WAIT, SHARED, SLOTS, OWNER, METADATA),
+            *(TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS, OWNER, METADATA),
             Option("--until-eof", "let go when standard input ends; its lines are orders"),
             Option("--for", "let go after this time", value="TIME"),
             Option(

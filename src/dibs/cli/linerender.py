@@ -23,6 +23,15 @@ def waiting(document: Document, waited_ms: int, wait_ms: int) -> str:
     return f"Waiting for {name}, {place}: {_in_the_way(document)} ({waited} of {span(wait_ms)})"
 
 
+def waiting_for_any(refused: list[Document], waited_ms: int, wait_ms: int) -> str:
+    """The same for somebody who takes whichever of several is free first."""
+    waited = span(min(max(waited_ms, 1_000), wait_ms))
+    shown = ", ".join([plain(each.get("name")) for each in refused[:3]]) + (
+        ", ..." if len(refused) > 3 else ""
+    )
+    return f"Waiting for any of {len(refused)}: {shown} ({waited} of {span(wait_ms)})"
+
+
 def _in_the_way(document: Document) -> str:
     owner = document["owner"]
     if owner is None:
@@ -31,12 +40,16 @@ def _in_the_way(document: Document) -> str:
     return f"{plain(owner)} has{what or ' it'} for another {span(document['remaining_ms'])}"
 
 
-def watching(document: Document, name: str) -> str:
-    """The same for somebody who only waits until nobody has the job."""
-    owner, overlapping = document.get("owner"), document.get("overlapping")
+def watching(taken: list[Document]) -> str:
+    """The same for somebody who only waits until nobody has any of these jobs."""
+    document, others = taken[0], len(taken) - 1
+    name, owner, overlapping = plain(document["name"]), document.get("owner"), document.get("overlapping")
+    more = f", and {others} more" if others else ""
     if owner is None and overlapping:
-        return f"Waiting for {name}: {plain(overlapping[0]['owner'])} has {plain(overlapping[0]['name'])}"
-    return f"Waiting for {name}: {plain(owner)} has it for another {span(document['remaining_ms'])}"
+        return (
+            f"Waiting for {name}{more}: {plain(overlapping[0]['owner'])} has {plain(overlapping[0]['name'])}"
+        )
+    return f"Waiting for {name}{more}: {plain(owner)} has it for another {span(document['remaining_ms'])}"
 
 
 def unheard(document: Document) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.cli.locking import acquire, as_grite, gc, release, renew, status
-from dibs.cli.spec import MAYBE, Argument, Command, Option
+from dibs.cli.spec import DATA_DIR, LOCK_ACTOR, MAYBE, NO_DAEMON, Argument, Command, Option
 from dibs.cli.values import LEASE, SESSION
 from dibs.wire.codes import BAD_USAGE
 
@@ -14,15 +14,8 @@ _ARGUMENT = Argument(
     completes="job",
 )
 _RESOURCE = Option("--resource", "the resource, instead of as a word", value="RESOURCE", key="resource_flag")
-_ACTOR = Option(
-    "--actor",
-    "who you are: the same name is the same holder (default: the shell that runs the command)",
-    value="NAME",
-    env="DIBS_ACTOR",
-)
-_NO_DAEMON = Option("--no-daemon", "accepted and without effect: there is no daemon")
 _TTL = Option("--ttl", "how long it lasts: 30m, 2h, or seconds (default 5m)", value="TIME")
-_WHO = (_ACTOR, SESSION)
+_WHO = (LOCK_ACTOR, DATA_DIR, SESSION)
 _EXITS = (
     (1, "our fault"),
     (2, "what was typed cannot be: a flag, a TTL, a resource"),
@@ -42,7 +35,7 @@ COMMANDS = {
         as_grite(acquire),
         about=f"{_REMEMBERS} Acquiring again what you hold gives the same lease, never a shorter one.",
         arguments=(_ARGUMENT,),
-        options=(_RESOURCE, _TTL, *_WHO, _NO_DAEMON),
+        options=(_RESOURCE, _TTL, *_WHO, NO_DAEMON),
         examples=(
             ("for half an hour", "dibs lock acquire --resource issue:8057324b --ttl 30m"),
             (
@@ -64,7 +57,7 @@ COMMANDS = {
             Option("--ttl", "how long from now: 30m, 2h, or seconds (default: the TTL it has)", value="TIME"),
             LEASE,
             *_WHO,
-            _NO_DAEMON,
+            NO_DAEMON,
         ),
         examples=(("half way through", "dibs lock renew --resource repo:migration --ttl 2h"),),
         exits=((0, "still yours"), (4, "conflict: it is another's, or nobody's any more"), *_EXITS),
@@ -76,7 +69,7 @@ COMMANDS = {
         as_grite(release),
         about="What nobody holds is released already, which is fine. What another holds is left alone.",
         arguments=(_ARGUMENT,),
-        options=(_RESOURCE, LEASE, *_WHO, _NO_DAEMON),
+        options=(_RESOURCE, LEASE, *_WHO, NO_DAEMON),
         examples=(
             ("when done", "dibs lock release --resource issue:8057324b"),
             ("whatever happens", "trap 'dibs lock release --resource \"issue:$ID\"' EXIT"),
@@ -90,7 +83,7 @@ COMMANDS = {
         as_grite(status),
         about="What has run out is not listed: it can be acquired.",
         arguments=(_ARGUMENT,),
-        options=(_RESOURCE, _NO_DAEMON),
+        options=(_RESOURCE, LOCK_ACTOR, DATA_DIR, NO_DAEMON),
         examples=(("everything", "dibs lock status --json"),),
         exits=((0, "the list, which may be empty"), *_EXITS),
         usage_exit=BAD_USAGE,
@@ -103,7 +96,7 @@ COMMANDS = {
             "Nothing needs this: what has run out is free whether or not somebody swept it. A server sweeps by itself; "
             "asked of one, this removes nothing and says so."
         ),
-        options=(_NO_DAEMON,),
+        options=(LOCK_ACTOR, DATA_DIR, NO_DAEMON),
         examples=(("now and then", "dibs lock gc"),),
         exits=((0, "swept"), *_EXITS),
         usage_exit=BAD_USAGE,

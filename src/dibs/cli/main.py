@@ -98,7 +98,7 @@ def _answer(
 def _help_or_version(argv: Sequence[str]) -> Answer | None:
     if argv and argv[0] == "help":
         argv = [*argv[1:], "--help"]
-    asks_version = wants(argv, "--version")
+    asks_version = wants(argv, "--version", "-V") or list(argv[:1]) == ["version"]
     if not asks_version and not wants(argv, "--help", "-h"):
         return None
     from dibs.cli.answer import yes
@@ -121,10 +121,10 @@ def _of_error(error: DibsError) -> Answer:
         return failure(reply_for_error(error))
     text, usage, exit_code = error.details, "", _usage_exit(error.command)
     if error.command in NAMES:
-        from dibs.cli.help import usage_line
+        from dibs.cli.help import short_usage, usage_line
 
         usage = usage_line(load(error.command))
-        text += f"\nUsage: {usage}\n`dibs {error.command} --help` says more."
+        text += f"\nUsage: {short_usage(load(error.command))}    (dibs {error.command} --help says more)"
     details = {"command": error.command, "usage": usage}
     message = error.details.partition("\n")[0]
     return Answer(exit_code, details, text, code=error.code, message=message, is_error=True)

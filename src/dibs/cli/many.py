@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dibs.cli import manyrender
 from dibs.cli.answer import is_failure, no, refusal_exit, yes
-from dibs.cli.claims import ask, refused
+from dibs.cli.claims import ask, granted, refused, watched_for
 from dibs.cli.parse import UsageError
-from dibs.cli.render import acquired
-from dibs.cli.spec import ANY, Argument, Command
+from dibs.cli.spec import ANY, Argument, Command, Option
 from dibs.cli.values import (
     ACTOR,
     AGAIN,
     CLAIM_EXITS,
+    EXCLUSIVE,
+    KEEP,
+    KEEP_FOR,
     KEEP_PLACE,
     LOCK_DELAY,
     METADATA,
+    NO_WAIT,
     OWNER,
     REQUEST_KEY,
     SESSION,
@@ -24,12 +27,11 @@ from dibs.cli.values import (
     TTL,
     WAIT,
     asking,
-    is_actor,
     next_words,
 )
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
 from dibs.errors import InvalidInput
-from dibs.wire.codes import NO
+from dibs.wire.codes import DONE, NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,14 +46,12 @@ if TYPE_CHECKING:
 
 def claim_any(call: Call) -> Answer:
     document = {"names": _names(call, NAMES_MAX), **asking(call)}
-    reply = call.door().call("acquire-any", "", document)
+    watched = watched_for(call)
+    reply = ask(call, "acquire-any", "", document)
     if _got_nothing(reply):
-        return _refused(call, reply, document["request_key"], "free")
+        return _refused(call, reply, document, "free")
     body: Document = reply.body or {}
-    timed, in_session = "ttl_seconds" in document, "session_id" in document
-    text = acquired(
-        body, call.paint, next_words(call), timed=timed, in_session=in_session, by_actor=is_actor(call)
-    )
+    text = granted(call, body, document, watched, manyrender.skipped(body.get("skipped", ())))
     return yes(body, text, quiet=manyrender.pair(body))
 
 
@@ -64,10 +64,10 @@ def claim_names(call: Call, names: list[str]) -> tuple[Answer, Document]:
     document = {"names": names, **asking(call)}
     reply = ask(call, "acquire-all", "", document)
     if _got_nothing(reply):
-        return _refused(call, reply, document["request_key"], "all"), document
+        return _refused(call, reply, document, "all"), document
     body: Document = reply.body or {}
     timed, in_session = "ttl_seconds" in document, "session_id" in document
-    text = manyrender.acquired_all(body, call.paint, timed=timed, in_session=in_session)
+    text = manyrender.acquired_all(body, call.paint, next_words(call), timed=timed, in_session=in_session)
     return yes(body, text, quiet="\n".join(manyrender.pair(lease) for lease in body["leases"])), document
 
 
@@ -75,10 +75,14 @@ def _got_nothing(reply: Reply) -> bool:
     return refusal_exit(reply) is not None or is_failure(reply)
 
 
-def _refused(call: Call, reply: Reply, request_key: str, wanted: str) -> Answer:
+def _refused(call: Call, reply: Reply, asked: Document, wanted: str) -> Answer:
     body: Document = reply.body or {}
     if "refused" not in body:
-        return refused(call, reply, request_key)
+        return refused(call, reply, asked["request_key"])
+    done = [entry for entry in body["refused"] if entry["status"] == "done"]
+    if len(done) == len(asked["names"]):  # there is nothing left to do
+        text = manyrender.all_done(body, call.paint)
+        return no(DONE, body, text, code="done", message=manyrender.ALL_DONE)
     message = manyrender.refused_sentence(body, wanted)
     text = manyrender.refused(body, call.paint, wanted)
     return no(NO, body, text, code="held", message=message)
@@ -110,33 +114,40 @@ def _names(call: Call, most: int) -> list[str]:
     return names
 
 
-_ASK = (TTL, OWNER, METADATA, SHARED, SLOTS, SESSION, ACTOR, LOCK_DELAY, REQUEST_KEY, AGAIN)
+_ASK = (
+    *(TTL, OWNER, METADATA, NO_WAIT, EXCLUSIVE, SHARED, SLOTS),
+    *(SESSION, ACTOR, LOCK_DELAY, REQUEST_KEY, AGAIN),
+)
+_WAIT_ANY = Option("--wait", "ask again until one is free, this long at most", value="TIME", short="-w")
 COMMANDS = {
     "claim-any": Command(
         "claim-any",
         "claim the first free one of several jobs",
         claim_any,
         about=(
-            "In one step: nobody else can get in between. In the order given; with --quiet prints the name, a tab, and "
-            "the lease id. When none is free, says of each who has it. What the session holds already is passed over, "
-            "so that asking again gives the next one."
+            "In one step: nobody else can get in between. In the order given; says which names it skipped, and why. "
+            "With --quiet prints the name, a tab, and the lease id. What the session holds already is passed over, so "
+            "that asking again gives the next one. With --wait it stands in no line: whoever waits in line for one of "
+            "the jobs goes first. It does not wait for jobs that are done or parked."
         ),
         arguments=(
             Argument("NAME", "jobs; with none, or with -, they are read from stdin, one a line", takes=ANY),
         ),
-        options=_ASK,
+        options=(*_ASK, _WAIT_ANY, KEEP, KEEP_FOR),
         examples=(
             ("one of three", "dibs claim-any issue-1 issue-2 issue-3"),
             (
                 "the oldest issue that nobody is at",
                 "gh issue list --json number -q .[].number | dibs claim-any",
             ),
+            ("the next one that comes free", "dibs claim-any issue-1 issue-2 --wait 10m --keep"),
             ("in a script", "IFS=$'\\t' read -r JOB LEASE < <(dibs claim-any -q issue-1 issue-2) || exit 0"),
         ),
         exits=(
             (0, "one of them is yours"),
-            (1, "none is to be had now"),
+            (1, "none is available, or was within the wait"),
             (2, "the request key or the session is over"),
+            (4, "all of them are done"),
             (64, f"no names, one of them twice, or more than {NAMES_MAX}"),
         ),
     ),
@@ -157,8 +168,9 @@ COMMANDS = {
         ),
         exits=(
             (0, "all of them are yours"),
-            (1, "not all are to be had; nothing was claimed"),
+            (1, "not all are available; nothing was claimed"),
             *CLAIM_EXITS[:2],
+            (4, "all of them are done"),
             (64, f"no names, one of them twice, two that overlap, or more than {ALL_NAMES_MAX}"),
         ),
     ),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dibs.cli.render import delayed_sentence, done_sentence, held_sentence, parked_sentence
-from dibs.cli.words import plain, span, table
+from dibs.cli.render import delayed_sentence, done_sentence, field, held_sentence, parked_sentence
+from dibs.cli.words import plain, shell_line, span, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from dibs.cli.paint import Paint
@@ -20,7 +20,8 @@ def pair(document: Document) -> str:
     return f"{document['name']}\t{document['lease_id']}"
 
 
-def acquired_all(document: Document, paint: Paint, *, timed: bool, in_session: bool) -> str:
+def acquired_all(document: Document, paint: Paint, after: list[str], *, timed: bool, in_session: bool) -> str:
+    """`after` are the flags that the next command needs as well."""
     leases = document["leases"]
     by_session = in_session and not timed
     remaining = span(document["remaining_ms"])
@@ -34,8 +35,34 @@ def acquired_all(document: Document, paint: Paint, *, timed: bool, in_session: b
     head, *more = table(rows)
     lines += [paint.faint(f"  {head}"), *(f"  {line}" for line in more)]
     if not by_session:
-        lines.append(f"Each needs a heartbeat within {span(document['renew_after_ms'])}.")
+        proof = [] if in_session else ["--lease", document["lease_id"]]
+        names = [lease["name"] for lease in leases]
+        command = shell_line(["dibs", "heartbeat", *after, *proof, "--", *names])
+        if not any(name.startswith("-") for name in names):
+            command = shell_line(["dibs", "heartbeat", *names, *after, *proof])
+        lines.append(f"Stay alive within {span(document['renew_after_ms'])}:  {command}")
     return "\n".join(lines)
+
+
+SKIPPED_SHOWN = 5
+
+
+def skipped(entries: Sequence[Document]) -> list[str]:
+    """Of a claim of one of several: which names were passed over, and why."""
+    lines = [
+        field("skipped", f"{plain(entry.get('name') or '?')}: {_why(entry)}")
+        for entry in entries[:SKIPPED_SHOWN]
+    ]
+    more = len(entries) - len(lines)
+    return [*lines, field("skipped", f"{more} more")] if more else lines
+
+
+ALL_DONE = "Nothing is left to do: all of them are done."
+
+
+def all_done(document: Document, paint: Paint) -> str:
+    rows = [(plain(entry.get("name") or "?"), _why(entry)) for entry in document["refused"]]
+    return "\n".join([paint.good(ALL_DONE), *(f"  {line}" for line in table(rows))])
 
 
 def refused_sentence(document: Document, wanted: str) -> str:
@@ -43,13 +70,17 @@ def refused_sentence(document: Document, wanted: str) -> str:
     names = [plain(entry.get("name") or "?") for entry in document["refused"]]
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     if wanted == "free":
-        return f"None is to be had now: {shown}."
-    return f"Nothing was claimed, because not all can be had now: {shown}."
+        return f"None of these jobs is available: {shown}."
+    return f"Nothing was claimed, because not all are available: {shown}."
 
 
 def refused(document: Document, paint: Paint, wanted: str) -> str:
     """Who has what."""
-    head = "None is to be had now." if wanted == "free" else "Nothing was claimed: not all can be had now."
+    head = (
+        "None of these jobs is available."
+        if wanted == "free"
+        else "Nothing was claimed: not all are available."
+    )
     rows = [(plain(entry.get("name") or "?"), _why(entry)) for entry in document["refused"]]
     return "\n".join([paint.wait(head), *(f"  {line}" for line in table(rows))])
 

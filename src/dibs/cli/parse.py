@@ -6,7 +6,7 @@ abbreviated: a script that relies on `--meta` breaks on the day `--method` comes
 
 from __future__ import annotations
 
-from dibs.cli.spec import ANY, GLOBAL, MANY, MAYBE, REST
+from dibs.cli.spec import ANY, ANYWHERE, GLOBAL, MANY, MAYBE, REST
 from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False
@@ -41,23 +41,51 @@ def split_command(argv: Sequence[str], names: Sequence[str]) -> tuple[str | None
     word, after = rest[0], list(rest[1:])
     if word in names:
         return word, before + after
-    seconds = [name.split(" ")[1] for name in names if name.startswith(word + " ")]
-    if seconds:
-        if after and after[0] in seconds:
-            return f"{word} {after[0]}", before + after[1:]
-        if wants(after, "--help", "-h"):
-            return f"{word} {seconds[0]}", before + after
-        raise UsageError(f"{word} needs one of: {', '.join(seconds)}.", word)
+    if any(name.startswith(word + " ") for name in names):
+        return _of_family(word, before, after, names)
+    from dibs.cli.table import ALIASES
+
+    if word in ALIASES:
+        return _of_alias(ALIASES[word], before + after), before + after
     firsts = {name.split(" ")[0] for name in names}
     raise UsageError(
         f"{_shown(word)} is not a command of dibs.{did_you_mean(word, firsts)} `dibs --help` lists them."
     )
 
 
+def _of_family(
+    first: str, before: list[str], after: list[str], names: Sequence[str]
+) -> tuple[str, list[str]]:
+    """The second word of a command, which flags of the family may stand before."""
+    seconds = [name.split(" ")[1] for name in names if name.startswith(first + " ")]
+    flags, rest = _leading_flags(after) if after[:1] and after[0].startswith("-") else ([], after)
+    if rest and rest[0] in seconds:
+        return f"{first} {rest[0]}", [*before, *flags, *rest[1:]]
+    if wants(after, "--help", "-h"):
+        return f"{first} {seconds[0]}", before + after
+    hint = did_you_mean(rest[0], seconds) if rest else ""
+    if first == "lock" and rest and not hint:
+        hint = f" To claim a job: dibs claim {_shown(rest[0])}."
+    raise UsageError(f"{first} needs one of: {', '.join(seconds)}.{hint}", first)
+
+
+def _of_alias(meant: tuple[str, ...], words: Sequence[str]) -> str:
+    """The first of the commands that takes these words, else the last."""
+    from dibs.cli.table import load
+
+    for name in meant[:-1]:
+        try:
+            parse(load(name), words)
+        except UsageError:
+            continue
+        return name
+    return meant[-1]
+
+
 def _leading_flags(argv: Sequence[str]) -> tuple[list[str], Sequence[str]]:
     index = 0
     while index < len(argv) and argv[index].startswith("-") and argv[index] != "--":
-        option = _find(argv[index].partition("=")[0], GLOBAL)
+        option = _find(argv[index].partition("=")[0], (*GLOBAL, *ANYWHERE))
         if option is None:
             raise UsageError(
                 f"{_shown(argv[index])} is not a flag that may stand before the command."
@@ -86,6 +114,8 @@ def parse(command: Command, words: Sequence[str]) -> Values:
             continue
         flag, equals, value = word.partition("=")
         option = _find(flag, options)
+        if option is None and (option := _glued(word, options)) is not None:  # -w5, as getopt has it
+            equals, value = "=", word[2:]
         if option is None:
             raise _unknown_flag(command, flag, options)
         if option.value is None:
@@ -96,6 +126,8 @@ def parse(command: Command, words: Sequence[str]) -> Values:
         if not equals:
             value = _next_word(command, option, words[index:], options)
             index += 1
+        if option.filled and not value.strip():
+            raise UsageError(f"{option.flag} is empty. Give a name, or leave it out.", command.name)
         values[option.key] = _chosen(command, option.flag, value, option.choices)
     return values | _arguments(command, loose, rest)
 
@@ -124,12 +156,7 @@ def _arguments(command: Command, loose: list[str], rest: list[str]) -> Values:
         one_of = f", one of {', '.join(missing.choices)}" if missing.choices else ""
         raise UsageError(f"{command.name} needs {missing.name}: {missing.help}{one_of}.", command.name)
     if len(loose) > len(wanted) and last not in (MANY, ANY):
-        extra = _shown(loose[len(wanted)])
-        takes = " ".join(each.shown for each in wanted) or "no arguments"
-        raise UsageError(
-            f"{extra} is one word too many: dibs {command.name} takes {takes}. Put quotes around a value with blanks.",
-            command.name,
-        )
+        raise _too_many(command, loose)
     values: Values = {
         each.key: _chosen(command, each.name, word, each.choices)
         for each, word in zip(wanted, loose, strict=False)
@@ -137,6 +164,19 @@ def _arguments(command: Command, loose: list[str], rest: list[str]) -> Values:
     if last in (MANY, ANY):
         values[wanted[-1].key] = loose[len(wanted) - 1 :]
     return values
+
+
+def _too_many(command: Command, loose: list[str]) -> UsageError:
+    extra = _shown(loose[len(command.arguments)])
+    takes = " ".join(each.shown for each in command.arguments) or "no arguments"
+    hint = "Put quotes around a value with blanks."
+    if command.several:
+        named = " ".join(map(_shown, loose[:3])) + (" ..." if len(loose) > 3 else "")
+        ways = [f"dibs {name} {named} ({what})" for name, what in command.several]
+        hint = f"For several: {', or '.join(ways)}. A name with blanks goes in quotes."
+    return UsageError(
+        f"{extra} is one word too many: dibs {command.name} takes {takes}. {hint}", command.name
+    )
 
 
 def _program(command: Command, loose: list[str], rest: list[str]) -> Values:
@@ -183,6 +223,14 @@ def _find(word: str, options: Iterable[Option]) -> Option | None:
     return None
 
 
+def _glued(word: str, options: Iterable[Option]) -> Option | None:
+    """The short flag that a word begins with, whose value is the rest of the word."""
+    if word.startswith("--"):
+        return None
+    option = _find(word[:2], options)
+    return option if option is not None and option.value else None
+
+
 def _flags(options: Iterable[Option]) -> list[str]:
     return [option.flag for option in options]
 
@@ -194,7 +242,6 @@ def _shown(word: str) -> str:
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """ " Did you mean X?", or nothing."""
-    from difflib import get_close_matches
+    from dibs.cli.suggestion import did_you_mean as suggested  # only where something was mistyped
 
-    close = get_close_matches(word, sorted(candidates), n=1, cutoff=0.6)
-    return f" Did you mean {close[0]}?" if close else ""
+    return suggested(word, candidates)

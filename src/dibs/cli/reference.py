@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dibs.cli.help import usage_line
+from dibs.cli.help import aliases, usage_line
 from dibs.cli.spec import GLOBAL
 from dibs.cli.table import GROUPS, load
 from dibs.wire import codes
@@ -27,14 +27,18 @@ get exactly one document on stdout, whatever happened, usage errors included:
 
 ```json
 {"schema_version": 1, "ok": true, "data": {"...": "..."}}
-{"schema_version": 1, "ok": false, "error": {"code": "held", "message": "agent-7 has it.", "details": {"...": "..."}}}
+{"schema_version": 1, "ok": false, "error": {"code": "held", "message": "...", "details": {}}, "data": {}}
+{"schema_version": 1, "ok": false, "error": {"code": "lease_not_current", "message": "...", "details": {}}}
 ```
 
-`ok` is true exactly when the exit code is 0. `data`, and `details` of a refusal (`held`, `queued`, `done`, `delayed`,
-`parked`), is the reply as a server sends it. Exit codes are on [their own page](exit-codes.md).
+`ok` is true exactly when the exit code is 0. `data` is the reply as a server sends it. A no (`held`, `queued`, `done`,
+`delayed`, `parked`, `free`) has `data`, too, so that `.data.owner` is who has the job whether you claimed it or looked
+at it; `details` is the same document. `details` of an error is what its code and message do not say. A command that
+took several jobs has `jobs`, one entry each with `name` and `ok`. Exit codes are on [their own page](exit-codes.md).
 
 Times are written `90` (seconds), `30s`, `15m`, `2h`, `1d`. A job name that begins with a dash goes after `--`. Flags
-may stand before or after the command. A flag wins over its environment variable.
+of every command may stand before it or after it. A flag wins over its environment variable. `-s`, `-x`, `-n` and `-w`
+mean what they mean in `flock`.
 
 ## Tokens
 
@@ -56,6 +60,9 @@ def cli_page() -> str:
 def _command(command: Command) -> Iterable[str]:
     summary = command.summary[0].upper() + command.summary[1:] + "."
     lines = [f"### dibs {command.name}", "", summary, *([command.about] if command.about else []), ""]
+    others = aliases(command.name)
+    if others:
+        lines += [f"Also: {', '.join(f'`{other}`' for other in others)}.", ""]
     lines += ["```", usage_line(command), "```", ""]
     if command.options:
         lines += [*_options(command.options), ""]

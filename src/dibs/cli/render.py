@@ -10,6 +10,7 @@ from dibs.cli.words import ago, instant_ms, plain, shell_line, span
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from dibs.cli.paint import Paint
@@ -30,10 +31,12 @@ def acquired(
     in_session: bool = False,
     by_actor: bool = False,
     kept_for: int | None = None,
+    more: Sequence[str] = (),
 ) -> str:
     """A claim that succeeded. `after` are the flags that the next command needs as well. Inside a session the name is
     proof enough, and unless the claim is `timed` it has no time of its own. `by_actor`: the session is an actor's, and
-    each command of the actor keeps it alive. `kept_for` is the process for whose life a keeper heartbeats."""
+    each command of the actor keeps it alive. `kept_for` is the process for whose life a keeper heartbeats. `more` are
+    lines to stand before the last."""
     name, remaining_ms = document["name"], document["remaining_ms"]
     now_ms = instant_ms(document["expires_at"]) - remaining_ms
     by_session = in_session and not timed
@@ -53,6 +56,7 @@ def acquired(
     proof = [] if in_session else ["--lease", document["lease_id"]]
     if kept_for is not None:
         lines.append(field("kept for", f"process {kept_for}, until it ends"))
+    lines += more
     if by_session or kept_for is not None:
         lines.append(f"When it is done:  {_next('release', name, after, proof)}")
     else:
@@ -67,9 +71,21 @@ def _next(verb: str, name: str, after: list[str], proof: list[str]) -> str:
     return shell_line(["dibs", verb, *after, *words])
 
 
-def held(document: Document, paint: Paint) -> str:
+def held(document: Document, paint: Paint, asked_as: str | None = None) -> str:
+    """`asked_as` is the owner name of whoever asked without any proof."""
     lines = [f"{paint.wait('Held:')} {held_sentence(document)}", *hold_fields(document)]
+    if is_namesake(document, asked_as):
+        command = _next("heartbeat", document["name"], [], ["--lease", "ID"])
+        lines.append(f"{NAMESAKE} If you have it:  {command}")
     return "\n".join(lines)
+
+
+NAMESAKE = "You asked under that same name, which proves nothing: the lease id does."
+
+
+def is_namesake(document: Document, asked_as: str | None) -> bool:
+    """Whether the one owner in the way has the name of whoever asked."""
+    return asked_as is not None and document["owner"] == asked_as and "conflict" not in document
 
 
 def held_sentence(document: Document) -> str:

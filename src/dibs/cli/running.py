@@ -12,12 +12,18 @@ from dibs.cli.tenure import Tenure, Terms, bury, open_tenure
 from dibs.cli.values import (
     AGAIN,
     CLAIM_EXITS,
+    EXCLUSIVE,
     LOCK_DELAY,
     MAX_ATTEMPTS,
     METADATA,
+    NO_WAIT,
     OWNER,
+    SHARED,
     SLOTS,
+    WAIT,
+    exit_code,
     put,
+    refuse_contradictions,
     seconds,
 )
 from dibs.core.limits import DONE_MS_MAX
@@ -44,20 +50,10 @@ class _Wishes:
         self.words: list[str] = call.values["command"]
         self.leaves_children: bool = call.values.get("leave_children", False)
         self.terms = Terms(call, "kill_after", KILL_AFTER_MS, needs_slack=True)
-        self.refusal_code = _exit_code(call, "conflict_exit_code", NO)
-        self.done_code = _exit_code(call, "done_exit_code", DONE)
+        self.refusal_code = exit_code(call, "conflict_exit_code", NO)
+        self.done_code = exit_code(call, "done_exit_code", DONE)
         self.done = done_fields(call)
-        if call.values.get("no_wait") and call.values.get("wait") is not None:
-            raise UsageError("--no-wait or --wait: one of them.", call.command)
-
-
-def _exit_code(call: Call, key: str, default: int) -> int:
-    text = call.values.get(key)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) < 4 and int(text) < 256):
-        raise UsageError(f"--{key.replace('_', '-')} is a number from 0 to 255, not {text!a}.", call.command)
-    return int(text)
+        refuse_contradictions(call)
 
 
 def done_fields(call: Call) -> Document | None:
@@ -188,11 +184,7 @@ _KILL_AFTER = Option(
 )
 _LEAVE_CHILDREN = Option("--leave-children", "let what the command leaves running in the background run on")
 _RUN_OPTIONS = (
-    TTL,
-    Option("--wait", "get in line and wait this long for the turn", value="TIME", short="-w"),
-    Option("--no-wait", "do not wait (the default)", short="-n"),
-    Option("--shared", "share it with others who say so, and keep out those who do not", short="-s"),
-    SLOTS,
+    *(TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS),
     Option(
         "--conflict-exit-code",
         "the exit code when somebody else has it (default 1)",

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 class Option:
     """A flag. `value` is what its value is called in help; None: it is a switch. `env` gives its default. `key` is what
-    its value is found under: the flag's own word unless an argument is called the same."""
+    its value is found under: the flag's own word unless an argument is called the same. `filled`: an empty value is
+    refused, because it is a shell variable that was not set."""
 
-    __slots__ = ("choices", "completes", "env", "flag", "help", "key", "short", "value")
+    __slots__ = ("choices", "completes", "env", "filled", "flag", "help", "key", "short", "value")
 
     def __init__(
         self,
@@ -31,6 +32,7 @@ class Option:
         choices: tuple[str, ...] = (),
         completes: str | None = None,
         key: str | None = None,
+        filled: bool = False,
     ) -> None:
         self.flag = flag
         self.help = help_
@@ -40,6 +42,7 @@ class Option:
         self.choices = choices
         self.completes = completes
         self.key = key or flag[2:].replace("-", "_")
+        self.filled = filled
 
 
 ONE, MAYBE, MANY, ANY, REST = "one", "maybe", "many", "any", "rest"
@@ -81,9 +84,13 @@ class Argument:
 
 class Command:
     """One command. `name` may be two words (`token new`). `exits` are the codes it gives, each with what it means;
-    `usage_exit` is the one for words that it does not understand."""
+    `usage_exit` is the one for words that it does not understand. `several` are the commands that take more than one of
+    its argument, each with what it does."""
 
-    __slots__ = ("about", "arguments", "examples", "exits", "name", "options", "run", "summary", "usage_exit")
+    __slots__ = (
+        *("about", "arguments", "examples", "exits", "name"),
+        *("options", "run", "several", "summary", "usage_exit"),
+    )
 
     def __init__(
         self,
@@ -97,11 +104,13 @@ class Command:
         examples: tuple[tuple[str, str], ...] = (),
         exits: tuple[tuple[int, str], ...] = (),
         usage_exit: int = 64,
+        several: tuple[tuple[str, str], ...] = (),
     ) -> None:
         self.name = name
         self.summary = summary
         self.run = run
         self.usage_exit = usage_exit
+        self.several = several
         self.about = about
         self.arguments = arguments
         self.options = options
@@ -109,6 +118,7 @@ class Command:
         self.exits = exits
 
 
+JOBS = Argument("JOB", "the stable names of the work, such as issue-1842", completes="job", takes=MANY)
 JOB = Argument("JOB", "the stable name of the work, such as issue-1842", completes="job")
 NEW_JOB = Argument("JOB", "the stable name of the work, such as issue-1842", takes=MAYBE)
 
@@ -119,11 +129,28 @@ URL = Option(
     env="DIBS_URL",
 )
 NAMESPACE = Option(
-    "--namespace", "keeps the names of one project apart from others'", value="NAME", env="DIBS_NAMESPACE"
+    "--namespace",
+    "keeps the names of one project apart from others'",
+    value="NAME",
+    env="DIBS_NAMESPACE",
+    filled=True,
 )
 TIMEOUT = Option("--timeout", "how long a server may take to answer (default 10s)", value="TIME")
 JSON = Option("--json", "print one JSON document, whatever the outcome")
 QUIET = Option("--quiet", "print only what a script needs, or nothing", short="-q")
 HELP = Option("--help", "show this help", short="-h")
-VERSION = Option("--version", "show the version")
+VERSION = Option("--version", "show the version", short="-V")
 GLOBAL = (URL, NAMESPACE, TIMEOUT, JSON, QUIET, HELP, VERSION)
+
+# Flags of `dibs lock` that grite takes at any place; here they may stand before the command's words, too.
+LOCK_ACTOR = Option(
+    "--actor",
+    "who you are: the same name is the same holder (default: the shell that runs the command)",
+    value="NAME",
+    env="DIBS_ACTOR",
+)
+DATA_DIR = Option(
+    "--data-dir", "a folder that stands for who you are, as grite has it", value="FOLDER", env="GRITE_HOME"
+)
+NO_DAEMON = Option("--no-daemon", "accepted and without effect: there is no daemon")
+ANYWHERE = (LOCK_ACTOR, DATA_DIR, NO_DAEMON)

@@ -117,6 +117,14 @@ FAMILIES = {
     "git": "a branch and the claim on its work, in one push",
 }
 NAMES = tuple(_MODULES)
+# Words that people type for a command, each with what it stands for: of several, the first that takes the other words.
+ALIASES = {
+    "acquire": ("claim",),
+    "ls": ("list",),
+    "renew": ("heartbeat",),
+    "status": ("owner", "list"),
+    "unlock": ("release",),
+}
 
 
 def load(name: str) -> Command:

@@ -23,7 +23,11 @@ TTL = Option(
     value="TIME",
 )
 OWNER = Option(
-    "--owner", "who you are, as shown to others (default user@host)", value="NAME", env="DIBS_OWNER"
+    "--owner",
+    "who you are, as shown to others (default user@host)",
+    value="NAME",
+    env="DIBS_OWNER",
+    filled=True,
 )
 LEASE = Option("--lease", "the lease id that the claim printed", value="ID", env="DIBS_LEASE")
 SESSION = Option(
@@ -43,7 +47,8 @@ METADATA = Option("--metadata", "a short text that everybody sees, such as repo=
 CHECKPOINT = Option(
     "--checkpoint", "how far the work has come, for whoever takes over; - reads it from stdin", value="TEXT"
 )
-SHARED = Option("--shared", "share it with others who say so, and keep out those who do not")
+SHARED = Option("--shared", "shared: coexists with other shared claims, excludes exclusive ones", short="-s")
+EXCLUSIVE = Option("--exclusive", "one owner at a time (the default)", short="-x")
 SLOTS = Option("--slots", "up to N owners at once; everybody must say the same N", value="N")
 MAX_ATTEMPTS = Option(
     "--max-attempts", "after this many owners lost it, park the job until somebody frees it", value="N"
@@ -57,9 +62,14 @@ REQUEST_KEY = Option(
     value="KEY",
 )
 AGAIN = Option("--again", "claim it even though it is marked as done")
-WAIT = Option("--wait", "get in line and wait this long for the turn", value="TIME")
+WAIT = Option("--wait", "get in line and wait this long for the turn", value="TIME", short="-w")
+NO_WAIT = Option("--no-wait", "do not wait (the default)", short="-n")
 TICKET = Option("--ticket", "go on from a place in line that an earlier wait kept", value="TICKET")
 KEEP_PLACE = Option("--keep-place", "when the time is over, keep the place and print its ticket")
+KEEP = Option("--keep", "leave a process behind that heartbeats while the caller lives")
+KEEP_FOR = Option(
+    "--keep-for", "the same, while this process lives (default: the parent of dibs)", value="PID"
+)
 
 # What a claim may answer but yes and no.
 CLAIM_EXITS = (
@@ -105,6 +115,7 @@ def _actor_session(call: Call, ttl_seconds: int | None) -> str | None:
 def terms(call: Call) -> Document:
     """On what terms: all of a claim but who asks, for how long, and in which session."""
     values = call.values
+    refuse_contradictions(call)
     key = values.get("request_key")
     document: Document = {"request_key": new_id() if key is None else key}
     put(document, "metadata", values.get("metadata"))
@@ -112,12 +123,21 @@ def terms(call: Call) -> Document:
     put(document, "slots", count(call, "slots", SLOTS_MAX))
     put(document, "max_attempts", count(call, "max_attempts", ATTEMPTS_MAX))
     if values.get("shared"):
-        if "slots" in document:
-            raise UsageError("--shared or --slots: a shared claim has no slots.", call.command)
         document["mode"] = "shared"
     if values.get("again"):
         document["again"] = True
     return document
+
+
+def refuse_contradictions(call: Call) -> None:
+    """Raise a UsageError for flags of a claim that cannot be meant together."""
+    values = call.values
+    if values.get("no_wait") and values.get("wait") is not None:
+        raise UsageError("--no-wait or --wait: one of them.", call.command)
+    if values.get("shared") and values.get("slots") is not None:
+        raise UsageError("--shared or --slots: a shared claim has no slots.", call.command)
+    if values.get("exclusive") and (values.get("shared") or values.get("slots") is not None):
+        raise UsageError("--exclusive means one owner: leave out --shared and --slots.", call.command)
 
 
 def _owner(call: Call, session: str | None) -> str:
@@ -225,6 +245,17 @@ def count(call: Call, key: str, most: int) -> int | None:
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most):
         flag = f"--{key.replace('_', '-')}"
         raise UsageError(f"{flag} is a whole number from 1 to {most}, not {text!a}.", call.command)
+    return int(text)
+
+
+def exit_code(call: Call, key: str, default: int) -> int:
+    """What a flag gives as an exit code."""
+    text = call.values.get(key)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 4 and int(text) < 256):
+        flag = f"--{key.replace('_', '-')}"
+        raise UsageError(f"{flag} is a number from 0 to 255, not {text!a}.", call.command)
     return int(text)
 
 

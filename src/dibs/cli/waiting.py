@@ -68,6 +68,8 @@ def _show(live: Live, still: Still, wait_ms: int, meanwhile: Meanwhile | None) -
     body = still.reply.body or {}
     if status_of(still.reply) == "queued":
         live.show(linerender.waiting(body, still.waited_ms, wait_ms))
+    elif "refused" in body:
+        live.show(linerender.waiting_for_any(body["refused"], still.waited_ms, wait_ms))
     else:
         live.show(linerender.unheard(body))
     return None if meanwhile is None else meanwhile(body if status_of(still.reply) == "queued" else None)

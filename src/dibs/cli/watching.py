@@ -6,13 +6,13 @@ from dibs.cli import linerender, lookrender
 from dibs.cli.answer import failure, is_failure, no, yes
 from dibs.cli.live import Live
 from dibs.cli.paint import Paint
-from dibs.cli.spec import JOB, Command, Option
+from dibs.cli.spec import JOBS, Command, Option
 from dibs.cli.stopping import Stops
-from dibs.cli.values import seconds
-from dibs.cli.words import plain, span
+from dibs.cli.values import exit_code, seconds
+from dibs.cli.words import span
 from dibs.clock import steady_ms, wall_ms
 from dibs.core.limits import DONE_MS_MAX
-from dibs.wire.codes import NO
+from dibs.wire.codes import NO, YES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,23 +28,27 @@ PAUSE_MS_MAX = 2_000
 
 
 def wait(call: Call) -> Answer:
-    name, door = call.values["job"], call.door()
+    names, door = list(dict.fromkeys(call.values["job"])), call.door()
     length = seconds(call, "for", DONE_MS_MAX)
+    done_exit = exit_code(call, "done_exit_code", YES)
     until_ms = None if length is None else steady_ms() + length * 1000
     pause_ms = PAUSE_MS_MIN
     with Stops(), Live(call) as live:
         while True:
-            reply = door.call("inspect", name, {})
-            if is_failure(reply):
-                return failure(reply)
-            body: Document = reply.body or {}
-            if not is_taken(body):
-                return yes(body, lookrender.status(body, call.paint, wall_ms()), quiet=body["status"])
+            found: list[Document] = []
+            for name in names:
+                reply = door.call("inspect", name, {})
+                if is_failure(reply):
+                    return failure(reply)
+                found.append(reply.body or {})
+            taken = [body for body in found if is_taken(body)]
+            if not taken:
+                return _over(call, found, done_exit)
             left_ms = None if until_ms is None else until_ms - steady_ms()
             if left_ms is not None and left_ms <= 0:
-                return _over(call, body, (length or 0) * 1000)
-            live.show(linerender.watching(body, plain(name)))
-            door.news(_pause(body, pause_ms, left_ms))
+                return _not_yet(call, found, taken, (length or 0) * 1000)
+            live.show(linerender.watching(taken))
+            door.news(_pause(taken, pause_ms, left_ms))
             pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
 
 
@@ -53,18 +57,32 @@ def is_taken(document: Document) -> bool:
     return document["status"] == "held" or bool(document.get("overlapping"))
 
 
-def _pause(document: Document, pause_ms: int, left_ms: int | None) -> int:
-    """Not longer than the hold lasts at most, than there is time left, or than is modest."""
-    hints = [pause_ms, document.get("remaining_ms") or pause_ms]
+def _pause(taken: list[Document], pause_ms: int, left_ms: int | None) -> int:
+    """Not longer than the first hold lasts at most, than there is time left, or than is modest."""
+    hints = [pause_ms, *[each.get("remaining_ms") or pause_ms for each in taken]]
     if left_ms is not None:
         hints.append(left_ms)
     return max(1, min(hints))
 
 
-def _over(call: Call, body: Document, waited_ms: int) -> Answer:
-    head, *more = lookrender.status(body, Paint(), wall_ms()).split("\n")
+def _over(call: Call, found: list[Document], done_exit: int) -> Answer:
+    """Nobody has any of them."""
+    text = "\n".join([lookrender.status(body, call.paint, wall_ms()) for body in found])
+    quiet = "\n".join([f"{body['name']}\t{body['status']}" for body in found])
+    document: Document = found[0] if len(found) == 1 else {"jobs": found}
+    if len(found) == 1:
+        quiet = found[0]["status"]
+    if done_exit != YES and all(body["status"] == "done" for body in found):
+        message = text.partition("\n")[0]
+        return no(done_exit, document, text, code="done", message=message, quiet=quiet)
+    return yes(document, text, quiet=quiet)
+
+
+def _not_yet(call: Call, found: list[Document], taken: list[Document], waited_ms: int) -> Answer:
+    head, *more = "\n".join([lookrender.status(body, Paint(), wall_ms()) for body in taken]).split("\n")
     text = "\n".join([f"{call.paint.wait('Not yet:')} {head}", *more])
-    return no(NO, body, text, code="held", message=f"After {span(waited_ms)}: {head}")
+    document: Document = found[0] if len(found) == 1 else {"jobs": found}
+    return no(NO, document, text, code="held", message=f"After {span(waited_ms)}: {head}")
 
 
 COMMANDS = {
@@ -74,14 +92,25 @@ COMMANDS = {
         wait,
         about=(
             "Does not claim it and stands in no line: whoever wants the job itself says dibs claim --wait. Says how "
-            "the job stands then: free, done, resting after a loss, or parked; with --quiet in that one word."
+            "the job stands then: free, done, delayed (it rests after a loss) or parked; with --quiet in that one "
+            "word. Of several jobs it waits until nobody has any of them, and --quiet prints for each the name, a "
+            "tab, and the word."
         ),
-        arguments=(JOB,),
-        options=(Option("--for", "this long at most (default: as long as it takes)", value="TIME"),),
+        arguments=(JOBS,),
+        options=(
+            Option("--for", "this long at most (default: as long as it takes)", value="TIME"),
+            Option("--done-exit-code", "the exit code when all of them are done (default 0)", value="N"),
+        ),
         examples=(
             ("until the migration is over", "dibs wait migrate-db --for 10m && ./deploy"),
+            ("both of them", "dibs wait migrate-db build-image && ./deploy"),
             ("was it done, or only let go", 'test "$(dibs wait -q issue-1842)" = done'),
+            ("the same by exit code", "dibs wait issue-1842 --done-exit-code 4; test $? = 4 && echo done"),
         ),
-        exits=((0, "nobody has it"), (1, "the time is over and somebody still has it")),
+        exits=(
+            (0, "nobody has it"),
+            (1, "the time is over and somebody still has it"),
+            (4, "with --done-exit-code 4: it is done"),
+        ),
     ),
 }

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SLICE_SECONDS = 20
 RETRY_MS = 500
 FIRST_SLICE_MS = 1_000
+POLL_MS_MIN = 50
+POLL_MS_MAX = 2_000
 GIVING_UP_MS = 2_000
 GIVING_UP_PAUSE_MS = 100
 
@@ -131,6 +133,8 @@ class Place:
 
     def waiting(self, wait_ms: int, *, slice_seconds: int = SLICE_SECONDS) -> Flow[Reply]:
         """The first reply that is not `queued`, or the last that is."""
+        if self._verb == "acquire-any":
+            return (yield from self._polling(wait_ms))
         until_ms = steady_ms() + wait_ms
         heard_ms = steady_ms()
         within_ms: int | None = None
@@ -150,6 +154,21 @@ class Place:
                 return reply
             if not queued:
                 yield Pause(min(RETRY_MS, until_ms - now_ms))
+
+    def _polling(self, wait_ms: int) -> Flow[Reply]:
+        """Ask now and then, without a place in line. Whoever takes any of several stands in no line."""
+        until_ms = steady_ms() + wait_ms
+        pause_ms, heard = POLL_MS_MIN, False
+        while True:
+            reply = yield from self.asking()
+            left_ms = until_ms - steady_ms()
+            if left_ms <= 0 or not (_may_come(reply) or (heard and _is_unheard(reply))):
+                return reply
+            heard = True
+            yield Still(reply, wait_ms - left_ms)
+            hint_ms = (reply.body or {}).get("retry_after_ms") or pause_ms
+            yield Pause(max(1, min(pause_ms, hint_ms, left_ms)))
+            pause_ms = min(2 * pause_ms, POLL_MS_MAX)
 
     def _bears_with(self, reply: Reply, silence_ms: int) -> bool:
         """A server that is gone for a moment still has our place, for as long as one may be silent. The request key
@@ -242,6 +261,17 @@ def _seconds(ms: int) -> int | float:
 def status_of(reply: Reply) -> str | None:
     status = reply.body.get("status") if reply.body else None
     return status if isinstance(status, str) else None
+
+
+def _may_come(reply: Reply) -> bool:
+    """Whether time alone may turn this no into a yes. A job that is done or parked is not waited for."""
+    body: Document = reply.body or {}
+    if status_of(reply) != "held":
+        return False
+    refused = body.get("refused")
+    return refused is None or any(
+        each.get("status") not in ("done", "parked") and "code" not in each for each in refused
+    )
 
 
 def _is_unknown(reply: Reply) -> bool:

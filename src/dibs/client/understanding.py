@@ -72,7 +72,9 @@ _KINDS: dict[str, type] = {
     **dict.fromkeys(("fencing_token", "position", "failures", "attempt", "ttl_seconds"), int),
     **dict.fromkeys(("remaining_ms", "renew_after_ms", "retry_after_ms", "done_ms_ago"), int),
     "ended": int,
-    **dict.fromkeys(("locks", "events", "sessions", "runs", "released", "leases", "refused", "broken"), list),
+    **dict.fromkeys(
+        ("locks", "events", "sessions", "runs", "released", "leases", "refused", "skipped", "broken"), list
+    ),
     **dict.fromkeys(("left", "freed", "active"), bool),
     **dict.fromkeys(("acl", "previous"), dict),
 }
@@ -101,7 +103,9 @@ def _has(body: Document, wanted: tuple[str, ...]) -> bool:
     if not all(field in body for field in wanted):
         return False
     sure = "lease_id" in wanted or "session_id" in wanted
-    more = tuple(field for field in ("attempt", "previous") if sure and body.get(field) is not None)
+    more = tuple(
+        field for field in ("attempt", "previous", "skipped") if sure and body.get(field) is not None
+    )
     if not all(_is_kind(field, body[field]) or (body[field] is None and not sure) for field in wanted + more):
         return False
     leases = body["leases"] if "leases" in wanted else ()

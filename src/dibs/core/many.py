@@ -50,7 +50,7 @@ def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
         if verdict is None:
             granted = grant(draft, command, name, command.fresh_lease_id)
             serve_own(draft, command.ns, command.session)
-            return granted
+            return granted.replace(skipped=tuple(answers))
         if isinstance(verdict, Granted):
             return verdict
         answers.append(verdict)

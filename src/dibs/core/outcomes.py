@@ -10,13 +10,15 @@ from dibs.core.records import Done, Ending, Holder, Lock, Session
 
 
 class Granted(Record):
-    """The job is the caller's. `again` when the caller had been told so before."""
+    """The job is the caller's. `again` when the caller had been told so before. `skipped` holds, for each name of an
+    AcquireAny that stood before this one, the outcome it would have had."""
 
     now_ms: int
     name: str
     lease: Holder
     previous: Ending | None = None
     again: bool = False
+    skipped: tuple[Outcome, ...] = ()
 
 
 class GrantedAll(Record):

@@ -12,7 +12,7 @@ from dibs.core.limits import TICKET_KEEP_MS
 from dibs.core.record import Record
 from dibs.errors import FATE_UNKNOWN
 from dibs.wire.codes import OUTCOMES, row_of_error
-from dibs.wire.looking import acl_document, status_document
+from dibs.wire.looking import acl_document, done_document, status_document
 from dibs.wire.parts import in_the_way, previous_document, timestamp
 from dibs.wire.refusals import refusal
 from dibs.wire.tickets import ticket_text
@@ -101,7 +101,20 @@ def _acquired(outcome: outcomes.Granted) -> Document:
     }
     if outcome.previous is not None:
         document["previous"] = previous_document(outcome.previous)
+    if outcome.skipped:
+        document["skipped"] = [_skipped(each) for each in outcome.skipped]
     return document
+
+
+_SKIPPED_FIELDS = (
+    *("name", "status", "owner", "conflict", "remaining_ms", "retry_after_ms"),
+    *("done_ms_ago", "failures", "details"),
+)
+
+
+def _skipped(outcome: Outcome) -> Document:
+    """Why a name was passed over, in few fields: there may be a thousand of them."""
+    return {field: value for field, value in _entry(outcome).items() if field in _SKIPPED_FIELDS}
 
 
 def _acquired_all(outcome: outcomes.GrantedAll) -> Document:
@@ -146,15 +159,17 @@ def _queued(outcome: outcomes.Queued) -> Document:
 
 def _refused(outcome: outcomes.Refused) -> Document:
     """Several names, none of them to be had: one entry a name saying why."""
-    refused = []
-    for each in outcome.outcomes:
-        reply = reply_for(each)
-        entry = dict(reply.body or {})
-        if "code" in entry:  # an error has no name of its own
-            entry = {"name": getattr(each, "name", None), "status": entry["code"], **entry}
-        refused.append(entry)
+    refused = [_entry(each) for each in outcome.outcomes]
     waits = [entry["retry_after_ms"] for entry in refused if entry.get("retry_after_ms")]
     return {"status": "held", "refused": refused, "retry_after_ms": min(waits, default=1_000)}
+
+
+def _entry(outcome: Outcome) -> Document:
+    """The outcome for one of several names, as an entry of a list."""
+    entry = dict(reply_for(outcome).body or {})
+    if "code" in entry:  # an error has no name of its own
+        entry = {"name": getattr(outcome, "name", None), "status": entry["code"], **entry}
+    return entry
 
 
 def _parked(outcome: outcomes.Parked) -> Document:
@@ -227,6 +242,7 @@ def _done(outcome: outcomes.AlreadyDone) -> Document:
         "retry_after_ms": done.until_ms - outcome.now_ms,
         "fencing_token": done.token,
         "result": done.result,
+        "done": done_document(done),
     }
 
 
@@ -244,6 +260,7 @@ def _renewed(outcome: outcomes.Renewed) -> Document:
     lease = outcome.lease
     remaining_ms = lease.expires_ms - outcome.now_ms
     return {
+        "name": outcome.name,
         "lease_id": lease.lease_id,
         "fencing_token": lease.token,
         "expires_at": timestamp(lease.expires_ms),

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
-    from dibs.core.records import Lock
+    from dibs.core.records import Done, Lock
 
     Document = dict[str, Any]
 
@@ -32,13 +32,7 @@ def status_document(lock: Lock, now_ms: int, *, with_acl: bool = False) -> Docum
         if len(lock.holders) > 1:
             document["holders"] = [holder_document(each, now_ms) for each in lock.holders]
     if document["status"] == "done" and lock.done is not None:
-        document["done"] = {
-            "owner": lock.done.owner,
-            "at": timestamp(lock.done.at_ms),
-            "until": timestamp(lock.done.until_ms),
-            "result": lock.done.result,
-            "fencing_token": lock.done.token,
-        }
+        document["done"] = done_document(lock.done)
     if document["status"] == "delayed":
         document["available_at"] = timestamp(lock.delay_until_ms)
         document["retry_after_ms"] = lock.delay_until_ms - now_ms
@@ -47,6 +41,17 @@ def status_document(lock: Lock, now_ms: int, *, with_acl: bool = False) -> Docum
     if with_acl and lock.acl:
         document["acl"] = acl_document(lock.acl)
     return document
+
+
+def done_document(done: Done) -> Document:
+    """Who finished a job, when, and until when that counts."""
+    return {
+        "owner": done.owner,
+        "at": timestamp(done.at_ms),
+        "until": timestamp(done.until_ms),
+        "result": done.result,
+        "fencing_token": done.token,
+    }
 
 
 def _state(lock: Lock, now_ms: int) -> str:
