@@ -5,6 +5,7 @@ operations  every question as a flow without I/O, asked by both faces
 hold        what is held: its leases, its deadline, when to renew, whether it is lost. No I/O, no threads
 session_hold  the same of a session: its claims, and what it still has to give back
 held        how a claim begins and ends, and what it says about itself; claims has the ways to claim. For both faces
+ownership   who acquired what through a lock that threads or tasks share
 client, claim, session, heart                                  the face for threads
 async_client, async_claim, async_session, async_guard          the face for event loops, with the same names,
 async_doors, async_line                                        and how it reaches a server or a store

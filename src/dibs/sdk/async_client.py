@@ -20,7 +20,7 @@ from dibs.sdk.client import TIMEOUT_SECONDS, settings_of
 from dibs.sdk.operations import Wish
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
     from types import TracebackType
 
     from dibs.client.places import Flow
@@ -50,6 +50,7 @@ class AsyncClient(Claims[AsyncClaim]):
         self.owner_name = settings.owner
         self._timeout_ms = max(1, round(timeout * 1000))
         self._door = open_door(settings)
+        self._finishing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -60,8 +61,20 @@ class AsyncClient(Claims[AsyncClaim]):
         await self.close()
 
     async def close(self) -> None:
-        """Close files and connections. What is held stays held: leave its block first."""
+        """Close files and connections. What is held stays held: leave its block first. What is being let go
+        (`AsyncLock.release()`) is let go first."""
+        loop = asyncio.get_running_loop()
+        tasks = [task for task in self._finishing if task.get_loop() is loop]
+        if tasks:
+            await to_the_end(lambda: asyncio.wait(tasks))
         self._door.close()
+
+    def _finish(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Let something go in a task of its own, which `close` waits for."""
+        task = asyncio.get_running_loop().create_task(ending)
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+        return task
 
     async def _run(self, flow: Flow[T]) -> T:
         return await drive(self._door, flow, self._timeout_ms)

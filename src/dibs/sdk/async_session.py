@@ -49,7 +49,8 @@ class AsyncSession(SessionClaims[AsyncClaim]):
         self._guard: Guard | None = None
 
     async def __aenter__(self) -> AsyncSession:
-        if self._held is not None:
+        begun, self._begun = self._begun, True
+        if begun:
             raise InvalidInput("A session is for one block. Ask the client for another one.")
         try:
             hold = await to_the_end(self._open)

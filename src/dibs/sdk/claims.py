@@ -139,6 +139,7 @@ class SessionClaims(Claims[C]):
     def __init__(self, owner: str | None) -> None:
         self._owner = owner
         self._held: SessionHold | None = None
+        self._begun = False
 
     @property
     def _hold(self) -> SessionHold:

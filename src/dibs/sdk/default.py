@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.client import Client
+from dibs.sdk.ownership import Acquired
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,30 +65,34 @@ class EitherClaim:
         self._verb = verb
         self._first = first
         self._options = options
-        self._claim: Claim | None = None
-        self._async_claim: AsyncClaim | None = None
+        self._entered: Acquired[Claim] = Acquired()  # the object may be shared, and used again
+        self._entered_async: Acquired[AsyncClaim] = Acquired()
 
     def __enter__(self) -> Claim:
         claim: Claim = getattr(default_client(), self._verb)(self._first, **self._options)
-        self._claim = claim
-        return claim.__enter__()
+        claim.__enter__()
+        self._entered.add(claim)
+        return claim
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._claim is not None
-        self._claim.__exit__(kind, error, trace)
+        claim = self._entered.take()
+        assert claim is not None  # the block was entered
+        claim.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> AsyncClaim:
         claim: AsyncClaim = getattr(default_async_client(), self._verb)(self._first, **self._options)
-        self._async_claim = claim
-        return await claim.__aenter__()
+        await claim.__aenter__()
+        self._entered_async.add(claim)
+        return claim
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._async_claim is not None
-        await self._async_claim.__aexit__(kind, error, trace)
+        claim = self._entered_async.take()
+        assert claim is not None  # the block was entered
+        await claim.__aexit__(kind, error, trace)
 
 
 def connect(

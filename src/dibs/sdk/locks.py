@@ -2,16 +2,20 @@
 
 Not reentrant, as those are not. Between acquire and release a heartbeat runs. What those locks cannot do, these can:
 be lost. `check()` says so, and so do `release()` and the end of the block.
+
+A lock may be shared. What is acquired through it belongs to the thread or task that acquired it: when that one loses
+its lease and another acquires, each releases its own, and the loser is told. To let go from somewhere else, pass
+`lock.claim` on: its `release()` may be called from anywhere.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.errors import DibsError, NotClaimed
+from dibs.sdk.ownership import Acquired
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
     from dibs.sdk.claims import OnLost
     from dibs.sdk.client import Client
 
+T = TypeVar("T")
+
 
 class _Named:
     """What both have: the name, and how to ask for it. A job that counts as done is not in a lock's way."""
@@ -33,7 +39,7 @@ class _Named:
 
 
 class Lock(_Named):
-    """`threading.Lock`, across processes and machines. Any thread may release it, as with that one."""
+    """`threading.Lock`, across processes and machines. Unlike that one, the thread that acquired it releases it."""
 
     def __init__(
         self,
@@ -46,8 +52,7 @@ class Lock(_Named):
     ) -> None:
         super().__init__(name, ttl, on_lost, metadata)
         self._client = client
-        self._claim: Claim | None = None
-        self._changing = threading.Lock()
+        self._acquired: Acquired[Claim] = Acquired()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """True when it was got. Waits in line: for ever by default, for `timeout` seconds if given."""
@@ -55,6 +60,8 @@ class Lock(_Named):
             raise ValueError("can't specify a timeout for a non-blocking call")
         if timeout < 0 and timeout != -1:
             raise ValueError("timeout value must be a non-negative number")
+        if timeout > threading.TIMEOUT_MAX:
+            raise OverflowError("timeout value is too large")
         wait = (math.inf if timeout == -1 else timeout) if blocking else None
         claim = self._clients().claim(self.name, wait=wait, **self._wish)
         try:
@@ -63,7 +70,11 @@ class Lock(_Named):
             if refusal.code != "held":
                 raise
             return False
-        self._claim = claim
+        try:
+            self._acquired.add(claim)
+        except BaseException:  # an interrupt: nobody would release it
+            claim.__exit__(None, None, None)
+            raise
         return True
 
     def _clients(self) -> Client:
@@ -74,9 +85,8 @@ class Lock(_Named):
         return self._client
 
     def release(self) -> None:
-        """Raises RuntimeError when it is not held through this object, LeaseLost when it was lost meanwhile."""
-        with self._changing:
-            claim, self._claim = self._claim, None
+        """Raises RuntimeError when this thread has not acquired it, LeaseLost when it was lost meanwhile."""
+        claim = self._acquired.take()
         if claim is None:
             raise RuntimeError("release unlocked lock")
         claim.__exit__(None, None, None)
@@ -95,14 +105,19 @@ class Lock(_Named):
 
     @property
     def claim(self) -> Claim:
-        """What is held between acquire and release: its fencing token, its deadline, `lost`."""
-        if self._claim is None:
-            raise RuntimeError("the lock is not held")
-        return self._claim
+        """What this thread holds between acquire and release: its fencing token, its deadline, `lost`."""
+        return _held(self._acquired)
 
     def check(self) -> None:
-        """Raise LeaseLost unless it is surely still ours."""
+        """Raise LeaseLost unless it is surely still this thread's."""
         self.claim.check()
+
+
+def _held(acquired: Acquired[T]) -> T:
+    claim = acquired.mine()
+    if claim is None:
+        raise RuntimeError("the lock is not held here: this thread or task has not acquired it")
+    return claim
 
 
 def _release_after(error: BaseException | None, release: Any) -> None:
@@ -130,14 +145,13 @@ class AsyncLock(_Named):
     ) -> None:
         super().__init__(name, ttl, on_lost, metadata)
         self._client = client
-        self._claim: AsyncClaim | None = None
-        self._releasing: asyncio.Task[None] | None = None
+        self._acquired: Acquired[AsyncClaim] = Acquired()
 
     async def acquire(self) -> bool:
         """True. Waits in line for as long as it takes; to give up sooner, use `asyncio.timeout`."""
         claim = self._clients().claim(self.name, wait=math.inf, **self._wish)
         await claim.__aenter__()
-        self._claim = claim
+        self._acquired.add(claim)
         return True
 
     def _clients(self) -> AsyncClient:
@@ -148,16 +162,15 @@ class AsyncLock(_Named):
         return self._client
 
     def release(self) -> Awaitable[None]:
-        """Raises RuntimeError when it is not held through this object."""
-        claim, self._claim = self._claim, None
+        """Raises RuntimeError when this task has not acquired it. What is not awaited, closing the client awaits."""
+        claim = self._acquired.take()
         if claim is None:
             raise RuntimeError("Lock is not acquired.")
-        self._releasing = asyncio.ensure_future(claim.__aexit__(None, None, None))
-        return self._releasing
+        return self._clients()._finish(claim.__aexit__(None, None, None))
 
     def locked(self) -> bool:
         """Whether it is held through this object. Who has it elsewhere: `await client.owner(name)`."""
-        return self._claim is not None
+        return len(self._acquired) > 0
 
     async def __aenter__(self) -> None:
         await self.acquire()
@@ -165,18 +178,16 @@ class AsyncLock(_Named):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        claim, self._claim = self._claim, None
+        claim = self._acquired.take()
         if claim is None:
             raise RuntimeError("Lock is not acquired.")
         await claim.__aexit__(kind, error, trace)
 
     @property
     def claim(self) -> AsyncClaim:
-        """What is held between acquire and release: its fencing token, its deadline, `lost`."""
-        if self._claim is None:
-            raise RuntimeError("the lock is not held")
-        return self._claim
+        """What this task holds between acquire and release: its fencing token, its deadline, `lost`."""
+        return _held(self._acquired)
 
     def check(self) -> None:
-        """Raise LeaseLost unless it is surely still ours."""
+        """Raise LeaseLost unless it is surely still this task's."""
         self.claim.check()

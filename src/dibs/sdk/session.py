@@ -46,7 +46,8 @@ class Session(SessionClaims[Claim]):
         self._heart: Heart | None = None
 
     def __enter__(self) -> Session:
-        if self._held is not None:
+        begun, self._begun = self._begun, True
+        if begun:
             raise InvalidInput("A session is for one block. Ask the client for another one.")
         sent_ms = steady_ms()
         with self._doors.one() as door:
