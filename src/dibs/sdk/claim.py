@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,6 +11,7 @@ from dibs.sdk import operations
 from dibs.sdk.heart import WATCHDOG, Heart, beat_once, telling
 from dibs.sdk.held import GIVE_UP_MS, Held, confirming, finishing, letting_go, over_at_the_end
 from dibs.sdk.session_hold import holding
+from dibs.sdk.threads import SafeEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class LostEvent(threading.Event):
+class LostEvent(SafeEvent):
     """Set when the claim is lost. Looks at the clock too, so that it is never behind `check()`."""
 
     def __init__(self, hold: LeaseHold) -> None:
@@ -121,6 +121,26 @@ class Claim(Held):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            self._leave(error)
+        except DibsError:
+            raise
+        except BaseException:  # an interrupt: whatever it broke off, nothing is kept any longer
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        hold = self._hold
+        hold.let_go()
+        self._stop_heart()
+        if hold.is_ours and not hold.was_lost:
+            try:
+                with self._doors.one(GIVE_UP_MS) as door:
+                    drive(door, letting_go(hold))
+            except DibsError:
+                pass  # it goes with its TTL
+
+    def _leave(self, error: BaseException | None) -> None:
         hold = self._hold
         if not hold.is_ours:
             return  # a forked child leaves the parent's claim alone

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from dibs.client.places import drive
 from dibs.clock import steady_ms
 from dibs.errors import DibsError, LeaseLost
+from dibs.sdk.threads import Bell, start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,8 @@ class Heart:
     def __init__(self, hold: Hold, doors: Doors) -> None:
         self.hold = hold
         self._doors = doors
-        self._wake = threading.Event()
+        self._wake = Bell()
+        self._stopped = False
         self._beating = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -56,7 +58,7 @@ class Heart:
         return self.hold.nap_ms() if self._thread is None else self.hold.left_ms()
 
     def _run(self) -> None:
-        while self.hold.left_ms() > 0:
+        while self.hold.left_ms() > 0 and not self._stopped:
             if self.hold.is_due():
                 self.beat()
             self._wake.wait(min(NAP_MS_MAX, self.hold.nap_ms()) / 1000)
@@ -68,7 +70,8 @@ class Heart:
 
     def stop(self) -> None:
         """No renewal after this. One that is under way may still arrive; it does no harm."""
-        self._wake.set()
+        self._stopped = True
+        self._wake.ring()
 
 
 def beat_once(hold: Hold, doors: Doors) -> None:
@@ -93,22 +96,27 @@ class Watchdog:
     def __init__(self) -> None:
         self._hearts: list[Heart] = []
         self._lock = threading.Lock()
-        self._news = threading.Event()
+        self._news = Bell()
         self._looks_ms = 0  # when it will look next, if there are no news
-        self._thread: threading.Thread | None = None
+        self._runs = False
         self._pid = os.getpid()
 
     def watch(self, heart: Heart) -> None:
         if os.getpid() != self._pid:  # a thread does not survive a fork, nor is its lock to be trusted
             self.__init__()  # type: ignore[misc]
-        with self._lock:
-            self._hearts = [each for each in self._hearts if not each.hold.is_over] + [heart]
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="dibs watchdog", daemon=True)
-                thread.start()
-                self._thread = thread
+        try:
+            with self._lock:
+                self._hearts = [each for each in self._hearts if not each.hold.is_over] + [heart]
+                begins, self._runs = not self._runs, True
+            if begins:
+                start_thread(self._run, "dibs watchdog", daemon=True)
             elif steady_ms() + heart.nap_ms() < self._looks_ms:
-                self._news.set()
+                self._news.ring()
+        except (
+            BaseException
+        ):  # no thread to be had, or an interrupt. The next one starts another; two do no harm
+            self._runs = False
+            raise
 
     def _run(self) -> None:
         idle = False
@@ -116,11 +124,10 @@ class Watchdog:
             with self._lock:
                 self._hearts = hearts = [each for each in self._hearts if not each.hold.is_over]
                 if not hearts and idle:
-                    self._thread = None
+                    self._runs = False
                     return
                 nap_ms = min([LINGER_MS if not hearts else NAP_MS_MAX, *(heart.nap_ms() for heart in hearts)])
                 self._looks_ms = steady_ms() + nap_ms
-                self._news.clear()
             idle = not self._news.wait(nap_ms / 1000) and not hearts
             for heart in hearts:
                 try:
@@ -145,7 +152,7 @@ def telling(on_lost: Callable[[LeaseLost], object]) -> Callable[[LeaseLost], Non
                 log.exception("on_lost failed for %s.", error.name)
 
         try:
-            threading.Thread(target=call, name="dibs on_lost").start()
+            start_thread(call, "dibs on_lost", daemon=False)
         except RuntimeError:  # no more threads, or the program is ending
             call()
 

@@ -49,6 +49,14 @@ class Session(SessionClaims[Claim]):
         begun, self._begun = self._begun, True
         if begun:
             raise InvalidInput("A session is for one block. Ask the client for another one.")
+        try:
+            self._open()
+        except BaseException:  # no thread to be had, an interrupt: nobody would keep it
+            self._abandon()
+            raise
+        return self
+
+    def _open(self) -> None:
         sent_ms = steady_ms()
         with self._doors.one() as door:
             flow = operations.opening(self._owner, self._ttl, self._metadata, process_mark(os.getpid()))
@@ -58,24 +66,45 @@ class Session(SessionClaims[Claim]):
         heart = self._heart = Heart(hold, self._doors)
         weakref.finalize(self, _dropped, heart, hold)
         WATCHDOG.watch(heart)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            self._leave(error)
+        except DibsError:
+            raise
+        except BaseException:  # an interrupt: whatever it broke off, nothing is kept any longer
+            self._abandon()
+            raise
+
+    def _leave(self, error: BaseException | None) -> None:
         hold = self._hold
         if not hold.is_ours:
             return
         if self._heart is not None:
             self._heart.stop()
         if not hold.was_lost and hold.let_go():
-            try:
-                with self._doors.one() as door:
-                    drive(door, operations.ending(hold.session_id))
-            except DibsError as trouble:
-                log.warning("A session could not be ended and goes with its TTL: %s", trouble.details)
+            self._end(hold)
         elif hold.was_lost and error is None:
             hold.check()
+
+    def _abandon(self) -> None:
+        hold = self._held
+        if hold is None or not hold.is_ours:
+            return
+        hold.let_go()
+        if self._heart is not None:
+            self._heart.stop()
+        if not hold.was_lost:
+            self._end(hold)
+
+    def _end(self, hold: SessionHold) -> None:
+        try:
+            with self._doors.one() as door:
+                drive(door, operations.ending(hold.session_id))
+        except DibsError as trouble:
+            log.warning("A session could not be ended and goes with its TTL: %s", trouble.details)
 
     def _begin(self, wish: Wish, on_lost: OnLost | None) -> Claim:
         return Claim(self._doors, wish, on_lost, self._hold)

@@ -1,0 +1,83 @@
+"""Threads and events that an interrupt cannot break.
+
+Ctrl-C and alarms raise in the main thread, between any two steps of it. `threading.Event` and `Thread.start` take a
+lock inside functions written in Python, where an interrupt can come between taking it and giving it back: whoever wants
+it next waits for ever. What is here does each such step in one call that cannot be interrupted half-way.
+"""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+START_SECONDS_MAX = 1.0
+
+
+class Bell:
+    """Wakes one thread. Rung before that thread waits, it is heard when it does."""
+
+    def __init__(self) -> None:
+        self._silent = _thread.allocate_lock()
+        self._silent.acquire()
+
+    def ring(self) -> None:
+        try:
+            self._silent.release()
+        except RuntimeError:  # it was rung already, and nobody has heard it yet
+            pass
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it was rung."""
+        return self._silent.acquire(timeout=max(0.0, seconds))
+
+
+class SafeEvent(threading.Event):
+    """An event that may be set by a thread that is interrupted while it does so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_set = False
+        self._bells: list[Bell] = []
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        for bell in list(self._bells):
+            bell.ring()
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        bell = Bell()
+        self._bells.append(bell)
+        try:
+            if not self.is_set():
+                bell.wait(threading.TIMEOUT_MAX if timeout is None else timeout)
+            return self.is_set()
+        finally:
+            self._bells.remove(bell)
+
+
+def start_thread(target: Callable[[], None], name: str, *, daemon: bool) -> None:
+    """Start a thread from any thread, the main one included. Raises RuntimeError when there are no more to be had."""
+    begun = Bell()
+    failed: list[RuntimeError] = []
+
+    def begin() -> None:  # not in the main thread: no interrupt comes here
+        try:
+            threading.Thread(target=target, name=name, daemon=daemon).start()
+        except RuntimeError as error:
+            failed.append(error)
+        begun.ring()
+
+    _thread.start_new_thread(begin, ())
+    begun.wait(START_SECONDS_MAX)
+    if failed:
+        raise failed[0]
