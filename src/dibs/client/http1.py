@@ -37,11 +37,13 @@ class RawReply:
         self.again = again
 
 
-def request_bytes(method: str, target: str, headers: dict[str, str], body: bytes | None) -> bytes:
+def request_bytes(
+    method: str, target: str, headers: dict[str, str], body: bytes | None, kind: str = "application/json"
+) -> bytes:
     lines = [f"{method} {target} HTTP/1.1"]
     lines += [f"{field}: {value}" for field, value in headers.items()]
     if body is not None:
-        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        lines += [f"Content-Type: {kind}", f"Content-Length: {len(body)}"]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
 
 

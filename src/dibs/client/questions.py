@@ -13,7 +13,7 @@ from dibs.client.urls import quote
 from dibs.core.names import check_name, check_namespace
 from dibs.errors import FATE_UNKNOWN, InvalidInput, ServerUnreachable, Unprocessable
 from dibs.jsontext import encode
-from dibs.wire.shapes import is_id
+from dibs.wire.shapes import OWN_TYPE, is_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Manner:
     def request(self, asked: Question) -> bytes:
         # The path of a unix:// place is the socket's, not a part of what is asked.
         base = "" if self.place.scheme == "unix" else self.place.path
-        return request_bytes(asked.method, base + asked.target, self._headers(), asked.body)
+        return request_bytes(asked.method, base + asked.target, self._headers(), asked.body, OWN_TYPE)
 
     def _headers(self) -> dict[str, str]:
         headers = {"Host": self.place.authority, "Accept": "application/json"}

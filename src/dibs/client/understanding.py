@@ -6,6 +6,7 @@ here, and never reaches a program as a value that is not what it says.
 
 from __future__ import annotations
 
+from dibs.client.octostore import completed
 from dibs.client.transport import NOT_NOW
 from dibs.errors import BadReply, DibsError, ServerUnreachable
 from dibs.jsontext import decode
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+UNKNOWN_TYPE = 415
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 # What an answer has at least, by verb; a claim's by its status. What lacks it is some other server's JSON.
 _FIELDS = {
@@ -82,7 +84,14 @@ _KINDS: dict[str, type] = {
 
 def understood(verb: str, raw: RawReply, place: ServerPlace) -> Reply:
     body = document_of(raw, place)
+    if raw.status == UNKNOWN_TYPE:
+        raise BadReply(
+            f"{place.url} is not a dibs server, or one that is older than this dibs: nothing was done there. "
+            "Is the address right?"
+        )
     status = body.get("status") if body is not None else None
+    if body is not None and raw.status < 300 and verb in ("inspect", "list"):
+        body = completed(verb, body)
     if raw.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
         wanted = _claim_fields(verb, str(status)) if verb in _CLAIMS else _FIELDS[verb]
         if not wanted or (body is not None and _has(body, wanted)):

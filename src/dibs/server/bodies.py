@@ -16,20 +16,24 @@ import msgspec
 from dibs.core.limits import BODY_BYTES_MAX, JSON_DEPTH_MAX
 from dibs.errors import InvalidInput, InvalidName
 from dibs.server.answers import JSON, Refused
+from dibs.wire.shapes import OWN_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
 _decode = msgspec.json.Decoder().decode
-_JSON_TYPE = re.compile(rb"application/(?:[!#$%&'*+.^_`|~0-9a-z-]+\+)?json\s*(?:;.*)?", re.IGNORECASE)
+_OWN = OWN_TYPE.encode()
+_JSON_TYPE = re.compile(
+    rb"application/(?:(?:[!#$%&'*+.^_`|~0-9a-z-]+\+)?json|x\.dibs)\s*(?:;.*)?", re.IGNORECASE
+)
 _BAD_PERCENT = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def check_head(headers: Mapping[bytes, bytes]) -> None:
     """What can be refused before the body has come: its type, and a length that is too large."""
     kind = headers.get(b"content-type")
-    if kind != JSON and (kind is None or not _JSON_TYPE.fullmatch(kind)):
+    if kind not in (JSON, _OWN) and (kind is None or not _JSON_TYPE.fullmatch(kind)):
         raise Refused("Send JSON, with the header Content-Type: application/json.", 415)
     length = headers.get(b"content-length")
     if length is not None and (len(length) > 15 or int(length) > BODY_BYTES_MAX):

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dibs.errors import Unprocessable
 
+# What a client of dibs says it sends. It is JSON, under a name that a server which is not dibs refuses (415) before it
+# does anything: OctoStore has the same routes and gives two workers with one token the same lock.
+OWN_TYPE = "application/x.dibs"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
