@@ -64,8 +64,8 @@ def test_who_holds_a_lock_there_is_told() -> None:
         code, said = typed(server, "owner", "issue-1")
     assert code == 0
     assert HELD["holder_id"] in said  # type: ignore[operator]
-    with ScriptedServer([reply_of(200, HELD)]) as server:
-        found = dibs.Client(server.url, token="t").owner("issue-1").owner
+    with ScriptedServer([reply_of(200, HELD)]) as server, dibs.Client(server.url, token="t") as client:
+        found = client.owner("issue-1").owner
     assert found == HELD["holder_id"]
 
 
@@ -84,9 +84,9 @@ def test_a_lock_there_has_every_field_that_dibs_shows(document: dict[str, Any]) 
 
 def test_its_list_is_one_page_without_more() -> None:
     page = {"locks": [HELD], "total": 1, "prefix": None}
-    with ScriptedServer([reply_of(200, page)] * 2) as server:
+    with ScriptedServer([reply_of(200, page)] * 2) as server, dibs.Client(server.url, token="t") as client:
         code, said = typed(server, "list")
-        found = dibs.Client(server.url, token="t").list()
+        found = client.list()
     assert (code, len(found)) == (0, 1)
     assert "issue-1" in said
 
@@ -98,8 +98,6 @@ def test_waiting_for_a_lock_there_ends_when_it_is_free() -> None:
 
 
 def test_the_sdk_raises_and_takes_nothing() -> None:
-    with (
-        ScriptedServer([reply_of(415, REFUSED)]) as server,
-        pytest.raises(Unavailable, match="not a dibs server"),
-    ):
-        dibs.Client(server.url, token="t").acquire("issue-1")
+    with ScriptedServer([reply_of(415, REFUSED)]) as server, dibs.Client(server.url, token="t") as client:
+        with pytest.raises(Unavailable, match="not a dibs server"):
+            client.acquire("issue-1")

@@ -95,7 +95,7 @@ def listing(document: Document, paint: Paint) -> str:
                 plain(lock["name"]),
                 _owners(lock),
                 span(lock["remaining_ms"]),
-                ago(lock["held_ms"]),
+                ago(lock["held_ms"]) if "held_ms" in lock else "-",
                 *((_how(lock),) if with_mode else ()),
                 _short(plain(note)),
             )
