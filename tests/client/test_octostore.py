@@ -98,6 +98,9 @@ def test_waiting_for_a_lock_there_ends_when_it_is_free() -> None:
 
 
 def test_the_sdk_raises_and_takes_nothing() -> None:
-    with ScriptedServer([reply_of(415, REFUSED)]) as server, dibs.Client(server.url, token="t") as client:
-        with pytest.raises(Unavailable, match="not a dibs server"):
-            client.acquire("issue-1")
+    with (
+        ScriptedServer([reply_of(415, REFUSED)]) as server,
+        dibs.Client(server.url, token="t") as client,
+        pytest.raises(Unavailable, match="not a dibs server"),
+    ):
+        client.acquire("issue-1")
