@@ -63,3 +63,19 @@ def _pick() -> Pair:
 
 
 encode, decode = _pick()
+
+
+def encode_ascii(value: Any) -> str:
+    """For terminals: what is not ASCII is an escape, so that nothing of it can act on one."""
+    text = encode(value)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join([each if " " <= each <= "~" else _escape(ord(each)) for each in text])
+
+
+def _escape(code: int) -> str:
+    """JSON has escapes for UTF-16 units: two of them beyond 0xFFFF."""
+    if code <= 0xFFFF:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"

@@ -90,5 +90,6 @@ def test_colour_is_for_terminals_that_want_it(tty: bool, env: dict[str, str], on
 
 
 def test_colour_wraps_words_and_changes_none() -> None:
-    assert Paint(True).good("yes") == "\x1b[32myes\x1b[0m"
+    paint = Paint(True)
+    assert paint.shown(paint.good("yes")) == "\x1b[32myes\x1b[0m"
     assert Paint(False).good("yes") == "yes"

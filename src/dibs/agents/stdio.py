@@ -24,6 +24,7 @@ from mcp.server.stdio import stdio_server
 from dibs.agents.keeper import KeptDesk
 from dibs.agents.mcp import build_server
 from dibs.agents.tools import TOOLS
+from dibs.loglines import LogLines
 from dibs.sdk.async_doors import open_door
 
 if TYPE_CHECKING:
@@ -116,9 +117,9 @@ class _Ends(AbstractContextManager[None]):
 
 def run(settings: Settings, *, action_llama: bool = False) -> None:
     """Serve until the client is gone. `action_llama`: offer its two lock tools as well."""
-    logging.basicConfig(
-        stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogLines("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     tools: tuple[Tool, ...] = TOOLS
     if action_llama:
         from dibs.agents import action_llama as theirs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.terminal import plain
 from dibs.wire.codes import OUTCOMES, YES, exit_of_code
 
 TYPE_CHECKING = False
@@ -99,4 +100,5 @@ def failure(reply: Reply) -> Answer:
     if code in _HINTS:
         sentence = f"{sentence.rstrip('.')}. {_HINTS[code]}"
     more = {field: value for field, value in body.items() if field not in _IN_ENVELOPE}
-    return Answer(exit_of_code(code), more, sentence, code=code, message=sentence, is_error=True)
+    # One line, whoever made the sentence: a second one could pass for an answer of its own.
+    return Answer(exit_of_code(code), more, plain(sentence), code=code, message=sentence, is_error=True)

@@ -38,6 +38,7 @@ from dibs.cli.values import (
 )
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_MAX, RESULT_BYTES_MAX
 from dibs.errors import FATE_UNKNOWN
+from dibs.terminal import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def claim(call: Call) -> Answer:
     if refusal_exit(reply) is not None or is_failure(reply):
         return refused(call, reply, document["request_key"])
     body: Document = reply.body or {}
-    return yes(body, granted(call, body, document, watched), quiet=body["lease_id"])
+    return yes(body, granted(call, body, document, watched), quiet=plain(body["lease_id"]))
 
 
 def watched_for(call: Call) -> Watched | None:

@@ -126,7 +126,8 @@ def _show(call: Call, rows: int) -> Show:
     stream = call.stdout
     terminal = stream is not None and stream.isatty() and call.env.get("TERM") != "dumb"
     columns, lines = _size(stream)
-    return Show(stream, live=terminal and columns >= WIDTH_MIN and lines >= rows + 2 + ROOM_FOR_LOG)
+    live = terminal and columns >= WIDTH_MIN and lines >= rows + 2 + ROOM_FOR_LOG
+    return Show(stream, live=live, shown=call.paint.shown)
 
 
 def _size(stream: TextIO | None) -> tuple[int, int]:

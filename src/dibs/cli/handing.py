@@ -8,6 +8,7 @@ from dibs.cli.parse import UsageError
 from dibs.cli.spec import JOB, Command, Option
 from dibs.cli.values import ACTOR, CHECKPOINT, LEASE, SESSION, checked_session, proof, put, ttl_seconds
 from dibs.core.limits import CHECKPOINT_BYTES_MAX
+from dibs.terminal import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def transfer(call: Call) -> Answer:
         return answer
     body: Document = reply.body or {}
     text = render.transferred(body, call.paint, to_session=to_session is not None)
-    return yes(body, text, quiet=body["lease_id"])
+    return yes(body, text, quiet=plain(body["lease_id"]))
 
 
 COMMANDS = {

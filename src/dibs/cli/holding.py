@@ -35,7 +35,8 @@ from dibs.clock import steady_ms, wall_ms
 from dibs.core.durations import parse_duration
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_MAX
 from dibs.errors import InvalidInput
-from dibs.jsontext import encode
+from dibs.jsontext import encode_ascii
+from dibs.terminal import plain
 from dibs.wire.codes import LOST, NO
 from dibs.wire.parts import timestamp
 
@@ -92,7 +93,7 @@ class Speaker:
 
     def say(self, event: str, fields: Document) -> None:
         document = {"event": event, "name": self._job, "at": timestamp(wall_ms()), **fields}
-        line = encode(document) if self._as_json else said(document)
+        line = encode_ascii(document) if self._as_json else plain(said(document))
         stream = self._call.stdout
         if stream is None or (self._call.values.get("quiet") and not self._as_json):
             return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from dibs.terminal import plain
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
@@ -28,7 +30,7 @@ class Live:
 
     def show(self, line: str) -> None:
         if self._stream is not None:
-            self._write(f"\r{line[: self._width() - 1]}\x1b[K")
+            self._write(f"\r{plain(line)[: self._width() - 1]}\x1b[K")
             self._drawn = True
 
     def __enter__(self) -> Live:

@@ -38,7 +38,7 @@ def lease_text(what: str, resource: str, reply: Document, *, show_lease: bool) -
     lines = [f"Lock {what}", f"  Resource: {plain(resource)}", f"  Expires: {clock(reply['expires_at'])}"]
     if show_lease:
         lines += [
-            f"  Lease: {reply['lease_id']}",
+            f"  Lease: {plain(reply['lease_id'])}",
             "Nothing remembers this lease: pass it with --lease, or name yourself with --actor or DIBS_ACTOR.",
         ]
     return "\n".join(lines)

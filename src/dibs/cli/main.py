@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from dibs.cli.answer import Answer
     from dibs.cli.call import Opener
+    from dibs.cli.paint import Paint
 
 INTERRUPTED = 130
 
@@ -49,13 +50,17 @@ def run(
     opener: Opener | None = None,
 ) -> int:
     """One command from its words to its exit code. Raises nothing but KeyboardInterrupt."""
+    from dibs.cli.paint import paint_for
+
+    paint = paint_for(stdout, env)
     try:
-        answer = _answer(argv, env, stdout, stderr, stdin, opener)
+        answer = _answer(argv, env, stdout, stderr, stdin, opener, paint)
     except DibsError as error:
         answer = _of_error(error)
     except Exception as error:  # the last door: whatever it is, one clear line
         answer = _of_fault(error, env, stderr)
-    return _print(answer, stdout, stderr, as_json=wants(argv, "--json"), quiet=wants(argv, "--quiet", "-q"))
+    as_json, quiet = wants(argv, "--json"), wants(argv, "--quiet", "-q")
+    return _print(answer, stdout, stderr, paint, as_json=as_json, quiet=quiet)
 
 
 def _answer(
@@ -65,6 +70,7 @@ def _answer(
     stderr: TextIO | None,
     stdin: BinaryIO | None,
     opener: Opener | None,
+    paint: Paint,
 ) -> Answer:
     special = _help_or_version(argv)
     if special is not None:
@@ -77,7 +83,6 @@ def _answer(
     command = load(name)
     values = parse(command, words)
     from dibs.cli.call import Call, open_door
-    from dibs.cli.paint import paint_for
 
     call = Call(
         name,
@@ -86,7 +91,7 @@ def _answer(
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
-        paint=paint_for(stdout, env),
+        paint=paint,
         opener=opener or open_door,
     )
     try:
@@ -144,16 +149,18 @@ def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -
     if env.get("DIBS_DEBUG") == "1" and stderr is not None:
         import traceback
 
-        traceback.print_exception(error, file=stderr)
+        from dibs.terminal import harmless
+
+        stderr.write(harmless("".join(traceback.format_exception(error))))
     what = " ".join(f"{type(error).__name__}: {error}".split())
     text = f"dibs failed in a way it should not ({what}). DIBS_DEBUG=1 shows where; please report it."
     return Answer(FAULT, {"exception": type(error).__name__}, text, code="internal_error", is_error=True)
 
 
 def _print(
-    answer: Answer, stdout: TextIO | None, stderr: TextIO | None, *, as_json: bool, quiet: bool
+    answer: Answer, stdout: TextIO | None, stderr: TextIO | None, paint: Paint, *, as_json: bool, quiet: bool
 ) -> int:
-    """One document, or the text: errors to stderr, everything else to stdout."""
+    """One document, or the text: errors to stderr, everything else to stdout. Text is made harmless here."""
     if answer.is_said:
         return answer.exit
     if as_json:
@@ -162,9 +169,9 @@ def _print(
         # ASCII: a lone surrogate that came in through argv must not break the document it is named in.
         text, stream = JSONEncoder().encode(answer.envelope()), stdout
     elif answer.is_error:
-        text, stream = answer.lead + answer.text, stderr
+        text, stream = paint.shown(answer.lead + answer.text), stderr
     else:
-        text, stream = answer.quiet if quiet else answer.text, stdout
+        text, stream = paint.shown(answer.quiet if quiet else answer.text), stdout
     if not text or stream is None:
         return answer.exit
     try:

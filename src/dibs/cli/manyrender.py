@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def pair(document: Document) -> str:
     """For a script: no name holds a tab."""
-    return f"{document['name']}\t{document['lease_id']}"
+    return f"{plain(document['name'])}\t{plain(document['lease_id'])}"
 
 
 def acquired_all(document: Document, paint: Paint, after: list[str], *, timed: bool, in_session: bool) -> str:

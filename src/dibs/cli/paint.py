@@ -1,6 +1,13 @@
-"""Colour, or none. The same words either way: colour only helps to find them."""
+"""Colour, or none. The same words either way: colour only helps to find them.
+
+What is painted goes to a terminal through `shown`, which lets our colours through and no other escape. A stranger's
+text cannot pretend to be ours: until then our escapes carry a mark that is made anew in each process.
+"""
 
 from __future__ import annotations
+
+from dibs.ids import new_id
+from dibs.terminal import harmless
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -9,13 +16,20 @@ if TYPE_CHECKING:
 
 
 class Paint:
-    __slots__ = ("on",)
+    __slots__ = ("_escape", "on")
 
     def __init__(self, on: bool = False) -> None:
         self.on = on
+        self._escape = f"\x1b{new_id()}" if on else ""
 
     def _with(self, code: str, text: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self.on and text else text
+        return f"{self._escape}[{code}m{text}{self._escape}[0m" if self.on and text else text
+
+    def shown(self, text: str) -> str:
+        """`text` as a terminal may have it."""
+        if not self.on:
+            return harmless(text)
+        return "\x1b".join([harmless(part) for part in text.split(self._escape)])
 
     def good(self, text: str) -> str:
         return self._with("32", text)

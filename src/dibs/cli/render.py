@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def field(name: str, value: str) -> str:
-    return f"  {name:<15}{value}"
+    return f"  {name:<15}{plain(value)}"
 
 
 def acquired(

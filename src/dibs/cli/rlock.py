@@ -12,7 +12,7 @@ import os
 import sys
 
 from dibs.errors import DibsError, InvalidInput
-from dibs.jsontext import encode
+from dibs.jsontext import encode_ascii
 from dibs.wire.gateway import Rejected, acquired, check_key, heartbeat, refusal, release
 
 TYPE_CHECKING = False
@@ -87,7 +87,7 @@ def _print(exit_code: int, document: Document, stdout: TextIO | None) -> int:
     if stdout is None:
         return exit_code
     try:
-        stdout.write(encode(document) + "\n")
+        stdout.write(encode_ascii(document) + "\n")
         stdout.flush()
     except BrokenPipeError:
         pass

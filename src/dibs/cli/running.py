@@ -27,6 +27,7 @@ from dibs.cli.values import (
     seconds,
 )
 from dibs.core.limits import DONE_MS_MAX
+from dibs.terminal import plain
 from dibs.wire.codes import DONE, LOST, NO
 
 TYPE_CHECKING = False
@@ -109,7 +110,7 @@ def _within(call: Call, wishes: _Wishes, tenure: Tenure, child: Child) -> Answer
         # The guardian is still there: without it, others would take the session for dead before it is ended.
         trouble = tenure.end(done)
         if trouble is not None and not call.values.get("quiet"):
-            complain(call, trouble)
+            complain(call, plain(trouble))
     return answer
 
 
@@ -157,9 +158,7 @@ def _not_started(words: list[str], error: OSError) -> Answer:
 
 def _lost(wishes: _Wishes, tenure: Tenure, child: Child) -> Answer:
     what, why = "The session" if wishes.job is None else "The claim", tenure.why
-    text = (
-        f"{what} was lost ({why.rstrip('.')}). The command was stopped, because its jobs may be others' now."
-    )
+    text = f"{what} was lost ({plain(why).rstrip('.')}). The command was stopped, because its jobs may be others' now."
     if child.some_left:
         text += " Some of what it started runs as another user and could not be stopped."
     document = _document(wishes, tenure) | {"why": why, "all_stopped": not child.some_left}
@@ -170,7 +169,7 @@ def complain(call: Call, text: str) -> None:
     """A line on stderr beside the answer."""
     try:
         if call.stderr is not None:
-            call.stderr.write(f"dibs: {text}\n")
+            call.stderr.write(call.paint.shown(f"dibs: {text}\n"))
             call.stderr.flush()
     except OSError:  # nobody reads it
         pass

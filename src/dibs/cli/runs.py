@@ -38,10 +38,11 @@ def create(call: Call) -> Answer:
     body: Document = reply.body or {}
     end = f"dibs run-secret end {shell_word(holder)}"
     text = (
-        f"{call.paint.good('Begun')}: the run of {plain(holder)}. Its secret, shown this once:\n{body['secret']}\n"
+        f"{call.paint.good('Begun')}: the run of {plain(holder)}. Its secret, shown this once:\n"
+        f"{plain(body['secret'])}\n"
         f"Give it to the run as SHUTDOWN_SECRET. When the run is over:  {end}"
     )
-    return yes(body, text, quiet=body["secret"])
+    return yes(body, text, quiet=plain(body["secret"]))
 
 
 def list_(call: Call) -> Answer:
@@ -62,7 +63,11 @@ def end(call: Call) -> Answer:
         return failure(reply)
     body: Document = reply.body or {}
     freed = ", ".join(plain(name) for name in body["released"]) or "it held nothing"
-    return yes(body, f"{call.paint.good('Ended.')} Freed: {freed}.", quiet="\n".join(body["released"]))
+    return yes(
+        body,
+        f"{call.paint.good('Ended.')} Freed: {freed}.",
+        quiet="\n".join(plain(name) for name in body["released"]),
+    )
 
 
 def _door(call: Call) -> EmbeddedDoor | HttpDoor:

@@ -20,7 +20,7 @@ def opened(document: Document, paint: Paint, flags: list[str]) -> str:
     return "\n".join(
         [
             f"{paint.good('Opened')} a session for {owner}; it lives {ttl} from each sign of life.",
-            f"  export DIBS_SESSION={document['session_id']}",
+            f"  export DIBS_SESSION={plain(document['session_id'])}",
             f"Stay alive within {span(document['ttl_seconds'] * 500)}:  {keep}",
         ]
     )

@@ -30,7 +30,9 @@ def open_(call: Call) -> Answer:
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
-    return yes(body, sessionrender.opened(body, call.paint, next_words(call)), quiet=body["session_id"])
+    return yes(
+        body, sessionrender.opened(body, call.paint, next_words(call)), quiet=plain(body["session_id"])
+    )
 
 
 def _mark(text: str) -> str:
@@ -77,7 +79,7 @@ def list_(call: Call) -> Answer:
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
-    ids = "\n".join(session["session_id"] for session in body["sessions"])
+    ids = "\n".join(plain(session["session_id"]) for session in body["sessions"])
     return yes(body, sessionrender.sessions(body, call.paint), quiet=ids)
 
 

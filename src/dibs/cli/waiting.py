@@ -12,6 +12,7 @@ from dibs.cli.values import next_words, seconds
 from dibs.cli.words import shell_line
 from dibs.client.places import SLICE_SECONDS, Place, drive, status_of
 from dibs.core.limits import TTL_MS_MAX
+from dibs.terminal import plain
 from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
@@ -86,4 +87,4 @@ def time_is_over(call: Call, body: Document) -> Answer:
         command = shell_line(["dibs", call.command, *flags, *wait, "--", *names])
     message = linerender.over_sentence(body)
     text = linerender.over(body, call.paint, command)
-    return no(NO, body, text, code="queued", message=message, quiet=ticket or "")
+    return no(NO, body, text, code="queued", message=message, quiet=plain(ticket or ""))

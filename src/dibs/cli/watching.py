@@ -12,6 +12,7 @@ from dibs.cli.values import exit_code, seconds
 from dibs.cli.words import span
 from dibs.clock import steady_ms, wall_ms
 from dibs.core.limits import DONE_MS_MAX
+from dibs.terminal import plain
 from dibs.wire.codes import NO, YES
 
 TYPE_CHECKING = False
@@ -68,10 +69,10 @@ def _pause(taken: list[Document], pause_ms: int, left_ms: int | None) -> int:
 def _over(call: Call, found: list[Document], done_exit: int) -> Answer:
     """Nobody has any of them."""
     text = "\n".join([lookrender.status(body, call.paint, wall_ms()) for body in found])
-    quiet = "\n".join([f"{body['name']}\t{body['status']}" for body in found])
+    quiet = "\n".join([f"{plain(body['name'])}\t{plain(body['status'])}" for body in found])
     document: Document = found[0] if len(found) == 1 else {"jobs": found}
     if len(found) == 1:
-        quiet = found[0]["status"]
+        quiet = plain(found[0]["status"])
     if done_exit != YES and all(body["status"] == "done" for body in found):
         message = text.partition("\n")[0]
         return no(done_exit, document, text, code="done", message=message, quiet=quiet)

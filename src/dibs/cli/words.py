@@ -1,8 +1,9 @@
-"""How things are said on a screen: times, names, texts of strangers. Pure."""
+"""How things are said on a screen: times, words for a shell, tables. Pure."""
 
 from __future__ import annotations
 
 from dibs.core.durations import format_duration
+from dibs.terminal import plain
 from dibs.wire.parts import instant_ms
 
 __all__ = ["ago", "instant_ms", "plain", "shell_line", "shell_word", "span", "table"]
@@ -33,18 +34,6 @@ def span(ms: int) -> str:
     return format_duration((ms + 50) // 1_000 * 1_000)
 
 
-def plain(text: object) -> str:
-    """A stranger's text on one line: what could move the cursor or hide words is shown as an escape."""
-    words = str(text)
-    if words.isprintable():
-        return words
-    return "".join([each if each.isprintable() else _escape(each) for each in words])
-
-
-def _escape(character: str) -> str:
-    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character, f"\\u{ord(character):04x}")
-
-
 def shell_word(text: str) -> str:
     """`text` as one word of a shell's command line."""
     if text and _SAFE.issuperset(text):
@@ -53,13 +42,14 @@ def shell_word(text: str) -> str:
 
 
 def shell_line(words: Iterable[str]) -> str:
-    return " ".join([shell_word(word) for word in words])
+    return plain(" ".join([shell_word(word) for word in words]))
 
 
 def table(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
-    """Columns as wide as they need, the last one as it is."""
+    """Columns as wide as they need, the last one as it is. Each row is one line."""
     if not rows:
         return []
+    rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     lines = []
     for row in rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
     from typing import TextIO
 
@@ -13,11 +13,15 @@ _HIDE, _SHOW, _WIPE = "\x1b[?25l", "\x1b[?25h", "\x1b[J"
 
 
 class Show:
-    """`stream` is None where nothing is to be shown; `live`: it can be drawn upon. Leaving the block clears the board,
+    """`stream` is None where nothing is to be shown; `live`: it can be drawn upon; `shown`: a line as it may be put
+    there. Leaving the block clears the board,
     and a stream that nobody reads any more is let be: what counts is the answer."""
 
-    def __init__(self, stream: TextIO | None, *, live: bool) -> None:
+    def __init__(
+        self, stream: TextIO | None, *, live: bool, shown: Callable[[str], str] = lambda line: line
+    ) -> None:
         self._stream = stream
+        self._shown = shown
         self._live = live and stream is not None
         self._board: list[str] = []
 
@@ -41,7 +45,7 @@ class Show:
         """Lines that stay, and below them the board as it is now."""
         wiping = self._wiping()
         self._board = list(board) if self._live else []
-        self._write(wiping + "".join(f"{line}\n" for line in (*lines, *self._board)))
+        self._write(wiping + "".join(f"{self._shown(line)}\n" for line in (*lines, *self._board)))
 
     def _wiping(self) -> str:
         """From below the board to its first line."""

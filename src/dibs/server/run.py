@@ -32,6 +32,7 @@ from dibs.core.limits import (
     SHUTDOWN_MS_MAX,
 )
 from dibs.errors import InvalidInput, MissingExtra
+from dibs.loglines import LogLines
 from dibs.server.accesslog import hide_secrets
 from dibs.server.listen import Address, open_socket, parse_bind, url_of
 from dibs.service.auth import Guard, ensure_token_file
@@ -154,7 +155,9 @@ def _set_up_logging(settings: Settings) -> None:
     level = logging.getLevelNamesMapping().get(settings.log_level.upper())
     if level is None:
         raise InvalidInput(f"{settings.log_level!r} is not a log level: debug, info, warning, error.")
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogLines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
     log.setLevel(level)
     logging.getLogger("uvicorn.error").setLevel(max(level, logging.WARNING))
     access = logging.getLogger("uvicorn.access")
