@@ -45,7 +45,9 @@ def holder(**changes: Any) -> Holder:
 
 
 def ending(**changes: Any) -> Ending:
-    made = Ending(lease_id="lease-1", owner="a1", principal="team", token=1, how="released", at_ms=0)
+    made = Ending(
+        lease_id="lease-1", owner="a1", principal="team", token=1, how="released", at_ms=0, attempt=1
+    )
     return made.replace(**changes)
 
 

@@ -78,6 +78,8 @@ WORDS: dict[type, str] = {
     outcomes.SessionOver: "session-over",
     outcomes.NotCurrent: "not-current",
     outcomes.Renewed: "renewed",
+    outcomes.Released: "released",
+    outcomes.Failed: "failed",
     outcomes.Transferred: "transferred",
 }
 
@@ -316,8 +318,18 @@ class Predicted(Life):
         command = Release(ns=NS, name=job, principal="team", lease_id=lease, session=session, done_ms=done_ms)
         outcome = self.ask(command)
         again = isinstance(outcome, outcomes.Released) and outcome.again
-        said = "released-again" if again else "released"
-        assert (said if isinstance(outcome, outcomes.Released) else WORDS[type(outcome)]) == expected
+        again = again or (isinstance(outcome, outcomes.Failed) and outcome.again)
+        assert WORDS[type(outcome)] + ("-again" if again else "") == expected
+        self.agree()
+
+    @rule(data=st.data(), retry_ms=st.sampled_from((0, 0, 3_000, 20_000)))
+    def fails(self, data: st.DataObject, retry_ms: int) -> None:
+        job, lease, session = self.proof(data)
+        expected = self.world.fail(job, "team", lease, session, retry_ms)
+        command = Release(ns=NS, name=job, principal="team", lease_id=lease, session=session, failed=True)
+        outcome = self.ask(command.replace(retry_ms=retry_ms))
+        again = isinstance(outcome, outcomes.Released | outcomes.Failed) and outcome.again
+        assert WORDS[type(outcome)] + ("-again" if again else "") == expected
         self.agree()
 
     @rule(data=st.data(), ttl_ms=st.sampled_from((None, 1_000, 30_000)))
@@ -357,9 +369,10 @@ class Predicted(Life):
         facts = self.world.about(job)
         outcome = self.ask(Free(ns=NS, name=job, principal="op"))
         assert isinstance(outcome, outcomes.Freed)
-        assert outcome.was_parked == facts.parked
-        if facts.parked:
-            facts.parked, facts.failures = False, 0
+        assert outcome.was_parked == (facts.parked or self.now_ms < facts.rests_until_ms)
+        if outcome.was_parked:
+            facts.parked, facts.failures, facts.rests_until_ms = False, 0, 0
+            self.world.serve()
         self.agree()
 
     @precondition(lambda self: self.places)
@@ -456,7 +469,8 @@ class Loose(Life):
             proof["name"], proof["lease_id"] = data.draw(st.sampled_from(self.leases[-6:]))
         else:
             proof["session"] = data.draw(st.sampled_from(SESSIONS))
-        kind = data.draw(st.sampled_from(("release", "renew", "transfer", "break", "free", "leave", "keep")))
+        kinds = ("release", "fail", "renew", "transfer", "break", "free", "leave", "keep")
+        kind = data.draw(st.sampled_from(kinds))
         if kind == "leave" and self.places:
             names, number, ticket_id = data.draw(st.sampled_from(self.places[-6:]))
             return Leave(ns=NS, name=names[0], principal="team", ticket=number, ticket_id=ticket_id)
@@ -471,6 +485,8 @@ class Loose(Life):
             return Break(ns=NS, name=proof["name"], principal="op", reason="why")
         if kind == "free":
             return Free(ns=NS, name=proof["name"], principal="op")
+        if kind == "fail":
+            return Release(failed=True, retry_ms=data.draw(st.sampled_from((0, 4_000))), **proof)
         return Renew(**proof) if kind == "renew" else Release(**proof)
 
     @rule(data=st.data())

@@ -54,7 +54,7 @@ JOBS = ("issue-1", "path:src/a b", "github://acme/app/issues/42")
 # Several workers of one credential, and one with its own.
 WORKERS = (("a1", "team"), ("a2", "team"), ("b1", "solo"))
 TTLS_MS = (1_000, 5_000, 60_000, OUTAGE_CREDIT_MS_MAX + 1_000)
-ENDS = (kinds.RELEASED, kinds.EXPIRED, kinds.BROKEN)
+ENDS = (kinds.RELEASED, kinds.FAILED, kinds.EXPIRED, kinds.BROKEN)
 
 jobs = st.sampled_from(JOBS)
 workers = st.sampled_from(WORKERS)
@@ -67,7 +67,16 @@ def told_by(outcome: Outcome) -> Told:
     """An outcome in the model's words."""
     match outcome:
         case outcomes.Granted(lease=lease, previous=before, again=again):
-            previous = (before.owner, before.how, before.at_ms, before.checkpoint) if before else None
+            previous = None
+            if before is not None:
+                previous = (
+                    before.owner,
+                    before.how,
+                    before.at_ms,
+                    before.checkpoint,
+                    before.reason,
+                    before.attempt,
+                )
             return Told(
                 "granted", lease.owner, lease.token, lease.attempt, lease.expires_ms, again, None, previous
             )
@@ -81,6 +90,8 @@ def told_by(outcome: Outcome) -> Told:
             return Told("renewed", lease.owner, lease.token, until_ms=lease.expires_ms)
         case outcomes.Released(ending=ending, again=again):
             return Told("released", ending.owner, ending.token, again=again)
+        case outcomes.Failed(ending=ending, again=again):
+            return Told("failed", ending.owner, ending.token, again=again)
         case outcomes.NotCurrent(holders=holders, ending=end):
             owner = holders[0].owner if holders else None
             return Told("not-current", owner, ended=end.how if end else None)
@@ -158,7 +169,7 @@ class Life(RuleBasedStateMachine):
         holders = self.lock(command.name).holders if isinstance(command, Renew | Release) else ()
         if isinstance(first.outcome, outcomes.Renewed):
             assert [holder.lease_id for holder in holders] == [getattr(command, "lease_id", None)]
-        if isinstance(first.outcome, outcomes.Released) and not first.outcome.again:
+        if isinstance(first.outcome, outcomes.Released | outcomes.Failed) and not first.outcome.again:
             assert [holder.lease_id for holder in holders] == [getattr(command, "lease_id", None)]
         return first.outcome
 
@@ -196,7 +207,10 @@ class Life(RuleBasedStateMachine):
 
     def release(self, command: Release) -> None:
         asked = (command.name, command.principal or "", command.lease_id or "")
-        self.ask(command, self.model.release(self.now_ms, *asked, command.done_ms, command.checkpoint))
+        if command.failed:
+            self.ask(command, self.model.fail(self.now_ms, *asked, command.reason, command.retry_ms))
+        else:
+            self.ask(command, self.model.release(self.now_ms, *asked, command.done_ms, command.checkpoint))
 
     # What can happen
 
@@ -274,6 +288,17 @@ class Life(RuleBasedStateMachine):
         )
         self.release(command)
 
+    @precondition(lambda self: self.leases)
+    @rule(
+        data=st.data(),
+        reason=st.sampled_from((None, "no disk")),
+        retry_ms=st.sampled_from((0, 0, 7_000, 2 * 86_400_000)),
+    )
+    def fails(self, data: st.DataObject, reason: str | None, retry_ms: int) -> None:
+        job, principal, lease = self.some_lease(data)
+        command = Release(ns=NS, name=job, principal=principal, lease_id=lease, failed=True)
+        self.release(command.replace(reason=reason, retry_ms=retry_ms))
+
     def some_lease(self, data: st.DataObject) -> tuple[str, str, str]:
         """Mostly as it was given; sometimes shown for another job, or with another credential."""
         job, principal, lease = data.draw(st.sampled_from(self.leases[-6:]))
@@ -300,7 +325,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(job=jobs)
     def breaks(self, job: str) -> None:
-        self.ask(Break(ns=NS, name=job, principal="op", reason="stuck"), self.model.break_(self.now_ms, job))
+        command = Break(ns=NS, name=job, principal="op", reason="stuck")
+        self.ask(command, self.model.break_(self.now_ms, job, command.reason))
 
     @rule(job=jobs)
     def looks(self, job: str) -> None:

@@ -89,6 +89,7 @@ EXAMPLES: list[Outcome] = [
     outcomes.Delayed(now_ms=NOW, name="job", until_ms=NOW + 5_000, delay_ms=30_000),
     outcomes.Renewed(now_ms=NOW, name="job", lease=HOLDER),
     outcomes.Released(now_ms=NOW, name="job", ending=ENDING),
+    outcomes.Failed(now_ms=NOW, name="job", ending=ENDING, failures=2, until_ms=NOW + 5_000),
     outcomes.NotCurrent(now_ms=NOW, name="job", holders=(HOLDER,), ending=ENDING),
     outcomes.KeySpent(now_ms=NOW, name="job", ending=ENDING),
     outcomes.Forbidden(now_ms=NOW, name="job"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,8 +22,11 @@ from dibs.core.commands import (
     Transfer,
 )
 from dibs.errors import DibsError, InvalidInput, InvalidName, InvalidTtl, NotAllowed, Unprocessable
-from dibs.wire.requests import Caller, command_for, namespace_for, shape, token_badge, wait_ms
+from dibs.wire.requests import LOCAL, Caller, command_for, namespace_for, shape, token_badge, wait_ms
 from dibs.wire.tickets import ticket_text
+
+if TYPE_CHECKING:
+    from dibs.core.commands import Command
 
 LEASE = "0f8fad5b-d9cb-469f-a165-70867728950e"
 TICKET = ticket_text("ns", "job", 5, LEASE)
@@ -89,11 +92,42 @@ def test_a_field_has_its_type(verb: str, field: str, good: list[Any], bad: list[
             shape(verb, {**required(verb), field: value})
 
 
-@pytest.mark.parametrize(("verb", "field"), [("renew", "lease_id"), ("release", "lease_id"), ("acl", "acl")])
+@pytest.mark.parametrize(("verb", "field"), [("renew", "lease_id"), ("release", "lease_id")])
 def test_a_required_field_may_not_be_missing_or_null(verb: str, field: str) -> None:
     for document in ({}, {field: None}):
         with pytest.raises(Unprocessable, match=f"{field} is required"):
             shape(verb, document)
+
+
+def test_an_access_list_must_be_named_and_null_or_an_empty_one_removes_it() -> None:
+    with pytest.raises(Unprocessable, match="acl is required"):
+        shape("acl", {})
+    documents: tuple[dict[str, Any], ...] = ({"acl": None}, {"acl": {"acquire": []}})
+    for document in documents:
+        command = command_for("acl", "default", "job", shape("acl", document), LOCAL)
+        assert isinstance(command, SetAcl)
+        assert command.acl == ()
+    with pytest.raises(InvalidInput, match="1 to 100"):
+        command_for("acquire", "default", "job", shape("acquire", {"acl": {"acquire": []}}), LOCAL)
+
+
+def test_a_failure_has_a_reason_and_a_retry_time_and_is_not_done() -> None:
+    def release(**fields: object) -> Command:
+        document = {"lease_id": "00000000-0000-4000-8000-000000000000", **fields}
+        return command_for("release", "default", "job", shape("release", document), LOCAL)
+
+    command = release(failed=True, reason="no disk", retry_after_seconds=300)
+    assert isinstance(command, Release)
+    assert (command.failed, command.reason, command.retry_ms) == (True, "no disk", 300_000)
+    for wrong in (
+        {"reason": "x"},
+        {"retry_after_seconds": 5},
+        {"failed": True, "done_seconds": 5},
+        {"failed": True, "retry_after_seconds": 7 * 86_400 + 1},
+        {"failed": True, "reason": "x" * 1_025},
+    ):
+        with pytest.raises(InvalidInput):
+            release(**wrong)
 
 
 @pytest.mark.parametrize("document", [None, [], "x", 1, True])

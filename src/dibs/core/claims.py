@@ -8,9 +8,10 @@ which asks the same question. What proves "that was me" is decided in one place 
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.access import allowed, put_list
 from dibs.core.deadlock import find_cycle
 from dibs.core.exclusion import blockers, covered, live_holders
-from dibs.core.expiry import end_hold, event_of, own_deadline_ms, session_over, settle, shown, ticket_over
+from dibs.core.expiry import end_hold, event_of, own_deadline_ms, settle, shown, ticket_over
 from dibs.core.line import advance, ahead, grant, place_of, refresh, serve_own, settled
 from dibs.core.outcomes import (
     AclDiffers,
@@ -18,6 +19,7 @@ from dibs.core.outcomes import (
     Deadlock,
     Delayed,
     Differs,
+    Failed,
     Forbidden,
     Granted,
     Held,
@@ -32,8 +34,8 @@ from dibs.core.outcomes import (
     SessionUnknown,
     Status,
 )
-from dibs.core.proof import ended, held_by, not_current, own_claim
-from dibs.core.records import EXCLUSIVE, RELEASED, Done, Holder, Lock
+from dibs.core.proof import ended, held_by, not_current, own_claim, own_session
+from dibs.core.records import EXCLUSIVE, FAILED, RELEASED, Done, Holder, Lock, Session
 from dibs.core.tickets import drop, join, keep
 from dibs.core.wants import forget_want, note_want
 
@@ -56,7 +58,7 @@ def acquire(draft: Draft, command: Acquire) -> Outcome:
 
 
 def _acquire(draft: Draft, command: Acquire) -> Outcome:
-    refused = check_session(draft, command.session, command.principal)
+    refused = check_session(draft, command)
     if refused is not None:
         return refused
     lock = refresh(draft, command.ns, command.name, command.mode)
@@ -78,7 +80,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     if verdict is None:
         granted = grant(draft, command, command.name, command.fresh_lease_id)
         if command.acl is not None:
-            draft.put(draft.lock(command.ns, command.name).replace(acl=command.acl))
+            put_list(draft, draft.lock(command.ns, command.name), command.acl)
         serve_own(draft, command.ns, command.session)
         return granted
     if not isinstance(verdict, Held | Delayed):
@@ -96,18 +98,12 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     return queued(draft, lock, join(draft, command, (command.name,)))
 
 
-def check_session(
-    draft: Draft, session_id: str | None, principal: str
-) -> SessionUnknown | SessionOver | None:
+def check_session(draft: Draft, ask: Ask) -> SessionUnknown | SessionOver | None:
     """A session that is not the caller's, or is over, may claim nothing."""
-    if session_id is None:
+    if ask.session is None:
         return None
-    session = draft.session(session_id)
-    if session is None or session.principal != principal:
-        return SessionUnknown(now_ms=draft.now_ms, session=session_id)
-    if session_over(draft, session):
-        return SessionOver(now_ms=draft.now_ms, session=session)
-    return None
+    session = own_session(draft, ask.session, ask.principal, ask.bound)
+    return None if isinstance(session, Session) else session
 
 
 def judge(
@@ -126,7 +122,7 @@ def judge(
     mine = own_claim(lock, ask, ticket_id, lease_id, ask.session if by_session else None)
     if mine is not None:
         return _regrant(draft, ask, lock, mine, ticket_id)
-    if lock.acl and not ask.admin and not set(lock.acl).intersection(ask.badges):
+    if not allowed(draft, lock, ask):
         return Forbidden(now_ms=now_ms, name=name)
     spent = _spent(draft, lock, ask, lease_id)
     if spent is not None:
@@ -242,14 +238,14 @@ def renew(draft: Draft, command: Renew) -> Outcome:
 
 
 def release(draft: Draft, command: Release) -> Outcome:
-    """Let go. Releasing again what was released is fine; releasing what was lost says how it was lost."""
+    """Let go. Letting go again is fine, and the first way stands; releasing what was lost says how it was lost."""
     lock = settled(draft, command.ns, command.name)
     now_ms = draft.now_ms
     mine = held_by(lock, command.lease_id, command.session, command.principal)
     if mine is None:
         ending = ended(lock, command.lease_id, command.session, command.principal)
-        if ending is not None and ending.how == RELEASED:
-            return Released(now_ms=now_ms, name=lock.name, ending=ending, again=True)
+        if ending is not None and ending.how in (RELEASED, FAILED):
+            return _let_go(draft, lock, ending, again=True)
         return not_current(draft, lock, ending)
     done = None
     if command.done_ms:
@@ -264,15 +260,32 @@ def release(draft: Draft, command: Release) -> Outcome:
         draft,
         lock.replace(done=done if done is not None else lock.done),
         mine,
-        how=RELEASED,
+        how=FAILED if command.failed else RELEASED,
         at_ms=now_ms,
         checkpoint=command.checkpoint,
+        reason=command.reason,
+        retry_ms=command.retry_ms,
+        unused=command.unused,
         result=command.result,
         done_until_ms=done.until_ms if done is not None else None,
     )
-    released = Released(now_ms=now_ms, name=lock.name, ending=lock.endings[0])
+    told = _let_go(draft, lock, lock.endings[0])
     advance(draft, command.ns, command.name)
-    return released
+    return told
+
+
+def _let_go(draft: Draft, lock: Lock, ending: Ending, *, again: bool = False) -> Released | Failed:
+    if ending.how == RELEASED:
+        return Released(now_ms=draft.now_ms, name=lock.name, ending=ending, again=again)
+    return Failed(
+        now_ms=draft.now_ms,
+        name=lock.name,
+        ending=ending,
+        failures=lock.failures,
+        parked=lock.parked,
+        until_ms=lock.delay_until_ms,
+        again=again,
+    )
 
 
 def inspect(draft: Draft, command: Inspect) -> Outcome:
@@ -294,9 +307,13 @@ def inspect(draft: Draft, command: Inspect) -> Outcome:
 
 
 def _delayed(lock: Lock, now_ms: int) -> Delayed:
-    lost_ms = lock.endings[0].at_ms if lock.endings else now_ms
+    ended_ms = lock.endings[0].at_ms if lock.endings else now_ms
     return Delayed(
-        now_ms=now_ms, name=lock.name, until_ms=lock.delay_until_ms, delay_ms=lock.delay_until_ms - lost_ms
+        now_ms=now_ms,
+        name=lock.name,
+        until_ms=lock.delay_until_ms,
+        delay_ms=lock.delay_until_ms - ended_ms,
+        ending=_previous(lock),
     )
 
 

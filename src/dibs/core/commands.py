@@ -26,6 +26,7 @@ class Ask(Record):
     badges: tuple[str, ...] = ()  # the access entries this caller satisfies
     admin: bool = False
     over_quota: bool = False
+    bound: str | None = None  # the only namespace that the caller's credential is for; None: any
 
 
 class Acquire(Ask):
@@ -84,7 +85,7 @@ class Renew(Record):
 
 
 class Release(Record):
-    """Let go, perhaps saying that the work is done."""
+    """Let go, perhaps saying that the work is done, or that it failed."""
 
     ns: str
     name: str
@@ -94,6 +95,10 @@ class Release(Record):
     done_ms: int = 0
     result: str | None = None
     checkpoint: str | None = None
+    failed: bool = False  # it counts as an attempt
+    reason: str | None = None  # why it failed
+    retry_ms: int = 0  # and for how long nobody is to try again
+    unused: bool = False  # its owner never heard of it: the count of attempts stays as it was
 
 
 class Transfer(Record):
@@ -154,6 +159,7 @@ class OpenSession(Record):
     ttl_ms: int
     process: str | None = None
     metadata: str | None = None
+    ns: str | None = None  # the namespace it will belong to
 
 
 class KeepSession(Record):
@@ -162,19 +168,22 @@ class KeepSession(Record):
     session: str
     principal: str
     ttl_ms: int | None = None
+    bound: str | None = None  # the only namespace that the caller's credential is for
 
 
 class EndSession(Record):
     """The worker is done, or (`dead`) was seen to be gone by a neighbour."""
 
     session: str
-    principal: str | None  # None: not its owner but somebody who saw its process dead
+    principal: str | None  # None: not its owner but an operator, or somebody who saw its process dead
     dead: bool = False
+    bound: str | None = None
 
 
 class InspectSession(Record):
     session: str
     principal: str | None
+    bound: str | None = None
 
 
 class Sweep(Record):

@@ -12,7 +12,8 @@ same decision, so every rule is tested in microseconds, replayed and explained. 
     deadlock.py   would waiting ever end
     wants.py      a refused ask that counts as waiting
     many.py       the first free of several; all or none
-    handing.py    transfer, break, freeing a parked job, access lists
+    access.py     who may claim: access lists, through the tree
+    handing.py    transfer, break, freeing a parked job, setting an access list
     sessions.py   one run of one worker, and what ends with it
     upkeep.py     what time brings: sweeping, forgetting, outages
     replay.py     events folded back into ownership
@@ -107,7 +108,7 @@ def keys_of(command: Command) -> list[str]:
         keys.append(command.key)
     for name in names:
         if in_tree(name):
-            keys.append(tree_key(command.ns))  # type: ignore[union-attr]  # what has names has a namespace
+            keys.append(tree_key(command.ns))  # type: ignore[union-attr, arg-type]  # what has names has a namespace
             break
     session = getattr(command, "session", None)
     if session is not None:

@@ -11,6 +11,7 @@ from dibs.core.record import Record
 ACQUIRED = "acquired"
 PROGRESS = "progress"
 RELEASED = "released"
+FAILED = "failed"
 EXPIRED = "expired"
 BROKEN = "broken"
 TRANSFERRED = "transferred"
@@ -23,7 +24,7 @@ SESSION_ENDED = "session-ended"
 FORGOTTEN = "forgotten"  # an idle job's record was collected; its number lives on in the floor
 OUTAGE = "outage"
 
-OWNERSHIP_ENDS = frozenset((RELEASED, EXPIRED, BROKEN, TRANSFERRED))
+OWNERSHIP_ENDS = frozenset((RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED))
 
 
 class Event(Record):
@@ -44,6 +45,7 @@ class Event(Record):
     checkpoint: str | None = None
     result: str | None = None
     done_until_ms: int | None = None
+    retry_ms: int | None = None  # after a failure: for how long nobody is granted the job
     by: str | None = None
     reason: str | None = None
     began_ms: int | None = None  # of an outage

@@ -16,7 +16,16 @@ from dibs.core import events
 from dibs.core.events import Event
 from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
 from dibs.core.names import in_tree
-from dibs.core.records import EXCLUSIVE, EXPIRED, INVOLUNTARY, RELEASED, Ending, lock_key, session_key
+from dibs.core.records import (
+    EXCLUSIVE,
+    EXPIRED,
+    LOST,
+    RELEASED,
+    UNSUCCESSFUL,
+    Ending,
+    lock_key,
+    session_key,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
 
 _EVENT_OF = {
     "released": events.RELEASED,
+    "failed": events.FAILED,
     "expired": events.EXPIRED,
     "broken": events.BROKEN,
     "transferred": events.TRANSFERRED,
@@ -125,9 +135,13 @@ def end_hold(
     checkpoint: str | None = None,
     by: str | None = None,
     reason: str | None = None,
+    retry_ms: int = 0,
+    unused: bool = False,
     **told: object,
 ) -> Lock:
-    """`lock` without `holder`. An involuntary end counts as a failure, starts the lock delay, and may park the job."""
+    """`lock` without `holder`. A failure or a loss counts as an attempt and may park the job; a loss starts the lock
+    delay, a failure its own. A clean release begins the count anew, unless the hold was `unused`."""
+    passes_on = unused or how in UNSUCCESSFUL
     ending = Ending(
         lease_id=holder.lease_id,
         owner=holder.owner,
@@ -135,11 +149,12 @@ def end_hold(
         token=holder.token,
         how=how,
         at_ms=at_ms,
-        checkpoint=_left_behind(lock, holder, how) if checkpoint is None else checkpoint,
+        checkpoint=checkpoint if checkpoint is not None else _left_behind(lock, holder, passes_on),
         request_key=holder.request_key,
         session=holder.session,
         by=by,
         reason=reason,
+        attempt=holder.attempt,
         done=told.get("done_until_ms") is not None,
     )
     # Checkpoints may be 4 KiB each: only the newest ending is ever shown to a successor.
@@ -156,10 +171,12 @@ def end_hold(
         checkpoint=ending.checkpoint,
         by=by,
         reason=reason,
+        retry_ms=retry_ms or None,
         **told,
     )
     draft.tell(event)
-    lock = _count(draft, lock, holder, how, at_ms)
+    if not unused:
+        lock = _count(draft, lock, holder, how, at_ms, retry_ms)
     draft.put(lock)
     _forget_in_session(draft, lock, holder)
     if in_tree(lock.name):
@@ -173,24 +190,25 @@ def _forget_in_tree(draft: Draft, lock: Lock, holder: Holder) -> None:
     draft.put(tree.replace(claims=tuple(kept)))
 
 
-def _left_behind(lock: Lock, holder: Holder, how: str) -> str | None:
-    """The checkpoint that a successor is told. Who is lost before noting one passes on the one it was told itself,
+def _left_behind(lock: Lock, holder: Holder, passes_on: bool) -> str | None:
+    """The checkpoint that a successor is told. Who fails or is lost before noting one passes on the one it was told,
     unless that was of a job that was finished. With several owners at once nobody can say whose it was."""
-    if holder.checkpoint is not None or how not in INVOLUNTARY or not lock.endings:
+    if holder.checkpoint is not None or not passes_on or not lock.endings:
         return holder.checkpoint
     told = lock.endings[0]
     return told.checkpoint if holder.mode == EXCLUSIVE and lock.slots == 1 and not told.done else None
 
 
-def _count(draft: Draft, lock: Lock, holder: Holder, how: str, at_ms: int) -> Lock:
+def _count(draft: Draft, lock: Lock, holder: Holder, how: str, at_ms: int, retry_ms: int) -> Lock:
     """Failures, delay and parking after a hold ended `how`."""
     if how == RELEASED:
         return lock.replace(failures=0)
-    if how not in INVOLUNTARY:
+    if how not in UNSUCCESSFUL:
         return lock
     lock = lock.replace(failures=lock.failures + 1)
-    if holder.delay_ms:
-        lock = lock.replace(delay_until_ms=max(lock.delay_until_ms, at_ms + holder.delay_ms))
+    rest_ms = holder.delay_ms if how in LOST else retry_ms  # who says that it failed writes no more
+    if rest_ms:
+        lock = lock.replace(delay_until_ms=max(lock.delay_until_ms, at_ms + rest_ms))
     if lock.max_attempts and lock.failures >= lock.max_attempts:
         draft.tell(event_of(lock, holder, events.PARKED, draft.now_ms))
         lock = lock.replace(parked=True)

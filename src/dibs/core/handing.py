@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.access import put_list
 from dibs.core.deadlock import find_own_cycle
 from dibs.core.exclusion import blockers
 from dibs.core.expiry import end_hold, event_of, session_over, shown
 from dibs.core.limits import TTL_MS_DEFAULT
-from dibs.core.line import advance, note_hold, serve_own, settled
+from dibs.core.line import advance, drop_forbidden, note_hold, serve_own, settled
 from dibs.core.outcomes import (
     AclSet,
     Broken,
@@ -41,7 +42,9 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
         ending = ended(lock, command.lease_id, command.session, command.principal)
         return not_current(draft, lock, ending)
     heir = draft.session(command.to_session) if command.to_session is not None else None
-    if command.to_session is not None and (heir is None or session_over(draft, heir)):
+    if command.to_session is not None and (
+        heir is None or heir.ns not in (None, command.ns) or session_over(draft, heir)
+    ):
         return SessionUnknown(now_ms=draft.now_ms, session=command.to_session)
     lease = _heirs_lease(draft, command, mine, heir, token=max(lock.token, draft.meta().token_floor) + 1)
     lock = end_hold(
@@ -121,27 +124,31 @@ def break_(draft: Draft, command: Break) -> Outcome:
 
 
 def free(draft: Draft, command: Free) -> Outcome:
-    """Let a parked job be claimed again, with its count of failures at nought."""
+    """Let a job that is parked or rests be claimed again now, with its count of failures at nought."""
     lock = settled(draft, command.ns, command.name)
-    if lock.parked:
-        lock = lock.replace(parked=False, failures=0)
+    if lock.parked or draft.now_ms < lock.delay_until_ms:
+        lock = lock.replace(parked=False, failures=0, delay_until_ms=0)
         draft.put(lock)
         draft.tell(
             events.Event(
                 at_ms=draft.now_ms, kind=events.FREED, ns=lock.ns, job=lock.name, by=command.principal
             )
         )
+        advance(draft, command.ns, command.name)  # a line waits out a rest
         return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
     return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)
 
 
 def set_acl(draft: Draft, command: SetAcl) -> Outcome:
-    """Replace a job's access list: for its current owner, or an admin."""
+    """Replace a job's access list, or remove it: for its current owner, or an admin. Whoever waits for the job and is
+    not allowed any more is out of the line."""
     if not draft.knows(command.ns, command.name):
         return NotFound(now_ms=draft.now_ms, name=command.name)
     lock = settled(draft, command.ns, command.name)
     if not command.admin and all(holder.principal != command.principal for holder in lock.holders):
         return Forbidden(now_ms=draft.now_ms, name=lock.name)
     if command.acl != lock.acl:
-        draft.put(lock.replace(acl=command.acl))
+        put_list(draft, lock, command.acl)
+        drop_forbidden(draft, command.ns, command.name)
+        advance(draft, command.ns, command.name)  # in a tree the list is for other names' places too
     return AclSet(now_ms=draft.now_ms, name=lock.name, acl=command.acl)

@@ -24,6 +24,7 @@ TTL_MS_MAX = 24 * 3600 * 1000
 TTL_MS_DEFAULT = 60_000
 LOCK_TTL_MS_DEFAULT = 300_000
 LOCK_DELAY_MS_MAX = 60_000
+RETRY_MS_MAX = 7 * 24 * 3600 * 1000
 DONE_MS_MAX = 365 * 24 * 3600 * 1000
 ATTEMPTS_MAX = 1_000_000
 
@@ -66,6 +67,8 @@ SLOTS_MAX = 10_000
 # an idle job's record is kept before its fencing number moves into the store's floor.
 ENDINGS_KEPT = 8
 IDLE_RECORD_MS = 24 * 3600 * 1000
+# Jobs with a limit of attempts are remembered for longer while they fail: a nightly job must be able to reach it.
+FAILING_RECORD_MS = 30 * 24 * 3600 * 1000
 
 # How long after its lease should be over `dibs lock` still knows whose it was.
 LOCK_MEMORY_MS = 7 * 24 * 3600 * 1000

@@ -14,6 +14,7 @@ the same order everywhere and cannot wait for each other.
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.access import allowed, note_list, put_list
 from dibs.core.exclusion import blockers, own_hold, tree_neighbours
 from dibs.core.expiry import event_of, settle, shown, ticket_over
 from dibs.core.names import in_tree, overlaps
@@ -125,16 +126,29 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: list[str]) -> bo
 
 
 def _pointless(draft: Draft, ticket: Ticket) -> str | None:
-    """Why a ticket must not be served: its owner is gone, or there is nothing left to do."""
+    """Why a ticket must not be served: its owner is gone, is not allowed, or there is nothing left to do."""
     if ticket_over(draft, ticket):
         return "stopped asking"
     for part in parts_of(ticket):
         lock = draft.lock(ticket.ns, part.name)
+        if not allowed(draft, lock, ticket):
+            return "forbidden"
         if lock.parked:
             return "parked"
         if lock.done is not None and draft.now_ms < lock.done.until_ms and not ticket.again:
             return "done"
     return None
+
+
+def drop_forbidden(draft: Draft, ns: str, name: str) -> None:
+    """After a job's access list changed: whoever waits for it and may not have it is told now, and not at its turn."""
+    numbers = draft.lock(ns, name).line
+    draft.need(*[ticket_key(ns, name, number) for number in numbers])
+    for number in numbers:
+        ticket = draft.ticket(ns, name, number)
+        if ticket is not None and not allowed(draft, draft.lock(ns, name), ticket):
+            drop(draft, ticket, "forbidden")
+            advance_all(draft, ticket)
 
 
 def _ready(draft: Draft, ticket: Ticket) -> bool:
@@ -240,7 +254,7 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
         return Granted(now_ms=draft.now_ms, name=part.name, lease=own, again=True)
     granted = grant(draft, ticket, part.name, ticket.lease_id, part.number)
     if ticket.acl is not None and not lock.acl:
-        draft.put(draft.lock(ticket.ns, part.name).replace(acl=ticket.acl))
+        put_list(draft, draft.lock(ticket.ns, part.name), ticket.acl)
     return granted
 
 
@@ -303,6 +317,7 @@ def note_hold(draft: Draft, lock: Lock, lease: Holder) -> None:
         tree = draft.tree(lock.ns)
         claim = TreeClaim(name=lock.name, lease_id=lease.lease_id, mode=lease.mode)
         draft.put(tree.replace(claims=(*tree.claims, claim)))
+        note_list(draft, lock)
 
 
 def leave(draft: Draft, command: Leave) -> Outcome:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
     """The first of the names that can be claimed now. A repeat with the same request key gets the same one; what the
     caller's session holds already is passed over, so that asking again gives the next one."""
-    refused = check_session(draft, command.session, command.principal)
+    refused = check_session(draft, command)
     if refused is not None:
         return refused
     draft.need(*[lock_key(command.ns, name) for name in command.names])
@@ -75,7 +75,7 @@ def _told_before(draft: Draft, command: AcquireAny) -> Outcome | None:
 
 def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     """All of the names, or none of them: at once, or by waiting in all their lines with nothing in hand."""
-    refused = check_session(draft, command.session, command.principal)
+    refused = check_session(draft, command)
     if refused is not None:
         return refused
     draft.need(*[lock_key(command.ns, name) for name in command.names])

@@ -152,12 +152,13 @@ class AlreadyDone(Record):
 
 
 class Delayed(Record):
-    """Nobody has it, and it rests after a loss."""
+    """Nobody has it, and it rests after a loss or until a failure's retry time."""
 
     now_ms: int
     name: str
     until_ms: int
     delay_ms: int
+    ending: Ending | None = None
 
 
 class Renewed(Record):
@@ -172,6 +173,18 @@ class Released(Record):
     now_ms: int
     name: str
     ending: Ending
+    again: bool = False
+
+
+class Failed(Record):
+    """Let go as failed. `again` when it had been before. `until_ms`: nobody is granted the job sooner."""
+
+    now_ms: int
+    name: str
+    ending: Ending
+    failures: int
+    parked: bool = False
+    until_ms: int = 0
     again: bool = False
 
 
@@ -277,6 +290,7 @@ Outcome = (
     | Delayed
     | Renewed
     | Released
+    | Failed
     | NotCurrent
     | KeySpent
     | Forbidden

@@ -2,18 +2,23 @@
 
 A lease id does, or the session it was taken in, or the request key it was asked for with. The credential alone does
 not: two workers who share one still exclude each other. For an admin the lease id is enough, whoever took it.
+
+A principal is a name in a namespace. A job lies in one, so there the name is enough. A session belongs to the namespace
+it was opened in: a credential that is for one namespace only is nobody to the sessions of another, whatever its name. A
+credential for all namespaces is the same principal in each.
 """
 
 from __future__ import annotations
 
 from dibs.core.exclusion import live_holders
-from dibs.core.outcomes import NotCurrent
+from dibs.core.expiry import session_over
+from dibs.core.outcomes import NotCurrent, SessionOver, SessionUnknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import Ask
     from dibs.core.draft import Draft
-    from dibs.core.records import Ending, Holder, Lock
+    from dibs.core.records import Ending, Holder, Lock, Session
 
 
 def own_claim(
@@ -53,6 +58,30 @@ def ended(lock: Lock, lease_id: str | None, session: str | None, principal: str 
         if ending.lease_id == lease_id if lease_id is not None else same(ending.session, session):
             return ending
     return None
+
+
+def may_use(session: Session, principal: str | None, bound: str | None) -> bool:
+    """Whether a session is this caller's. `principal` None: an operator's question, `bound` None: of any namespace.
+
+    A session that an older version wrote belongs to no namespace yet: the name counts, and its next heartbeat says
+    where that is (`sessions.keep_session`). Operators of one namespace do not see it before."""
+    if principal is not None and session.principal != principal:
+        return False
+    if bound is None or bound == session.ns:
+        return True
+    return session.ns is None and principal is not None
+
+
+def own_session(
+    draft: Draft, session_id: str, principal: str | None, bound: str | None
+) -> Session | SessionUnknown | SessionOver:
+    """The caller's live session, or why there is none."""
+    session = draft.session(session_id)
+    if session is None or not may_use(session, principal, bound):
+        return SessionUnknown(now_ms=draft.now_ms, session=session_id)
+    if session_over(draft, session):
+        return SessionOver(now_ms=draft.now_ms, session=session)
+    return session
 
 
 def same(one: str | None, other: str | None) -> bool:

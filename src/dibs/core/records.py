@@ -7,7 +7,7 @@ milliseconds (`now_ms` of a view), never a client's clock.
 
 from __future__ import annotations
 
-from dibs.core.limits import IDLE_RECORD_MS, SESSION_TOMBSTONE_MS
+from dibs.core.limits import FAILING_RECORD_MS, IDLE_RECORD_MS, SESSION_TOMBSTONE_MS
 from dibs.core.record import Record
 
 TYPE_CHECKING = False
@@ -19,10 +19,12 @@ SHARED = "shared"
 
 # How a hold on a job can end.
 RELEASED = "released"
+FAILED = "failed"  # let go by its owner, who says that the work did not succeed
 EXPIRED = "expired"
 BROKEN = "broken"
 TRANSFERRED = "transferred"
-INVOLUNTARY = frozenset((EXPIRED, BROKEN))
+LOST = frozenset((EXPIRED, BROKEN))
+UNSUCCESSFUL = frozenset((FAILED, *LOST))  # these count as attempts
 
 
 class Holder(Record):
@@ -54,13 +56,14 @@ class Ending(Record):
     owner: str
     principal: str
     token: int
-    how: str  # RELEASED, EXPIRED, BROKEN or TRANSFERRED
+    how: str  # RELEASED, FAILED, EXPIRED, BROKEN or TRANSFERRED
     at_ms: int
     checkpoint: str | None = None
     request_key: str | None = None
     session: str | None = None
     by: str | None = None  # who broke it
-    reason: str | None = None  # and why
+    reason: str | None = None  # and why; or why it failed
+    attempt: int = 0  # 0: not known, written by an older version
     done: bool = False  # the work was finished with it: its checkpoint is of the past
 
 
@@ -87,11 +90,13 @@ class Lock(Record):
     ] = ()  # numbers of the tickets that wait, first come first (a tree keeps its own line)
     next_ticket: int = 1
     endings: tuple[Ending, ...] = ()  # newest first
-    failures: int = 0  # holds lost, not released, since the last clean release
+    failures: int = 0  # holds failed or lost since the last clean release
     max_attempts: int = 0  # 0: no limit
     parked: bool = False  # too many failures: nobody may claim until an operator frees it
     done: Done | None = None
-    delay_until_ms: int = 0
+    delay_until_ms: int = (
+        0  # nobody is granted the job before: a lock delay after a loss, or a failure's retry time
+    )
     acl: tuple[str, ...] = ()
 
     def due_ms(self) -> int | None:
@@ -108,8 +113,9 @@ class Lock(Record):
         if self.acl or self.parked:
             return None
         idle_since_ms = self.endings[0].at_ms if self.endings else 0
+        kept_ms = FAILING_RECORD_MS if self.failures and self.max_attempts else IDLE_RECORD_MS
         done_until_ms = self.done.until_ms if self.done else 0
-        return max(idle_since_ms + IDLE_RECORD_MS, done_until_ms, self.delay_until_ms)
+        return max(idle_since_ms + kept_ms, done_until_ms, self.delay_until_ms)
 
     def is_live(self) -> bool:
         """Held or waited for, as far as the record says: a hold may be over and nobody have noticed."""
@@ -146,6 +152,10 @@ class Ticket(Record):
     again: bool = False
     max_attempts: int = 0
     acl: tuple[str, ...] | None = None
+    badges: tuple[
+        str, ...
+    ] = ()  # the access entries its owner satisfies, for the list of the day it is served
+    admin: bool = False
     whole: tuple[Part, ...] = ()  # all the jobs it wants at once; empty for one alone
 
     def due_ms(self) -> int | None:
@@ -197,6 +207,7 @@ class Session(Record):
     metadata: str | None = None
     ended_ms: int = 0  # when it ended; remembered for a while so that a late call can be told so
     how: str | None = None
+    ns: str | None = None  # the namespace it belongs to; None: written by an older version, not said yet
 
     def due_ms(self) -> int | None:
         if self.ended_ms:
@@ -229,6 +240,7 @@ class Tree(Record):
     ns: str
     claims: tuple[TreeClaim, ...] = ()
     line: tuple[TreePlace, ...] = ()
+    listed: tuple[str, ...] = ()  # names with an access list, which is also for what overlaps them
 
     def due_ms(self) -> int | None:
         return None

@@ -12,6 +12,7 @@ from dibs.core.exclusion import live_holders
 from dibs.core.expiry import session_deadline_ms, session_over, settle
 from dibs.core.line import advance, advance_all
 from dibs.core.outcomes import Blocker, SessionOver, SessionState, SessionUnknown
+from dibs.core.proof import may_use, own_session
 from dibs.core.records import EXPIRED, RELEASED, Session, split_lock_key, ticket_key
 from dibs.core.tickets import drop
 
@@ -39,6 +40,7 @@ def open_session(draft: Draft, command: OpenSession) -> Outcome:
             expires_ms=draft.now_ms + command.ttl_ms,
             process=command.process,
             metadata=command.metadata,
+            ns=command.ns,
         )
         draft.put(found)
         draft.tell(_session_event(draft, found, events.SESSION_OPENED))
@@ -47,11 +49,16 @@ def open_session(draft: Draft, command: OpenSession) -> Outcome:
 
 def keep_session(draft: Draft, command: KeepSession) -> Outcome:
     """The worker is alive: its time starts anew. A session that is over does not come back."""
-    session = _own(draft, command.session, command.principal)
+    session = own_session(draft, command.session, command.principal, command.bound)
     if not isinstance(session, Session):
         return session
     ttl_ms = session.ttl_ms if command.ttl_ms is None else command.ttl_ms
-    kept = session.replace(renewed_ms=draft.now_ms, ttl_ms=ttl_ms, expires_ms=draft.now_ms + ttl_ms)
+    kept = session.replace(
+        renewed_ms=draft.now_ms,
+        ttl_ms=ttl_ms,
+        expires_ms=draft.now_ms + ttl_ms,
+        ns=session.ns or command.bound,
+    )
     draft.put(kept)
     return SessionState(now_ms=draft.now_ms, session=kept)
 
@@ -59,7 +66,7 @@ def keep_session(draft: Draft, command: KeepSession) -> Outcome:
 def end_session(draft: Draft, command: EndSession) -> Outcome:
     """The worker is done: what it held is released. Or it was found dead: what it held is lost."""
     session = draft.session(command.session)
-    if session is None or (command.principal is not None and session.principal != command.principal):
+    if session is None or not may_use(session, command.principal, command.bound):
         return SessionUnknown(now_ms=draft.now_ms, session=command.session)
     if session.ended_ms:
         return SessionOver(now_ms=draft.now_ms, session=session)
@@ -106,29 +113,21 @@ def _free_holds(draft: Draft, session: Session) -> None:
 def inspect_session(draft: Draft, command: InspectSession) -> Outcome:
     """How a session stands and what it really holds, writing nothing."""
     session = draft.session(command.session)
-    if session is None or (command.principal is not None and session.principal != command.principal):
+    if session is None or not may_use(session, command.principal, command.bound):
         return SessionUnknown(now_ms=draft.now_ms, session=command.session)
-    draft.need(*session.holds)
+    keys = [key for key in session.holds if command.bound in (None, split_lock_key(key)[0])]
+    draft.need(*keys)
     holds = [
         Blocker(name=name, holder=holder)
-        for ns, name in map(split_lock_key, session.holds)
+        for ns, name in map(split_lock_key, keys)
         for holder in live_holders(draft, draft.lock(ns, name))
         if holder.session == session.id
     ]
     live = not session_over(draft, session)
     deadline_ms = session_deadline_ms(draft, session)
-    return SessionState(
-        now_ms=draft.now_ms, session=session.replace(expires_ms=deadline_ms), holds=tuple(holds), live=live
-    )
-
-
-def _own(draft: Draft, session_id: str, principal: str) -> Session | SessionUnknown | SessionOver:
-    session = draft.session(session_id)
-    if session is None or session.principal != principal:
-        return SessionUnknown(now_ms=draft.now_ms, session=session_id)
-    if session_over(draft, session):
-        return SessionOver(now_ms=draft.now_ms, session=session)
-    return session
+    waits = tuple([wait for wait in session.waits if command.bound in (None, wait.ns)])
+    session = session.replace(expires_ms=deadline_ms, waits=waits)
+    return SessionState(now_ms=draft.now_ms, session=session, holds=tuple(holds), live=live)
 
 
 def _session_event(draft: Draft, session: Session, kind: str, reason: str | None = None) -> Event:

@@ -81,6 +81,8 @@ def _new_ticket(draft: Draft, ask: Ask, part: Part, whole: tuple[Part, ...]) -> 
         again=ask.again,
         max_attempts=ask.max_attempts,
         acl=getattr(ask, "acl", None),
+        badges=ask.badges,
+        admin=ask.admin,
         whole=whole,
     )
 

@@ -91,7 +91,7 @@ class Api:
             if b"idempotency-key" in headers:
                 _add_key(document, headers[b"idempotency-key"])
             wanted = len(document["names"]) if verb == "acquire-all" else 1
-            if self.engine.tally.live_of(caller.principal) + wanted > self._locks_max:
+            if self._live_of(caller) + wanted > self._locks_max:
                 caller = caller.replace(over_quota=True)
         # No session's id needs decoding; what does is none.
         name = raw_name.decode("latin-1") if verb.startswith("session-") else decode_name(raw_name)
@@ -107,12 +107,12 @@ class Api:
         return answer_for(await self.engine.batcher.submit(command), verb)
 
     async def sessions(self, headers: Headers) -> Answer:
-        """The caller's open sessions; for an operator or admin, everybody's."""
+        """The caller's open sessions; for an operator or admin, everybody's in the namespaces that the token is for."""
         caller = self._guard.caller(headers.get(b"authorization"))
         whose = caller.principal if caller.role == AGENT else None
 
         def read() -> Answer:
-            found = open_sessions(self.engine.store, whose)
+            found = open_sessions(self.engine.store, whose, caller.namespace)
             documents = [session_document(state) for state in found]
             for document in documents:
                 if (
@@ -177,6 +177,7 @@ class Api:
                 "sessions": tally.sessions,
                 "total_acquires": tally.kinds[events.ACQUIRED],
                 "total_releases": tally.kinds[events.RELEASED],
+                "total_failures": tally.kinds[events.FAILED],
                 "version": __version__,
             }
         )
@@ -191,7 +192,10 @@ class Api:
 
     def is_full(self, caller: Caller) -> bool:
         """Whether this credential may hold no more jobs."""
-        return self.engine.tally.live_of(caller.principal) + 1 > self._locks_max
+        return self._live_of(caller) + 1 > self._locks_max
+
+    def _live_of(self, caller: Caller) -> int:
+        return self.engine.tally.live_of(caller.principal, caller.namespace)
 
     async def in_reader(self, read: Callable[[], Found]) -> Found:
         return await self._read(read)

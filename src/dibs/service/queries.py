@@ -7,6 +7,7 @@ from dibs.core.draft import Draft
 from dibs.core.exclusion import live_holders
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.outcomes import SessionState
+from dibs.core.proof import may_use
 from dibs.core.record import Record
 from dibs.core.records import META_KEY, SESSION_PREFIX, Lock, Session, lock_key, session_key
 from dibs.core.view import Missing, View
@@ -77,20 +78,16 @@ def _held(store: Store, locks: list[Lock]) -> tuple[int, list[Lock]]:
     return now_ms, [held[key] for key in order if key in held]
 
 
-def open_sessions(store: Store, principal: str | None) -> list[SessionState]:
-    """The live sessions, of one principal or of all."""
+def open_sessions(store: Store, principal: str | None, bound: str | None = None) -> list[SessionState]:
+    """The live sessions, of one principal or of all; for a credential that is for one namespace, only of that one."""
     found: list[SessionState] = []
     after = ""
     while True:
         page = store.scan(SESSION_PREFIX, after, 1_000, live=True)
         for _, versioned in page:
             session = versioned.record
-            if (
-                isinstance(session, Session)
-                and principal in (None, session.principal)
-                and not session.ended_ms
-            ):
-                state = inspect_one(store, session.id)
+            if isinstance(session, Session) and may_use(session, principal, bound) and not session.ended_ms:
+                state = inspect_one(store, session.id, principal, bound)
                 if isinstance(state, SessionState) and state.live:
                     found.append(state)
         if len(page) < 1_000:
@@ -98,6 +95,8 @@ def open_sessions(store: Store, principal: str | None) -> list[SessionState]:
         after = page[-1][0]
 
 
-def inspect_one(store: Store, session_id: str) -> Outcome:
-    """Look at one session, whosever it is, and at what it holds, all of one moment."""
-    return Coordinator(store).one(InspectSession(session=session_id, principal=None))
+def inspect_one(
+    store: Store, session_id: str, principal: str | None = None, bound: str | None = None
+) -> Outcome:
+    """Look at one session and at what it holds, all of one moment. Without a principal: whosever it is."""
+    return Coordinator(store).one(InspectSession(session=session_id, principal=principal, bound=bound))

@@ -31,7 +31,7 @@ class Tally:
         self._on_read = on_read
         self._places: set[tuple[str, str, int]] = set()
         self._claims: dict[tuple[str, str, int], str] = {}  # namespace, job, token: whose credential
-        self._by_principal: Counter[str] = Counter()
+        self._by_principal: Counter[tuple[str, str | None]] = Counter()  # and namespace; None: all of them
         self._seen_seq = 0
 
     @property
@@ -39,9 +39,10 @@ class Tally:
         """How many places in lines are taken, at whichever server."""
         return len(self._places)
 
-    def live_of(self, principal: str) -> int:
-        """How many jobs are held with this principal's credentials."""
-        return self._by_principal[principal]
+    def live_of(self, principal: str, namespace: str | None = None) -> int:
+        """How many jobs are held with this principal's credentials, in one namespace or in all. Two credentials of one
+        name for two namespaces are two principals."""
+        return self._by_principal[principal, namespace]
 
     def build(self, store: Store) -> None:
         """Count what is held, waited for and open; idle jobs are not looked at. Events that come while the scan goes on
@@ -83,7 +84,7 @@ class Tally:
         self._places.update((lock.ns, lock.name, number) for number in lock.line)
         for holder in lock.holders:
             self._claims[lock.ns, lock.name, holder.token] = holder.principal
-            self._add(holder.principal, 1)
+            self._add(holder.principal, lock.ns, 1)
 
     def _fold(self, event: Event) -> None:
         self.kinds[event.kind] += 1
@@ -95,11 +96,11 @@ class Tally:
         if event.kind == kinds.ACQUIRED:
             if hold not in self._claims:
                 self._claims[hold] = event.principal
-                self._add(event.principal, 1)
+                self._add(event.principal, event.ns, 1)
         elif event.kind in kinds.OWNERSHIP_ENDS:
             principal = self._claims.pop(hold, None)
             if principal is not None:
-                self._add(principal, -1)
+                self._add(principal, event.ns, -1)
 
     def _fold_place(self, event: Event) -> None:
         place = (event.ns, event.job, event.ticket)
@@ -114,11 +115,12 @@ class Tally:
         elif event.kind == kinds.SESSION_ENDED:
             self.sessions -= 1
 
-    def _add(self, principal: str, count: int) -> None:
+    def _add(self, principal: str, namespace: str, count: int) -> None:
         self.live += count
-        self._by_principal[principal] += count
-        if not self._by_principal[principal]:
-            del self._by_principal[principal]  # principals come and go; the counter must not grow with them
+        for key in ((principal, None), (principal, namespace)):
+            self._by_principal[key] += count
+            if not self._by_principal[key]:
+                del self._by_principal[key]  # principals come and go; the counter must not grow with them
 
 
 def _live(store: Store, prefix: str) -> Iterator[Stored | None]:

@@ -257,7 +257,9 @@ class WaitingRoom:
             return
         for name, lease_id in leases:
             self._quietly(
-                Release(ns=command.ns, name=name, principal=command.principal, lease_id=lease_id),
+                Release(
+                    ns=command.ns, name=name, principal=command.principal, lease_id=lease_id, unused=True
+                ),
                 lambda result: None,
             )
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dibs.stores.port import Store
 
 EXCLUSIVE = "exclusive"
-ENDS = ("released", "expired", "broken")
+ENDS = ("released", "failed", "expired", "broken")
 _PAGE = 10_000
 
 

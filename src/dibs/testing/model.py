@@ -33,7 +33,15 @@ class Grant:
     how: str = ""
     at_ms: int = 0
     done_until_ms: int = 0
+    retry_ms: int = 0
+    reason: str | None = None
     forgotten: bool = False
+
+    @property
+    def rests_until_ms(self) -> int:
+        """After a loss for its delay, after a failure for as long as that said."""
+        spans = {"expired": self.delay_ms, "broken": self.delay_ms, "failed": self.retry_ms}
+        return self.at_ms + spans.get(self.how, 0) if spans.get(self.how) else 0
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ class Told:
     until_ms: int | None = None
     again: bool = False
     ended: str | None = None
-    previous: tuple[str, str, int, str | None] | None = None  # owner, how, when, checkpoint
+    previous: tuple[object, ...] | None = None  # owner, how, when, checkpoint, reason, attempt
     count: int = 0
 
 
@@ -95,6 +103,7 @@ class Model:
         for job in self.grants:
             for grant in self._known(job):
                 found += [grant.until_ms, grant.done_until_ms, grant.at_ms + grant.delay_ms]
+                found.append(grant.rests_until_ms)
                 found.append(grant.at_ms + limits.IDLE_RECORD_MS)
         return sorted(set(found))
 
@@ -116,9 +125,10 @@ class Model:
             grant.checkpoint = before[0].checkpoint
         grant.how, grant.at_ms = how, at_ms
 
-    def _previous(self, job: str) -> tuple[str, str, int, str | None] | None:
-        ended = self.endings(job)
-        return (ended[0].worker, ended[0].how, ended[0].at_ms, ended[0].checkpoint) if ended else None
+    def _previous(self, job: str) -> tuple[object, ...] | None:
+        for last in self.endings(job):
+            return (last.worker, last.how, last.at_ms, last.checkpoint, last.reason, last.attempt)
+        return None
 
     # What may be asked
 
@@ -160,8 +170,8 @@ class Model:
         last = self._known(job)[-1] if self._known(job) else None
         if last and now_ms < last.done_until_ms and not again:
             return Told("done", owner=last.worker, token=last.token, until_ms=last.done_until_ms)
-        if last and last.how != "released" and last.delay_ms and now_ms < last.at_ms + last.delay_ms:
-            return Told("delayed", until_ms=last.at_ms + last.delay_ms)
+        if last and now_ms < last.rests_until_ms:
+            return Told("delayed", until_ms=last.rests_until_ms)
         granted = Grant(
             worker=worker,
             principal=principal,
@@ -210,20 +220,34 @@ class Model:
         holder = self.current(job)
         if holder is None or (holder.lease, holder.principal) != (lease, principal):
             ended = self._ended(job, principal, lease)
-            if ended and ended.how == "released":
-                return Told("released", owner=ended.worker, token=ended.token, again=True)
+            if ended and ended.how in ("released", "failed"):
+                return Told(ended.how, owner=ended.worker, token=ended.token, again=True)
             return self._not_current(job, ended)
         holder.how, holder.at_ms = "released", now_ms
         holder.done_until_ms = now_ms + done_ms if done_ms else 0
         holder.checkpoint = holder.checkpoint if checkpoint is None else checkpoint
         return Told("released", owner=holder.worker, token=holder.token)
 
-    def break_(self, now_ms: int, job: str) -> Told:
+    def fail(
+        self, now_ms: int, job: str, principal: str, lease: str, reason: str | None = None, retry_ms: int = 0
+    ) -> Told:
+        """Let go like a release, remembered like a loss."""
+        told = self.release(now_ms, job, principal, lease)
+        if told.says == "released" and not told.again:
+            failed = self.endings(job)[0]
+            failed.how = ""
+            self._lose(job, failed, "failed", now_ms)
+            failed.retry_ms, failed.reason = retry_ms, reason
+            return Told("failed", owner=told.owner, token=told.token)
+        return told
+
+    def break_(self, now_ms: int, job: str, reason: str | None = None) -> Told:
         self._notice(job, now_ms)
         holder = self.current(job)
         if holder is None:
             return Told("broken")
         self._lose(job, holder, "broken", now_ms)
+        holder.reason = reason
         return Told("broken", owner=holder.worker, token=holder.token)
 
     def look(self, now_ms: int, job: str) -> Told:
@@ -239,8 +263,7 @@ class Model:
         if not known or self.current(job):
             return Told("swept", count=expired)
         last = known[-1]
-        delay_until_ms = 0 if last.how == "released" else last.at_ms + last.delay_ms
-        if now_ms < max(last.at_ms + limits.IDLE_RECORD_MS, last.done_until_ms, delay_until_ms):
+        if now_ms < max(last.at_ms + limits.IDLE_RECORD_MS, last.done_until_ms, last.rests_until_ms):
             return Told("swept", count=expired)
         for grant in known:
             grant.forgotten = True

@@ -202,7 +202,7 @@ class World:
                 self.end(hold, self.runs[session].how)
         self.serve()
 
-    def end(self, hold: Hold, how: str) -> None:
+    def end(self, hold: Hold, how: str, retry_ms: int = 0) -> None:
         self.holds.remove(hold)
         facts = self.about(hold.job)
         facts.ended = [(hold.wish, how), *facts.ended][: limits.ENDINGS_KEPT]
@@ -211,11 +211,12 @@ class World:
             run.want = None
         if how == "released":
             facts.failures = 0
-        elif how in ("expired", "broken"):
+        elif how in ("expired", "broken", "failed"):
             facts.failures += 1
-            if hold.wish.delay_ms:
-                lost_ms = min(self.now_ms, hold.until_ms or self.now_ms)
-                facts.rests_until_ms = max(facts.rests_until_ms, lost_ms + hold.wish.delay_ms)
+            rest_ms = retry_ms if how == "failed" else hold.wish.delay_ms
+            if rest_ms:
+                over_ms = min(self.now_ms, hold.until_ms or self.now_ms)
+                facts.rests_until_ms = max(facts.rests_until_ms, over_ms + rest_ms)
             if facts.max_attempts and facts.failures >= facts.max_attempts:
                 facts.parked = True
 
@@ -481,12 +482,21 @@ class World:
         hold = self.proved(job, principal, lease, session)
         if hold is None:
             how = self.was(job, principal, lease, session)
-            return "released-again" if how == "released" else "not-current"
+            return f"{how}-again" if how in ("released", "failed") else "not-current"
         if done_ms:
             self.about(job).done_until_ms = self.now_ms + done_ms
         self.end(hold, "released")
         self.serve()
         return "released"
+
+    def fail(self, job: str, principal: str, lease: str | None, session: str | None, retry_ms: int) -> str:
+        hold = self.proved(job, principal, lease, session)
+        if hold is None:
+            how = self.was(job, principal, lease, session)
+            return f"{how}-again" if how in ("released", "failed") else "not-current"
+        self.end(hold, "failed", retry_ms)
+        self.serve()
+        return "failed"
 
     def renew(
         self, job: str, principal: str, lease: str | None, session: str | None, ttl_ms: int | None

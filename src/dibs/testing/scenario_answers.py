@@ -75,6 +75,7 @@ def _granted(told: outcomes.Granted) -> str:
         **_hold(told.lease, told.now_ms),
         previous=f"{before.owner}:{before.how}#{before.token}" if before else None,
         previous_checkpoint=before.checkpoint if before else None,
+        previous_reason=before.reason if before else None,
     )
 
 
@@ -187,6 +188,15 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
         token=told.ending.token,
         checkpoint=told.ending.checkpoint,
     ),
+    outcomes.Failed: lambda told: _words(
+        "failed",
+        "again" if told.again else None,
+        "parked" if told.parked else None,
+        token=told.ending.token,
+        failures=told.failures,
+        rests=span(told.until_ms - told.now_ms) if told.until_ms > told.now_ms else None,
+        checkpoint=told.ending.checkpoint,
+    ),
     outcomes.NotCurrent: _not_current,
     outcomes.KeySpent: lambda told: _words("key-spent", token=told.ending.token, **_end(told.ending)),
     outcomes.Forbidden: lambda told: "forbidden",
@@ -225,4 +235,5 @@ def told_event(event: events.Event) -> str:
         done_until=span(event.done_until_ms) if event.done_until_ms else None,
         by=event.by,
         reason=event.reason,
+        retry=span(event.retry_ms) if event.retry_ms else None,
     )

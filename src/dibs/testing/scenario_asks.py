@@ -78,6 +78,7 @@ def _ask(asked: Asked) -> dict[str, Any]:
         "badges": options.get("badges", (asked.principal,)),
         "admin": options.get("admin", False),
         "over_quota": options.get("over-quota", False),
+        "bound": options.get("bound"),
     }
 
 
@@ -134,6 +135,21 @@ def _release(asked: Asked) -> commands.Command:
         done_ms=options.get("done", 0),
         result=options.get("result"),
         checkpoint=options.get("checkpoint"),
+        unused=options.get("unused", False),
+        **_proof(asked),
+    )
+
+
+def _fail(asked: Asked) -> commands.Command:
+    options = asked.options
+    return commands.Release(
+        ns=NS,
+        name=asked.job,
+        principal=asked.principal,
+        failed=True,
+        reason=options.get("reason"),
+        retry_ms=options.get("retry", 0),
+        checkpoint=options.get("checkpoint"),
         **_proof(asked),
     )
 
@@ -180,12 +196,23 @@ def _open(asked: Asked) -> commands.Command:
         principal=asked.principal,
         owner=asked.worker,
         ttl_ms=asked.options.get("ttl", SESSION_TTL_MS_DEFAULT),
+        ns=asked.options.get("of"),
     )
+
+
+def _session(asked: Asked) -> dict[str, Any]:
+    bound, operator = asked.options.get("bound"), asked.options.get("operator", False)
+    return {"session": asked.job, "principal": None if operator else asked.principal, "bound": bound}
 
 
 def _end(asked: Asked) -> commands.Command:
     dead = asked.options.get("dead", False)
-    return commands.EndSession(session=asked.job, principal=None if dead else asked.principal, dead=dead)
+    return commands.EndSession(
+        session=asked.job,
+        principal=None if dead else asked.principal,
+        dead=dead,
+        bound=asked.options.get("bound"),
+    )
 
 
 def _sweep_place(asked: Asked) -> commands.Command:
@@ -210,6 +237,7 @@ _ASK: dict[str, Callable[[str], object]] = {
     "badges": _list,
     "admin": _flag,
     "over-quota": _flag,
+    "bound": str,
     "lost": _flag,
 }
 _PLACE: dict[str, Callable[[str], object]] = {"wait": _flag, "ticket": str}
@@ -231,6 +259,18 @@ VERBS: dict[str, Verb] = {
             "checkpoint": str,
             "lease": str,
             "session": str,
+            "unused": _flag,
+            "lost": _flag,
+        },
+    ),
+    "fails": Verb(
+        _fail,
+        {
+            "reason": str,
+            "retry": parse_duration,
+            "checkpoint": str,
+            "lease": str,
+            "session": str,
             "lost": _flag,
         },
     ),
@@ -249,11 +289,11 @@ VERBS: dict[str, Verb] = {
     "frees": Verb(lambda asked: commands.Free(ns=NS, name=asked.job, principal=asked.principal), {}),
     "restricts": Verb(_set_acl, {"acl": _list, "admin": _flag}),
     "looks-at": Verb(lambda asked: commands.Inspect(ns=NS, name=asked.job), {}),
-    "opens": Verb(_open, {"ttl": parse_duration}),
-    "keeps": Verb(lambda asked: commands.KeepSession(session=asked.job, principal=asked.principal), {}),
-    "ends": Verb(_end, {"dead": _flag}),
+    "opens": Verb(_open, {"ttl": parse_duration, "of": str}),
+    "keeps": Verb(lambda asked: commands.KeepSession(**_session(asked)), {"bound": str}),
+    "ends": Verb(_end, {"dead": _flag, "bound": str}),
     "looks-at-session": Verb(
-        lambda asked: commands.InspectSession(session=asked.job, principal=asked.principal), {}
+        lambda asked: commands.InspectSession(**_session(asked)), {"bound": str, "operator": _flag}
     ),
     "sweeps": Verb(lambda asked: commands.Sweep(key=lock_key(NS, asked.job)), {}),
     "sweeps-session": Verb(lambda asked: commands.Sweep(key=session_key(asked.job)), {}),

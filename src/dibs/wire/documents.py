@@ -247,13 +247,16 @@ def _done(outcome: outcomes.AlreadyDone) -> Document:
 
 
 def _delayed(outcome: outcomes.Delayed) -> Document:
-    return {
+    document: Document = {
         "status": "delayed",
         "name": outcome.name,
         "available_at": timestamp(outcome.until_ms),
         "lock_delay_seconds": -(-outcome.delay_ms // 1000),
         "retry_after_ms": outcome.until_ms - outcome.now_ms,
     }
+    if outcome.ending is not None:
+        document["previous"] = previous_document(outcome.ending)
+    return document
 
 
 def _renewed(outcome: outcomes.Renewed) -> Document:
@@ -273,6 +276,17 @@ def _renewed(outcome: outcomes.Renewed) -> Document:
 
 def _released(outcome: outcomes.Released) -> None:
     return None
+
+
+def _failed(outcome: outcomes.Failed) -> Document:
+    return {
+        "status": "failed",
+        "name": outcome.name,
+        "failures": outcome.failures,
+        "parked": outcome.parked,
+        "retry_after_ms": max(0, outcome.until_ms - outcome.now_ms),
+        "previous": previous_document(outcome.ending),
+    }
 
 
 def _broken(outcome: outcomes.Broken) -> Document:
@@ -315,6 +329,7 @@ _PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
     outcomes.Delayed: _delayed,
     outcomes.Renewed: _renewed,
     outcomes.Released: _released,
+    outcomes.Failed: _failed,
     outcomes.Broken: _broken,
     outcomes.AclSet: _acl_set,
     outcomes.Status: _status,

@@ -89,6 +89,8 @@ def event_document(event: Event) -> Document:
             document[field] = value
     if event.ttl_ms is not None:
         document["ttl_seconds"] = event.ttl_ms // 1000
+    if event.retry_ms is not None:
+        document["retry_after_seconds"] = event.retry_ms // 1000
     if event.done_until_ms is not None:
         document["done_until"] = timestamp(event.done_until_ms)
     return document

@@ -92,6 +92,8 @@ def previous_document(ending: Ending) -> Document:
         "fencing_token": ending.token,
         "checkpoint": ending.checkpoint,
     }
+    if ending.attempt:
+        document["attempt"] = ending.attempt
     for field in ("by", "reason"):
         if getattr(ending, field) is not None:
             document[field] = getattr(ending, field)

@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
 
 _SENTENCES: dict[type[Record], str] = {
-    outcomes.Forbidden: "The job's access list does not allow this.",
+    outcomes.Forbidden: "The job's access list, or one that overlaps it, does not allow this.",
     outcomes.AclDiffers: "The job has another access list. Leave acl out, or change it with PUT /locks/{name}/acl.",
     outcomes.NotFound: "There is no such job on record.",
     outcomes.QuotaExceeded: "This token holds as many jobs as it may. Release some, or ask the operator for more.",
     outcomes.SessionUnknown: "There is no such session under this token. Open one with POST /sessions.",
 }
+
+
+_ENDED = {"failed": "failed", "expired": "expired"}
 
 
 def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
@@ -27,7 +30,7 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
     if isinstance(outcome, outcomes.KeySpent):
         ago = format_duration(outcome.now_ms - outcome.ending.at_ms)
         return status, (
-            f"This request key's lease was {outcome.ending.how} {ago} ago. "
+            f"This request key's lease {_ENDED.get(outcome.ending.how, 'was ' + outcome.ending.how)} {ago} ago. "
             "Repeating it cannot claim the job again; use a new request key for a new claim."
         )
     if isinstance(outcome, outcomes.Differs):
@@ -55,6 +58,9 @@ def _why_not_current(outcome: outcomes.NotCurrent) -> str:
         return f"This lease was broken {ago} ago by {ending.by}: {ending.reason}." + now
     if ending.how == "expired":
         return f"This lease expired {ago} ago: no heartbeat came in time. Stop the work." + now
+    if ending.how == "failed":
+        why = f" ({ending.reason})" if ending.reason else ""
+        return f"This lease was let go as failed {ago} ago{why}." + now
     if ending.how == "transferred":
         return f"This lease was handed to {ending.by} {ago} ago." + now
     return f"This lease was {ending.how} {ago} ago." + now

@@ -36,6 +36,7 @@ from dibs.wire.values import (
     acl_of,
     bytes_of,
     delay_ms_of,
+    failure_of,
     mode_and_slots,
     request_key_of,
     text_of,
@@ -89,6 +90,8 @@ def command_for(verb: str, ns: str, name: str, document: Document, caller: Calle
     """The command for a shaped document. Raises InvalidInput with a code that says which part is wrong.
 
     `name` is a job's, or for the verbs of sessions the session's id; the verbs for several jobs take none."""
+    if verb == "session-open":
+        return _open_session(ns, document, caller)
     if verb.startswith("session-"):
         return _SESSION_BUILDERS[verb](name, document, caller)
     if verb in ("acquire-any", "acquire-all"):
@@ -136,6 +139,7 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
         "badges": caller.badges,
         "admin": caller.role == ADMIN,
         "over_quota": caller.over_quota,
+        "bound": caller.namespace,
     }
 
 
@@ -201,6 +205,9 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
     result = bytes_of(document, "result", limits.RESULT_BYTES_MAX)
     if result is not None and not done_ms:
         raise InvalidInput("A result needs done_seconds: it is shown for as long as the job counts as done.")
+    failure = failure_of(document)
+    if failure["failed"] and done_ms:
+        raise InvalidInput("A job that failed is not done: send failed or done_seconds, not both.")
     return Release(
         ns=ns,
         name=name,
@@ -210,6 +217,7 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
         done_ms=done_ms,
         result=result,
         checkpoint=bytes_of(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
+        **failure,
     )
 
 
@@ -249,7 +257,7 @@ def _set_acl(ns: str, name: str, document: Document, caller: Caller) -> SetAcl:
         ns=ns,
         name=name,
         principal=caller.principal,
-        acl=acl_of(document["acl"]),
+        acl=acl_of(document["acl"], 0) if "acl" in document else (),
         admin=caller.role == ADMIN,
     )
 
@@ -271,7 +279,7 @@ _BUILDERS: dict[str, Callable[[str, str, Document, Caller], Command]] = {
 }
 
 
-def _open_session(_: str, document: Document, caller: Caller) -> OpenSession:
+def _open_session(ns: str, document: Document, caller: Caller) -> OpenSession:
     return OpenSession(
         fresh_id=new_id(),
         principal=caller.principal,
@@ -279,6 +287,7 @@ def _open_session(_: str, document: Document, caller: Caller) -> OpenSession:
         ttl_ms=_session_ttl_ms(document),
         process=text_of(document, "process", limits.OWNER_CHARS_MAX),
         metadata=text_of(document, "metadata", limits.METADATA_CHARS_MAX),
+        ns=ns,
     )
 
 
@@ -298,19 +307,20 @@ def _session_ttl_ms(document: Document) -> int:
 
 def _keep_session(session_id: str, document: Document, caller: Caller) -> KeepSession:
     ttl_ms = _session_ttl_ms(document) if "ttl_ms" in document else None
-    return KeepSession(session=_session_id(session_id), principal=caller.principal, ttl_ms=ttl_ms)
+    return KeepSession(
+        session=_session_id(session_id), principal=caller.principal, ttl_ms=ttl_ms, bound=caller.namespace
+    )
 
 
 def _end_session(session_id: str, _: Document, caller: Caller) -> EndSession:
-    return EndSession(session=_session_id(session_id), principal=caller.principal)
+    return EndSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
 
 
 def _show_session(session_id: str, _: Document, caller: Caller) -> InspectSession:
-    return InspectSession(session=_session_id(session_id), principal=caller.principal)
+    return InspectSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
 
 
 _SESSION_BUILDERS: dict[str, Callable[[str, Document, Caller], Command]] = {
-    "session-open": _open_session,
     "session-keep": _keep_session,
     "session-end": _end_session,
     "session-show": _show_session,

@@ -99,7 +99,7 @@ def opening(ns: str, document: object, caller: Caller) -> tuple[OpenSession, str
         )
     principal = principal_of(check_namespace(ns))
     command = OpenSession(
-        fresh_id=session_of(secret), principal=principal, owner=holder, ttl_ms=limits.RUN_TTL_MS
+        fresh_id=session_of(secret), principal=principal, owner=holder, ttl_ms=limits.RUN_TTL_MS, ns=ns
     )
     return command, secret
 

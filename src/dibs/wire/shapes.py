@@ -19,7 +19,7 @@ _U32_MAX = 2**32 - 1
 
 _PROVEN = ("renew", "release", "transfer")  # only for whoever can prove the lease
 
-# A "!" marks a field that must be there.
+# A "!" marks a field that must be there, a "?" one that must be there and may be null.
 _PROOF = {"lease_id": "id", "session_id": "id"}
 _ASK = {
     "ttl_seconds": "whole",
@@ -41,7 +41,15 @@ SHAPES: dict[str, dict[str, str]] = {
     "acquire-all": {**_ASK, **_WAIT, "names": "list!"},
     "leave": {"ticket": "text!"},
     "renew": {**_PROOF, "ttl_seconds": "whole", "metadata": "text", "checkpoint": "text"},
-    "release": {**_PROOF, "done_seconds": "whole", "result": "text", "checkpoint": "text"},
+    "release": {
+        **_PROOF,
+        "done_seconds": "whole",
+        "result": "text",
+        "checkpoint": "text",
+        "failed": "flag",
+        "reason": "text",
+        "retry_after_seconds": "whole",
+    },
     "transfer": {
         **_PROOF,
         "to_owner": "text",
@@ -51,7 +59,7 @@ SHAPES: dict[str, dict[str, str]] = {
     },
     "break": {"reason": "text"},
     "free": {},
-    "acl": {"acl": "object!"},
+    "acl": {"acl": "object?"},
     "inspect": {},
     "session-open": {
         "ttl_seconds": "whole",
@@ -72,7 +80,7 @@ def shape(verb: str, document: object) -> Document:
         raise Unprocessable("The request body must be a JSON object.")
     fields = SHAPES[verb]
     for field in _REQUIRED[verb]:
-        if document.get(field) is None:
+        if document.get(field) is None and (field not in document or not fields[field].endswith("?")):
             raise Unprocessable(f"The field {field} is required.")
     shaped: Document = {}
     for field, value in document.items():  # few are sent, many are known
@@ -116,8 +124,9 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "list": (lambda value: isinstance(value, list), "a list"),
     "id": (lambda value: isinstance(value, str) and is_id(value), "an id as dibs gave it (a UUID)"),
 }
-_KINDS |= {f"{kind}!": rule for kind, rule in _KINDS.items()}
+_KINDS |= {kind + mark: rule for kind, rule in _KINDS.items() for mark in "!?"}
 _IDS = ("id", "id!")
 _REQUIRED = {
-    verb: [field for field, kind in fields.items() if kind.endswith("!")] for verb, fields in SHAPES.items()
+    verb: [field for field, kind in fields.items() if kind.endswith(("!", "?"))]
+    for verb, fields in SHAPES.items()
 }

@@ -49,6 +49,19 @@ def delay_ms_of(document: Document) -> int:
     return delay_ms
 
 
+def failure_of(document: Document) -> Document:
+    """How letting go says that the work failed, why, and when to try again."""
+    failed = document.get("failed", False)
+    for field in ("reason", "retry_after_seconds"):
+        if field in document and not failed:
+            raise InvalidInput(f"{field} is for a failure: send failed true with it, or leave it out.")
+    retry_ms = document.get("retry_after_seconds", 0) * 1000
+    if retry_ms > limits.RETRY_MS_MAX:
+        raise InvalidInput(f"retry_after_seconds may be {limits.RETRY_MS_MAX // 1000} at most (a week).")
+    reason = text_of(document, "reason", limits.REASON_CHARS_MAX)
+    return {"failed": failed, "reason": reason, "retry_ms": retry_ms}
+
+
 def text_of(document: Document, field: str, chars_max: int) -> str | None:
     value: str | None = document.get(field)
     if value is not None and len(value) > chars_max:
@@ -72,11 +85,11 @@ def request_key_of(document: Document) -> str | None:
     return key
 
 
-def acl_of(document: Document) -> tuple[str, ...]:
+def acl_of(document: Document, at_least: int = 1) -> tuple[str, ...]:
     """Entries are `user:NAME` or `token:SECRET`. A secret is kept as its hash, never as itself."""
     entries = document.get("acquire")
-    if not isinstance(entries, list) or not 1 <= len(entries) <= limits.ACL_ENTRIES_MAX:
-        raise InvalidInput(f"acl.acquire is a list of 1 to {limits.ACL_ENTRIES_MAX} entries.")
+    if not isinstance(entries, list) or not at_least <= len(entries) <= limits.ACL_ENTRIES_MAX:
+        raise InvalidInput(f"acl.acquire is a list of {at_least} to {limits.ACL_ENTRIES_MAX} entries.")
     return tuple(dict.fromkeys(_acl_entry(entry) for entry in entries))
 
 
