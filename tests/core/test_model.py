@@ -413,7 +413,7 @@ class Life(RuleBasedStateMachine):
 
 
 @pytest.mark.promise("excl", "excl:same-token", "lease:never-early", "lease:outage-credit", "token:rises")
-@pytest.mark.promise("proof", "idem:acquire", "idem:release", "audit")
+@pytest.mark.promise("proof", "idem:acquire", "idem:release", "audit", "attempts")
 @pytest.mark.timeout(3_600 if SOAK else 600)  # seconds when it passes; making a failure small takes minutes
 def test_every_answer_is_the_one_the_model_gives() -> None:
     run_state_machine_as_test(Life, settings=SETTINGS)

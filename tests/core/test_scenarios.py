@@ -63,7 +63,7 @@ def check(script: Path, open_store: Callable[[Callable[[], int]], Store]) -> Non
 @pytest.mark.promise("excl", "excl:same-token", "lease:never-early", "lease:outage-credit", "token:rises")
 @pytest.mark.promise("proof", "idem:acquire", "idem:release", "audit")
 @pytest.mark.promise("tree", "queue:fifo", "queue:no-dead-grant", "queue:one-wake", "deadlock", "session")
-@pytest.mark.promise("all-or-nothing")
+@pytest.mark.promise("all-or-nothing", "attempts", "access")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_scenario_goes_as_written(script: Path) -> None:
     check(script, MemoryStore)

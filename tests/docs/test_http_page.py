@@ -46,7 +46,7 @@ KINDS = {
 }
 # What only a server says.
 SERVER_ONLY = set(
-    "storage db_size_bytes uptime_seconds active_locks version total_acquires total_releases".split()
+    "storage db_size_bytes uptime_seconds active_locks version total_acquires total_releases total_failures".split()
 )
 SERVER_ONLY |= {"request_id"}
 
@@ -66,7 +66,7 @@ def test_a_verb_has_the_fields_that_its_section_lists(verb: str) -> None:
     if verb in CLAIMS:
         listed |= requests_in(section(PAGE, "Fields of every claim"))
     wanted = {
-        field: KINDS[kind.rstrip("!")] + (", required" if kind.endswith("!") else "")
+        field: KINDS[kind.rstrip("!?")] + {"!": ", required", "?": " or null, required"}.get(kind[-1], "")
         for field, kind in SHAPES[verb].items()
     }
     assert listed == wanted
@@ -192,6 +192,9 @@ class Played:
         assert self.ask("acquire", "poison")["status"] == "parked"
         self.ask("inspect", "delay")
         self.ask("free", "poison")
+        self.ask("free", "delay")
+        lease = self.ask("acquire", "delay")["lease_id"]
+        self.ask("release", "delay", lease_id=lease, failed=True, reason="why", retry_after_seconds=60)
 
 
 def test_every_field_of_every_answer_is_on_the_page_and_no_other() -> None:

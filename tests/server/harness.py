@@ -42,6 +42,9 @@ TOKENS = {
     "operator": "tok-operator",
     "admin": "tok-admin",
     "scoped": "tok-scoped",
+    "bob-a": "tok-bob-a",
+    "bob-b": "tok-bob-b",
+    "operator-a": "tok-operator-a",
 }
 LINES = """
 agent:tok-agent
@@ -49,6 +52,9 @@ other:tok-other
 operator:tok-operator:operator
 admin:tok-admin:admin
 scoped:tok-scoped:agent:team-a
+bob:tok-bob-a:agent:team-a
+bob:tok-bob-b:agent:team-b
+operator:tok-operator-a:operator:team-a
 """
 JSON = {"Content-Type": "application/json"}
 UNKNOWN_LEASE = "00000000-0000-4000-8000-000000000000"

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.server.harness import TOKENS, UNKNOWN_LEASE
+from tests.server.harness import TOKENS, UNKNOWN_LEASE, Poll, wait_until
 
 if TYPE_CHECKING:
     from tests.server.harness import Response, Server
@@ -225,8 +225,60 @@ def test_the_owner_or_an_admin_may_change_an_access_list(server: Server, name: s
     reply = server.ask("PUT", path, change)
     assert (reply.status, reply.json) == (200, {"name": name, "acl": {"acquire": ["user:other"]}})
     assert server.ask("PUT", path, {"acl": {"acquire": ["user:agent"]}}, who="admin").status == 200
-    assert_error(server.ask("PUT", path, {"acl": {"acquire": []}}), 400, "invalid_input")
+    assert_error(server.ask("PUT", path, {"acl": {"acquire": [1]}}, who="admin"), 400, "invalid_input")
     assert_error(server.ask("PUT", path, {}), 422, "invalid_input")
+
+
+@pytest.mark.promise("access")
+@pytest.mark.parametrize("none", [None, {"acquire": []}])
+def test_an_access_list_can_be_removed(server: Server, name: str, none: dict[str, Any] | None) -> None:
+    server.lease(name, acl={"acquire": ["user:agent"]})
+    assert server.ask("PUT", f"/locks/{name}/acl", {"acl": none}).json["acl"] == {"acquire": []}
+    assert "acl" not in server.ask("GET", f"/locks/{name}").json
+    assert server.acquire(name, who="other").json["status"] == "held"
+
+
+@pytest.mark.promise("access")
+def test_who_waits_and_is_not_on_the_new_access_list_is_told_so_and_not_given_the_job(
+    server: Server, name: str
+) -> None:
+    lease = server.lease(name)
+    waiting = Poll(server, f"/locks/{name}/acquire", {"wait_seconds": 30}, who="other")
+    wait_until(lambda: server.waiting() == 1, "in line")
+    assert server.ask("PUT", f"/locks/{name}/acl", {"acl": {"acquire": ["user:agent"]}}).status == 200
+    assert waiting.answer()["code"] == "forbidden"
+    server.ask("POST", f"/locks/{name}/release", {"lease_id": lease})
+    assert server.ask("GET", f"/locks/{name}").json["status"] == "free"
+
+
+@pytest.mark.promise("attempts")
+def test_work_that_failed_counts_rests_until_its_retry_time_and_is_parked_in_the_end(
+    server: Server, name: str
+) -> None:
+    lease = server.lease(name, owner="agent-7", max_attempts=2)
+    path = f"/locks/{name}/release"
+    failure = {"lease_id": lease, "failed": True, "reason": "no disk", "retry_after_seconds": 5}
+    reply = server.ask("POST", path, failure)
+    assert (reply.status, reply.json["status"], reply.json["failures"]) == (200, "failed", 1)
+    assert (reply.json["parked"], reply.json["retry_after_ms"]) == (False, 5_000)
+    resting = server.acquire(name, who="other")
+    assert (resting.status, resting.json["status"]) == (409, "delayed")
+    assert 0 < resting.json["retry_after_ms"] <= 5_000
+    assert resting.json["previous"]["reason"] == "no disk"
+    either = server.ask("POST", "/locks/acquire-any", {"names": [name, f"{name}-2"]}, who="other")
+    assert either.json["name"] == f"{name}-2"
+    waiting = Poll(server, f"/locks/{name}/acquire", {"wait_seconds": 120}, who="other")
+    wait_until(lambda: server.waiting() == 1, "in line")
+    server.pass_time(6_000)
+    granted = waiting.answer()
+    assert (granted["status"], granted["attempt"]) == ("acquired", 2)
+    previous = {key: granted["previous"][key] for key in ("owner", "how", "reason", "attempt")}
+    assert previous == {"owner": "agent-7", "how": "failed", "reason": "no disk", "attempt": 1}
+    again = {"lease_id": granted["lease_id"], "failed": True}
+    assert server.ask("POST", path, again, who="other").json["parked"] is True
+    assert server.acquire(name).json["status"] == "parked"
+    kinds = [event["event"] for event in server.ask("GET", f"/locks/{name}/history").json["events"]]
+    assert kinds == ["acquired", "failed", "queued", "acquired", "failed", "parked"]
 
 
 def test_only_an_operator_breaks_a_claim_and_the_owner_is_told_why(server: Server, name: str) -> None:
@@ -312,7 +364,7 @@ def test_the_open_addresses_need_no_token(server: Server) -> None:
     status = server.ask("GET", "/status", who=None).json
     assert set(status) == {
         *("status", "uptime_seconds", "version"),
-        *("active_locks", "waiting", "sessions", "total_acquires", "total_releases"),
+        *("active_locks", "waiting", "sessions", "total_acquires", "total_releases", "total_failures"),
     }
 
 

@@ -69,6 +69,38 @@ def test_a_keepalive_needs_no_body_and_starts_the_time_anew(server: Server, body
     assert re.fullmatch(TIME, reply.json["expires_at"])
 
 
+@pytest.mark.promise("session")
+def test_two_tokens_of_one_name_in_two_namespaces_do_not_share_a_session(server: Server, name: str) -> None:
+    session = open_session(server, "bob-a")
+    assert server.acquire(name, {"session_id": session}, who="bob-a").json["status"] == "acquired"
+    assert_error(keep(server, session, who="bob-b"), 404, "not_found")
+    assert_error(server.ask("GET", f"/sessions/{session}", who="bob-b"), 404, "not_found")
+    assert_error(server.ask("DELETE", f"/sessions/{session}", who="bob-b"), 404, "not_found")
+    assert_error(server.acquire(name, {"session_id": session}, who="bob-b"), 404, "not_found")
+    mine = server.acquire(name, who="bob-b").json
+    handed = {"lease_id": mine["lease_id"], "to_session": session}
+    assert_error(server.ask("POST", f"/locks/{name}/transfer", handed, who="bob-b"), 404, "not_found")
+    assert server.ask("GET", "/sessions", who="bob-b").json["sessions"] == []
+    assert keep(server, session, who="bob-a").status == 200
+
+
+@pytest.mark.promise("session")
+def test_an_operator_of_one_namespace_sees_its_sessions_and_no_others(server: Server, name: str) -> None:
+    ours, theirs = (
+        open_session(server, "bob-a", owner=f"{name}-a"),
+        open_session(server, "bob-b", owner=f"{name}-b"),
+    )
+    server.acquire(f"{name}-secret", {"session_id": theirs}, who="bob-b")
+    seen = server.ask("GET", "/sessions", who="operator-a")
+    assert f"{name}-a" in [each["owner"] for each in seen.json["sessions"]]
+    assert f"{name}-b" not in seen.body.decode()
+    assert f"{name}-secret" not in seen.body.decode()
+    everybody = [each["owner"] for each in server.ask("GET", "/sessions", who="operator").json["sessions"]]
+    assert {f"{name}-a", f"{name}-b"} <= set(everybody)
+    for session, who in ((ours, "bob-a"), (theirs, "bob-b")):
+        assert server.ask("DELETE", f"/sessions/{session}", who=who).status == 204
+
+
 def test_a_session_id_is_known_in_capitals_too(server: Server) -> None:
     assert keep(server, open_session(server).upper()).status == 200
 

@@ -9,6 +9,7 @@ of it as well. So is a wait that was given up.
 from __future__ import annotations
 
 from dibs.core.limits import WANT_MS
+from dibs.core.proof import may_use
 from dibs.core.records import Want
 
 TYPE_CHECKING = False
@@ -37,5 +38,5 @@ def note_want(draft: Draft, ask: Ask | Ticket, names: tuple[str, ...]) -> None:
 def forget_want(draft: Draft, ask: Ask) -> None:
     """The answer to what a session asks now is final: it has moved on from what it was refused before."""
     session = draft.session(ask.session) if ask.session is not None else None
-    if session is not None and session.want is not None and session.principal == ask.principal:
+    if session is not None and session.want is not None and may_use(session, ask.principal, ask.bound):
         draft.put(session.replace(want=None))
