@@ -20,7 +20,7 @@ from dibs.core.limits import (
     TTL_MS_MIN,
 )
 from dibs.core.records import META_KEY, PULSE_KEY, Done, Holder, Lock, Meta, Outage, Pulse
-from dibs.core.view import View
+from dibs.core.view import Decision, View
 from tests.core.make import (
     JOB,
     KEY,
@@ -104,7 +104,8 @@ def test_of_several_holders_only_those_whose_time_has_passed_are_over() -> None:
         ("heard after it", [(-5_000, -1)], 10_000),
         ("heard just before it ended", [(-5_000, 1)], 10_001),
         ("a short one early on", [(1_000, 3_000)], 13_000),
-        ("two in a row, live through both by its credit", [(5_000, 20_000), (29_999, 40_000)], 50_000),
+        ("two in a row, the chance not taken in between", [(5_000, 20_000), (29_999, 40_000)], 45_001),
+        ("two in a row, no chance in between", [(5_000, 20_000), (20_001, 40_000)], 50_000),
         ("the second too late for it", [(5_000, 20_000), (30_000, 40_000)], 30_000),
         ("three in a row", [(5_000, 20_000), (21_000, 35_000), (36_000, 50_000)], 60_000),
         ("a chain that breaks", [(5_000, 20_000), (30_000, 40_000), (41_000, 50_000)], 30_000),
@@ -131,6 +132,40 @@ def test_time_in_which_nobody_could_renew_is_given_back(
 def test_credit_is_one_ttl_and_ten_minutes_at_most(ttl_ms: int, credit_ms: int) -> None:
     mine = holder(ttl_ms=ttl_ms)
     assert deadline_ms(mine, (outage(ttl_ms - 1, 10**9),)) == 10**9 + credit_ms
+
+
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.parametrize(
+    ("ttl_ms", "every_ms"), [(60_000, 50_000), (60_000, 5_000), (1_000, 990), (86_400_000, 60_000)]
+)
+def test_a_server_that_stalls_for_ever_does_not_keep_a_dead_owners_lease(ttl_ms: int, every_ms: int) -> None:
+    """One stall just long enough to be an outage, again and again. The lease is over when the server was up for its TTL
+    and for one chance to renew, however many outages are remembered as one."""
+    stall_ms = PULSE_LATE_MS + 1
+    stored: Lock = lock(holder(ttl_ms=ttl_ms))
+    here = view(0, stored, pulse_ms=0)
+    bound_ms = ttl_ms + min(ttl_ms, BOUND_MS) + stall_ms + BOUND_MS
+    while stored.holders:
+        began_ms = here.now_ms + max(0, every_ms - stall_ms)
+        here.apply(
+            Decision(outcome=outcomes.Beaten(now_ms=began_ms), writes={PULSE_KEY: Pulse(at_ms=began_ms)})
+        )
+        here.now_ms = began_ms + stall_ms
+        here.apply(decide(here, Beat(alive_since_ms=here.now_ms)))
+        here.apply(decide(here, SWEEP))
+        stored = here.records[KEY]  # type: ignore[assignment]
+        assert here.now_ms <= bound_ms + every_ms + stall_ms, "it lasts for ever"
+    up_ms = stored.endings[0].at_ms * (every_ms - stall_ms) // every_ms
+    assert up_ms <= ttl_ms + min(ttl_ms, BOUND_MS) + every_ms
+
+
+@pytest.mark.promise("lease:outage-credit")
+def test_outages_without_a_pause_between_them_are_credited_for_ten_minutes_besides_the_longest() -> None:
+    """Nobody can tell such a server from one that is up for a moment each time. A job must come free all the same."""
+    tiles = [outage(at_ms, at_ms + 1_000) for at_ms in range(5_000, 3_600_000, 1_000)]
+    assert deadline_ms(holder(), tuple(tiles)) == 10_000 + 1_000 + BOUND_MS + 10_000
+    night = (*tiles[:3], outage(8_000, 8_000 + 43_200_000), *[outage(43_208_000, 43_209_000)])
+    assert deadline_ms(holder(), night) == 43_209_000 + 10_000
 
 
 def test_credit_never_makes_a_lease_shorter() -> None:
@@ -160,7 +195,34 @@ def test_more_outages_only_make_a_deadline_later_and_by_a_bounded_time(
     assert deadlines == sorted(deadlines)
     assert deadlines[0] == ttl_ms
     ends = [each.ended_ms for each in known]
-    assert deadlines[-1] <= max([ttl_ms, *[ended_ms + min(ttl_ms, BOUND_MS) for ended_ms in ends]])
+    chance_ms = min(ttl_ms, BOUND_MS)
+    assert deadlines[-1] <= max([ttl_ms, *[ended_ms + chance_ms for ended_ms in ends]])
+    lost = [each.ended_ms - max(each.began_ms, 0) for each in known if each.ended_ms > 0]
+    assert deadlines[-1] <= ttl_ms + sum(lost) + chance_ms
+    assert deadlines[-1] <= ttl_ms + max(lost, default=0) + BOUND_MS + chance_ms
+
+
+@pytest.mark.promise("lease:outage-credit")
+@given(st.integers(1, 10**8), st.integers(1_000, 86_400_000), st.data())
+def test_after_one_outage_an_owner_that_was_live_has_its_chance(
+    lasted_ms: int, ttl_ms: int, data: st.DataObject
+) -> None:
+    began_ms = data.draw(st.integers(0, ttl_ms - 1))
+    known = (outage(began_ms, began_ms + lasted_ms),)
+    chance_ms = min(ttl_ms, BOUND_MS)
+    assert deadline_ms(holder(ttl_ms=ttl_ms), known) == max(ttl_ms, began_ms + lasted_ms + chance_ms)
+
+
+@pytest.mark.promise("lease:outage-credit")
+@given(st.lists(st.integers(1, 60_000), max_size=10), st.integers(1_000, 600_000))
+def test_an_owner_that_no_pause_gave_time_to_renew_keeps_its_lease(lasted: list[int], ttl_ms: int) -> None:
+    """The server is up for a tenth of the TTL in all, in between: a chance is left after each outage."""
+    at_ms, known = 0, []
+    for each_ms in lasted:
+        at_ms += ttl_ms // 100
+        known.append(outage(at_ms, at_ms + each_ms))
+        at_ms += each_ms
+    assert deadline_ms(holder(ttl_ms=ttl_ms), tuple(known)) == max(ttl_ms, at_ms + ttl_ms if known else 0)
 
 
 @given(outages_in_order(at_least=OUTAGES_KEPT), st.integers(1_000, 20_000))

@@ -22,7 +22,7 @@ from dibs.core.records import (
     shifted,
 )
 
-SPANS = {"ttl_ms", "delay_ms"}
+SPANS = {"ttl_ms", "delay_ms", "lost_ms", "longest_ms"}
 instants = st.integers(min_value=10**12, max_value=2 * 10**12)
 shifts = st.integers(min_value=-(10**11), max_value=10**11)
 
@@ -93,7 +93,8 @@ def stored() -> st.SearchStrategy[records.Stored]:
         instants,
     )
     metas = st.builds(
-        lambda at_ms: Meta(token_floor=7, outages=(Outage(began_ms=at_ms, ended_ms=at_ms),)), instants
+        lambda at_ms: Meta(token_floor=7, outages=(Outage(began_ms=at_ms, ended_ms=at_ms, lost_ms=3),)),
+        instants,
     )
     return locks | sessions | tickets | metas | st.builds(Pulse, at_ms=instants)
 

@@ -1,10 +1,12 @@
 """When a hold is over, and what becomes of it. `lease:never-early` and `lease:outage-credit` live here.
 
-A hold is over when the store's clock reaches its deadline, not before. The deadline is `expires_ms`, moved later by
-each outage that began while the hold was live and ended before its owner was heard again: time in which nobody could
-renew is not held against the owner. Credit is min(ttl, OUTAGE_CREDIT_MS_MAX) after the outage's end, so that a dead
-owner's job is late by a bounded time. Sessions and places in a line are credited by the same rule. A hold is over too
-when its session is.
+A hold is over when the store's clock reaches its deadline, not before. The deadline is one TTL after the last renewal,
+moved later by each outage that began while the hold was live and ended before its owner was heard again: time in which
+nobody could renew is not held against the owner. After such an outage it has one chance to renew, of min(ttl,
+OUTAGE_CREDIT_MS_MAX). Not one chance per outage: since the last renewal all credit together is what was lost and one
+chance, and of what was lost the longest outage and OUTAGE_CREDIT_MS_MAX of all others. So a dead owner's job is late by
+a bounded time, however often the server stalls. Sessions and places in a line are credited by the same rule. A hold is
+over too when its session is.
 
 `settle` is the first step of every rule: it takes a lock as stored and ends what is over. `end_hold` is the only way in
 which a hold ends, whatever the cause.
@@ -42,12 +44,22 @@ _EVENT_OF = {
 
 
 def credited_ms(expires_ms: int, renewed_ms: int, span_ms: int, outages: tuple[Outage, ...]) -> int:
-    """When something that was to expire at `expires_ms` really does, given the outages. Never earlier."""
-    deadline_ms = expires_ms
+    """When something that was renewed for `span_ms` is really over, given the outages. Never before `expires_ms`.
+
+    Credit is worked out from the renewal and not from `expires_ms`, where earlier credit may have been written."""
+    if not outages:
+        return expires_ms
+    due_ms = deadline_ms = renewed_ms + span_ms
+    chance_ms = min(span_ms, OUTAGE_CREDIT_MS_MAX)
+    lost_ms = longest_ms = 0
     for outage in outages:
-        if renewed_ms < outage.ended_ms and deadline_ms > outage.began_ms:
-            deadline_ms = max(deadline_ms, outage.ended_ms + min(span_ms, OUTAGE_CREDIT_MS_MAX))
-    return deadline_ms
+        if renewed_ms < outage.ended_ms and outage.began_ms < deadline_ms:
+            here_ms = min(outage.lost(), outage.ended_ms - renewed_ms)
+            lost_ms += here_ms
+            longest_ms = max(longest_ms, min(outage.longest(), here_ms))
+            credit_ms = min(lost_ms, longest_ms + OUTAGE_CREDIT_MS_MAX)
+            deadline_ms = max(deadline_ms, min(outage.ended_ms, due_ms + credit_ms) + chance_ms)
+    return max(expires_ms, deadline_ms)
 
 
 def session_deadline_ms(draft: Draft, session: Session) -> int:

@@ -77,7 +77,9 @@ LOCK_MEMORY_MS = 7 * 24 * 3600 * 1000
 POLICY_BYTES_MAX = 64 * 1024
 
 # Outages: a server that is up notes so this often, while there are leases; silence longer than `PULSE_LATE_MS` is an
-# outage. A lease that was live when it began keeps at least min(its ttl, OUTAGE_CREDIT_MS_MAX) after it ended.
+# outage. A lease that was live when it began has one chance to renew after it: min(its ttl, OUTAGE_CREDIT_MS_MAX).
+# In all, since its last renewal, a lease lasts for at most its ttl, that one chance, the longest outage, and
+# OUTAGE_CREDIT_MS_MAX for all other outages together.
 PULSE_MS = 300
 PULSE_LATE_MS = 900  # less than TTL_MS_MIN: no lease can run out in a silence that is not noticed
 OUTAGE_CREDIT_MS_MAX = 10 * 60 * 1000

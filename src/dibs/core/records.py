@@ -250,10 +250,19 @@ class Tree(Record):
 
 
 class Outage(Record):
-    """A time in which no server could take a renewal."""
+    """A time in which no server could take a renewal. Old ones are kept as one that spans them: `lost_ms` is what they
+    lasted together and `longest_ms` the longest of them."""
 
     began_ms: int
     ended_ms: int
+    lost_ms: int = 0  # 0: all of it
+    longest_ms: int = 0
+
+    def lost(self) -> int:
+        return self.lost_ms or self.ended_ms - self.began_ms
+
+    def longest(self) -> int:
+        return self.longest_ms or self.lost()
 
 
 class Meta(Record):

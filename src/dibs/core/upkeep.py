@@ -135,8 +135,16 @@ def beat(draft: Draft, command: Beat) -> Outcome:
 
 
 def _remember(outages: tuple[Outage, ...], outage: Outage) -> tuple[Outage, ...]:
-    """Keep the newest; merge the two oldest when there are too many, which can only give more credit, never less."""
+    """Keep the newest; merge the two oldest when there are too many. The time between them is not added to what was
+    lost, so that this gives a lease at most the credit of both, and never less than it had."""
     kept = [*outages, outage]
     if len(kept) > OUTAGES_KEPT:
-        kept[:2] = [Outage(began_ms=kept[0].began_ms, ended_ms=kept[1].ended_ms)]
+        one, two = kept[:2]
+        both = Outage(
+            began_ms=one.began_ms,
+            ended_ms=two.ended_ms,
+            lost_ms=one.lost() + two.lost(),
+            longest_ms=max(one.longest(), two.longest()),
+        )
+        kept[:2] = [both]
     return tuple(kept)

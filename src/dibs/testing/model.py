@@ -28,6 +28,8 @@ class Grant:
     delay_ms: int
     ttl_ms: int
     until_ms: int
+    heard_ms: int = 0  # the last renewal
+    lost_ms: list[int] = field(default_factory=list)  # the outages since then
     metadata: str | None = None
     checkpoint: str | None = None
     how: str = ""
@@ -155,7 +157,7 @@ class Model:
             and (lease == holder.lease or (key and key == holder.key))
         ):
             if now_ms + ttl_ms > holder.until_ms:
-                holder.until_ms, holder.ttl_ms = now_ms + ttl_ms, ttl_ms
+                self._hear(holder, now_ms, ttl_ms)
             return self._granted(job, holder, again=True)
         own_endings = [grant for grant in self.endings(job) if grant.principal == principal]
         for grant in own_endings:
@@ -182,6 +184,7 @@ class Model:
             delay_ms=delay_ms,
             ttl_ms=ttl_ms,
             until_ms=now_ms + ttl_ms,
+            heard_ms=now_ms,
             metadata=metadata,
         )
         self.grants.setdefault(job, []).append(granted)
@@ -201,8 +204,7 @@ class Model:
         holder = self.current(job)
         if holder is None or (holder.lease, holder.principal) != (lease, principal):
             return self._not_current(job, self._ended(job, principal, lease))
-        holder.ttl_ms = ttl_ms or holder.ttl_ms
-        holder.until_ms = now_ms + holder.ttl_ms
+        self._hear(holder, now_ms, ttl_ms or holder.ttl_ms)
         holder.metadata = holder.metadata if metadata is None else metadata
         holder.checkpoint = holder.checkpoint if checkpoint is None else checkpoint
         return Told("renewed", owner=holder.worker, token=holder.token, until_ms=holder.until_ms)
@@ -286,9 +288,20 @@ class Model:
         for job in self.grants:
             grant = self.current(job)
             if grant and grant.until_ms > last:
-                credit_ms = min(grant.ttl_ms, limits.OUTAGE_CREDIT_MS_MAX)
-                grant.until_ms = max(grant.until_ms, now_ms + credit_ms)
+                self._credit(grant, last, now_ms)
         return Told("beaten", count=now_ms - last)
+
+    def _hear(self, grant: Grant, now_ms: int, ttl_ms: int) -> None:
+        grant.heard_ms, grant.ttl_ms, grant.until_ms, grant.lost_ms = now_ms, ttl_ms, now_ms + ttl_ms, []
+
+    def _credit(self, grant: Grant, began_ms: int, now_ms: int) -> None:
+        """What was lost and one chance to renew, in all; of what was lost the longest and ten minutes of the rest."""
+        grant.lost_ms.append(now_ms - max(began_ms, grant.heard_ms))
+        longest_ms = max(grant.lost_ms)
+        others_ms = min(sum(grant.lost_ms) - longest_ms, limits.OUTAGE_CREDIT_MS_MAX)
+        chance_ms = min(grant.ttl_ms, limits.OUTAGE_CREDIT_MS_MAX)
+        latest_ms = grant.heard_ms + grant.ttl_ms + longest_ms + others_ms + chance_ms
+        grant.until_ms = max(grant.until_ms, min(now_ms + chance_ms, latest_ms))
 
     def _ended(self, job: str, principal: str, lease: str) -> Grant | None:
         found = [grant for grant in self.endings(job) if (grant.principal, grant.lease) == (principal, lease)]
