@@ -69,7 +69,7 @@ def test_list_is_a_table_and_quiet_only_names(terminal: Terminal) -> None:
     assert lines[1].split() == ["issue-1", "agent-7", "2m", "just", "now"]
     assert lines[2].endswith("mmm…")
     assert terminal("list", "-q").out == "issue-1\nissue-2\nother\n"
-    assert terminal("list", "--prefix", "none").out == "No job that begins with none is claimed.\n"
+    assert terminal("list", "--prefix", "none").out == "No job is claimed whose name begins with none.\n"
 
 
 def test_list_follows_the_pages_by_itself_unless_a_page_is_asked_for(

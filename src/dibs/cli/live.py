@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from dibs.cli.width import WIDTH_DEFAULT, width_of
 
 from dibs.terminal import plain
 
@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dibs.cli.call import Call
-
-WIDTH_DEFAULT = 80
 
 
 class Live:
@@ -51,8 +49,4 @@ class Live:
             self._stream = None
 
     def _width(self) -> int:
-        try:
-            assert self._stream is not None
-            return os.get_terminal_size(self._stream.fileno()).columns or WIDTH_DEFAULT
-        except OSError:  # no real terminal
-            return WIDTH_DEFAULT
+        return width_of(self._stream, {}) or WIDTH_DEFAULT

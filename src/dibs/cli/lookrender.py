@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.cli.listrender import how_held
 from dibs.cli.render import field, hold_fields, previous
 from dibs.cli.words import ago, instant_ms, plain, span, table
 
@@ -42,7 +43,7 @@ def status(document: Document, paint: Paint, now_ms: int) -> str:
 def _held(document: Document, paint: Paint) -> str:
     name, holders = plain(document["name"]), document.get("holders", [])
     if len(holders) > 1:
-        how = _how(document)
+        how = how_held(document)
         rows = [("OWNER", "LEFT", "SINCE", "TOKEN")]
         for each in holders:
             left, since = span(each["remaining_ms"]), ago(each["held_ms"])
@@ -56,18 +57,8 @@ def _held(document: Document, paint: Paint) -> str:
     # Who else waits or overlaps is said last, once.
     lines += hold_fields({key: value for key, value in document.items() if key != "waiting"})
     if document.get("slots", 1) > 1:
-        lines.append(field("slots", _how(document)))
+        lines.append(field("slots", how_held(document)))
     return "\n".join([*lines, *_around(document)])
-
-
-def _how(document: Document) -> str:
-    """In which way a job is held: alone, shared, or some of its slots."""
-    count = len(document.get("holders", ())) or 1
-    if document.get("slots", 1) > 1:
-        return f"{count} of {document['slots']} slots"
-    if document.get("mode", "exclusive") == "exclusive":
-        return "exclusive"
-    return f"shared by {count}" if count > 1 else plain(document["mode"])
 
 
 def _around(document: Document) -> list[str]:
@@ -81,44 +72,11 @@ def _around(document: Document) -> list[str]:
     return lines
 
 
-def listing(document: Document, paint: Paint) -> str:
-    locks = document["locks"]
-    if not locks:
-        prefix = document["prefix"]
-        return f"No job that begins with {plain(prefix)} is claimed." if prefix else "No job is claimed."
-    with_mode = any(_how(lock) != "exclusive" for lock in locks)
-    rows = [("JOB", "OWNER", "LEFT", "SINCE", *(("MODE",) if with_mode else ()), "NOTE")]
-    for lock in locks:
-        note = lock.get("checkpoint") or lock.get("metadata") or ""
-        rows.append(
-            (
-                plain(lock["name"]),
-                _owners(lock),
-                span(lock["remaining_ms"]),
-                ago(lock["held_ms"]) if "held_ms" in lock else "-",
-                *((_how(lock),) if with_mode else ()),
-                _short(plain(note)),
-            )
-        )
-    head, *lines = table(rows)
-    if document["next"]:
-        lines.append(paint.faint(f"More follow: --after {plain(document['next'])}"))
-    return "\n".join([paint.faint(head), *lines])
-
-
-def _owners(lock: Document) -> str:
-    others = len(lock.get("holders", ())) - 1
-    return plain(lock["owner"]) + (f" +{others}" if others > 0 else "")
-
-
-def _short(text: str, most: int = 60) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def history(document: Document, paint: Paint, now_ms: int) -> str:
+def history(document: Document, paint: Paint, now_ms: int, since: str | None = None) -> str:
     events = document["events"]
     if not events:
-        return f"Nothing is on record about {plain(document['name'])}."
+        when = "" if since is None else f" since {plain(since)}"
+        return f"Nothing is on record about {plain(document['name'])}{when}."
     rows = []
     for event in events:
         when = event["at"][:19].replace("T", " ") + "Z"

@@ -6,7 +6,7 @@ from dibs.core.durations import format_duration
 from dibs.terminal import plain
 from dibs.wire.parts import instant_ms
 
-__all__ = ["ago", "instant_ms", "plain", "shell_line", "shell_word", "span", "table"]
+__all__ = ["ago", "instant_ms", "natural_key", "plain", "shell_line", "shell_word", "span", "table"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +32,22 @@ def span(ms: int) -> str:
     # A lease of 2m that was just granted may have 1m 59.99s left. Anything more than that is not rounded up: who is
     # told "within 3s" must have them.
     return format_duration((ms + 50) // 1_000 * 1_000)
+
+
+def natural_key(name: str) -> list[tuple[int, int, str]]:
+    """A key by which names sort as people count: issue-2 before issue-10."""
+    parts: list[tuple[int, int, str]] = []
+    start = 0
+    for index in range(1, len(name) + 1):
+        if index == len(name) or _is_digit(name[index]) != _is_digit(name[start]):
+            part = name[start:index]
+            parts.append((0, int(part), part) if _is_digit(part[0]) else (1, 0, part))
+            start = index
+    return parts
+
+
+def _is_digit(character: str) -> bool:
+    return "0" <= character <= "9"
 
 
 def shell_word(text: str) -> str:

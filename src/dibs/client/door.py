@@ -34,8 +34,8 @@ class Door(Protocol):
         For the verbs of sessions `name` is the session's id; to open one, and for several jobs, it is empty."""
         ...
 
-    def claimed(self, prefix: str, after: str, limit: int) -> Reply:
-        """Up to `limit` held jobs whose name begins with `prefix` and comes after `after`."""
+    def claimed(self, prefix: str, after: str, limit: int, states: tuple[str, ...] = ("held",)) -> Reply:
+        """Up to `limit` jobs in one of these states whose name begins with `prefix` and comes after `after`."""
         ...
 
     def history(self, name: str, limit: int) -> Reply:

@@ -136,12 +136,12 @@ class EmbeddedDoor:
 
         Coordinator(self.store()).one(EndSession(session=session, principal=None, dead=True))
 
-    def claimed(self, prefix: str, after: str, limit: int) -> Reply:
+    def claimed(self, prefix: str, after: str, limit: int, states: tuple[str, ...] = ("held",)) -> Reply:
         def answer() -> Reply:
             from dibs.service.queries import claimed
 
             ns = namespace_for(LOCAL, self._namespace)
-            page = claimed(self.store(), ns, prefix, after, limit)
+            page = claimed(self.store(), ns, prefix, after, limit, states)
             return _ok(list_document(page.locks, page.now_ms, prefix, page.next_after))
 
         return _reply(answer)

@@ -47,8 +47,8 @@ class HttpDoor:
     def call(self, verb: str, name: str, document: Document) -> Reply:
         return self._reply(lambda: questions.question(verb, name, document))
 
-    def claimed(self, prefix: str, after: str, limit: int) -> Reply:
-        return self._reply(lambda: questions.list_question(prefix, after, limit))
+    def claimed(self, prefix: str, after: str, limit: int, states: tuple[str, ...] = ("held",)) -> Reply:
+        return self._reply(lambda: questions.list_question(prefix, after, limit, states))
 
     def history(self, name: str, limit: int) -> Reply:
         return self._reply(lambda: questions.history_question(name, limit))

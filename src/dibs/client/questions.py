@@ -70,8 +70,10 @@ def question(verb: str, name: str, document: Document) -> Question:
     )
 
 
-def list_question(prefix: str, after: str, limit: int) -> Question:
+def list_question(prefix: str, after: str, limit: int, states: tuple[str, ...] = ("held",)) -> Question:
     query = f"?prefix={_query(prefix)}&limit={limit}"
+    if states != ("held",):  # which is what a server lists that knows of no states
+        query += f"&status={','.join(states)}"
     if after:
         query += f"&after={_query(after)}"
     return Question("list", "GET", "/locks" + query)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 EXCLUSIVE = "exclusive"
 SHARED = "shared"
+# How a job stands.
+HELD, PARKED, DONE, DELAYED, FREE = "held", "parked", "done", "delayed", "free"
+STATES = (HELD, PARKED, DONE, DELAYED, FREE)
 
 # How a hold on a job can end.
 RELEASED = "released"
@@ -118,8 +121,8 @@ class Lock(Record):
         return max(idle_since_ms + kept_ms, done_until_ms, self.delay_until_ms)
 
     def is_live(self) -> bool:
-        """Held or waited for, as far as the record says: a hold may be over and nobody have noticed."""
-        return bool(self.holders or self.line)
+        """Held, waited for or parked, as far as the record says: a hold may be over and nobody have noticed."""
+        return bool(self.holders or self.line or self.parked)
 
 
 class Part(Record):

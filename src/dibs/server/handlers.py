@@ -23,7 +23,7 @@ from dibs.core.limits import (
     READERS_MAX,
 )
 from dibs.core.names import check_name
-from dibs.core.records import META_KEY
+from dibs.core.records import HELD, META_KEY, STATES
 from dibs.errors import InvalidInput, InvalidName, StoreUnavailable
 from dibs.server.answers import Answer, answer_document, answer_for
 from dibs.server.bodies import (
@@ -127,9 +127,10 @@ class Api:
         ns, asked = self._reader(query, headers)
         prefix, after = _name_part(asked, "prefix"), _name_part(asked, "after")
         limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
+        states = _states(asked)
 
         def read() -> Answer:
-            page = claimed(self.engine.store, ns, prefix, after, limit)
+            page = claimed(self.engine.store, ns, prefix, after, limit, states)
             return answer_document(list_document(page.locks, page.now_ms, prefix, page.next_after))
 
         return await self._read(read)
@@ -232,3 +233,12 @@ def _name_part(asked: Mapping[str, str], field: str) -> str:
     if len(text.encode()) > NAME_BYTES_MAX or any(character < " " for character in text):
         raise InvalidName(f"{field} may have {NAME_BYTES_MAX} bytes at most, and no control characters.")
     return text
+
+
+def _states(asked: Mapping[str, str]) -> tuple[str, ...]:
+    """Which jobs a list shows: what is held, unless `status` says otherwise."""
+    text = asked.get("status", HELD)
+    states = STATES if text == "all" else tuple(text.split(","))
+    if not set(states) <= set(STATES):
+        raise InvalidInput(f"status is all, or some of {', '.join(STATES)} with commas between.")
+    return states

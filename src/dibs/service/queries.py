@@ -9,36 +9,48 @@ from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.outcomes import SessionState
 from dibs.core.proof import may_use
 from dibs.core.record import Record
-from dibs.core.records import META_KEY, SESSION_PREFIX, Lock, Session, lock_key, session_key
+from dibs.core.records import HELD, META_KEY, PARKED, SESSION_PREFIX, Lock, Session, lock_key, session_key
+from dibs.core.state import state_of
 from dibs.core.view import Missing, View
 from dibs.service.coordinator import Coordinator
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dibs.core.outcomes import Outcome
     from dibs.stores.port import Store
 
 
 class Page(Record):
-    """Held jobs in the order of their names. `next_after` is None on the last page."""
+    """Jobs in the order of their names. `next_after` is None on the last page."""
 
     now_ms: int
     locks: list[Lock]
     next_after: str | None
 
 
-def claimed(store: Store, ns: str, prefix: str = "", after: str = "", limit: int = LIST_PAGE_MAX) -> Page:
-    """Up to `limit` jobs that are held right now, whose name begins with `prefix` and comes after `after`."""
+def claimed(
+    store: Store,
+    ns: str,
+    prefix: str = "",
+    after: str = "",
+    limit: int = LIST_PAGE_MAX,
+    states: Sequence[str] = (HELD,),
+) -> Page:
+    """Up to `limit` jobs that stand so right now, whose name begins with `prefix` and comes after `after`. What is
+    held or parked costs what it returns; for other states every job on record is looked at."""
     now_ms = store.read(()).now_ms
     found: list[Lock] = []
     key = lock_key(ns, after) if after else ""
+    live = set(states) <= {HELD, PARKED}
     while True:
-        # Jobs that are waited for and not held are skipped here, so a page of the store may be less than one of ours.
-        page = store.scan(lock_key(ns, prefix), key, limit + 1, live=True)
+        # Jobs that stand otherwise are skipped here, so a page of the store may be less than one of ours.
+        page = store.scan(lock_key(ns, prefix), key, limit + 1, live=live)
         locks = [versioned.record for _, versioned in page if isinstance(versioned.record, Lock)]
-        at_ms, held = _held(store, locks)
+        at_ms, settled = _settled(store, locks)
         now_ms = max(now_ms, at_ms)
-        found += held
+        found += [lock for lock in settled if state_of(lock, now_ms) in states]
         if len(found) > limit:
             return Page(now_ms=now_ms, locks=found[:limit], next_after=found[limit - 1].name)
         if len(page) <= limit:
@@ -46,15 +58,14 @@ def claimed(store: Store, ns: str, prefix: str = "", after: str = "", limit: int
         key = page[-1][0]
 
 
-def _held(store: Store, locks: list[Lock]) -> tuple[int, list[Lock]]:
-    """Those of the locks that somebody holds, with their live holds, and the time at which that was so.
+def _settled(store: Store, locks: list[Lock]) -> tuple[int, list[Lock]]:
+    """The locks with their live holds only, and the time at which that was so.
 
     Whether a hold is live is known from the lock, its owner's session, the outages and the time together, so each lock
     is read again with them. One that got another owner meanwhile is read once more, with the other session."""
     now_ms = 0
-    held: dict[str, Lock] = {}
-    todo = {lock_key(lock.ns, lock.name): lock for lock in locks if lock.holders}
-    order = list(todo)
+    settled: dict[str, Lock] = {lock_key(lock.ns, lock.name): lock for lock in locks}
+    todo = {key: lock for key, lock in settled.items() if lock.holders}
     while todo:
         sessions = {
             session_key(each.session) for lock in todo.values() for each in lock.holders if each.session
@@ -66,16 +77,14 @@ def _held(store: Store, locks: list[Lock]) -> tuple[int, list[Lock]]:
         for key in todo:
             lock = snapshot.records[key].record
             if not isinstance(lock, Lock):
+                del settled[key]
                 continue
             try:
-                live = live_holders(draft, lock)
+                settled[key] = lock.replace(holders=live_holders(draft, lock))
             except Missing:
                 changed[key] = lock
-                continue
-            if live:
-                held[key] = lock.replace(holders=live)
         todo = changed
-    return now_ms, [held[key] for key in order if key in held]
+    return now_ms, list(settled.values())
 
 
 def open_sessions(store: Store, principal: str | None, bound: str | None = None) -> list[SessionState]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.core.state import state_of
 from dibs.wire.parts import holder_document, previous_document, timestamp
 
 TYPE_CHECKING = False
@@ -18,7 +19,7 @@ def status_document(lock: Lock, now_ms: int, *, with_acl: bool = False) -> Docum
     """How one job stands. `lock` must be settled at `now_ms`."""
     document: Document = {
         "name": lock.name,
-        "status": _state(lock, now_ms),
+        "status": state_of(lock, now_ms),
         "holder_id": None,
         "owner": None,
         "fencing_token": lock.token,
@@ -54,22 +55,12 @@ def done_document(done: Done) -> Document:
     }
 
 
-def _state(lock: Lock, now_ms: int) -> str:
-    if lock.holders:
-        return "held"
-    if lock.parked:
-        return "parked"
-    if lock.done is not None and now_ms < lock.done.until_ms:
-        return "done"
-    return "delayed" if now_ms < lock.delay_until_ms else "free"
-
-
 def acl_document(entries: tuple[str, ...]) -> Document:
     return {"acquire": ["token:[redacted]" if entry.startswith("token:") else entry for entry in entries]}
 
 
 def list_document(locks: list[Lock], now_ms: int, prefix: str, after: str | None) -> Document:
-    """A page of held jobs. `next` is what to send as `after` for the following page, null on the last."""
+    """A page of jobs. `next` is what to send as `after` for the following page, null on the last."""
     return {
         "locks": [status_document(lock, now_ms) for lock in locks],
         "total": len(locks),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 LIVE = (
     "CASE substr(key, 1, 5)"
-    """ WHEN 'lock/' THEN instr(body, '"holders":[') + instr(body, '"line":[') > 0"""
+    """ WHEN 'lock/' THEN instr(body, '"holders":[') + instr(body, '"line":[') + instr(body, '"parked":true') > 0"""
     """ WHEN 'sessi' THEN instr(body, '"ended_ms":') = 0"""
     " ELSE 0 END"
 )

@@ -35,7 +35,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "INSERT INTO state VALUES (1, 0, 0, 0, '', 0, 0)",
     ),
     (
-        # What is held, waited for or open, found without walking over what is not. `live.py` has the condition.
+        # What is held, waited for, parked or open, found without walking over what is not. `live.py` has the condition.
         f"CREATE INDEX records_live ON records (key) WHERE {LIVE}",
         # One row for each steady clock; the columns of `state` that had room for one are not used any more.
         "CREATE TABLE anchors (clock TEXT PRIMARY KEY, wall_ms INTEGER NOT NULL, steady_ms INTEGER NOT NULL)",

@@ -1,0 +1,128 @@
+"""list and history: which jobs, in which order, within which width."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.cli.listrender import fitted
+from dibs.cli.main import run
+from dibs.cli.words import natural_key, table
+from tests.cli.conftest import Screen
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Ran, Terminal
+
+
+def names(ran: Ran) -> list[str]:
+    assert ran.exit == 0
+    return ran.out.split()
+
+
+@pytest.fixture
+def backlog(terminal: Terminal) -> Terminal:
+    """Two held, one parked, one done, one free that was held before."""
+    terminal.claim("poison", "--ttl", "1s", "--max-attempts", "1", "--owner", "agent-9")
+    terminal.wait(2)
+    assert terminal("claim", "poison").exit == 75
+    terminal.claim("issue-10", "--owner", "agent-7", "--ttl", "1h")
+    terminal.claim("issue-2", "--owner", "agent-8", "--ttl", "1h")
+    lease = terminal.claim("issue-3", "--owner", "agent-7")
+    terminal("release", "issue-3", "--lease", lease, "--done", "1h", "--result", "PR 77")
+    lease = terminal.claim("issue-4", "--owner", "agent-8")
+    terminal("release", "issue-4", "--lease", lease)
+    return terminal
+
+
+def test_a_list_shows_what_is_held_and_what_is_parked(backlog: Terminal) -> None:
+    assert names(backlog("list", "-q")) == ["issue-2", "issue-10", "poison"]
+    lines = backlog("list").out.splitlines()
+    assert lines[0].split() == ["JOB", "STATE", "OWNER", "LEFT", "SINCE", "NOTE"]
+    assert lines[3].split()[:4] == ["poison", "parked", "agent-9", "-"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        (("--parked",), ["poison"]),
+        (("--done",), ["issue-3"]),
+        (("--done", "--parked"), ["issue-3", "poison"]),
+        (("--all",), ["issue-2", "issue-3", "issue-4", "issue-10", "poison"]),
+        (("--owner", "agent-7"), ["issue-10"]),
+        (("--owner", "agent-7", "--all"), ["issue-3", "issue-10"]),
+        (("--owner", "agent-8", "--all", "--prefix", "issue-"), ["issue-2", "issue-4"]),
+        (("--owner", "nobody"), []),
+        (("--all", "--limit", "2"), ["issue-10", "issue-2"]),
+        (("--owner", "agent-8", "--all", "--limit", "1"), ["issue-2"]),
+    ],
+)
+def test_flags_of_a_list_choose_jobs(backlog: Terminal, flags: tuple[str, ...], wanted: list[str]) -> None:
+    assert names(backlog("list", "-q", *flags)) == wanted
+
+
+def test_pages_of_one_owner_go_on_where_the_last_ended(backlog: Terminal) -> None:
+    page = backlog("list", "--owner", "agent-8", "--all", "--limit", "1", "--json").data
+    rest = backlog(
+        "list", "--owner", "agent-8", "--all", "--limit", "9", "--after", page["next"], "--json"
+    ).data
+    assert [lock["name"] for lock in rest["locks"]] == ["issue-4"]
+    assert rest["next"] is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ((), "No job is claimed."),
+        (("--parked",), "No job is parked."),
+        (("--done", "--prefix", "x"), "No job is marked as done whose name begins with x."),
+        (("--all",), "No job is on record."),
+        (("--owner", "ann"), "No job is claimed by ann."),
+    ],
+)
+def test_an_empty_list_says_of_what(terminal: Terminal, flags: tuple[str, ...], says: str) -> None:
+    assert terminal("list", *flags).out == f"{says}\n"
+
+
+def test_names_sort_as_people_count() -> None:
+    shuffled = ["a10", "a9b2", "a9b10", "b", "", "10", "9", "a", "a9", "é2", "é10", "007", "7"]
+    wanted = ["", "007", "7", "9", "10", "a", "a9", "a9b2", "a9b10", "a10", "b", "é2", "é10"]
+    assert sorted(shuffled, key=natural_key) == wanted
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_a_list_fits_the_terminal_and_a_pipe_gets_it_whole(terminal: Terminal, width: int) -> None:
+    long = "github://acme/a-long-repository-name/issues/1842"
+    terminal.claim(long, "--owner", "agent-with-a-long-name@machine.example.org", "--metadata", "m" * 90)
+    screen = Screen()
+    env = {**terminal.env, "COLUMNS": str(width), "NO_COLOR": "1"}
+    assert run(["list"], env, screen, io.StringIO(), None, terminal._open) == 0
+    assert max(map(len, screen.getvalue().splitlines())) <= width
+    assert long in terminal("list").out
+
+
+def test_columns_are_cut_only_as_far_as_needed() -> None:
+    rows: list[tuple[str, ...]] = [
+        ("JOB", "OWNER", "LEFT", "SINCE", "NOTE"),
+        ("j" * 30, "o" * 20, "1m", "just now", "n" * 40),
+    ]
+    assert fitted(rows, 200) == rows
+    cut = fitted(rows, 80)
+    assert cut[1][0] == "j" * 30
+    assert cut[1][4].endswith("…")
+    assert max(map(len, table(cut))) == 80
+
+
+def test_history_shows_what_happened_since(terminal: Terminal) -> None:
+    terminal.now_ms = 1_900_000_000_000  # later than the machine's clock, which is what --since counts from
+    lease = terminal.claim("job")
+    terminal("release", "job", "--lease", lease)
+    assert len(terminal("history", "job", "--since", "1h").out.splitlines()) == 2
+    assert len(terminal("history", "job", "--since", "2030-03-17", "--json").data["events"]) == 2
+    assert len(terminal("history", "job", "--since", "2030-03-17T17:46:40Z", "--json").data["events"]) == 2
+    assert terminal("history", "job", "--since", "2031-01-01 10:00").out == (
+        "Nothing is on record about job since 2031-01-01 10:00.\n"
+    )
+    for wrong in ("yesterday", "2030-99", "20300317", ""):
+        assert terminal("history", "job", "--since", wrong).exit == 64
