@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dibs.cli.width import WIDTH_DEFAULT, width_of
-
 from dibs.terminal import plain
 
 TYPE_CHECKING = False

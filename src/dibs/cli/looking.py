@@ -6,8 +6,8 @@ from dibs.cli import listrender, lookrender
 from dibs.cli.answer import Answer, failure, is_failure, no, yes
 from dibs.cli.parse import UsageError
 from dibs.cli.spec import JOB, Command, Option
-from dibs.cli.width import width_of
 from dibs.cli.values import count
+from dibs.cli.width import width_of
 from dibs.cli.words import instant_ms, natural_key, plain
 from dibs.clock import wall_ms
 from dibs.core.durations import parse_duration
