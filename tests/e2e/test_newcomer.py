@@ -168,7 +168,7 @@ def test_a_server_that_is_gone_is_told_with_exit_69_and_what_to_do(
     server.kill()
     gone = dibs(env, "claim", JOB)
     assert gone.exit == 69, gone
-    assert "dibs serve" in gone.err
+    assert "Do not begin the work" in gone.err
     assert dibs(env, "claim", JOB, "--json").error["code"] == "upstream_unavailable"
 
 
