@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.client.embedded import process_mark
-from dibs.testing.processes import wait_until
-from tests.cli.processes import Machine
+from dibs.testing.processes import pause, wait_until
+from tests.cli.processes import Machine, finished
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.cli.conftest import Terminal
@@ -147,3 +148,75 @@ def test_a_process_that_is_not_there_cannot_be_kept_for(terminal: Terminal, pid:
     assert "--keep-for" in ran.err
     assert sys.executable not in ran.err
     assert terminal("owner", "job").exit == 1
+
+
+@pytest.fixture
+def clone(machine: Machine, tmp_path: Path, need_program: Callable[[str], str]) -> Path:
+    """A clone of a repository of one's own, as `git:origin` wants it."""
+    git = need_program("git")
+    remote, clone = tmp_path / "remote.git", tmp_path / "clone"
+    subprocess.run([git, "init", "-q", "--bare", str(remote)], check=True)
+    subprocess.run([git, "clone", "-q", str(remote), str(clone)], check=True, capture_output=True)
+    machine.env["DIBS_URL"] = "git:origin"
+    return clone
+
+
+def in_folder(machine: Machine, folder: Path, *words: str) -> tuple[int, str]:
+    return finished(machine.start(*words, cwd=folder, stderr=subprocess.STDOUT))
+
+
+def test_a_claim_at_a_git_remote_named_from_the_folder_is_kept(
+    machine: Machine, agent: subprocess.Popen[bytes], clone: Path
+) -> None:
+    job = f"git-kept-{os.getpid()}"
+    code, out = in_folder(machine, clone, "claim", job, "--ttl", "4s", "--keep-for", str(agent.pid), "--json")
+    assert code == 0, out
+    token = json.loads(out)["data"]["fencing_token"]
+    pause(6)  # longer than the TTL: there is no clock here to be moved
+    code, out = in_folder(machine, clone, "owner", job, "--json")
+    assert (code, json.loads(out)["data"]["fencing_token"]) == (0, token)
+
+
+def test_a_claim_in_a_file_named_from_the_folder_is_kept(
+    machine: Machine, agent: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    job, folder = f"file-kept-{os.getpid()}", tmp_path / "here"
+    folder.mkdir()
+    machine.env["DIBS_URL"] = "sqlite:claims.db"
+    assert in_folder(machine, folder, "claim", job, "--ttl", "1s", "--keep-for", str(agent.pid))[0] == 0
+    pause(2)
+    assert in_folder(machine, folder, "owner", job)[0] == 0
+
+
+CANNOT_KEEP = """
+import sys
+from dibs.cli import keeping, main
+from dibs.client.embedded import EmbeddedDoor
+real = EmbeddedDoor.call
+def call(self, verb, name, document):
+    if verb == "renew":
+        {fault}
+    return real(self, verb, name, document)
+EmbeddedDoor.call = call
+sys.exit(main.entry())
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"), [("raise OSError('no way')", "no way"), ("import os; os._exit(1)", "ended at once")]
+)
+def test_a_keeper_that_cannot_keep_says_so_and_the_claim_is_given_back(
+    fault: str, says: str, machine: Machine
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", CANNOT_KEEP.format(fault=fault), "claim", "job", "--keep"],
+        env=machine.env,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ran.returncode == 69
+    assert says in ran.stderr
+    assert "job is not claimed" in ran.stderr
+    assert machine.look("job")["status"] == "free"

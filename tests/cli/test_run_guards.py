@@ -94,7 +94,7 @@ def next_owner(machine: Machine) -> subprocess.Popen[str]:
 
 
 def check_no_overlap(machine: Machine, folder: Path, **signals: int) -> None:
-    with work(machine, folder, "--ttl", "3s") as begun:
+    with work(machine, folder, "--ttl", "5s") as begun:
         waiter = next_owner(machine)
         begun.hit(**signals)
         code, out = finished(waiter)

@@ -11,7 +11,12 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, TextIO
 
     from dibs.cli.paint import Paint
+    from dibs.cli.unconfirmed import Unconfirmed
     from dibs.client.door import Door
+    from dibs.client.places import Place
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
 
     Opener = Callable[[Settings], Door]
 
@@ -50,6 +55,7 @@ class Call:
         stderr: TextIO | None = None,
         paint: Paint,
         opener: Opener = open_door,
+        unconfirmed: Unconfirmed | None = None,
     ) -> None:
         self.command = command
         self.values = values
@@ -61,6 +67,7 @@ class Call:
         self._opener = opener
         self._door: Door | None = None
         self._stdin_used = False
+        self.unconfirmed = unconfirmed
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -87,6 +94,21 @@ class Call:
         from dibs.client.connect import server_at
 
         return self.door() if server_at(self.settings.url) is None else self.another_door(timeout_ms)
+
+    def claim(self, verb: str, name: str, document: Document) -> Reply:
+        """Ask for a claim, without waiting. An interrupt gives back what it may have got."""
+        from dibs.client.places import Place, drive
+
+        place = Place(verb, name, document)
+        self.begin_claim(place)
+        return drive(self.door(), place.asking())
+
+    def begin_claim(self, place: Place) -> None:
+        """From now on, until its answer is printed, an interrupt gives the claim back."""
+        if self.unconfirmed is not None and self.values.get("request_key") is None:
+            from dibs.cli.unconfirmed import DOOR_MS
+
+            self.unconfirmed.begin(place, lambda: self.keeping_door(DOOR_MS))
 
     def close(self) -> None:
         if self._door is not None:

@@ -37,7 +37,7 @@ from dibs.cli.values import (
     ttl_seconds,
 )
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_MAX, RESULT_BYTES_MAX
-from dibs.errors import FATE_UNKNOWN
+from dibs.errors import FATE_UNKNOWN, StoreUnavailable
 from dibs.terminal import plain
 
 TYPE_CHECKING = False
@@ -88,7 +88,11 @@ def granted(
     if watched is not None:
         from dibs.cli.keeping import leave_keeper
 
-        leave_keeper(call, body, asked, watched)
+        trouble = leave_keeper(call, body, asked, watched)
+        if trouble is not None:
+            _give_back(call, body)
+            why = f"{plain(body['name'])} is not claimed, because nothing can keep it: {trouble.rstrip('.')}."
+            raise StoreUnavailable(f"{why} Claim it without --keep, and heartbeat.")
         body["kept_for"] = watched.pid
     return render.acquired(
         body,
@@ -102,13 +106,21 @@ def granted(
     )
 
 
+def _give_back(call: Call, grant: Document) -> None:
+    """A claim that would run out unnoticed is none."""
+    if call.unconfirmed:
+        call.unconfirmed.give_back()
+    else:
+        call.door().call("release", grant["name"], {"lease_id": grant["lease_id"]})
+
+
 def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
     """Ask for it, in line if that is wanted."""
     if any(call.values.get(key) is not None for key in ("wait", "ticket", "keep_place")):
         from dibs.cli.waiting import wait_in_line
 
         return wait_in_line(call, verb, name, document)
-    return call.door().call(verb, name, document)
+    return call.claim(verb, name, document)
 
 
 def refused(call: Call, reply: Reply, request_key: str) -> Answer:

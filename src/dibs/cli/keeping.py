@@ -7,6 +7,7 @@ but what it watches that process with, says nothing, and keeps no claim alive wh
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whose import costs more than a claim
 import gc
 import os
 import select
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+_KEPT = b"kept"
+_SAME_EVERYWHERE = ("http:", "https:", "unix:/", "sqlite:/", "sqlite:~")
 NAP_MS = 1_000  # select does not count suspend, the clock does: look at it this often
 
 
@@ -75,36 +78,53 @@ def watched_process(call: Call) -> Watched | None:
     return watched
 
 
-def leave_keeper(call: Call, grant: Document, request: Document, watched: Watched) -> None:
-    """Start the keeper. It is nobody's child, holds none of our files, and this returns at once."""
+def leave_keeper(call: Call, grant: Document, request: Document, watched: Watched) -> str | None:
+    """Start the keeper, which is nobody's child and holds none of our files. Returns when it has kept the claim for the
+    first time; else why it could not."""
     session = request.get("session_id")
     proof = {"lease_id": grant["lease_id"]} if session is None else {"session_id": session}
     ttl_ms: int = grant["remaining_ms"]
     call.close()  # a connection to a store does not survive a fork
+    hearing, telling = os.pipe()
     first = os.fork()
     if first:
+        os.close(telling)
         os.waitpid(first, 0)
-        return
+        return _heard(hearing)
     try:
         os.setsid()
         if os.fork() == 0:
             door = call.another_door(max(1_000, ttl_ms // 6))  # reads a token while paths still mean the same
-            _detach(call.settings.url)
+            _detach(telling, call.settings.url)
             plan = Plan(ttl_ms, steady_ms(), 0)
-            if session is not None:
-                plan.next_ms = steady_ms()  # how long the session has still is not known yet
-            Keeper(door, grant["name"], proof, plan, watched).run()
+            Keeper(door, grant["name"], proof, plan, watched).run(telling)
     finally:
         os._exit(0)
 
 
-def _detach(url: str | None) -> None:
+def _heard(hearing: int) -> str | None:
+    """What the keeper says before it goes on alone: nothing at all means that it is no more."""
+    said = b""
+    while some := os.read(hearing, 4096):
+        said += some
+    os.close(hearing)
+    if said == _KEPT:
+        return None
+    return said.decode(errors="replace") or "The process that should keep it ended at once."
+
+
+def _detach(telling: int, url: str | None) -> None:
+    """Away from terminal and files of whoever claimed, and from the folder unless the store is named from there."""
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
+        _signal.signal(number, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
-    os.closerange(3, 65536)
-    if url is None or not url.startswith("sqlite:") or url.startswith(("sqlite:/", "sqlite:~")):
-        os.chdir("/")  # a store that is named from here can only be found from here
+    os.closerange(3, telling)
+    os.closerange(telling + 1, 65536)
+    if url is None or url.startswith(_SAME_EVERYWHERE):
+        os.chdir("/")
     gc.enable()
 
 
@@ -117,8 +137,14 @@ class Keeper:
         self._proof = proof
         self._plan = plan
         self._watched = watched
+        self._trouble = ""  # what came of the last question, if it was no yes
 
-    def run(self) -> None:
+    def run(self, telling: int) -> None:
+        is_kept = self._renew()
+        os.write(telling, self._trouble.encode() or _KEPT)
+        os.close(telling)
+        if not is_kept or self._trouble:
+            return
         self._watched.open()
         while steady_ms() < self._plan.lost_ms:
             if not self._watched.wait(min(NAP_MS, self._plan.left_ms(steady_ms()))):
@@ -158,8 +184,10 @@ class Keeper:
         """A store is opened for each question, so that nothing is in its way for as long as the keeper lives."""
         try:
             reply = self._door.call(verb, name, document)
-        except Exception:  # a fault is no reason to go silent: the next attempt may do
-            return 500, {}
-        finally:
             self._door.close()
-        return reply.status, reply.body or {}
+        except Exception as error:  # a fault is no reason to go silent: the next attempt may do
+            self._trouble = f"{type(error).__name__}: {error}"
+            return 500, {}
+        body: Document = reply.body or {}
+        self._trouble = "" if reply.status < 300 else str(body.get("details") or f"status {reply.status}")
+        return reply.status, body

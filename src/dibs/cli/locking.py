@@ -44,20 +44,21 @@ def acquire(call: Call) -> Answer:
     session = session_id(call)
     if session is not None:
         asked = _asked(call, None)
-        return _acquired(call, resource, call.door().call("acquire", resource, asked), asked, None)
+        return _acquired(call, resource, call.claim("acquire", resource, asked), asked, None)
     actor, memory = actor_of(call), memory_of(call)
     known = next((entry for entry in memory.entries(resource) if took_it(entry, actor)), None)
     made = _entry(call, actor, known)
     begun = memory.begin(resource, made) if actor.marks else None
     entry = made if begun is None else begun
     asked = _asked(call, entry)
-    reply = call.door().call("acquire", resource, asked)
     is_old = known is not None or entry["request_key"] != made["request_key"]
+    claim = call.door().call if is_old else call.claim  # what is held already is not given back
+    reply = claim("acquire", resource, asked)
     if is_old and (reply.body or {}).get("code") == "conflict":  # that lease is over: ask for another
         entry.update(request_key=new_id(), lease_id=None, token=None)
         asked["request_key"] = entry["request_key"]
         memory.remember(resource, entry)
-        reply = call.door().call("acquire", resource, asked)
+        reply = call.claim("acquire", resource, asked)
     if begun is not None:
         _keep_or_forget(memory, resource, {**entry, "until_ms": made["until_ms"]}, reply)
     return _acquired(call, resource, reply, asked, begun)

@@ -8,6 +8,7 @@ import sys
 
 from dibs.cli.parse import UsageError, parse, split_command, wants
 from dibs.cli.table import NAMES, load
+from dibs.cli.unconfirmed import Unconfirmed
 from dibs.errors import DibsError
 from dibs.wire.codes import FAULT, USAGE
 
@@ -32,7 +33,7 @@ def entry() -> int:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # not yet replaced by anybody
     stdin = sys.stdin.buffer if sys.stdin is not None else None
     try:
-        exit_code = run(sys.argv[1:], os.environ, sys.stdout, sys.stderr, stdin)
+        exit_code = run(sys.argv[1:], os.environ, sys.stdout, sys.stderr, stdin, is_last=True)
     except KeyboardInterrupt as interrupt:  # a `Stopped` knows by which signal
         exit_code = getattr(interrupt, "exit_code", INTERRUPTED)
     if "threading" not in sys.modules:
@@ -48,19 +49,51 @@ def run(
     stderr: TextIO | None,
     stdin: BinaryIO | None,
     opener: Opener | None = None,
+    *,
+    is_last: bool = False,
 ) -> int:
-    """One command from its words to its exit code. Raises nothing but KeyboardInterrupt."""
+    """One command from its words to its exit code. Raises nothing but KeyboardInterrupt. `is_last`: the process ends
+    with it, and no signal that comes after the answer was printed may change its exit code."""
     from dibs.cli.paint import paint_for
 
-    paint = paint_for(stdout, env)
+    unconfirmed, paint = Unconfirmed(), paint_for(stdout, env)
     try:
-        answer = _answer(argv, env, stdout, stderr, stdin, opener, paint)
+        answer = _tried(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed)
+        as_json, quiet = wants(argv, "--json"), wants(argv, "--quiet", "-q")
+        trouble = _print(answer, stdout, stderr, paint, as_json=as_json, quiet=quiet)
+        exit_code = answer.exit
+        if trouble is not None and (unconfirmed or not isinstance(trouble, BrokenPipeError)):
+            exit_code = exit_code or FAULT
+            done = "what it claimed is given back" if unconfirmed else "what was asked for was done"
+            _complain(stderr, f"dibs: the answer could not be written ({trouble.strerror}); {done}.")
+        if exit_code == FAULT:  # nobody was told what was got
+            unconfirmed.give_back()
+        unconfirmed.confirm()
+    except KeyboardInterrupt:
+        unconfirmed.give_back()
+        raise
+    finally:
+        if not is_last:
+            unconfirmed.close()
+    return exit_code
+
+
+def _tried(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    stdout: TextIO | None,
+    stderr: TextIO | None,
+    stdin: BinaryIO | None,
+    opener: Opener | None,
+    paint: Paint,
+    unconfirmed: Unconfirmed,
+) -> Answer:
+    try:
+        return _answer(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed)
     except DibsError as error:
-        answer = _of_error(error)
+        return _of_error(error)
     except Exception as error:  # the last door: whatever it is, one clear line
-        answer = _of_fault(error, env, stderr)
-    as_json, quiet = wants(argv, "--json"), wants(argv, "--quiet", "-q")
-    return _print(answer, stdout, stderr, paint, as_json=as_json, quiet=quiet)
+        return _of_fault(error, env, stderr)
 
 
 def _answer(
@@ -71,6 +104,7 @@ def _answer(
     stdin: BinaryIO | None,
     opener: Opener | None,
     paint: Paint,
+    unconfirmed: Unconfirmed,
 ) -> Answer:
     special = _help_or_version(argv)
     if special is not None:
@@ -93,6 +127,7 @@ def _answer(
         stderr=stderr,
         paint=paint,
         opener=opener or open_door,
+        unconfirmed=unconfirmed,
     )
     try:
         return command.run(call)
@@ -159,10 +194,11 @@ def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -
 
 def _print(
     answer: Answer, stdout: TextIO | None, stderr: TextIO | None, paint: Paint, *, as_json: bool, quiet: bool
-) -> int:
-    """One document, or the text: errors to stderr, everything else to stdout. Text is made harmless here."""
+) -> OSError | None:
+    """One document, or the text: errors to stderr, everything else to stdout. Text is made harmless here. Gives why it
+    could not be written."""
     if answer.is_said:
-        return answer.exit
+        return None
     if as_json:
         from json import JSONEncoder
 
@@ -173,19 +209,14 @@ def _print(
     else:
         text, stream = paint.shown(answer.quiet if quiet else answer.text), stdout
     if not text or stream is None:
-        return answer.exit
+        return None
     try:
         stream.write(text + "\n")
         stream.flush()
-    except BrokenPipeError:
-        _silence(stream)  # whoever read has gone, as `dibs list | head -1` does
-    except OSError as error:
+    except OSError as error:  # whoever read may have gone, as `dibs list | head -1` does
         _silence(stream)
-        _complain(
-            stderr, f"dibs: the answer could not be written ({error.strerror}); what was asked for was done."
-        )
-        return answer.exit or FAULT
-    return answer.exit
+        return error
+    return None
 
 
 def _silence(stream: TextIO) -> None:

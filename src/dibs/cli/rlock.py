@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 
+from dibs.cli.unconfirmed import Unconfirmed
 from dibs.errors import DibsError, InvalidInput
 from dibs.jsontext import encode_ascii
 from dibs.wire.gateway import Rejected, acquired, check_key, heartbeat, refusal, release
@@ -54,9 +55,9 @@ def _entry(name: str) -> int:
     if sys.stdout is not None:
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]  # it is a file
     try:
-        exit_code = run(name, sys.argv[1:], os.environ, sys.stdout)
-    except KeyboardInterrupt:
-        exit_code = INTERRUPTED
+        exit_code = run(name, sys.argv[1:], os.environ, sys.stdout, is_last=True)
+    except KeyboardInterrupt as interrupt:  # a `Stopped` knows by which signal
+        exit_code = getattr(interrupt, "exit_code", INTERRUPTED)
     if "threading" not in sys.modules:
         os._exit(exit_code)
     return exit_code
@@ -69,10 +70,36 @@ def run(
     stdout: TextIO | None,
     opener: Opener | None = None,
     pid: int | None = None,
+    *,
+    is_last: bool = False,
 ) -> int:
-    """One command from its words to its exit code. `pid` is who calls, unless it is the parent of this process."""
+    """One command from its words to its exit code. `pid` is who calls, unless it is the parent of this process.
+    `is_last`: the process ends with it."""
+    unconfirmed = Unconfirmed()
     try:
-        exit_code, document = _answer(name, argv, env, opener, os.getppid() if pid is None else pid)
+        caller = os.getppid() if pid is None else pid
+        exit_code = _told(name, argv, env, stdout, opener, caller, unconfirmed)
+        unconfirmed.confirm()
+    except KeyboardInterrupt:
+        unconfirmed.give_back()
+        raise
+    finally:
+        if not is_last:
+            unconfirmed.close()
+    return exit_code
+
+
+def _told(
+    name: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    stdout: TextIO | None,
+    opener: Opener | None,
+    pid: int,
+    unconfirmed: Unconfirmed,
+) -> int:
+    try:
+        exit_code, document = _answer(name, argv, env, opener, pid, unconfirmed)
     except Rejected as rejected:
         exit_code, document = EXITS[rejected.status], rejected.body
     except DibsError as error:
@@ -97,7 +124,12 @@ def _print(exit_code: int, document: Document, stdout: TextIO | None) -> int:
 
 
 def _answer(
-    name: str, argv: Sequence[str], env: Mapping[str, str], opener: Opener | None, pid: int
+    name: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    opener: Opener | None,
+    pid: int,
+    unconfirmed: Unconfirmed,
 ) -> tuple[int, Document]:
     key, config = _words(argv)
     if not key:
@@ -111,7 +143,7 @@ def _answer(
         status, document = _ask_gateway(gateway, verb, key, ttl_seconds, env)
     else:
         check_key(key)
-        status, document = _ask_dibs(verb, key, ttl_seconds, env, opener, pid)
+        status, document = _ask_dibs(verb, key, ttl_seconds, env, opener, pid, unconfirmed)
     return EXITS.get(status, OTHER_EXIT), document
 
 
@@ -163,6 +195,7 @@ def _ask_dibs(
     env: Mapping[str, str],
     opener: Opener | None,
     pid: int,
+    unconfirmed: Unconfirmed,
 ) -> Said:
     from dibs.cli.call import open_door
     from dibs.client.settings import Settings
@@ -171,15 +204,17 @@ def _ask_dibs(
     door = (opener or open_door)(settings)
     try:
         if env.get("DIBS_SESSION"):
-            return _in_session(door, verb, key, ttl_seconds, settings)
+            return _in_session(door, verb, key, ttl_seconds, settings, unconfirmed)
         if env.get("SHUTDOWN_SECRET"):
-            return _in_run(door, verb, key, ttl_seconds, env["SHUTDOWN_SECRET"])
-        return _as_nobody(door, verb, key, ttl_seconds, settings, pid)
+            return _in_run(door, verb, key, ttl_seconds, env["SHUTDOWN_SECRET"], unconfirmed)
+        return _as_nobody(door, verb, key, ttl_seconds, settings, pid, unconfirmed)
     finally:
         door.close()
 
 
-def _in_session(door: Door, verb: str, key: str, ttl_seconds: int | None, settings: Settings) -> Said:
+def _in_session(
+    door: Door, verb: str, key: str, ttl_seconds: int | None, settings: Settings, unconfirmed: Unconfirmed
+) -> Said:
     from dibs.wire.shapes import is_id
 
     session = settings.env["DIBS_SESSION"].strip().lower()
@@ -191,10 +226,12 @@ def _in_session(door: Door, verb: str, key: str, ttl_seconds: int | None, settin
     if owner is None and verb == "acquire":
         found = (door.call("session-show", session, {}).body or {}).get("owner")
         owner = found if isinstance(found, str) else settings.owner  # no such session: the claim is told
-    return _shown(door, verb, key, ttl_seconds, {"session_id": session}, owner or "")
+    return _shown(door, verb, key, ttl_seconds, {"session_id": session}, owner or "", unconfirmed)
 
 
-def _in_run(door: Door, verb: str, key: str, ttl_seconds: int | None, secret: str) -> Said:
+def _in_run(
+    door: Door, verb: str, key: str, ttl_seconds: int | None, secret: str, unconfirmed: Unconfirmed
+) -> Said:
     from dibs.client.embedded import EmbeddedDoor
 
     assert isinstance(door, EmbeddedDoor)  # a server is asked through its gateway
@@ -206,27 +243,41 @@ def _in_run(door: Door, verb: str, key: str, ttl_seconds: int | None, secret: st
         reason = "No run of this store has the secret in SHUTDOWN_SECRET. dibs run-secret create makes one."
         raise Rejected("invalid secret", reason, 403)
     run, own_door = found
-    return _shown(own_door, verb, key, ttl_seconds, {"session_id": run.session}, run.holder)
+    return _shown(own_door, verb, key, ttl_seconds, {"session_id": run.session}, run.holder, unconfirmed)
 
 
-def _shown(door: Door, verb: str, key: str, ttl_seconds: int | None, proof: Document, owner: str) -> Said:
+def _shown(
+    door: Door,
+    verb: str,
+    key: str,
+    ttl_seconds: int | None,
+    proof: Document,
+    owner: str,
+    unconfirmed: Unconfirmed,
+) -> Said:
     """Ask as somebody who can prove who it is."""
     if verb == "release":
         return _follow(door, release(key, proof))
     if verb == "heartbeat":
         return _follow(door, heartbeat(key, proof, ttl_seconds))
-    return acquired(key, _call(door, "acquire", key, _wish(owner, ttl_seconds) | proof))
+    return acquired(key, _claim(door, key, _wish(owner, ttl_seconds) | proof, unconfirmed))
 
 
 def _as_nobody(
-    door: Door, verb: str, key: str, ttl_seconds: int | None, settings: Settings, pid: int
+    door: Door,
+    verb: str,
+    key: str,
+    ttl_seconds: int | None,
+    settings: Settings,
+    pid: int,
+    unconfirmed: Unconfirmed,
 ) -> Said:
     """Ask as whoever called this process. Every claim is a newcomer's; what it gets is noted for letting it go."""
     from dibs.cli.callers import Callers
 
     callers = Callers(settings.env, settings.url or "", settings.namespace or "", pid)
     if verb == "acquire":
-        return _claim_as_nobody(door, key, ttl_seconds, settings, callers, pid)
+        return _claim_as_nobody(door, key, ttl_seconds, settings, callers, pid, unconfirmed)
     lease = callers.lease(key)
     proof = None if lease is None else {"lease_id": lease}
     if verb == "release":
@@ -239,12 +290,18 @@ def _as_nobody(
 
 
 def _claim_as_nobody(
-    door: Door, key: str, ttl_seconds: int | None, settings: Settings, callers: Callers, pid: int
+    door: Door,
+    key: str,
+    ttl_seconds: int | None,
+    settings: Settings,
+    callers: Callers,
+    pid: int,
+    unconfirmed: Unconfirmed,
 ) -> Said:
     from dibs.cli.callers import BE_SOMEBODY
 
     owner = settings.pick("owner", "DIBS_OWNER") or f"{settings.owner} (pid {pid})"
-    reply = _call(door, "acquire", key, _wish(owner, ttl_seconds))
+    reply = _claim(door, key, _wish(owner, ttl_seconds), unconfirmed)
     status, document = acquired(key, reply)
     if status == 200 and reply.body is not None:
         try:
@@ -281,10 +338,22 @@ def _follow(door: Door, asking: Asking) -> Said:
         return said
 
 
+def _claim(door: Door, key: str, document: Document, unconfirmed: Unconfirmed) -> Reply:
+    """Ask for it. An interrupt gives back what it may have got."""
+    from dibs.client.places import Place, drive
+
+    place = Place("acquire", key, document)
+    unconfirmed.begin(place, lambda: door)
+    return _told_apart(drive(door, place.asking()))
+
+
 def _call(door: Door, verb: str, key: str, document: Document) -> Reply:
-    """Ask. A server that does not answer, or a store that cannot be opened, is told from one that says "later": only
-    who really answered has given the request an id."""
-    reply = door.call(verb, key, document)
+    return _told_apart(door.call(verb, key, document))
+
+
+def _told_apart(reply: Reply) -> Reply:
+    """A server that does not answer, or a store that cannot be opened, is told from one that says "later": only who
+    really answered has given the request an id."""
     if reply.status == 401:
         from dibs.cli.answer import failure
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import signal
+import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whose import costs more than a claim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any
 
-SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (_signal.SIGTERM, _signal.SIGHUP)
+ENDING = (_signal.SIGINT, *SIGNALS)
 
 
 class Stopped(KeyboardInterrupt):
@@ -28,9 +29,9 @@ class Stops:
 
     def __enter__(self) -> Stops:
         for number in SIGNALS:
-            if signal.getsignal(number) is signal.SIG_DFL:  # who runs us under nohup means it
+            if _signal.getsignal(number) == _signal.SIG_DFL:  # who runs us under nohup means it
                 try:
-                    self._before[number] = signal.signal(number, _stop)
+                    self._before[number] = _signal.signal(number, _stop)
                 except ValueError:  # not in the main thread: whoever runs that sees to signals
                     break
         return self
@@ -39,7 +40,7 @@ class Stops:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            _signal.signal(number, handler)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

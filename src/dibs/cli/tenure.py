@@ -106,7 +106,7 @@ class Tenure:
 
             reply = wait_in_line(call, "acquire", job, document, meanwhile)
         else:
-            reply = call.door().call("acquire", job, document)
+            reply = call.claim("acquire", job, document)
         if refusal_exit(reply) is not None or is_failure(reply):
             from dibs.cli.claims import refused
 

@@ -7,7 +7,6 @@ from dibs.cli.answer import no
 from dibs.cli.live import Live
 from dibs.cli.outer_sessions import waits_for_itself
 from dibs.cli.parse import UsageError
-from dibs.cli.stopping import Stops
 from dibs.cli.values import next_words, seconds
 from dibs.cli.words import shell_line
 from dibs.client.places import SLICE_SECONDS, Place, drive, status_of
@@ -44,24 +43,21 @@ def wait_in_line(
     if not wait_seconds and ticket is None:
         if keeps:
             raise UsageError("--keep-place needs --wait TIME: how long to wait at first.", call.command)
-        return call.door().call(verb, name, document)
+        return call.claim(verb, name, document)
     if wait_seconds:
         refusal = waits_for_itself(call, name, document)
         if refusal is not None:
             return refusal
     place, door = Place(verb, name, document, ticket), call.door()
+    call.begin_claim(place)
     if not wait_seconds:  # somebody who asks now and then wants the place kept
         return drive(door, place.asking())
-    with Stops(), Live(call) as live:
+    with Live(call) as live:
         slice_seconds = SLICE_SECONDS_LIVE if live.on else SLICE_SECONDS
-        try:
-            waiting = place.waiting(wait_seconds * 1000, slice_seconds=slice_seconds)
-            reply = drive(door, waiting, lambda still: _show(live, still, wait_seconds * 1000, meanwhile))
-            if status_of(reply) == "queued" and not keeps:
-                reply = drive(door, place.leaving(reply))
-        except KeyboardInterrupt:
-            drive(door, place.giving_up())
-            raise
+        waiting = place.waiting(wait_seconds * 1000, slice_seconds=slice_seconds)
+        reply = drive(door, waiting, lambda still: _show(live, still, wait_seconds * 1000, meanwhile))
+        if status_of(reply) == "queued" and not keeps:
+            reply = drive(door, place.leaving(reply))
     return reply
 
 

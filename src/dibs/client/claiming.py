@@ -32,7 +32,11 @@ def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
     An interrupt gives up whatever was got so far. It comes while the store is watched, never while it is asked: what
     was written is always known."""
     if not wait_ms:
-        return _ask(coordinator, command)
+        shield = _Shield()
+        try:
+            return _ask(coordinator, command)
+        finally:
+            shield.down()
     until_ms = steady_ms() + wait_ms
     poll_ms = max(EMBEDDED_POLL_MS, coordinator.store.capabilities.poll_ms)
     outcome: Outcome | None = None

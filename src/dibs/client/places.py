@@ -232,7 +232,7 @@ class Place:
             if _is_unheard(reply):
                 return reply
             self._note_place(reply)
-            got = _leases_in(reply)
+            got = self._leases_in(reply)
         if self._ticket is not None:
             left: Reply = yield Ask("leave", self._line_name, {"ticket": self._ticket})
             if _is_unheard(left):
@@ -244,6 +244,15 @@ class Place:
             if _is_unheard(released):
                 return released
         return None
+
+    def _leases_in(self, reply: Reply) -> list[tuple[str, str]]:
+        """Name and lease id of what this claim got: one lease, or several. What its session had before is not part of
+        it."""
+        body: Document = reply.body or {}
+        if status_of(reply) != "acquired":
+            return []
+        found: list[Document] = body.get("leases") or [body]
+        return [(each["name"], each["lease_id"]) for each in found if not each.get("held_before")]
 
     def _note_place(self, reply: Reply) -> None:
         if status_of(reply) == "queued" and reply.body:
@@ -281,11 +290,3 @@ def _is_unknown(reply: Reply) -> bool:
 def _is_unheard(reply: Reply) -> bool:
     """Nobody answered, or nobody who could."""
     return (reply.body or {}).get("code") == "upstream_unavailable"
-
-
-def _leases_in(reply: Reply) -> list[tuple[str, str]]:
-    """Name and lease id of what a claim's reply gives: one lease, or several."""
-    body: Document = reply.body or {}
-    if status_of(reply) != "acquired":
-        return []
-    return [(each["name"], each["lease_id"]) for each in body.get("leases") or [body]]

@@ -173,7 +173,15 @@ def _regrant(draft: Draft, ask: Ask, lock: Lock, mine: Holder, ticket_id: str | 
         draft.put(_swap(lock, longer))
         kept = shown(draft, longer)
     again = mine.lease_id not in (ask.fresh_lease_id, ticket_id)
-    return Granted(now_ms=draft.now_ms, name=lock.name, lease=kept, previous=_previous(lock), again=again)
+    repeated = ask.request_key is not None and mine.request_key == ask.request_key
+    return Granted(
+        now_ms=draft.now_ms,
+        name=lock.name,
+        lease=kept,
+        previous=_previous(lock),
+        again=again,
+        held_before=again and not repeated,
+    )
 
 
 def queued(draft: Draft, lock: Lock, ticket: Ticket) -> Queued:

@@ -10,8 +10,9 @@ from dibs.core.records import Done, Ending, Holder, Lock, Session
 
 
 class Granted(Record):
-    """The job is the caller's. `again` when the caller had been told so before. `skipped` holds, for each name of an
-    AcquireAny that stood before this one, the outcome it would have had."""
+    """The job is the caller's. `again` when the caller had been told so before; `held_before` when that was in answer
+    to another request, and not to a repeat of this one. `skipped` holds, for each name of an AcquireAny that stood
+    before this one, the outcome it would have had."""
 
     now_ms: int
     name: str
@@ -19,6 +20,7 @@ class Granted(Record):
     previous: Ending | None = None
     again: bool = False
     skipped: tuple[Outcome, ...] = ()
+    held_before: bool = False
 
 
 class GrantedAll(Record):

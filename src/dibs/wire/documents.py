@@ -99,6 +99,8 @@ def _acquired(outcome: outcomes.Granted) -> Document:
         "metadata": lease.metadata,
         "attempt": lease.attempt,
     }
+    if outcome.held_before:
+        document["held_before"] = True
     if outcome.previous is not None:
         document["previous"] = previous_document(outcome.previous)
     if outcome.skipped:
