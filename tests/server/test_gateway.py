@@ -446,3 +446,19 @@ def test_the_access_log_does_not_hold_a_secret(sent: str, logged: str) -> None:
     record = logging.LogRecord("uvicorn.access", 20, "", 0, "%s %s", ("GET", sent), None)
     assert hide_secrets(record)
     assert record.getMessage() == f"GET {logged}"
+
+
+def test_refusals_and_heartbeats_of_a_run_are_in_the_history(gate: Gate, key: str) -> None:
+    gate.takes("dev-1", key)
+    assert gate.acquire("dev-2", key)[0] == 409
+    assert gate.ask("heartbeat", "dev-1", key)[0] == 200
+    assert gate.ask("release", "dev-1", key)[0] == 200
+    name = key.replace("/", "%2F")
+    events = gate.server.ask("GET", f"/locks/{name}/history", who="admin").json["events"]
+    assert [(each["event"], each["owner"]) for each in events] == [
+        ("acquired", "dev-1"),
+        ("refused", "dev-2"),
+        ("renewed", "dev-1"),
+        ("released", "dev-1"),
+    ]
+    assert events[1]["reason"] == "held by dev-1"

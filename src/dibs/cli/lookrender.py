@@ -116,6 +116,10 @@ def _told(event: Document) -> str:
 def _told_rarely(kind: str, event: Document, owner: str) -> str:
     if kind == "queued":
         return f"{owner} got in line"
+    if kind == "refused":
+        return f"{owner} asked for it and was refused"
+    if kind == "renewed":
+        return f"{owner} sent a heartbeat"
     if kind == "left":
         why = {"left": "", "stopped asking": ": it stopped asking", "session ended": ": its session ended"}
         reason = str(event.get("reason", "left"))

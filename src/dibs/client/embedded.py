@@ -171,8 +171,9 @@ class EmbeddedDoor:
             newest = store.events(0, 1, newest=True)
             self._seen_seq = newest[-1].seq if newest else 0
 
-    def as_run(self, secret: str) -> tuple[Run, EmbeddedDoor] | None:
+    def as_run(self, secret: str, *, audited: bool = True) -> tuple[Run, EmbeddedDoor] | None:
         """The run that a secret stands for, and the same store as that run sees it. None: there is none, or it is over.
+        `audited`: what it asks is in the history.
 
         Raises what the store meets."""
         from dibs.core.commands import KeepSession
@@ -185,7 +186,7 @@ class EmbeddedDoor:
             return None
         if run.stale:
             Coordinator(self.store()).one(KeepSession(session=run.session, principal=run.caller.principal))
-        return run, EmbeddedDoor(self.store, run.namespace, run.caller)
+        return run, EmbeddedDoor(self.store, run.namespace, run.caller.replace(audited=audited))
 
     def open_run(self, document: Document) -> Reply:
         """Begin a run; the reply holds its secret. What a server does for POST /gateway/runs."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dibs.core import events
 from dibs.core.access import allowed, put_list
 from dibs.core.deadlock import find_cycle
+from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
 from dibs.core.expiry import end_hold, event_of, own_deadline_ms, settle, shown, ticket_over
 from dibs.core.line import advance, ahead, grant, place_of, refresh, serve_own, settled
@@ -54,7 +55,27 @@ def acquire(draft: Draft, command: Acquire) -> Outcome:
         note_want(draft, command, (command.name,))
     elif not isinstance(outcome, Granted | Queued | SessionOver):
         forget_want(draft, command)
+    if command.audited and not isinstance(outcome, Granted | Queued):
+        _note_refusal(draft, command, outcome)
     return outcome
+
+
+def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
+    """Who asked, and who or what stood in the way."""
+    reason = type(outcome).__name__.lower()
+    if isinstance(outcome, Held) and outcome.blockers:
+        reason = f"held by {outcome.blockers[0].holder.owner}"
+    draft.tell(
+        Event(
+            at_ms=draft.now_ms,
+            kind=events.REFUSED,
+            ns=command.ns,
+            job=command.name,
+            owner=command.owner,
+            principal=command.principal,
+            reason=reason,
+        )
+    )
 
 
 def _acquire(draft: Draft, command: Acquire) -> Outcome:
@@ -231,7 +252,10 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         checkpoint_ms=mine.checkpoint_ms if command.checkpoint is None else draft.now_ms,
     )
     draft.put(_swap(lock, kept))
-    if (kept.metadata, kept.checkpoint) != (mine.metadata, mine.checkpoint):
+    brings = (kept.metadata, kept.checkpoint) != (mine.metadata, mine.checkpoint)
+    if command.audited and not brings:
+        draft.tell(event_of(lock, kept, events.RENEWED, draft.now_ms, ttl_ms=kept.ttl_ms))
+    if brings:
         draft.tell(
             event_of(
                 lock,

@@ -26,6 +26,7 @@ class Ask(Record):
     badges: tuple[str, ...] = ()  # the access entries this caller satisfies
     admin: bool = False
     over_quota: bool = False
+    audited: bool = False  # a refusal is an event, too
     bound: str | None = None  # the only namespace that the caller's credential is for; None: any
 
 
@@ -82,6 +83,7 @@ class Renew(Record):
     ttl_ms: int | None = None  # None keeps the lease's own
     metadata: str | None = None
     checkpoint: str | None = None
+    audited: bool = False  # it is an event even if it brings nothing
 
 
 class Release(Record):

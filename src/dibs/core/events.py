@@ -1,6 +1,7 @@
 """What happened, in order. Every change of ownership is an event, written in the same commit as the change.
 
-A heartbeat alone changes no ownership and is no event; one that brings a checkpoint or new metadata is `progress`.
+A heartbeat alone changes no ownership and is no event; one that brings a checkpoint or new metadata is `progress`. A
+refusal is none either. Both are noted for callers whose every call is to be seen afterwards (`audited`).
 Events never carry a lease id: whoever may read history could otherwise act as the owner.
 """
 
@@ -18,6 +19,8 @@ TRANSFERRED = "transferred"
 QUEUED = "queued"
 LEFT = "left"  # a place in the line was given up, lost, or became pointless
 PARKED = "parked"
+REFUSED = "refused"  # somebody asked and did not get it; only for those who are `audited`
+RENEWED = "renewed"  # a heartbeat that brought nothing; the same
 FREED = "freed"  # an operator freed a parked job
 SESSION_OPENED = "session-opened"
 SESSION_ENDED = "session-ended"

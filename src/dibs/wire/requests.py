@@ -70,6 +70,7 @@ class Caller(Record):
     namespace: str | None = None
     badges: tuple[str, ...] = ()
     over_quota: bool = False
+    audited: bool = False  # refusals and heartbeats are in the history, too
 
 
 # The embedded store is the user's own file: whoever can write it is its admin.
@@ -139,6 +140,7 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
         "badges": caller.badges,
         "admin": caller.role == ADMIN,
         "over_quota": caller.over_quota,
+        "audited": caller.audited,
         "bound": caller.namespace,
     }
 
@@ -195,6 +197,7 @@ def _renew(ns: str, name: str, document: Document, caller: Caller) -> Renew:
         ttl_ms=ttl_ms_of(document, None),
         metadata=text_of(document, "metadata", limits.METADATA_CHARS_MAX),
         checkpoint=bytes_of(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
+        audited=caller.audited,
     )
 
 

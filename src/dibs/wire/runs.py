@@ -73,7 +73,7 @@ def run_of(outcome: object) -> Run | None:
         session=session.id,
         holder=session.owner,
         namespace=ns,
-        caller=Caller(principal=session.principal, namespace=ns),
+        caller=Caller(principal=session.principal, namespace=ns, audited=True),
         stale=outcome.now_ms - session.renewed_ms >= limits.RUN_KEEP_MS,
     )
 
