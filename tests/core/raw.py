@@ -160,6 +160,7 @@ def lines_and_tickets_agree(raw: Raw) -> None:
     assert set(placed) == set(raw.tickets)
     for lock in raw.locks.values():
         assert list(lock.line) == sorted(lock.line), "a line is in the order of its numbers"
+        assert len(lock.marks) == 8 * len(lock.line), "a mark for every place"
     in_tree = {(place.name, place.number) for place in raw.tree.line}
     assert len(in_tree) == len(raw.tree.line)
     assert in_tree == {place for place in placed if place[0].startswith(("path:", "repo:"))}

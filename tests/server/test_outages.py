@@ -110,7 +110,7 @@ def test_a_fault_of_ours_is_told_without_its_insides(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(FaultyStore):
-        def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[object]:  # type: ignore[override]
+        def scan(self, prefix: str, *args: object, **more: object) -> list[object]:  # type: ignore[override]
             if prefix not in ("lock/", "session/"):
                 raise RuntimeError("secret insides")
             return []

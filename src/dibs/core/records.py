@@ -91,6 +91,9 @@ class Lock(Record):
     line: tuple[
         int, ...
     ] = ()  # numbers of the tickets that wait, first come first (a tree keeps its own line)
+    marks: str = (
+        ""  # a short mark for each of the line's tickets: who repeats itself finds its place (`tickets.py`)
+    )
     next_ticket: int = 1
     endings: tuple[Ending, ...] = ()  # newest first
     failures: int = 0  # holds failed or lost since the last clean release

@@ -1,6 +1,13 @@
-"""Places in a line: taking one, being recognised in it, keeping it, giving it up. Who is served when is `line.py`."""
+"""Places in a line: taking one, being recognised in it, keeping it, giving it up. Who is served when is `line.py`.
+
+A repeat must find its place whatever the length of the line, without reading the tickets of others. So a lock keeps a
+mark of eight characters for each place: a checksum of what a repeat would show, which is its request key, or else the
+id that came with the command. A mark proves nothing. It says which tickets are worth reading; the ticket proves.
+"""
 
 from __future__ import annotations
+
+from binascii import crc32
 
 from dibs.core import events
 from dibs.core.events import Event
@@ -12,8 +19,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import Ask
     from dibs.core.draft import Draft
+    from dibs.core.records import Lock
 
 PEEK = 16  # how many tickets are loaded at once
+_MARK_CHARS = 8
+_NO_MARK = "-" * _MARK_CHARS  # of a ticket that was put in line by a version without marks
 
 
 def join(draft: Draft, ask: Ask, names: tuple[str, ...]) -> Ticket:
@@ -24,7 +34,8 @@ def join(draft: Draft, ask: Ask, names: tuple[str, ...]) -> Ticket:
     tickets = [_new_ticket(draft, ask, part, parts if len(parts) > 1 else ()) for part in parts]
     for lock, ticket in zip(locks, tickets, strict=True):
         draft.put(ticket)
-        draft.put(lock.replace(next_ticket=ticket.number + 1, line=(*lock.line, ticket.number)))
+        line, marks = (*lock.line, ticket.number), _marks(lock) + _mark(ticket)
+        draft.put(lock.replace(next_ticket=ticket.number + 1, line=line, marks=marks))
         if in_tree(lock.name):
             tree = draft.tree(lock.ns)
             place = TreePlace(name=lock.name, number=ticket.number, mode=ticket.mode)
@@ -35,13 +46,19 @@ def join(draft: Draft, ask: Ask, names: tuple[str, ...]) -> Ticket:
 
 
 def recognised(draft: Draft, ask: Ask, name: str) -> Ticket | None:
-    """By key or session anywhere in the line. This very command, whose commit went through and whose reply was lost, is
-    repeated at once: its place is among the last."""
-    line = draft.lock(ask.ns, name).line
-    if ask.request_key is None and ask.session is None:
-        line = line[-PEEK:]
-    draft.need(*[ticket_key(ask.ns, name, number) for number in line])
-    for number in line:
+    """The place of a caller that asked before: by its request key, by its session, or by being this very command, whose
+    commit went through and whose reply was lost. Reads the tickets that may be its own, and no other."""
+    lock = _marked(draft, draft.lock(ask.ns, name))
+    marks = _marks(lock)
+    mark = _mark_of(ask.principal, ask.request_key, ask.fresh_lease_id)
+    session = draft.session(ask.session) if ask.session is not None else None
+    waits = (
+        [wait.number for wait in session.waits if (wait.ns, wait.name) == (ask.ns, name)] if session else []
+    )
+    numbers = [lock.line[at] for at in _places(marks, mark)] if mark in marks else []
+    numbers = sorted({*numbers, *waits})  # a line is in the order of its numbers
+    draft.need(*[ticket_key(ask.ns, name, number) for number in numbers])
+    for number in numbers:
         ticket = draft.ticket(ask.ns, name, number)
         if ticket is None or (ticket.principal, ticket.mode) != (ask.principal, ask.mode):
             continue
@@ -52,6 +69,44 @@ def recognised(draft: Draft, ask: Ask, name: str) -> Ticket | None:
         if ask.session is not None and ticket.session == ask.session and ticket.request_key is None:
             return ticket
     return None
+
+
+def _mark_of(principal: str, request_key: str | None, fresh_id: str) -> str:
+    shown = fresh_id if request_key is None else request_key
+    return f"{crc32(f'{principal} {shown}'.encode('utf-8', 'surrogatepass')):08x}"
+
+
+def _mark(ticket: Ticket) -> str:
+    return _mark_of(ticket.principal, ticket.request_key, ticket.lease_id)
+
+
+def _marks(lock: Lock) -> str:
+    """The marks of a lock's line. A version without them writes the line and drops them."""
+    whole = len(lock.marks) == len(lock.line) * _MARK_CHARS
+    return lock.marks if whole else _NO_MARK * len(lock.line)
+
+
+def _places(marks: str, mark: str) -> list[int]:
+    """Where in the line this mark stands."""
+    return [at for at in range(len(marks) // _MARK_CHARS) if marks.startswith(mark, at * _MARK_CHARS)]
+
+
+def _marked(draft: Draft, lock: Lock) -> Lock:
+    """`lock` with a mark for every place. What another version left without is read and marked, once."""
+    marks = _marks(lock)
+    if _NO_MARK not in marks:
+        return lock
+    without = _places(marks, _NO_MARK)
+    draft.need(*[ticket_key(lock.ns, lock.name, lock.line[at]) for at in without])
+    made = [marks[at : at + _MARK_CHARS] for at in range(0, len(marks), _MARK_CHARS)]
+    for at in without:
+        ticket = draft.ticket(lock.ns, lock.name, lock.line[at])
+        if ticket is not None:
+            made[at] = _mark(ticket)
+    if "".join(made) != marks:
+        lock = lock.replace(marks="".join(made))
+        draft.put(lock)
+    return lock
 
 
 def parts_of(ticket: Ticket) -> tuple[Part, ...]:
@@ -126,10 +181,10 @@ def remove_place(draft: Draft, ns: str, name: str, number: int) -> None:
         if len(kept) != len(tree.line):
             draft.put(tree.replace(line=kept))
     lock = draft.lock(ns, name)
-    if lock.line and lock.line[0] == number:
-        draft.put(lock.replace(line=lock.line[1:]))
-    elif number in lock.line:
-        draft.put(lock.replace(line=tuple([each for each in lock.line if each != number])))
+    if number in lock.line:
+        at, marks = lock.line.index(number), _marks(lock)
+        marks = marks[: at * _MARK_CHARS] + marks[(at + 1) * _MARK_CHARS :]
+        draft.put(lock.replace(line=lock.line[:at] + lock.line[at + 1 :], marks=marks))
 
 
 def drop(draft: Draft, ticket: Ticket, reason: str) -> None:
