@@ -8,7 +8,8 @@
     │   └── BranchMoved         somebody else pushed to the branch; fetch first
     ├── NotAllowed              who you are does not permit it
     │   ├── AuthenticationRequired
-    │   └── AuthenticationFailed
+    │   ├── AuthenticationFailed
+    │   └── HookRefused         the clone's own git hook said no
     ├── Unavailable             the place that would answer cannot be reached, or is busy
     │   ├── ServerUnreachable
     │   └── StoreUnavailable    `unknown` says whether the write may have happened
@@ -85,6 +86,10 @@ class AuthenticationRequired(NotAllowed):
 
 class AuthenticationFailed(NotAllowed):
     code = "authentication_failed"
+
+
+class HookRefused(NotAllowed):
+    pass
 
 
 class Unavailable(DibsError):

@@ -384,6 +384,19 @@ def test_their_conflict_without_a_reason_gets_one(shell: Shell) -> None:
     assert document == {"ok": False, "holder": "dev-1", "heldSince": 5, "reason": "held by dev-1"}
 
 
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@pytest.mark.parametrize(
+    ("header", "when"), [(b"", "try again later"), (b"Retry-After: 7\r\n", "try again in 7 s")]
+)
+def test_a_gateway_that_is_busy_or_not_up_is_told_as_try_later(
+    shell: Shell, status: int, header: bytes, when: str
+) -> None:
+    page = b"HTTP/1.1 %d X\r\n%sContent-Length: 6\r\n\r\n<html>" % (status, header)
+    _, document, _ = asked_of(shell, page)
+    assert when in document["reason"]
+    assert "GATEWAY_URL" not in document["reason"]
+
+
 def test_html_of_a_proxy_is_not_passed_on(shell: Shell) -> None:
     page = b"HTTP/1.1 502 Bad\r\nContent-Length: 6\r\n\r\n<html>"
     exit_code, document, _ = asked_of(shell, page)

@@ -166,16 +166,41 @@ class TestCommand:
         assert at_remote(remote) == git(clone, "rev-parse", "main")
         assert self.dibs("session", "end", session, "--url", "git:origin")[0] == 0
 
-    def test_the_clones_pre_push_hook_is_asked(self, remote: Remote, clone: Path) -> None:
+    def test_the_clones_pre_push_hook_is_asked_and_its_no_has_an_exit_of_its_own(
+        self, remote: Remote, clone: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
         _, claimed = self.dibs("claim", "job", "--url", "git:origin")
         hook = clone / ".git" / "hooks" / "pre-push"
         hook.parent.mkdir(exist_ok=True)
         hook.write_text('#!/bin/sh\nread line; echo "not $1 $line" >&2; exit 1\n', encoding="utf-8")
         hook.chmod(0o755)
         code, said = self.dibs("git", "push", "--job", "job", "--lease", claimed["data"]["lease_id"])
-        assert code == 69
-        assert f"not origin refs/heads/main {git(clone, 'rev-parse', 'main')}" in said["error"]["message"]
+        assert (code, said["error"]["code"]) == (1, "hook_refused")
+        assert said["error"]["message"].count("Nothing was pushed") == 1
+        assert f"not origin refs/heads/main {git(clone, 'rev-parse', 'main')}" in capfd.readouterr().err
         assert at_remote(remote) is None
+
+    def test_what_the_pre_push_hook_says_is_seen_also_when_it_says_yes(
+        self, remote: Remote, clone: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        _, claimed = self.dibs("claim", "job", "--url", "git:origin")
+        hook = clone / ".git" / "hooks" / "pre-push"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text('#!/bin/sh\necho "42 tests passed"\n', encoding="utf-8")
+        hook.chmod(0o755)
+        assert self.dibs("git", "push", "--job", "job", "--lease", claimed["data"]["lease_id"])[0] == 0
+        assert capfd.readouterr().err == "42 tests passed\n"
+
+    def test_a_branch_that_moved_is_told_once_that_nothing_was_pushed(
+        self, remote: Remote, clone: Path
+    ) -> None:
+        _, claimed = self.dibs("claim", "job", "--url", "git:origin")
+        other = remote.clone("two")
+        work(other, "theirs")
+        git(other, "push", "-q", "origin", "main")
+        code, said = self.dibs("git", "push", "--job", "job", "--lease", claimed["data"]["lease_id"])
+        assert code == 64
+        assert said["error"]["message"].count("othing was pushed") == 1
 
     @pytest.mark.parametrize(
         ("words", "says"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 
 from dibs.cli.answer import Answer, failure, is_failure, yes
+from dibs.cli.call import say_notices
 from dibs.cli.parse import UsageError
 from dibs.cli.spec import ANY, Argument, Command, Option
 from dibs.cli.values import ACTOR, LEASE, SESSION, TTL, proof, put, ttl_seconds
-from dibs.errors import InvalidInput
+from dibs.errors import FATE_UNKNOWN, HookRefused, InvalidInput
 from dibs.redact import without_secrets
+from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from dibs.cli.call import Call
 
     Document = dict[str, Any]
+
+_NOTHING = "Nothing was pushed."
 
 
 def push(call: Call) -> Answer:
@@ -37,11 +41,16 @@ def push(call: Call) -> Answer:
     door = EmbeddedDoor.at(url, call.settings.namespace)
     try:
         reply = door.git_push(name, document, branch, os.getcwd())
+    except HookRefused as error:
+        text = f"{error.details} {_NOTHING}"
+        return Answer(NO, {}, text, code="hook_refused", message=text, is_error=True)
     finally:
+        say_notices(door, call.stderr)
         door.close()
     if is_failure(reply):
         answer = failure(reply)
-        answer.text += " Nothing was pushed."
+        if FATE_UNKNOWN not in answer.text:
+            answer.text = answer.message = f"{answer.text.rstrip('.')}. {_NOTHING}"
         return answer
     body: Document = reply.body or {}
     pushed = body["pushed"]
@@ -85,9 +94,10 @@ COMMANDS = {
         ),
         exits=(
             (0, "pushed, and the claim was renewed"),
+            (1, "the pre-push hook said no; nothing was pushed"),
             (2, "the job is not yours any more; nothing was pushed"),
             (64, "somebody pushed to the branch, or there is no such branch; nothing was pushed"),
-            (69, "the remote cannot be reached, or the pre-push hook said no"),
+            (69, "the remote cannot be reached"),
             (77, "the remote refused the push"),
         ),
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from _thread import allocate_lock
 
-from dibs.errors import DibsError, InvalidInput, StoreUnavailable
+from dibs.errors import DibsError, HookRefused, InvalidInput, StoreUnavailable
 from dibs.wire.documents import reply_for_error, reply_to
 from dibs.wire.looking import history_document, list_document
 from dibs.wire.requests import LOCAL, command_for, namespace_for, shape, wait_ms
@@ -267,7 +267,7 @@ class EmbeddedDoor:
         }
 
     def git_push(self, name: str, document: Document, branch: str | None, folder: str) -> Reply:
-        """Renew a claim that is kept at a git remote, and push a branch there, in one step."""
+        """Renew a claim that is kept at a git remote, and push a branch there, in one step. Raises HookRefused."""
 
         def answer() -> Reply:
             from dibs.client.branches import push_with_claim
@@ -280,7 +280,12 @@ class EmbeddedDoor:
             reply = reply_to("renew", outcome)
             return reply if reply.status >= 400 else _ok((reply.body or {}) | {"pushed": pushed})
 
-        return _reply(answer)
+        try:
+            return answer()
+        except HookRefused:
+            raise
+        except DibsError as error:
+            return reply_for_error(error)
 
     def probe(self) -> list[Document]:
         """What the store finds out about its place by trying."""

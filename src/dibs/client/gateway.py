@@ -71,7 +71,21 @@ def _understood(place: ServerPlace, raw: RawReply) -> tuple[int, Document]:
     return _no_gateway(place, raw)
 
 
+# What a proxy says before a gateway that is there: too many requests, or it is not up.
+_LATER = {
+    429: "too many requests",
+    502: "it is not up",
+    503: "it is not up or busy",
+    504: "it takes too long",
+}
+
+
 def _no_gateway(place: ServerPlace, raw: RawReply) -> tuple[int, Document]:
+    if raw.status in _LATER:
+        after = raw.headers.get("retry-after", "").strip()
+        when = f"in {int(after)} s" if after.isdecimal() and len(after) < 7 else "later"
+        reason = f"{place.url} answered {raw.status}, {_LATER[raw.status]}. You do not have the lock; try again {when}."
+        return raw.status, refusal(f"HTTP {raw.status}", reason)
     reason = f"{place.url} answered {raw.status}, but not as a gateway does. Is GATEWAY_URL right?"
     status = raw.status if raw.status >= 500 else NOT_A_GATEWAY
     return status, refusal(f"HTTP {raw.status}", reason)

@@ -8,8 +8,9 @@ there must be an ancestor of what comes, and must still be there when it comes.
 from __future__ import annotations
 
 import os
+import subprocess
 
-from dibs.errors import BranchMoved, InvalidInput, StoreUnavailable
+from dibs.errors import BranchMoved, HookRefused, InvalidInput
 from dibs.redact import without_secrets
 from dibs.stores.git.process import LOCAL_MS_MAX, environment, run_program
 from dibs.stores.git.trouble import unreachable
@@ -37,7 +38,7 @@ class Rider:
         """Raise BranchMoved if the branch is the reason that a push was refused."""
         if _at_remote(place, self.name) not in (self.old, self.new):
             raise BranchMoved(
-                f"Somebody pushed to {self.name} at the same moment. Nothing was pushed, and your claim is as it was. "
+                f"Somebody pushed to {self.name} at the same moment. Your claim is as it was. "
                 "Fetch, rebase, and try again."
             )
 
@@ -60,8 +61,8 @@ def rider_for(place: Place, branch: str | None, folder: str) -> Rider:
     if old and old != new and clone.run("merge-base", "--is-ancestor", old, new).code:
         where = without_secrets(place.remote)
         raise BranchMoved(
-            f"{branch} at {where} is not where this clone's began: somebody pushed to it. Nothing was pushed, and your "
-            f"claim is as it was. Run: git pull --rebase {where} {branch}"
+            f"{branch} at {where} is not where this clone's began: somebody pushed to it. Your claim is as it was. "
+            f"Run: git pull --rebase {where} {branch}"
         )
     if old != new:
         clone.ask_hook(place.remote, f"{name} {new} {name} {old or '0' * len(new)}\n")
@@ -108,8 +109,34 @@ class _Clone:
             return
         top = self.say("rev-parse", "--show-toplevel") or self._folder
         words = [hook, remote, self.say("remote", "get-url", "--push", remote) or remote]
-        said = run_program(words, env=self._env, folder=top, given=line.encode(), timeout_ms=HOOK_MS_MAX)
-        if said.code or said.timed_out:
-            raise StoreUnavailable(
-                f"The pre-push hook of this clone said no: {said.words}. Nothing was pushed."
+        code = _run_hook(words, top, line)
+        if code:
+            raise HookRefused(
+                f"The pre-push hook of this clone said no (exit {code}): {hook}. What it said stands above."
             )
+
+
+def _run_hook(words: list[str], top: str, line: str) -> int:
+    """As git runs it: in the caller's environment and terminal, and all that it says goes to standard error."""
+    try:
+        os.fstat(2)
+        said: int = 2
+    except OSError:
+        said = subprocess.DEVNULL
+    try:
+        ran = subprocess.run(
+            words,
+            input=line.encode(),
+            stdout=said,
+            stderr=said,
+            cwd=top,
+            check=False,
+            timeout=HOOK_MS_MAX / 1000,
+        )
+    except subprocess.TimeoutExpired:
+        raise HookRefused(f"The pre-push hook of this clone took more than an hour: {words[0]}.") from None
+    except OSError as error:
+        raise HookRefused(
+            f"The pre-push hook of this clone cannot be run: {error.strerror}: {words[0]}."
+        ) from None
+    return ran.returncode
