@@ -46,7 +46,8 @@ def test_a_path_that_another_claimed_is_refused(clone: Clone, name: str) -> None
 
 @pytest.mark.promise("tree")
 def test_what_only_looks_alike_is_not_in_the_way(clone: Clone) -> None:
-    clone.held_by_another("path:sr", "path:src/a", "path:src/a.rs.bak", "issue:src/a.rs", "src/a.rs")
+    clone.held_by_another("path:sr", "path:src/a", "path:src/a.rs.bak")
+    clone.held_by_another("issue:src/a.rs", "src/a.rs")
     clone.stage("src/a.rs")
     assert clone.must("git commit -qm one").err == ""
 

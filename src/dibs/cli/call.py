@@ -68,6 +68,7 @@ class Call:
         self._door: Door | None = None
         self._stdin_used = False
         self.unconfirmed = unconfirmed
+        self.repository_namespace: str | None = None
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -77,11 +78,26 @@ class Call:
         """What a repository's own settings say (`url`, `namespace`) counts where neither flag nor variable does."""
         missing = {key: value for key, value in defaults.items() if getattr(self.settings, key) is None}
         self.settings = Settings({**self.values, **missing}, self.env)
+        self.repository_namespace = missing.get("namespace")
+
+    def work_in(self, namespace: str) -> None:
+        """Ask in the namespace of the repository around this folder: nobody has named another."""
+        self.settings = Settings({**self.values, "namespace": namespace}, self.env)
+        self.repository_namespace = namespace
+
+    @property
+    def stated_namespace(self) -> str | None:
+        """The one that was named, for all names; not that of a repository."""
+        return None if self.repository_namespace else self.settings.namespace
 
     def door(self) -> Door:
         if self._door is None:
             self._door = self._opener(self.settings)
         return self._door
+
+    def door_in(self, namespace: str) -> Door:
+        """A way to the same place, in another namespace. Whoever asks for it closes it."""
+        return self._opener(Settings({**self.values, "namespace": namespace}, self.env))
 
     def another_door(self, timeout_ms: int) -> Door:
         """One more way to the same place, for a second thread, that gives up sooner. Whoever asks for it closes it."""

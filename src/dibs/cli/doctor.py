@@ -54,6 +54,7 @@ def doctor(call: Call) -> Answer:
     try:
         place = server_at(call.settings.url)
         found.good("namespace", call.settings.namespace or "default, or the one that the token is bound to")
+        _repository(found, call)
         found.good("owner", call.settings.owner)
         if place is None:
             _store(found, call)
@@ -62,6 +63,15 @@ def doctor(call: Call) -> Answer:
     except DibsError as error:
         found.bad("url", error.details)
     return _answer(found, call)
+
+
+def _repository(found: Findings, call: Call) -> None:
+    """Inside a git work tree: where its `path:` and `repo:` names are."""
+    from dibs.cli.repository_namespace import here
+
+    namespace = here(call) if call.settings.namespace is None else None
+    if namespace is not None:
+        found.good("repo", f"path: and repo: names are in the namespace {namespace}")
 
 
 def _answer(found: Findings, call: Call) -> Answer:

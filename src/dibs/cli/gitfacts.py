@@ -58,6 +58,11 @@ class Repository:
             found[key.removeprefix("dibs.")] = value
         return found
 
+    def origin(self) -> str:
+        """The address of the remote `origin`, as git would use it; empty where there is none."""
+        done = _run(self._env, ("remote", "get-url", "origin"))
+        return "" if done.returncode else os.fsdecode(done.stdout).removesuffix("\n")
+
     def hooks(self) -> str:
         """Where git looks for hooks. A relative core.hooksPath counts from the top, where hooks run."""
         done = _run(self._env, ("config", "-z", "--type=path", "--get", "core.hooksPath"))

@@ -11,6 +11,7 @@ from dibs.cli.actor import actor_of, may_keep, took_it
 from dibs.cli.answer import Answer, failure, is_failure, refusal_exit, yes
 from dibs.cli.lockmemory import Memory
 from dibs.cli.parse import UsageError
+from dibs.cli.repository_namespace import tree_locks
 from dibs.cli.values import asking, session_id, ttl_seconds
 from dibs.client.urls import is_server
 from dibs.clock import wall_ms
@@ -193,7 +194,7 @@ def _live(call: Call) -> list[Document] | Answer:
         locks += page["locks"]
         after = page["next"]
         if not after:
-            return locks
+            return [*locks, *tree_locks(call)]
 
 
 def _resource(call: Call, *, needed: bool = True) -> str:

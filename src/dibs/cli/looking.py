@@ -5,6 +5,7 @@ from __future__ import annotations
 from dibs.cli import listrender, lookrender
 from dibs.cli.answer import Answer, failure, is_failure, no, yes
 from dibs.cli.parse import UsageError
+from dibs.cli.repository_namespace import tree_locks
 from dibs.cli.spec import JOB, Command, Option
 from dibs.cli.values import count
 from dibs.cli.width import width_of
@@ -47,6 +48,8 @@ def list_(call: Call) -> Answer:
     if isinstance(found, Answer):
         return found
     locks, after = found
+    if not (prefix or wanted or call.values.get("after")):
+        locks += [lock for lock in tree_locks(call, states) if owner is None or owner in _owners(lock)]
     if wanted is None:
         locks.sort(key=lambda lock: natural_key(lock["name"]))
     document: Document = {"locks": locks, "total": len(locks), "prefix": prefix, "next": after}

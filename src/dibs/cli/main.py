@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from typing import BinaryIO, TextIO
 
     from dibs.cli.answer import Answer
-    from dibs.cli.call import Opener
+    from dibs.cli.call import Call, Opener
     from dibs.cli.paint import Paint
+    from dibs.cli.spec import Command
 
 INTERRUPTED = 130
 
@@ -130,9 +131,29 @@ def _answer(
         unconfirmed=unconfirmed,
     )
     try:
-        return command.run(call)
+        return _in_repository(command, call)
     finally:
         call.close()
+
+
+def _in_repository(command: Command, call: Call) -> Answer:
+    """Run it: what it names of a repository's tree is in that repository's namespace."""
+    if not _may_be_in_tree(call):
+        return command.run(call)
+    from dibs.cli.repository_namespace import settle, shown
+
+    settle(call)
+    return shown(call, command.run(call))
+
+
+def _may_be_in_tree(call: Call) -> bool:
+    """A look at the words alone, so that other commands need not import anything for this."""
+    if call.command == "hook run" or call.values.get("staged") or call.command.startswith("claim-"):
+        return True
+    words = [
+        word for value in call.values.values() for word in (value if isinstance(value, list) else [value])
+    ]
+    return any(isinstance(word, str) and word.startswith(("path:", "repo:")) for word in words)
 
 
 def _help_or_version(argv: Sequence[str]) -> Answer | None:

@@ -6,6 +6,7 @@ from dibs.cli import manyrender
 from dibs.cli.answer import is_failure, no, refusal_exit, yes
 from dibs.cli.claims import ask, granted, refused, watched_for
 from dibs.cli.parse import UsageError
+from dibs.cli.repository_namespace import settle
 from dibs.cli.spec import ANY, Argument, Command, Option
 from dibs.cli.values import (
     ACTOR,
@@ -111,6 +112,7 @@ def _names(call: Call, most: int) -> list[str]:
     names = [line.strip() for line in lines if line.strip()]
     if not names:
         raise InvalidInput("Standard input holds no names: it was empty.")
+    settle(call, names)
     return names
 
 

@@ -57,6 +57,10 @@ def policy_of(repository: Repository) -> Policy:
         if key in _KEYS:
             # git config writes a key without a value for true.
             found[key] = (_checked(key, value or "true", f"git config dibs.{key}"), f"git config dibs.{key}")
+    if "namespace" not in found:
+        from dibs.cli.repository_namespace import namespace_of
+
+        found["namespace"] = (namespace_of(repository), "where the repository comes from")
     return Policy(found)
 
 

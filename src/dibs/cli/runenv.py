@@ -28,7 +28,7 @@ def environment(call: Call, tenure: Tenure) -> dict[str, str]:
     settings = call.settings
     given: dict[str, str | None] = {
         "DIBS_URL": settings.url or _default_url(),
-        "DIBS_NAMESPACE": settings.namespace,
+        "DIBS_NAMESPACE": call.stated_namespace,
         "DIBS_OWNER": settings.owner,
         "DIBS_SESSION": tenure.session,
         OUTER: " ".join(sessions_around(call.env)) or None,
