@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs import AsyncClient, Client
+from dibs.agents.keeper import KeptDesk
 from dibs.clock import steady_ms
 from dibs.errors import DibsError, JobHeld, Unavailable
+from dibs.sdk.async_doors import open_door
+from dibs.sdk.client import settings_of
 from dibs.testing.processes import WAIT_S_MAX, ServerProcess, pause, wait_until
 from tests.faults.standing import check_nothing_left, left_behind
 
@@ -185,3 +188,31 @@ def test_a_wait_lasts_as_long_as_it_says(server: ServerProcess, face: str, wait:
         assert steady_ms() - begun_ms >= wait * 1000
         assert isinstance(waiter.came[0], JobHeld)
         waiter.stop()
+
+
+def test_an_mcp_connection_gives_back_what_its_call_could_not_give_up(server: ServerProcess) -> None:
+    """Its answer is never that a job is not the agent's while the agent's own session keeps it."""
+
+    async def go() -> None:
+        door = open_door(settings_of(server.url, server.token, "agent", None))
+        desk = KeptDesk(door, "agent")
+        with Client(server.url, server.token, "owner") as owner:
+            lease = owner.acquire("job", ttl=60)
+            await desk.claim("acquire", ["another"])  # the session is open
+            dying = threading.Timer(0.4, server.kill)
+            dying.start()
+            with pytest.raises(Unavailable):
+                await desk.claim("acquire", ["job"], wait=1.2)
+            server.start()
+            owner.release("job", lease.lease_id)
+            assert owner.owner("job").owner == "agent", "the place in line became a claim"
+            status = await desk.status("job")
+            assert (status.held, desk.has("job")) == (False, False)
+            await desk.claim("acquire", ["job"], wait=5)
+            assert desk.has("job")
+            assert (await desk.status("job")).owner == "agent"
+        await desk.close()
+        door.close()
+
+    asyncio.run(go())
+    check_nothing_left(server.store_url, "job")

@@ -26,7 +26,7 @@ from dibs.sdk.async_session import AsyncSession
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from dibs.sdk.answers import Lease
+    from dibs.sdk.answers import JobStatus, Lease
     from dibs.sdk.async_claim import AsyncClaim
     from dibs.sdk.async_doors import AsyncDoor
 
@@ -206,6 +206,24 @@ class KeptDesk(Desk):
 
     def has(self, job: str, lease_id: str | None = None) -> bool:
         return self._own(job, lease_id) is not None
+
+    async def status(self, job: str) -> JobStatus:
+        await self._settle()
+        return await super().status(job)
+
+    async def listing(self, prefix: str) -> list[JobStatus]:
+        await self._settle()
+        return await super().listing(prefix)
+
+    async def _settle(self) -> None:
+        """Give back what a call could not give up when nobody answered. The session's heart does so too; but nobody is
+        to be told that a job is not theirs while their own session keeps it."""
+        ready = self._ready
+        if ready is not None and ready.done() and not ready.cancelled() and ready.exception() is None:
+            try:
+                await ready.result()._settle()
+            except DibsError:  # no answer
+                pass
 
     async def losses(self) -> list[LeaseLost]:
         await self._look()

@@ -90,5 +90,10 @@ class AsyncSession(SessionClaims[AsyncClaim]):
         except DibsError as trouble:
             log.warning("A session could not be ended and goes with its TTL: %s", trouble.details)
 
+    async def _settle(self) -> None:
+        """Give back now what could not be given up because nobody answered."""
+        if self._hold.owes:
+            await drive(self._door, self._hold.settling(), self._timeout_ms)
+
     def _begin(self, wish: Wish, on_lost: OnLost | None) -> AsyncClaim:
         return AsyncClaim(self._door, wish, self._timeout_ms, on_lost, self._hold)
