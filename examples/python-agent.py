@@ -38,7 +38,7 @@ def main(words: list[str]) -> int:
                     if not worked(claim, words[1:]):
                         claim.release(checkpoint=f"{owner}: failed")
                         return 1
-                    claim.done(keep=DAY_SECONDS)
+                    claim.done(done=DAY_SECONDS)
             except dibs.JobHeld as none:
                 # What is done is done. What somebody has may be given up: look again, not too often.
                 backlog = [each["name"] for each in none.answer["refused"] if each["status"] != "done"]

@@ -287,7 +287,7 @@ class KeptDesk(Desk):
         if done is None:
             await self._ended(kept, kept.claim.release(checkpoint=checkpoint))
         else:
-            await self._ended(kept, kept.claim.done(result, keep=done, checkpoint=checkpoint))
+            await self._ended(kept, kept.claim.done(result, done=done, checkpoint=checkpoint))
 
     async def hand_over(
         self,

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dibs.core.limits import DONE_MS_MAX, TTL_MS_MAX
+from dibs.core.limits import DONE_MS_DEFAULT, DONE_MS_MAX, TTL_MS_MAX
 
 TTL_SECONDS_LOOSE = 15 * 60  # where no connection is watched: as long as a model may think without a call
 WAIT_SECONDS_MAX = 300  # clients give up on a tool call after some minutes
-DONE_SECONDS = 24 * 3600
+DONE_SECONDS = DONE_MS_DEFAULT // 1000
 LIST_MAX = 1_000
 
 Job = Annotated[str, Field(description="Stable name of the work, such as issue-1842 or path:src/auth.rs.")]

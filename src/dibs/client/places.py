@@ -224,7 +224,7 @@ class Place:
             # There is only the request key: it gives the place, or the lease, that a lost reply told of. Where there
             # is none it makes one, and a short one: should this reply get lost as well, it is over soon.
             document = dict(self._document)
-            if "ttl_seconds" in document:
+            if document.pop("ttl_ms", None) is not None or "ttl_seconds" in document:
                 document["ttl_seconds"] = 1
             if self._waited:
                 document["wait_seconds"] = 1  # whoever does not wait is not told of a place

@@ -5,6 +5,12 @@ from __future__ import annotations
 from dibs.core.limits import TTL_MS_MAX, TTL_MS_MIN
 from dibs.errors import InvalidInput, InvalidTtl
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    Duration = float | str | timedelta  # seconds, text such as "2m", or a timedelta
+
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FORM = "Write seconds (90) or a number with ms, s, m, h or d (30s, 15m, 2h)."
 
@@ -18,6 +24,18 @@ def parse_duration(text: str, what: str = "duration") -> int:
     if unit is None or not digits.isascii() or not digits.isdecimal() or len(digits) > 15:
         raise InvalidInput(f"{text!r} is not a {what}. {_FORM}")
     return int(digits) * unit
+
+
+def duration_ms(value: Duration, what: str = "duration") -> int:
+    """Milliseconds of what a program gives: a number of seconds, text as people write it, or a timedelta."""
+    if isinstance(value, str):
+        return parse_duration(value, what)
+    seconds = value.total_seconds() if hasattr(value, "total_seconds") else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e12:
+        raise InvalidInput(
+            f'{what} is a number of seconds, text such as "2m", or a timedelta, and not negative; this is {value!r}.'
+        )
+    return round(seconds * 1000)
 
 
 def check_ttl_ms(ttl_ms: int) -> int:

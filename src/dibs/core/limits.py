@@ -26,6 +26,7 @@ LOCK_TTL_MS_DEFAULT = 300_000
 LOCK_DELAY_MS_MAX = 60_000
 RETRY_MS_MAX = 7 * 24 * 3600 * 1000
 DONE_MS_MAX = 365 * 24 * 3600 * 1000
+DONE_MS_DEFAULT = 24 * 3600 * 1000
 ATTEMPTS_MAX = 1_000_000
 
 # Sessions. A session that ended is remembered for a while, so that a late call is told "it ended" and not "unknown".

@@ -98,7 +98,7 @@ class Worker:
             self._ledger.write(Effect(job["name"], step, self._name, claim.fencing_token))
             claim.checkpoint(checkpoint_of(step))
             self._tell("step", job=job["name"], step=step)
-        claim.done(checkpoint_of(len(STEPS)), keep=DONE_SECONDS)
+        claim.done(checkpoint_of(len(STEPS)), done=DONE_SECONDS)
         self._tell("done", job=job["name"])
 
 

@@ -9,6 +9,7 @@ from dibs.sdk import operations
 from dibs.sdk.async_doors import drive
 from dibs.sdk.async_guard import Guard, to_the_end
 from dibs.sdk.held import GIVE_UP_MS, Held, confirming, finishing, letting_go, over_at_the_end
+from dibs.sdk.parameters import explained
 from dibs.sdk.session_hold import holding
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dibs.client.places import Flow
+    from dibs.core.durations import Duration
     from dibs.errors import LeaseLost
     from dibs.sdk.answers import Lease
     from dibs.sdk.async_doors import AsyncDoor
@@ -107,6 +109,7 @@ class AsyncClaim(Held):
             hold.check()
         over_at_the_end(hold, error)
 
+    @explained
     async def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
         """Note progress for whoever takes over, now. Where that fails it goes with the next heartbeat."""
         self.check()
@@ -116,21 +119,33 @@ class AsyncClaim(Held):
         self.check()
 
     async def done(
-        self, result: str | None = None, *, keep: float = 3600, checkpoint: str | None = None
+        self,
+        result: str | None = None,
+        *,
+        done: Duration | bool = True,
+        checkpoint: str | None = None,
+        keep: Duration | None = None,
     ) -> None:
-        """Let go, and let the job count as done for `keep` seconds: whoever claims it is told, with `result`."""
+        """Let go, and let the job count as done for `done`, a day unless you say how long: whoever claims it is told,
+        with `result`, a short text. `checkpoint` is noted too. `keep` is the older word for `done`."""
         await self._finish(
             lambda lease: operations.releasing(
-                lease.name, lease.lease_id, done=keep, result=result, checkpoint=checkpoint
+                lease.name,
+                lease.lease_id,
+                done=done if keep is None else keep,
+                result=result,
+                checkpoint=checkpoint,
             )
         )
 
+    @explained
     async def release(self, *, checkpoint: str | None = None) -> None:
         """Let go before the block ends."""
         await self._finish(
             lambda lease: operations.releasing(lease.name, lease.lease_id, checkpoint=checkpoint)
         )
 
+    @explained
     async def transfer(
         self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
     ) -> Lease:

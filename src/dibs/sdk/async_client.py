@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dibs.core.durations import duration_ms
 from dibs.core.limits import HISTORY_PAGE_DEFAULT
 from dibs.errors import InvalidInput, NotClaimed
 from dibs.sdk import operations
@@ -16,14 +17,16 @@ from dibs.sdk.async_doors import drive, open_door
 from dibs.sdk.async_guard import to_the_end
 from dibs.sdk.async_session import AsyncSession
 from dibs.sdk.claims import TTL_SECONDS, Claims
-from dibs.sdk.client import TIMEOUT_SECONDS, settings_of
+from dibs.sdk.client import TIMEOUT_SECONDS, place_of, settings_of
 from dibs.sdk.operations import Wish
+from dibs.sdk.parameters import explained
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
     from types import TracebackType
 
     from dibs.client.places import Flow
+    from dibs.core.durations import Duration
     from dibs.sdk.answers import JobEvent, JobStatus, Lease
     from dibs.sdk.claims import OnLost
 
@@ -37,6 +40,7 @@ T = TypeVar("T")
 class AsyncClient(Claims[AsyncClaim]):
     """As `Client`, for asyncio. To a server it speaks through the loop; a store is asked from threads."""
 
+    @explained
     def __init__(
         self,
         url: str | None = None,
@@ -44,13 +48,19 @@ class AsyncClient(Claims[AsyncClaim]):
         owner: str | None = None,
         namespace: str | None = None,
         *,
-        timeout: float = TIMEOUT_SECONDS,
+        timeout: Duration = TIMEOUT_SECONDS,
     ) -> None:
         settings = settings_of(url, token, owner, namespace)
         self.owner_name = settings.owner
-        self._timeout_ms = max(1, round(timeout * 1000))
+        self._shown = place_of(settings)
+        self._closed = False
+        self._timeout_ms = max(1, duration_ms(timeout, "timeout"))
         self._door = open_door(settings)
         self._finishing: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._closed else ""
+        return f"<AsyncClient of {self.owner_name} at {self._shown}{closed}>"
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -67,6 +77,7 @@ class AsyncClient(Claims[AsyncClaim]):
         tasks = [task for task in self._finishing if task.get_loop() is loop]
         if tasks:
             await to_the_end(lambda: asyncio.wait(tasks))
+        self._closed = True
         self._door.close()
 
     def _finish(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -82,30 +93,32 @@ class AsyncClient(Claims[AsyncClaim]):
     def _begin(self, wish: Wish, on_lost: OnLost | None) -> AsyncClaim:
         return AsyncClaim(self._door, wish, self._timeout_ms, on_lost)
 
-    def _common(self, ttl: float | None, owner: str | None) -> dict[str, Any]:
+    def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
         return {
             "owner": owner or self.owner_name,
             "ttl": TTL_SECONDS if ttl is None else ttl,
             "slice_seconds": self._door.slice_seconds,
         }
 
+    @explained
     def session(
         self,
         *,
         owner: str | None = None,
-        ttl: float | None = None,
+        ttl: Duration | None = None,
         metadata: str | None = None,
         on_lost: OnLost | None = None,
     ) -> AsyncSession:
         """`async with client.session() as session:` and then `session.claim(…)`. One heartbeat for all it holds."""
         return AsyncSession(self._door, self._timeout_ms, owner or self.owner_name, ttl, metadata, on_lost)
 
+    @explained
     async def acquire(
         self,
         name: str,
         *,
-        ttl: float = TTL_SECONDS,
-        wait: float | None = None,
+        ttl: Duration = TTL_SECONDS,
+        wait: Duration | None = None,
         metadata: str | None = None,
         owner: str | None = None,
         shared: bool = False,
@@ -135,12 +148,13 @@ class AsyncClient(Claims[AsyncClaim]):
                 await to_the_end(lambda: given_up(self._door, wish))
             raise
 
+    @explained
     async def renew(
         self,
         name: str,
         lease_id: str,
         *,
-        ttl: float | None = None,
+        ttl: Duration | None = None,
         checkpoint: str | None = None,
         metadata: str | None = None,
     ) -> Lease:
@@ -149,12 +163,13 @@ class AsyncClient(Claims[AsyncClaim]):
             operations.renewing(name, lease_id, ttl=ttl, checkpoint=checkpoint, metadata=metadata)
         )
 
+    @explained
     async def release(
         self,
         name: str,
         lease_id: str,
         *,
-        done: float | None = None,
+        done: Duration | bool | None = None,
         result: str | None = None,
         checkpoint: str | None = None,
     ) -> None:
@@ -165,6 +180,7 @@ class AsyncClient(Claims[AsyncClaim]):
             )
         )
 
+    @explained
     async def transfer(
         self,
         name: str,
@@ -172,7 +188,7 @@ class AsyncClient(Claims[AsyncClaim]):
         *,
         to_owner: str | None = None,
         to_session: str | None = None,
-        ttl: float | None = None,
+        ttl: Duration | None = None,
         checkpoint: str | None = None,
     ) -> Lease:
         """Hand a job on. The lease that comes back is the new owner's."""
@@ -181,32 +197,38 @@ class AsyncClient(Claims[AsyncClaim]):
         )
         return await self._run(flow)
 
+    @explained
     async def owner(self, name: str) -> JobStatus:
         """How a job stands, and who has it."""
         return await self._run(operations.inspecting(name))
 
+    @explained
     async def list(self, prefix: str | None = None) -> Statuses:
         """Every job that somebody has, with that prefix."""
         return await self._run(operations.listing(prefix))
 
+    @explained
     async def history(self, name: str, limit: int = HISTORY_PAGE_DEFAULT) -> Events:
         """The newest events of a job, oldest first."""
         return await self._run(operations.looking_back(name, limit))
 
+    @explained
     async def watch(
-        self, name: str, *, poll: float = 1.0, since: int | None = None
+        self, name: str, *, poll: Duration = 1.0, since: int | None = None
     ) -> AsyncIterator[JobEvent]:
         """The events of a job as they happen, for ever. `since`: after that `seq`; else only what is new."""
         watching = operations.Watching(name, since)
         while True:
             for event in await self._run(watching.looking()):
                 yield event
-            await asyncio.sleep(poll)
+            await asyncio.sleep(duration_ms(poll, "poll") / 1000)
 
+    @explained
     async def break_claim(self, name: str, reason: str) -> None:
         """Take a job away from its owner, who is told why. For operators."""
         await self._run(operations.breaking(name, reason))
 
+    @explained
     async def free(self, name: str) -> bool:
         """Let a parked job be claimed again. For operators."""
         return await self._run(operations.freeing(name))

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from dibs.clock import steady_ms
 from dibs.errors import LeaseLost
 from dibs.sdk.async_doors import KEEPING, drive
 
@@ -92,12 +91,10 @@ class Guard:
                 async with asyncio.timeout(call_ms / 1000):
                     await drive(self._door, hold.beating(), call_ms, KEEPING)
             except TimeoutError:
-                hold.trouble = f"no answer within {call_ms / 1000:g} s"
-                hold.plan.failed(steady_ms())
+                hold.failed(f"no answer within {call_ms / 1000:g} s")
             except Exception as error:  # a fault is no reason to go silent: the next attempt may do
                 log.exception("A renewal of %s failed in a way it should not.", hold.name)
-                hold.trouble = f"{type(error).__name__}: {error}"
-                hold.plan.failed(steady_ms())
+                hold.failed(f"{type(error).__name__}: {error}")
 
     def _learned(self, error: LeaseLost) -> None:
         """Called once, by whoever learns of the loss first: our loop, or a thread that asked `check()`."""

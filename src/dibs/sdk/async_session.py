@@ -20,6 +20,7 @@ from dibs.sdk.session_hold import SessionHold
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from dibs.core.durations import Duration
     from dibs.sdk.async_doors import AsyncDoor
     from dibs.sdk.claims import OnLost
     from dibs.sdk.operations import Wish
@@ -35,7 +36,7 @@ class AsyncSession(SessionClaims[AsyncClaim]):
         door: AsyncDoor,
         timeout_ms: int,
         owner: str | None,
-        ttl: float | None,
+        ttl: Duration | None,
         metadata: str | None,
         on_lost: OnLost | None,
     ) -> None:

@@ -10,6 +10,7 @@ from dibs.errors import DibsError, InvalidInput, NotClaimed
 from dibs.sdk import operations
 from dibs.sdk.heart import WATCHDOG, Heart, beat_once, telling
 from dibs.sdk.held import GIVE_UP_MS, Held, confirming, finishing, letting_go, over_at_the_end
+from dibs.sdk.parameters import explained
 from dibs.sdk.session_hold import holding
 from dibs.sdk.threads import SafeEvent
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from dibs.client.places import Flow
     from dibs.client.pool import Doors
+    from dibs.core.durations import Duration
     from dibs.errors import LeaseLost
     from dibs.sdk.answers import Lease
     from dibs.sdk.hold import LeaseHold
@@ -152,6 +154,7 @@ class Claim(Held):
                 raise lost
         over_at_the_end(hold, error)
 
+    @explained
     def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
         """Note progress for whoever takes over, now. Where that fails it goes with the next heartbeat."""
         self.check()
@@ -162,18 +165,32 @@ class Claim(Held):
             beat_once(self._hold, self._doors)
         self.check()
 
-    def done(self, result: str | None = None, *, keep: float = 3600, checkpoint: str | None = None) -> None:
-        """Let go, and let the job count as done for `keep` seconds: whoever claims it is told, with `result`."""
+    def done(
+        self,
+        result: str | None = None,
+        *,
+        done: Duration | bool = True,
+        checkpoint: str | None = None,
+        keep: Duration | None = None,
+    ) -> None:
+        """Let go, and let the job count as done for `done`, a day unless you say how long: whoever claims it is told,
+        with `result`, a short text. `checkpoint` is noted too. `keep` is the older word for `done`."""
         self._finish(
             lambda lease: operations.releasing(
-                lease.name, lease.lease_id, done=keep, result=result, checkpoint=checkpoint
+                lease.name,
+                lease.lease_id,
+                done=done if keep is None else keep,
+                result=result,
+                checkpoint=checkpoint,
             )
         )
 
+    @explained
     def release(self, *, checkpoint: str | None = None) -> None:
         """Let go before the block ends."""
         self._finish(lambda lease: operations.releasing(lease.name, lease.lease_id, checkpoint=checkpoint))
 
+    @explained
     def transfer(
         self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
     ) -> Lease:

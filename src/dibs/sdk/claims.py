@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dibs.client.places import SLICE_SECONDS
 from dibs.errors import InvalidInput
-from dibs.sdk.operations import Wish
+from dibs.sdk.operations import Wish, whole_seconds
+from dibs.sdk.parameters import explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from dibs.core.durations import Duration
     from dibs.errors import LeaseLost
     from dibs.sdk.session_hold import SessionHold
 
@@ -27,7 +29,7 @@ class Claims(Generic[C]):
         """The claim, not yet taken."""
         raise NotImplementedError
 
-    def _common(self, ttl: float | None, owner: str | None) -> dict[str, Any]:
+    def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
         """What every wish of this client or session says."""
         raise NotImplementedError
 
@@ -35,7 +37,7 @@ class Claims(Generic[C]):
         self,
         verb: str,
         names: Sequence[str],
-        ttl: float | None,
+        ttl: Duration | None,
         owner: str | None,
         *,
         shared: bool = False,
@@ -44,19 +46,20 @@ class Claims(Generic[C]):
         mode = "shared" if shared else None
         return Wish(verb, names, mode=mode, **fields, **self._common(ttl, owner))
 
+    @explained
     def claim(
         self,
         name: str,
         *,
-        ttl: float | None = None,
-        wait: float | None = None,
+        ttl: Duration | None = None,
+        wait: Duration | None = None,
         metadata: str | None = None,
         on_lost: OnLost | None = None,
         owner: str | None = None,
         shared: bool = False,
         slots: int | None = None,
         again: bool = False,
-        lock_delay: float | None = None,
+        lock_delay: Duration | None = None,
         max_attempts: int | None = None,
     ) -> C:
         """`with client.claim("issue-42") as claim:` takes the job, heartbeats while the block runs, and lets it go.
@@ -73,16 +76,17 @@ class Claims(Generic[C]):
             shared=shared,
             slots=slots,
             again=again,
-            lock_delay_seconds=None if lock_delay is None else round(lock_delay),
+            lock_delay_seconds=whole_seconds(lock_delay, "lock_delay"),
             max_attempts=max_attempts,
         )
         return self._begin(wish, on_lost)
 
+    @explained
     def claim_any(
         self,
         names: Sequence[str],
         *,
-        ttl: float | None = None,
+        ttl: Duration | None = None,
         metadata: str | None = None,
         on_lost: OnLost | None = None,
         owner: str | None = None,
@@ -105,12 +109,13 @@ class Claims(Generic[C]):
         )
         return self._begin(wish, on_lost)
 
+    @explained
     def claim_all(
         self,
         names: Sequence[str],
         *,
-        ttl: float | None = None,
-        wait: float | None = None,
+        ttl: Duration | None = None,
+        wait: Duration | None = None,
         metadata: str | None = None,
         on_lost: OnLost | None = None,
         owner: str | None = None,
@@ -141,10 +146,14 @@ class SessionClaims(Claims[C]):
         self._held: SessionHold | None = None
         self._begun = False
 
+    def __repr__(self) -> str:
+        state = "not open yet" if self._held is None else self._held.standing()
+        return f"<{type(self).__name__} of {self._owner}: {state}>"
+
     @property
     def _hold(self) -> SessionHold:
         if self._held is None:
-            raise InvalidInput("The session is not open: use it as a `with` block.")
+            raise InvalidInput("The session is not open yet. Use it in a with block: `with … as session:`.")
         return self._held
 
     @property
@@ -160,7 +169,7 @@ class SessionClaims(Claims[C]):
         """Raise LeaseLost unless the session surely still lives."""
         self._hold.check()
 
-    def _common(self, ttl: float | None, owner: str | None) -> dict[str, Any]:
+    def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
         self.check()
         if ttl is not None:
             raise InvalidInput("A claim in a session lives as long as the session: leave ttl out.")

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dibs.client.places import drive
 from dibs.client.pool import Doors
 from dibs.client.settings import Settings
+from dibs.core.durations import duration_ms
 from dibs.core.limits import HISTORY_PAGE_DEFAULT
 from dibs.errors import InvalidInput, NotClaimed
+from dibs.redact import without_secrets
 from dibs.sdk import operations
 from dibs.sdk.claim import Claim, given_up
 from dibs.sdk.claims import TTL_SECONDS, Claims
 from dibs.sdk.operations import Wish
+from dibs.sdk.parameters import explained
 from dibs.sdk.session import Session
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dibs.client.places import Flow
+    from dibs.core.durations import Duration
     from dibs.sdk.answers import JobEvent, JobStatus, Lease
     from dibs.sdk.claims import OnLost
 
@@ -40,12 +44,19 @@ def settings_of(url: str | None, token: str | None, owner: str | None, namespace
     return Settings({"url": url, "owner": owner, "namespace": namespace}, env)
 
 
+def place_of(settings: Settings) -> str:
+    """Where it goes, to be shown: no password, and nothing that could be one."""
+    where = "your own store" if settings.url is None else without_secrets(settings.url)
+    return where if settings.namespace is None else f"{where}, namespace {settings.namespace}"
+
+
 class Client(Claims[Claim]):
     """A way to a server (`http://`, `https://`, `unix://`) or to a store (`sqlite:///`, `memory://`, …).
 
     Without a URL: DIBS_URL, else the store of this machine, the same that the `dibs` command uses. Nothing is reached
     out for before the first question. `timeout` bounds one question, in seconds; waiting in line comes on top."""
 
+    @explained
     def __init__(
         self,
         url: str | None = None,
@@ -53,11 +64,17 @@ class Client(Claims[Claim]):
         owner: str | None = None,
         namespace: str | None = None,
         *,
-        timeout: float = TIMEOUT_SECONDS,
+        timeout: Duration = TIMEOUT_SECONDS,
     ) -> None:
         settings = settings_of(url, token, owner, namespace)
         self.owner_name = settings.owner
-        self._doors = Doors(settings, max(1, round(timeout * 1000)))
+        self._shown = place_of(settings)
+        self._closed = False
+        self._doors = Doors(settings, max(1, duration_ms(timeout, "timeout")))
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self._closed else ""
+        return f"<Client of {self.owner_name} at {self._shown}{closed}>"
 
     def __enter__(self) -> Client:
         return self
@@ -69,6 +86,7 @@ class Client(Claims[Claim]):
 
     def close(self) -> None:
         """Close files and connections. What is held stays held: leave its block first."""
+        self._closed = True
         self._doors.close()
 
     def _run(self, flow: Flow[T]) -> T:
@@ -78,26 +96,28 @@ class Client(Claims[Claim]):
     def _begin(self, wish: Wish, on_lost: OnLost | None) -> Claim:
         return Claim(self._doors, wish, on_lost)
 
-    def _common(self, ttl: float | None, owner: str | None) -> dict[str, Any]:
+    def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
         return {"owner": owner or self.owner_name, "ttl": TTL_SECONDS if ttl is None else ttl}
 
+    @explained
     def session(
         self,
         *,
         owner: str | None = None,
-        ttl: float | None = None,
+        ttl: Duration | None = None,
         metadata: str | None = None,
         on_lost: OnLost | None = None,
     ) -> Session:
         """`with client.session() as session:` and then `session.claim(…)`. One heartbeat for all that it holds."""
         return Session(self._doors, owner or self.owner_name, ttl, metadata, on_lost)
 
+    @explained
     def acquire(
         self,
         name: str,
         *,
-        ttl: float = TTL_SECONDS,
-        wait: float | None = None,
+        ttl: Duration = TTL_SECONDS,
+        wait: Duration | None = None,
         metadata: str | None = None,
         owner: str | None = None,
         shared: bool = False,
@@ -127,12 +147,13 @@ class Client(Claims[Claim]):
                 given_up(self._doors, wish)
             raise
 
+    @explained
     def renew(
         self,
         name: str,
         lease_id: str,
         *,
-        ttl: float | None = None,
+        ttl: Duration | None = None,
         checkpoint: str | None = None,
         metadata: str | None = None,
     ) -> Lease:
@@ -141,18 +162,20 @@ class Client(Claims[Claim]):
             operations.renewing(name, lease_id, ttl=ttl, checkpoint=checkpoint, metadata=metadata)
         )
 
+    @explained
     def release(
         self,
         name: str,
         lease_id: str,
         *,
-        done: float | None = None,
+        done: Duration | bool | None = None,
         result: str | None = None,
         checkpoint: str | None = None,
     ) -> None:
         """Let go by hand; with `done`, the job counts as done for that many seconds."""
         self._run(operations.releasing(name, lease_id, done=done, result=result, checkpoint=checkpoint))
 
+    @explained
     def transfer(
         self,
         name: str,
@@ -160,7 +183,7 @@ class Client(Claims[Claim]):
         *,
         to_owner: str | None = None,
         to_session: str | None = None,
-        ttl: float | None = None,
+        ttl: Duration | None = None,
         checkpoint: str | None = None,
     ) -> Lease:
         """Hand a job on. The lease that comes back is the new owner's."""
@@ -170,19 +193,23 @@ class Client(Claims[Claim]):
             )
         )
 
+    @explained
     def owner(self, name: str) -> JobStatus:
         """How a job stands, and who has it."""
         return self._run(operations.inspecting(name))
 
+    @explained
     def list(self, prefix: str | None = None) -> Statuses:
         """Every job that somebody has, with that prefix."""
         return self._run(operations.listing(prefix))
 
+    @explained
     def history(self, name: str, limit: int = HISTORY_PAGE_DEFAULT) -> Events:
         """The newest events of a job, oldest first."""
         return self._run(operations.looking_back(name, limit))
 
-    def watch(self, name: str, *, poll: float = 1.0, since: int | None = None) -> Iterator[JobEvent]:
+    @explained
+    def watch(self, name: str, *, poll: Duration = 1.0, since: int | None = None) -> Iterator[JobEvent]:
         """The events of a job as they happen, for ever. `since`: after that `seq`; else only what is new from now on.
 
         It asks every `poll` seconds, and sooner on a store of this machine that has news."""
@@ -190,12 +217,14 @@ class Client(Claims[Claim]):
         while True:
             yield from self._run(watching.looking())
             with self._doors.one() as door:
-                door.news(round(poll * 1000))
+                door.news(duration_ms(poll, "poll"))
 
+    @explained
     def break_claim(self, name: str, reason: str) -> None:
         """Take a job away from its owner, who is told why. For operators."""
         self._run(operations.breaking(name, reason))
 
+    @explained
     def free(self, name: str) -> bool:
         """Let a parked job be claimed again. For operators."""
         return self._run(operations.freeing(name))

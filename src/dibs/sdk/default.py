@@ -6,16 +6,19 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from dibs.errors import InvalidInput
 from dibs.sdk.async_client import AsyncClient
+from dibs.sdk.claim import Claim
 from dibs.sdk.client import Client
 from dibs.sdk.ownership import Acquired
+from dibs.sdk.parameters import explained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
+    from dibs.core.durations import Duration
     from dibs.sdk.async_claim import AsyncClaim
-    from dibs.sdk.claim import Claim
     from dibs.sdk.claims import OnLost
 
 _lock = threading.Lock()
@@ -68,6 +71,17 @@ class EitherClaim:
         self._entered: Acquired[Claim] = Acquired()  # the object may be shared, and used again
         self._entered_async: Acquired[AsyncClaim] = Acquired()
 
+    def __repr__(self) -> str:
+        return f"<dibs.{self._verb} of {self._first!r}, for a with block>"
+
+    def __getattr__(self, name: str) -> Any:
+        """What a claim has, this has only inside its block."""
+        if name.startswith("_") or not (hasattr(Claim, name) or name == "lost"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise InvalidInput(
+            f"Nothing was claimed yet. Use it in a with block: `with dibs.{self._verb}(…) as claim: claim.{name}`."
+        )
+
     def __enter__(self) -> Claim:
         claim: Claim = getattr(default_client(), self._verb)(self._first, **self._options)
         claim.__enter__()
@@ -95,6 +109,7 @@ class EitherClaim:
         await claim.__aexit__(kind, error, trace)
 
 
+@explained
 def connect(
     url: str | None = None, token: str | None = None, owner: str | None = None, namespace: str | None = None
 ) -> Client:
@@ -102,18 +117,19 @@ def connect(
     return Client(url, token, owner, namespace)
 
 
+@explained
 def claim(
     name: str,
     *,
-    ttl: float | None = None,
-    wait: float | None = None,
+    ttl: Duration | None = None,
+    wait: Duration | None = None,
     metadata: str | None = None,
     on_lost: OnLost | None = None,
     owner: str | None = None,
     shared: bool = False,
     slots: int | None = None,
     again: bool = False,
-    lock_delay: float | None = None,
+    lock_delay: Duration | None = None,
     max_attempts: int | None = None,
 ) -> EitherClaim:
     """`with dibs.claim("issue-42") as claim:`, or `async with`. See `Client.claim`."""
@@ -121,10 +137,11 @@ def claim(
     return EitherClaim("claim", name, options)
 
 
+@explained
 def claim_any(
     names: Sequence[str],
     *,
-    ttl: float | None = None,
+    ttl: Duration | None = None,
     metadata: str | None = None,
     on_lost: OnLost | None = None,
     owner: str | None = None,
@@ -138,11 +155,12 @@ def claim_any(
     return EitherClaim("claim_any", names, options)
 
 
+@explained
 def claim_all(
     names: Sequence[str],
     *,
-    ttl: float | None = None,
-    wait: float | None = None,
+    ttl: Duration | None = None,
+    wait: Duration | None = None,
     metadata: str | None = None,
     on_lost: OnLost | None = None,
     owner: str | None = None,

@@ -4,31 +4,70 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from dibs.errors import JobDone, JobHeld
 from dibs.sdk.default import claim
+from dibs.sdk.parameters import explained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
+    from dibs.core.durations import Duration
     from dibs.sdk.default import EitherClaim
 
 F = TypeVar("F", bound="Callable[..., Any]")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
+class Skipping(Protocol):
+    """A decorator whose function may return None instead of what it returns."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R | None]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R | None]: ...
+
+
+@overload
 def exclusive(
     name: str | Callable[..., str],
     *,
-    ttl: float | None = None,
-    wait: float | None = None,
-    done: float | None = None,
+    ttl: Duration | None = None,
+    wait: Duration | None = None,
+    done: Duration | bool | None = None,
+    skip: Literal[False] = False,
+) -> Callable[[F], F]: ...
+
+
+@overload
+def exclusive(
+    name: str | Callable[..., str],
+    *,
+    ttl: Duration | None = None,
+    wait: Duration | None = None,
+    done: Duration | bool | None = None,
+    skip: bool,
+) -> Skipping: ...
+
+
+@explained
+def exclusive(
+    name: str | Callable[..., str],
+    *,
+    ttl: Duration | None = None,
+    wait: Duration | None = None,
+    done: Duration | bool | None = None,
     skip: bool = False,
-) -> Callable[[F], F]:
+) -> Any:
     """`@dibs.exclusive("rebuild-cache")`: claim the job, run the function, let go. For `def` and `async def`.
 
-    `name` may be a function of the arguments: `@dibs.exclusive(lambda shard: f"rebuild-{shard}")`. `done`: when it
-    returns, the job counts as done for that many seconds. `skip`: return None instead of raising JobHeld or JobDone."""
+    `name` may be a function of the arguments: `@dibs.exclusive(lambda shard: f"rebuild-{shard}")`. With `done`, the job
+    counts as done when the function has returned."""
 
     def decorate(function: F) -> F:
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> EitherClaim:
@@ -43,7 +82,7 @@ def exclusive(
                     entered = True
                     result = function(*args, **kwargs)
                     if done is not None:
-                        held.done(keep=done)
+                        held.done(done=done)
                     return result
             except (JobHeld, JobDone):
                 if skip and not entered:
@@ -58,7 +97,7 @@ def exclusive(
                     entered = True
                     result = await function(*args, **kwargs)
                     if done is not None:
-                        await held.done(keep=done)
+                        await held.done(done=done)
                     return result
             except (JobHeld, JobDone):
                 if skip and not entered:

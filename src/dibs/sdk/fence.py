@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.errors import InvalidInput, StaleToken, Unavailable
 from dibs.sdk.drivers import driver_of, table_needed
+from dibs.sdk.parameters import explained
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -53,6 +54,7 @@ class Fence:
             self._place.execute(self._driver.statement(_CREATE, self._table))
 
     @contextmanager
+    @explained
     def transaction(
         self, claim: Held | None = None, *, name: str | None = None, token: int | None = None
     ) -> Iterator[Any]:
@@ -67,6 +69,7 @@ class Fence:
             self._admit(tokens)
             yield self._place
 
+    @explained
     def admit(self, claim: Held | None = None, *, name: str | None = None, token: int | None = None) -> None:
         """Let a write through, or raise StaleToken. In a database: the first statement of the transaction.
 
@@ -106,6 +109,7 @@ class AsyncFence:
         await self._place.execute(self._driver.statement(_CREATE, self._table))
 
     @asynccontextmanager
+    @explained
     async def transaction(
         self, claim: Held | None = None, *, name: str | None = None, token: int | None = None
     ) -> AsyncIterator[Any]:
@@ -115,6 +119,7 @@ class AsyncFence:
             await self._admit(tokens)
             yield self._place
 
+    @explained
     async def admit(
         self, claim: Held | None = None, *, name: str | None = None, token: int | None = None
     ) -> None:

@@ -48,8 +48,7 @@ class Heart:
         try:
             thread.start()
         except RuntimeError as error:  # no more threads to be had: perhaps later
-            self.hold.trouble = str(error)
-            self.hold.plan.failed(steady_ms())
+            self.hold.failed(str(error))
         else:
             self._thread = thread
 
@@ -81,12 +80,10 @@ def beat_once(hold: Hold, doors: Doors) -> None:
         with doors.one(hold.call_ms()) as door:
             drive(door, hold.beating())
     except DibsError as error:  # no way to ask at all: the next attempt may have one
-        hold.trouble = error.details
-        hold.plan.failed(steady_ms())
+        hold.failed(error.details)
     except Exception as error:  # a fault of ours is no reason to go silent
         log.exception("A renewal of %s failed in a way it should not.", hold.name)
-        hold.trouble = f"{type(error).__name__}: {error}"
-        hold.plan.failed(steady_ms())
+        hold.failed(f"{type(error).__name__}: {error}")
 
 
 class Watchdog:

@@ -31,10 +31,17 @@ class Held:
     def __init__(self) -> None:
         self._held: LeaseHold | None = None
 
+    def __repr__(self) -> str:
+        hold = self._held
+        if hold is None:
+            return f"<{type(self).__name__}: not taken yet>"
+        tokens = ", ".join(f"{lease.name} (token {lease.fencing_token})" for lease in hold.leases)
+        return f"<{type(self).__name__} of {hold.leases[0].owner}: {tokens}, {hold.standing()}>"
+
     @property
     def _hold(self) -> LeaseHold:
         if self._held is None:
-            raise InvalidInput("The claim has not been taken yet: use it as a `with` block.")
+            raise InvalidInput("The claim was not taken yet. Use it in a with block: `with … as claim:`.")
         return self._held
 
     @property

@@ -8,6 +8,7 @@ again until the deadline, never after it, and nothing here ever claims again wha
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+log = logging.getLogger("dibs")
 MARGIN_MS_MIN = 50
 MARGIN_MS_MAX = 2_000
 
@@ -77,6 +79,28 @@ class Hold:
         if self._ended is not None:
             return self._error(self._ended)
         return self._error("it was let go.") if self._let_go else None
+
+    def standing(self) -> str:
+        """How it stands, in a few words."""
+        if not self.is_ours:
+            return "of the parent process"
+        lost = self.lost()
+        if lost is None:
+            return f"ours for {format_duration(self.left_ms())} and renewed"
+        return "let go" if self._let_go else f"lost: {lost.why}"
+
+    def failed(self, trouble: str) -> None:
+        """A renewal did not get through. Says so, while there is still time to do something about it."""
+        first = self.trouble is None
+        self.trouble = trouble
+        self.plan.failed(steady_ms())
+        log.log(
+            logging.WARNING if first else logging.INFO,
+            "A heartbeat of %s did not get through, and is tried again for %s: %s",
+            self.name,
+            format_duration(self.left_ms()),
+            trouble,
+        )
 
     def check(self) -> None:
         """Raise LeaseLost unless it is surely still ours."""
@@ -146,8 +170,7 @@ class Hold:
         if body.get("code") in OVER_CODES and not self.ending:
             self.end(details)
         else:
-            self.trouble = details
-            self.plan.failed(steady_ms())
+            self.failed(details)
         return False
 
 

@@ -5,32 +5,41 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.sdk.default import default_client
+from dibs.sdk.parameters import explained
 
 if TYPE_CHECKING:
+    from dibs.core.durations import Duration
     from dibs.sdk.answers import JobStatus, Lease
 
 
-def claim_job(job_id: str, owner: str, metadata: str | None = None, ttl: float = 120) -> Lease:
+@explained
+def claim_job(job_id: str, owner: str, metadata: str | None = None, ttl: Duration = 120) -> Lease:
     """The job is yours for `ttl` seconds, unless you heartbeat. Raises JobHeld (who has it), JobDone, …"""
     return default_client().acquire(job_id, owner=owner, metadata=metadata, ttl=ttl)
 
 
+@explained
 def heartbeat_job(job_id: str, lease_id: str, checkpoint: str | None = None) -> Lease:
     """Start the TTL anew. Raises LeaseLost when the job is not yours any more: stop the work."""
     return default_client().renew(job_id, lease_id, checkpoint=checkpoint)
 
 
-def release_job(job_id: str, lease_id: str, done: float | None = None, result: str | None = None) -> None:
+@explained
+def release_job(
+    job_id: str, lease_id: str, done: Duration | bool | None = None, result: str | None = None
+) -> None:
     """Let it go; with `done`, it counts as done for that many seconds."""
     default_client().release(job_id, lease_id, done=done, result=result)
 
 
+@explained
 def get_job_owner(job_id: str) -> str | None:
     """Who has the job, or None when nobody has."""
     status = default_client().owner(job_id)
     return status.owner if status.held else None
 
 
+@explained
 def list_claimed_jobs(prefix: str | None = None) -> list[JobStatus]:
     """Every job that somebody has, with that prefix."""
     return default_client().list(prefix)

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.errors import DibsError, NotClaimed
 from dibs.sdk.ownership import Acquired
+from dibs.sdk.parameters import explained
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
     from types import TracebackType
 
+    from dibs.core.durations import Duration
     from dibs.sdk.async_claim import AsyncClaim
     from dibs.sdk.async_client import AsyncClient
     from dibs.sdk.claim import Claim
@@ -33,7 +35,7 @@ T = TypeVar("T")
 class _Named:
     """What both have: the name, and how to ask for it. A job that counts as done is not in a lock's way."""
 
-    def __init__(self, name: str, ttl: float, on_lost: OnLost | None, metadata: str | None) -> None:
+    def __init__(self, name: str, ttl: Duration, on_lost: OnLost | None, metadata: str | None) -> None:
         self.name = name
         self._wish: dict[str, Any] = {"ttl": ttl, "on_lost": on_lost, "metadata": metadata, "again": True}
 
@@ -41,12 +43,13 @@ class _Named:
 class Lock(_Named):
     """`threading.Lock`, across processes and machines. Unlike that one, the thread that acquired it releases it."""
 
+    @explained
     def __init__(
         self,
         name: str,
         *,
         client: Client | None = None,
-        ttl: float = 60,
+        ttl: Duration = 60,
         on_lost: OnLost | None = None,
         metadata: str | None = None,
     ) -> None:
@@ -54,6 +57,7 @@ class Lock(_Named):
         self._client = client
         self._acquired: Acquired[Claim] = Acquired()
 
+    @explained
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """True when it was got. Waits in line: for ever by default, for `timeout` seconds if given."""
         if not blocking and timeout != -1:
@@ -76,6 +80,9 @@ class Lock(_Named):
             claim.__exit__(None, None, None)
             raise
         return True
+
+    def __repr__(self) -> str:
+        return _shown(self, self._acquired.mine())
 
     def _clients(self) -> Client:
         if self._client is None:
@@ -113,6 +120,10 @@ class Lock(_Named):
         self.claim.check()
 
 
+def _shown(lock: Lock | AsyncLock, claim: Claim | AsyncClaim | None) -> str:
+    return f"<{type(lock).__name__} {lock.name}: {'not held here' if claim is None else repr(claim)}>"
+
+
 def _held(acquired: Acquired[T]) -> T:
     claim = acquired.mine()
     if claim is None:
@@ -134,12 +145,13 @@ class AsyncLock(_Named):
     """`asyncio.Lock`, across processes and machines. As with that one, `release()` is not a coroutine; it returns
     something that can be awaited by those who want to know when it is done."""
 
+    @explained
     def __init__(
         self,
         name: str,
         *,
         client: AsyncClient | None = None,
-        ttl: float = 60,
+        ttl: Duration = 60,
         on_lost: OnLost | None = None,
         metadata: str | None = None,
     ) -> None:
@@ -147,12 +159,16 @@ class AsyncLock(_Named):
         self._client = client
         self._acquired: Acquired[AsyncClaim] = Acquired()
 
+    @explained
     async def acquire(self) -> bool:
         """True. Waits in line for as long as it takes; to give up sooner, use `asyncio.timeout`."""
         claim = self._clients().claim(self.name, wait=math.inf, **self._wish)
         await claim.__aenter__()
         self._acquired.add(claim)
         return True
+
+    def __repr__(self) -> str:
+        return _shown(self, self._acquired.mine())
 
     def _clients(self) -> AsyncClient:
         if self._client is None:

@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dibs.client.door import OVER_CODES
-from dibs.client.places import SLICE_SECONDS, Ask, Place
-from dibs.core.limits import HISTORY_PAGE_MAX, LIST_PAGE_MAX
+from dibs.client.places import FOR_EVER_MS, SLICE_SECONDS, Ask, Place
+from dibs.core.durations import duration_ms
+from dibs.core.limits import DONE_MS_DEFAULT, HISTORY_PAGE_MAX, LIST_PAGE_MAX
 from dibs.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.ids import new_id
 from dibs.sdk import answers
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dibs.client.places import Flow
+    from dibs.core.durations import Duration
     from dibs.sdk.answers import JobEvent, JobStatus, Lease, SessionStatus
     from dibs.wire.documents import Reply
 
@@ -31,40 +33,61 @@ class Wish:
         names: Sequence[str],
         *,
         owner: str | None,
-        ttl: float | None = None,
-        wait: float | None = None,
+        ttl: Duration | None = None,
+        wait: Duration | None = None,
         slice_seconds: int = SLICE_SECONDS,
         **extra: Any,
     ) -> None:
         if isinstance(names, str):
             raise InvalidInput("Names are a list of names, not one text.")
-        if wait is not None and not wait >= 0:
-            raise InvalidInput(f"wait is a number of seconds, 0 or more; this is {wait!r}.")
         document: Document = {
             key: value for key, value in extra.items() if value is not None and value is not False
         }
         document.setdefault("request_key", new_id())
         if owner is not None:
             document["owner"] = owner
-        if ttl is not None:
-            document["ttl_seconds"] = whole_seconds(ttl)
+        document |= ttl_fields(ttl)
         if verb != "acquire":
             document["names"] = list(names)
         # What the store would give to one session twice. Of several it passes over what the session has.
         self.reserved = () if verb == "acquire-any" else tuple(names)
         self.place = Place(verb, names[0] if verb == "acquire" else "", document)
-        self._wait_ms = 0 if wait is None else round(min(wait, 1e9) * 1000)
+        self._wait_ms = wait_ms(wait)
         self._slice_seconds = slice_seconds
 
     def claiming(self) -> Flow[Reply]:
         return self.place.claiming(self._wait_ms, slice_seconds=self._slice_seconds)
 
 
-def whole_seconds(ttl: float) -> int:
-    """TTLs are whole seconds on the wire. Half a second must not silently become something else."""
-    if isinstance(ttl, bool) or not math.isfinite(ttl) or ttl != int(ttl):
-        raise InvalidTtl(f"ttl is a whole number of seconds; this is {ttl!r}.")
-    return int(ttl)
+def ttl_fields(ttl: Duration | None, what: str = "ttl") -> Document:
+    """A TTL as a document has it: whole seconds where it is that, which every server understands."""
+    if ttl is None:
+        return {}
+    try:
+        ttl_ms = duration_ms(ttl, what)
+    except InvalidInput as error:
+        raise InvalidTtl(error.details) from None
+    return {"ttl_ms": ttl_ms} if ttl_ms % 1000 else {"ttl_seconds": ttl_ms // 1000}
+
+
+def whole_seconds(value: Duration | None, what: str) -> int | None:
+    """For what is counted in whole seconds: never less than was asked for."""
+    return None if value is None else -(-duration_ms(value, what) // 1000)
+
+
+def wait_ms(wait: Duration | None) -> int:
+    if wait is None:
+        return 0
+    return FOR_EVER_MS if wait == math.inf else duration_ms(wait, "wait")
+
+
+def done_fields(done: Duration | bool | None) -> Document:
+    """`done` is True for as long as is usual, a day, or how long."""
+    if done is None or done is False:
+        return {}
+    if done is True:
+        return {"done_seconds": DONE_MS_DEFAULT // 1000}
+    return {"done_seconds": max(1, whole_seconds(done, "done") or 0)}
 
 
 def acquiring(wish: Wish) -> Flow[list[Lease]]:
@@ -78,28 +101,25 @@ def renewing(
     name: str,
     lease_id: str,
     *,
-    ttl: float | None = None,
+    ttl: Duration | None = None,
     checkpoint: str | None = None,
     metadata: str | None = None,
 ) -> Flow[Lease]:
     document = {"lease_id": lease_id, "checkpoint": checkpoint, "metadata": metadata}
-    if ttl is not None:
-        document["ttl_seconds"] = whole_seconds(ttl)  # type: ignore[assignment]
-    return answers.lease_of(_still_ours(name, (yield Ask("renew", name, _given(document)))), name)
+    asked = _given(document) | ttl_fields(ttl)
+    return answers.lease_of(_still_ours(name, (yield Ask("renew", name, asked))), name)
 
 
 def releasing(
     name: str,
     lease_id: str,
     *,
-    done: float | None = None,
+    done: Duration | bool | None = None,
     result: str | None = None,
     checkpoint: str | None = None,
 ) -> Flow[None]:
     document = {"lease_id": lease_id, "result": result, "checkpoint": checkpoint}
-    if done is not None:
-        document["done_seconds"] = max(1, round(done))  # type: ignore[assignment]
-    _still_ours(name, (yield Ask("release", name, _given(document))))
+    _still_ours(name, (yield Ask("release", name, _given(document) | done_fields(done))))
 
 
 def transferring(
@@ -108,7 +128,7 @@ def transferring(
     *,
     to_owner: str | None = None,
     to_session: str | None = None,
-    ttl: float | None = None,
+    ttl: Duration | None = None,
     checkpoint: str | None = None,
 ) -> Flow[Lease]:
     document = {
@@ -117,9 +137,8 @@ def transferring(
         "to_session": to_session,
         "checkpoint": checkpoint,
     }
-    if ttl is not None:
-        document["ttl_seconds"] = whole_seconds(ttl)  # type: ignore[assignment]
-    return answers.lease_of(_still_ours(name, (yield Ask("transfer", name, _given(document)))), name)
+    asked = _given(document) | ttl_fields(ttl)
+    return answers.lease_of(_still_ours(name, (yield Ask("transfer", name, asked))), name)
 
 
 def inspecting(name: str) -> Flow[JobStatus]:
@@ -158,11 +177,13 @@ def freeing(name: str) -> Flow[bool]:
 
 
 def opening(
-    owner: str | None, ttl: float | None, metadata: str | None, process: str | None
+    owner: str | None, ttl: Duration | None, metadata: str | None, process: str | None
 ) -> Flow[SessionStatus]:
     document: Document = {"owner": owner, "metadata": metadata, "process": process}
-    if ttl is not None:
-        document["ttl_seconds"] = whole_seconds(ttl)
+    if (
+        ttl is not None
+    ):  # not ttl_seconds, which OctoStore's contract moves to the nearer bound without a word
+        document["ttl_ms"] = duration_ms(ttl, "ttl")
     return answers.session_from(answers.body_of((yield Ask("session-open", "", _given(document)))))
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dibs.client.pool import Doors
+    from dibs.core.durations import Duration
     from dibs.sdk.claims import OnLost
     from dibs.sdk.operations import Wish
 
@@ -34,7 +35,7 @@ class Session(SessionClaims[Claim]):
         self,
         doors: Doors,
         owner: str | None,
-        ttl: float | None,
+        ttl: Duration | None,
         metadata: str | None,
         on_lost: OnLost | None,
     ) -> None:

@@ -36,6 +36,7 @@ from dibs.wire.values import (
     acl_of,
     bytes_of,
     delay_ms_of,
+    done_ms_of,
     failure_of,
     mode_and_slots,
     request_key_of,
@@ -202,12 +203,12 @@ def _renew(ns: str, name: str, document: Document, caller: Caller) -> Renew:
 
 
 def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
-    done_ms = document.get("done_seconds", 0) * 1000
-    if done_ms > limits.DONE_MS_MAX:
-        raise InvalidInput(f"done_seconds may be {limits.DONE_MS_MAX // 1000} at most (a year).")
+    done_ms = done_ms_of(document)
     result = bytes_of(document, "result", limits.RESULT_BYTES_MAX)
     if result is not None and not done_ms:
-        raise InvalidInput("A result needs done_seconds: it is shown for as long as the job counts as done.")
+        raise InvalidInput(
+            "A result needs done or done_seconds: it is shown for as long as the job counts as done."
+        )
     failure = failure_of(document)
     if failure["failed"] and done_ms:
         raise InvalidInput("A job that failed is not done: send failed or done_seconds, not both.")

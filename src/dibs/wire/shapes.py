@@ -23,6 +23,7 @@ _PROVEN = ("renew", "release", "transfer")  # only for whoever can prove the lea
 _PROOF = {"lease_id": "id", "session_id": "id"}
 _ASK = {
     "ttl_seconds": "whole",
+    "ttl_ms": "whole",
     "metadata": "text",
     "owner": "text",
     "request_key": "text",
@@ -40,9 +41,10 @@ SHAPES: dict[str, dict[str, str]] = {
     "acquire-any": {**_ASK, "names": "list!", "wait_seconds": "seconds"},
     "acquire-all": {**_ASK, **_WAIT, "names": "list!"},
     "leave": {"ticket": "text!"},
-    "renew": {**_PROOF, "ttl_seconds": "whole", "metadata": "text", "checkpoint": "text"},
+    "renew": {**_PROOF, "ttl_seconds": "whole", "ttl_ms": "whole", "metadata": "text", "checkpoint": "text"},
     "release": {
         **_PROOF,
+        "done": "flag",
         "done_seconds": "whole",
         "result": "text",
         "checkpoint": "text",
@@ -55,6 +57,7 @@ SHAPES: dict[str, dict[str, str]] = {
         "to_owner": "text",
         "to_session": "id",
         "ttl_seconds": "whole",
+        "ttl_ms": "whole",
         "checkpoint": "text",
     },
     "break": {"reason": "text"},

@@ -35,11 +35,27 @@ def ticket_of(ns: str, name: str, document: Document) -> tuple[int, str | None]:
 
 def ttl_ms_of(document: Document, default: int | None) -> Any:
     seconds = document.get("ttl_seconds")
+    if "ttl_ms" in document:
+        if seconds is not None:
+            raise InvalidInput("ttl_ms or ttl_seconds, not both.")
+        return check_ttl_ms(document["ttl_ms"])
     if seconds is None:
         return default
     if seconds == 0:
         raise InvalidTtl("A lease lasts at least one second.")
     return check_ttl_ms(seconds * 1000)
+
+
+def done_ms_of(document: Document) -> int:
+    """For how long the job counts as done: `done_seconds`, or with `done` alone a day."""
+    done = document.get("done")
+    seconds = document.get("done_seconds")
+    if done is False and seconds:
+        raise InvalidInput("done_seconds says that it counts as done, and done says that it does not.")
+    done_ms: int = seconds * 1000 if seconds is not None else limits.DONE_MS_DEFAULT if done else 0
+    if done_ms > limits.DONE_MS_MAX:
+        raise InvalidInput(f"done_seconds may be {limits.DONE_MS_MAX // 1000} at most (a year).")
+    return done_ms
 
 
 def delay_ms_of(document: Document) -> int:

@@ -1,0 +1,69 @@
+"""What the parameters of the SDK mean, said once. `explained` adds them to a function's help."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+MEANINGS = {
+    "name": "the job: any printable text, up to 512 bytes",
+    "names": "several jobs",
+    "job_id": "the job: any printable text, up to 512 bytes",
+    "lease_id": "the proof of ownership that claiming the job gave",
+    "ttl": 'how long the claim outlives silence: seconds, text such as "2m", or a timedelta',
+    "wait": "how long to stand in line: not at all by default, math.inf for as long as it takes",
+    "metadata": "a short text that everybody sees",
+    "on_lost": "called once with the LeaseLost, as soon as the claim is lost",
+    "owner": "who we are, as shown to others; it proves nothing",
+    "shared": "share it with others who say so, and keep out those who do not",
+    "slots": "up to so many owners at once; everybody must say the same number",
+    "again": "claim it even though it counts as done",
+    "lock_delay": "if the claim is lost, not released, the job rests this long; a minute at most",
+    "max_attempts": "after so many owners lost it, park the job until somebody frees it",
+    "request_key": "asking again with the same key gives the same lease",
+    "done": "how long the job counts as done; True is a day",
+    "result": "a short text for whoever claims the job while it counts as done",
+    "checkpoint": "how far the work got, for whoever takes over",
+    "to_owner": "who gets the job, as shown to others",
+    "to_session": "the session that gets the job",
+    "prefix": "only jobs whose names begin so",
+    "limit": "how many at most",
+    "poll": "how often to ask",
+    "since": "only what came after that `seq`",
+    "reason": "what the old owner is told",
+    "url": "of a server or a store; without it DIBS_URL, else your own store on this machine",
+    "token": "the server's token; without it DIBS_TOKEN or DIBS_TOKEN_FILE",
+    "namespace": "jobs of another namespace are other jobs; without it DIBS_NAMESPACE",
+    "timeout": "how long one question may take; waiting in line comes on top",
+    "skip": "return None instead of raising JobHeld or JobDone",
+    "client": "the client to use; without it the one that the environment names",
+    "blocking": "whether to wait at all",
+}
+_FENCED = {
+    "claim": "gives names and tokens",
+    "name": "which job of a claim on several; without a claim, the job",
+    "token": "without a claim: the fencing token",
+}
+# What a name means elsewhere than in most functions.
+_OTHERWISE = {
+    "acquire": {"timeout": "how long to wait in line, in seconds; -1 is for ever"},
+    **dict.fromkeys(("admit", "transaction"), _FENCED),
+    "exclusive": {"name": "the job, or a function of the arguments that gives it"},
+}
+
+
+def explained(function: F) -> F:
+    """Add what its parameters mean to a function's docstring, so that `help()` says it."""
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    words = {**MEANINGS, **_OTHERWISE.get(function.__name__, {})}
+    known = [name for name in names if name in words]
+    width = max((len(name) for name in known), default=0)
+    lines = "\n".join(f"    {name:<{width}}  {words[name]}" for name in known)
+    about = f"{function.__doc__}\n\n" if function.__doc__ else ""
+    function.__doc__ = f"{about}{lines}\n"
+    return function
