@@ -1,5 +1,7 @@
 """For tests: of dibs, and of what you build on it.
 
+    clients.py    MemoryDibs, memory_client: dibs in memory, for tests of your own code
+    fixtures.py   memory_dibs, a fixture for pytest
     clock.py      ManualClock: time that moves when you say so
     faulty.py     FaultyStore: a store that fails when you say so
     contract.py   StoreContract: what every store must do

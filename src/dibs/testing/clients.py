@@ -1,0 +1,80 @@
+"""Jobs in memory, for tests of code that uses dibs: no server, no file, and time that moves when the test says so."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from dibs.core.durations import duration_ms
+from dibs.sdk import default
+from dibs.sdk.async_client import AsyncClient
+from dibs.sdk.client import Client
+from dibs.stores.memory import MemoryStore
+from dibs.testing.clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dibs.core.durations import Duration
+
+
+class MemoryDibs:
+    """Any number of clients with the same jobs. Leases run out when `advance` says so, not before."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self._store = MemoryStore(self.clock)
+
+    def client(self, owner: str = "test", namespace: str | None = None) -> Client:
+        """A client for threads. All clients of one MemoryDibs see the same jobs, and exclude each other."""
+        client = Client("memory://", owner=owner, namespace=namespace)
+        client._doors._store = _Shared(self._store)  # type: ignore[assignment]  # it has what is asked of it
+        return client
+
+    def async_client(self, owner: str = "test", namespace: str | None = None) -> AsyncClient:
+        """A client for event loops, with the same jobs."""
+        client = AsyncClient("memory://", owner=owner, namespace=namespace)
+        client._door._store = _Shared(self._store)  # type: ignore[attr-defined]  # the door to a store has it
+        return client
+
+    def advance(self, time: Duration) -> None:
+        """Let time pass for every lease. A claim of this process that ran out so learns of it when it next asks: at a
+        checkpoint, at a heartbeat, at the end of its block."""
+        self.clock.advance(duration_ms(time, "time"))
+
+    @contextmanager
+    def as_default(self, owner: str = "test") -> Iterator[MemoryDibs]:
+        """Inside the block `dibs.claim`, `dibs.exclusive`, `dibs.Lock` and the job functions use these jobs."""
+        asked = default._asked()
+        ours: dict[Any, Any] = {
+            (Client, asked): self.client(owner),
+            (AsyncClient, asked): self.async_client(owner),
+        }
+        before = {key: default._clients.get(key) for key in ours}
+        default._clients.update(ours)
+        try:
+            yield self
+        finally:
+            for key, client in before.items():
+                if client is None:
+                    default._clients.pop(key, None)
+                else:
+                    default._clients[key] = client
+
+
+def memory_client(owner: str = "test") -> Client:
+    """A client with jobs of its own, in memory."""
+    return MemoryDibs().client(owner)
+
+
+class _Shared:
+    """The store, for one of several clients: closing one of them does not close it."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def get(self) -> MemoryStore:
+        return self._store
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,82 @@
+"""What `dibs.testing` offers to those who test their own code."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+import dibs
+from dibs.testing.clients import MemoryDibs, memory_client
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest_plugins = ["pytester"]
+
+
+def test_clients_of_one_memory_exclude_each_other_and_time_moves_when_told() -> None:
+    jobs = MemoryDibs()
+    with jobs.client("alice") as alice, jobs.client("bob") as bob:
+        lease = alice.acquire("job", ttl="1m")
+        with pytest.raises(dibs.JobHeld) as told:
+            bob.acquire("job")
+        assert told.value.owner == "alice"
+        jobs.advance("61s")
+        assert bob.acquire("job").fencing_token == 2
+        with pytest.raises(dibs.LeaseLost):
+            alice.renew("job", lease.lease_id)
+    with jobs.client("carol") as carol:
+        assert carol.owner("job").owner == "bob", "closing a client closes nobody else's"
+
+
+def test_a_claim_that_ran_out_while_its_block_ran_learns_of_it() -> None:
+    jobs = MemoryDibs()
+    with jobs.client("alice") as alice, pytest.raises(dibs.LeaseLost), alice.claim("job", ttl="30s") as claim:
+        jobs.advance("31s")
+        claim.checkpoint("half")
+
+
+def test_the_functions_use_these_jobs_inside_the_block_and_not_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIBS_URL", f"sqlite://{tmp_path}/jobs.db")
+    jobs = MemoryDibs()
+    with jobs.as_default("agent"):
+        with dibs.claim("job"):
+            assert dibs.get_job_owner("job") == "agent"
+            assert jobs.client().owner("job").owner == "agent"
+
+        async def go() -> None:
+            async with dibs.claim("job") as claim:
+                assert claim.owner == "agent"
+
+        asyncio.run(go())
+    assert not (tmp_path / "jobs.db").exists()
+    assert dibs.get_job_owner("job") is None
+    assert (tmp_path / "jobs.db").exists()
+
+
+def test_a_client_of_its_own_takes_one_call() -> None:
+    with memory_client("agent") as client, client.claim("job") as claim:
+        assert claim.owner == "agent"
+
+
+def test_the_fixture_gives_each_test_its_own_jobs(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest('pytest_plugins = ["dibs.testing.fixtures"]')
+    pytester.makepyfile(
+        """
+        import dibs
+
+        def test_one(memory_dibs):
+            with dibs.claim("job") as claim:
+                assert claim.fencing_token == 1
+                claim.done()
+
+        def test_two(memory_dibs):
+            with dibs.claim("job") as claim:
+                assert claim.fencing_token == 1
+        """
+    )
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
