@@ -1,4 +1,6 @@
-"""Where dibs keeps things of its own: one folder, in the user's state folder. Makes nothing; whoever writes does."""
+"""Where dibs keeps things of its own: one folder, in the user's state folder. Makes nothing; whoever writes does.
+
+And where the user keeps settings for it."""
 
 from __future__ import annotations
 
@@ -21,6 +23,18 @@ def state_folder(env: Mapping[str, str] | None = None) -> str:
 def token_path(env: Mapping[str, str] | None = None) -> str:
     """The file of the token that `dibs serve` makes on its first start: one line, readable by its owner only."""
     return os.path.join(state_folder(env), "token")
+
+
+def config_path(env: Mapping[str, str]) -> str | None:
+    """`$XDG_CONFIG_HOME/dibs/config.toml`, else `~/.config/dibs/config.toml`. None where no home is named: a service
+    without one has no settings of a user's."""
+    base = env.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(base):
+        home = env.get("HOME", "")
+        if not os.path.isabs(home):
+            return None
+        base = os.path.join(home, ".config")
+    return os.path.join(base, "dibs", "config.toml")
 
 
 def _home(env: Mapping[str, str]) -> str:

@@ -76,7 +76,8 @@ class Call:
 
     def fall_back_on(self, defaults: Mapping[str, str]) -> None:
         """What a repository's own settings say (`url`, `namespace`) counts where neither flag nor variable does."""
-        missing = {key: value for key, value in defaults.items() if getattr(self.settings, key) is None}
+        said = {key: self.settings.pick(key, f"DIBS_{key.upper()}") for key in defaults}
+        missing = {key: value for key, value in defaults.items() if said[key] is None}
         self.settings = Settings({**self.values, **missing}, self.env)
         self.repository_namespace = missing.get("namespace")
 

@@ -11,6 +11,7 @@ from dibs.cli.spec import MAYBE, Argument, Command
 from dibs.clock import wall_ms
 from dibs.core.durations import format_duration
 from dibs.errors import DibsError
+from dibs.paths import config_path
 from dibs.redact import without_secrets
 from dibs.wire.codes import UNREACHABLE
 
@@ -53,9 +54,8 @@ def doctor(call: Call) -> Answer:
     found.good("version", f"dibs {__version__}, Python {sys.version.split()[0]}")
     try:
         place = server_at(call.settings.url)
-        found.good("namespace", call.settings.namespace or "default, or the one that the token is bound to")
+        _settings(found, call)
         _repository(found, call)
-        found.good("owner", call.settings.owner)
         if place is None:
             _store(found, call)
         else:
@@ -63,6 +63,21 @@ def doctor(call: Call) -> Answer:
     except DibsError as error:
         found.bad("url", error.details)
     return _answer(found, call)
+
+
+def _settings(found: Findings, call: Call) -> None:
+    """What applies, and where each setting comes from."""
+    settings = call.settings
+    path = config_path(settings.env)
+    if path is not None and os.path.exists(path):
+        mode = os.stat(path).st_mode & 0o022
+        if mode:
+            found.bad("config", f"{path} can be written by others. Run: chmod go-w {path}")
+        else:
+            found.good("config", f"{path}: {', '.join(settings.config) or 'nothing in it'}")
+    namespace = settings.namespace or "default, or the one that the token is bound to"
+    found.good("namespace", f"{namespace} ({settings.source('namespace', 'DIBS_NAMESPACE')})")
+    found.good("owner", f"{settings.owner} ({settings.source('owner', 'DIBS_OWNER')})")
 
 
 def _repository(found: Findings, call: Call) -> None:
@@ -91,7 +106,7 @@ def _answer(found: Findings, call: Call) -> Answer:
 def _store(found: Findings, call: Call) -> None:
     from dibs.client.embedded import EmbeddedDoor
 
-    source = "--url" if call.values.get("url") else "DIBS_URL" if call.settings.url else "the default"
+    source = call.settings.source("url", "DIBS_URL")
     door = call.door()
     if not isinstance(door, EmbeddedDoor):
         return
@@ -155,7 +170,7 @@ def _disk(found: Findings, path: str | None) -> None:
 
 
 def _server(found: Findings, call: Call, place: ServerPlace) -> None:
-    source = "--url" if call.values.get("url") else "DIBS_URL"
+    source = call.settings.source("url", "DIBS_URL")
     found.good("server", f"{place.url} ({source})")
     _token(found, call, place)
     from dibs.client.http import HttpDoor

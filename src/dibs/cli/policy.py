@@ -3,7 +3,8 @@
 Three places, and the one nearest to whoever commits wins:
 
 1. `git config dibs.KEY` (also `git -c dibs.policy=off commit` for once, and the user's own ~/.gitconfig),
-2. `dibs/config.toml` in the clone's git folder, which its work trees share,
+2. `dibs/config.toml` in the clone's git folder, which its work trees share; then grite's `grite/config.toml` beside
+   it, of which `lock_policy` counts,
 3. `.dibs.toml` at the top of the work tree, tracked, for the whole team.
 
 That is git's own order. The other way round would only look stricter: a hook runs on the machine of whoever it would
@@ -14,11 +15,10 @@ token is sent.
 from __future__ import annotations
 
 import os
-import stat
 
-from dibs.core.limits import POLICY_BYTES_MAX
 from dibs.core.names import check_namespace
 from dibs.errors import InvalidInput, InvalidName
+from dibs.tomlfile import read_toml
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def policy_of(repository: Repository) -> Policy:
     """What applies in this work tree. Raises InvalidInput, naming the place, for what cannot be meant."""
     team = os.path.join(repository.top, TEAM_FILE)
     clone = os.path.join(repository.common, "dibs", "config.toml")
-    found = {**_of_file(team, tracked=True), **_of_file(clone, tracked=False)}
+    grite = os.path.join(repository.common, "grite", "config.toml")
+    found = {**_of_file(team, tracked=True), **_of_grite(grite), **_of_file(clone, tracked=False)}
     for key, value in repository.settings().items():
         if key in _KEYS:
             # git config writes a key without a value for true.
@@ -65,10 +66,9 @@ def policy_of(repository: Repository) -> Policy:
 
 
 def _of_file(path: str, *, tracked: bool) -> dict[str, tuple[str, str]]:
-    text = _text(path)
-    if text is None:
+    table = read_toml(path)
+    if table is None:
         return {}
-    table = _table(path, text)
     if "lock_policy" in table:  # grite's word for it
         table.setdefault("policy", table.pop("lock_policy"))
     if tracked and "url" in table:
@@ -80,36 +80,10 @@ def _of_file(path: str, *, tracked: bool) -> dict[str, tuple[str, str]]:
     return {key: (_checked(key, table[key], path), path) for key in _KEYS if key in table}
 
 
-def _text(path: str) -> str | None:
-    """What a file says; None: there is none. Whoever may push may put anything in its place, so that it is opened
-    without waiting for anybody, and only an ordinary file of an ordinary size is read."""
-    try:
-        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
-    try:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise InvalidInput(f"{path} is no ordinary file. Put the settings into one, or remove it.")
-        content = os.read(number, POLICY_BYTES_MAX + 1)
-    finally:
-        os.close(number)
-    if len(content) > POLICY_BYTES_MAX:
-        raise InvalidInput(f"{path} has more than the {POLICY_BYTES_MAX} bytes that settings may have.")
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path} is not UTF-8 text: {error}.") from None
-
-
-def _table(path: str, text: str) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidInput(f"{path} is not TOML: {error}.") from None
+def _of_grite(path: str) -> dict[str, tuple[str, str]]:
+    """grite's own file of the clone, for those who come from it. Only its policy: the rest is about grite."""
+    policy = (read_toml(path) or {}).get("lock_policy")
+    return {} if policy is None else {"policy": (_checked("policy", policy, path), path)}
 
 
 def _look_for_slips(path: str, table: Mapping[str, Any]) -> None:

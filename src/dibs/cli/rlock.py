@@ -164,12 +164,13 @@ def _gateway_url(env: Mapping[str, str]) -> str | None:
     """The gateway to ask: the one that is named, else that of a dibs server when all there is to show is a secret."""
     if env.get("GATEWAY_URL"):
         return env["GATEWAY_URL"]
-    url = env.get("DIBS_URL")
-    if not url or not env.get("SHUTDOWN_SECRET") or env.get("DIBS_SESSION"):
+    if not env.get("SHUTDOWN_SECRET") or env.get("DIBS_SESSION"):
         return None
     from dibs.client.connect import server_at
+    from dibs.client.settings import Settings
 
-    if server_at(url) is None:
+    url = Settings({}, env).url
+    if url is None or server_at(url) is None:
         return None
     return url if url.lower().startswith("unix:") else url.rstrip("/") + "/gateway"
 

@@ -1,12 +1,13 @@
-"""What applies: a flag, else an environment variable, else the default. Says where each came from."""
+"""What applies: a flag, else a variable, else the user's file, else the default. Says where each came from."""
 
 from __future__ import annotations
 
 import os
 
+from dibs.client.config import user_config
 from dibs.core.durations import parse_duration
 from dibs.errors import InvalidInput
-from dibs.paths import token_path
+from dibs.paths import config_path, token_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Settings:
     def __init__(self, values: Mapping[str, Any], env: Mapping[str, str]) -> None:
         self._values = values
         self.env = env
+        self._config: dict[str, str] | None = None
 
     def pick(self, key: str, variable: str) -> str | None:
         """A flag counts even when it is empty: that is a mistake to be told. An empty variable is as good as none."""
@@ -32,32 +34,56 @@ class Settings:
         return given if given is not None else self.env.get(variable) or None
 
     @property
+    def config(self) -> dict[str, str]:
+        """What the user's own file says."""
+        if self._config is None:
+            self._config = user_config(self.env)
+        return self._config
+
+    def source(self, key: str, variable: str) -> str:
+        """Where a setting comes from, in words."""
+        if self._values.get(key) is not None:
+            return f"--{key.replace('_', '-')}"
+        if self.env.get(variable):
+            return variable
+        return str(config_path(self.env)) if key in self.config else "the default"
+
+    @property
     def url(self) -> str | None:
-        return self.pick("url", "DIBS_URL")
+        return self.pick("url", "DIBS_URL") or self._missing("url")
 
     @property
     def namespace(self) -> str | None:
-        return self.pick("namespace", "DIBS_NAMESPACE")
+        return self.pick("namespace", "DIBS_NAMESPACE") or self._missing("namespace")
+
+    def _missing(self, key: str) -> str | None:
+        """What the file says where nobody said anything. A flag that is empty was said."""
+        given: str | None = self._values.get(key)
+        return self.config.get(key) if given is None else given
 
     @property
     def owner(self) -> str:
-        return self.pick("owner", "DIBS_OWNER") or f"{_user(self.env)}@{os.uname().nodename}"
+        named = self.pick("owner", "DIBS_OWNER") or self.config.get("owner")
+        return named or f"{_user(self.env)}@{os.uname().nodename}"
 
     @property
     def timeout_ms(self) -> int:
         text = self._values.get("timeout")
+        what = "--timeout"
+        if text is None:
+            text, what = self.config.get("timeout"), f"timeout in {config_path(self.env)}:"
         if text is None:
             return TIMEOUT_MS_DEFAULT
         timeout_ms = parse_duration(text, "time-out")
         if timeout_ms == 0:
-            raise InvalidInput("--timeout 0 would give up before asking. Leave it out for 10s.")
+            raise InvalidInput(f"{what} 0 would give up before asking. Leave it out for 10s.")
         return timeout_ms
 
     def token_source(self, place: ServerPlace) -> str | None:
         """Where the token for a server would come from: `DIBS_TOKEN`, or a file's path. None: there is none."""
         if self.env.get("DIBS_TOKEN"):
             return "DIBS_TOKEN"
-        if named := self.env.get("DIBS_TOKEN_FILE"):
+        if named := self.env.get("DIBS_TOKEN_FILE") or self.config.get("token_file"):
             return named
         own = token_path(self.env)
         # The token of this user's own server goes to this machine only, never to whatever DIBS_URL names.

@@ -75,7 +75,7 @@ FAILING_RECORD_MS = 30 * 24 * 3600 * 1000
 LOCK_MEMORY_MS = 7 * 24 * 3600 * 1000
 
 # The settings of a repository: `.dibs.toml`, and `dibs/config.toml` in its git folder.
-POLICY_BYTES_MAX = 64 * 1024
+SETTINGS_BYTES_MAX = 64 * 1024
 
 # Outages: a server that is up notes so this often, while there are leases; silence longer than `PULSE_LATE_MS` is an
 # outage. A lease that was live when it began has one chance to renew after it: min(its ttl, OUTAGE_CREDIT_MS_MAX).

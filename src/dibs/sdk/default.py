@@ -37,6 +37,7 @@ def _asked() -> tuple[str | None, ...]:
         "DIBS_NAMESPACE",
         "DIBS_OWNER",
         "XDG_STATE_HOME",
+        "XDG_CONFIG_HOME",
         "HOME",
     )
     return tuple(os.environ.get(name) for name in names)
