@@ -287,3 +287,67 @@ def test_inside_a_session_the_session_is_the_holder(terminal: Terminal) -> None:
     terminal("session", "end")
     assert terminal("lock", "acquire", "path:src").exit == 4
     assert terminal("lock", "status", "--json").data["total"] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--actor", "a1", "--json", "lock", "acquire", "issue:1"),
+        ("lock", "--actor", "a1", "--json", "acquire", "issue:1"),
+        ("lock", "acquire", "--actor=a1", "issue:1", "--json"),
+        ("--json", "lock", "--no-daemon", "--actor", "a1", "acquire", "issue:1"),
+    ],
+)
+def test_flags_stand_before_or_after_the_verb(terminal: Terminal, words: tuple[str, ...]) -> None:
+    assert terminal(*words).data["owner"] == "a1"
+
+
+def test_a_flag_of_lock_before_another_command_is_refused_there(terminal: Terminal) -> None:
+    assert "--data-dir is not a flag of dibs list" in terminal("--data-dir", "x", "list").err
+
+
+def test_a_folder_stands_for_an_actor_as_in_grite(terminal: Terminal, tmp_path: Path) -> None:
+    del terminal.env["DIBS_ACTOR"]
+    home = tmp_path / "agent-home"
+    assert terminal("--data-dir", str(home), "lock", "acquire", "a", "--json").data["owner"] == "agent-home"
+    terminal.env["GRITE_HOME"] = str(tmp_path / "other-home")
+    assert terminal("lock", "release", "a").exit == 4
+    assert terminal("lock", "acquire", "b", "--json").data["owner"] == "other-home"
+    terminal.env["GRITE_HOME"] = str(home)
+    assert terminal("lock", "acquire", "a").exit == 0
+    assert terminal("lock", "release", "a").exit == 0
+    assert terminal("lock", "release", "b", "--data-dir", "").exit == 2
+
+
+def test_an_actor_s_folder_and_its_id_are_one_actor(terminal: Terminal, tmp_path: Path) -> None:
+    folder = tmp_path / ".git" / "grite" / "actors" / "64d15a2c"
+    assert terminal("lock", "acquire", "a", "--data-dir", str(folder)).exit == 0
+    assert terminal("lock", "release", "a", "--actor", "64d15a2c", "--json").data["was_held"] is True
+
+
+def test_a_name_wins_over_a_folder_and_a_flag_over_a_variable(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.env["GRITE_HOME"] = str(tmp_path / "home")
+    assert terminal("lock", "acquire", "a", "--json").data["owner"] == "64d15a2c"
+    assert terminal("lock", "acquire", "b", "--data-dir", "x/y", "--json").data["owner"] == "y"
+    assert (
+        terminal("lock", "acquire", "c", "--actor", "n", "--data-dir", "x/y", "--json").data["owner"] == "n"
+    )
+
+
+@pytest.mark.parametrize("given", ["path:src/", "path:./src", "path:src//"])
+def test_a_resource_comes_back_as_it_was_given(terminal: Terminal, given: str) -> None:
+    got = terminal("lock", "acquire", "--resource", given, "--json").data
+    assert (got["resource"], got["lock"]["resource"]) == (given, given)
+    [listed] = terminal("lock", "status", "--json").data["locks"]
+    assert listed["resource"] == given
+    refused = terminal("lock", "acquire", given, "--actor", "other", "--json").error
+    assert (refused["details"]["resource"], given in refused["message"]) == (given, True)
+    assert terminal("lock", "renew", given, "--json").data["resource"] == given
+    assert terminal("lock", "release", "path:src", "--json").data["resource"] == "path:src"
+
+
+def test_metadata_cannot_make_a_lock_look_like_another(terminal: Terminal) -> None:
+    terminal.claim("path:src", "--metadata", "resource=path:docs")
+    terminal.claim("other", "--metadata", "resource=path:..")
+    names = [lock["resource"] for lock in terminal("lock", "status", "--json").data["locks"]]
+    assert names == ["other", "path:src"]

@@ -158,3 +158,51 @@ def test_a_session_is_proof_in_every_shell_inside_it(shells: Shells) -> None:
     assert ran.out.splitlines()[-1] == "Lock released"
     ran = shells("dibs session run -- sh -c 'dibs lock acquire job -q'\ndibs lock status")
     assert ran.out == "No active locks\n"
+
+
+# An agent: one process that runs each of its commands in a shell of its own.
+AGENT = """
+import subprocess, sys
+for line in sys.argv[1:]:
+    done = subprocess.run(["sh", "-c", line + "; exit $?"], text=True, capture_output=True)
+    print(done.returncode, done.stdout.partition("\\n")[0])
+"""
+
+
+def agent(shells: Shells, *lines: str) -> list[str]:
+    """What an agent was told: of each command the exit code, and the first line."""
+    (shells.home / "agent.py").write_text(AGENT, encoding="utf-8")
+    quoted = " ".join(f"'{line}'" for line in lines)
+    return shells(f"exec {sys.executable} agent.py {quoted}").out.splitlines()
+
+
+def test_an_agent_undoes_by_name_what_a_shell_of_its_own_took_that_is_gone(shells: Shells) -> None:
+    words = ["dibs lock acquire job", "dibs lock renew job", "dibs lock release job", "dibs lock acquire job"]
+    assert agent(shells, *words) == [
+        "0 Lock acquired",
+        "0 Lock renewed",
+        "0 Lock released",
+        "0 Lock acquired",
+    ]
+
+
+def test_an_agent_s_next_shell_does_not_acquire_what_the_last_one_has(shells: Shells) -> None:
+    told = agent(shells, "dibs lock acquire job", "dibs lock acquire job")
+    assert [line.split()[0] for line in told] == ["0", "4"]
+
+
+def test_another_agent_does_not_release_what_a_dead_shell_took(shells: Shells) -> None:
+    assert agent(shells, "dibs lock acquire job") == ["0 Lock acquired"]
+    told = agent(shells, "dibs lock release job", "dibs lock renew job")
+    assert [line.split()[0] for line in told] == ["4", "4"]
+
+
+def test_while_the_shell_lives_its_parent_may_not_release(shells: Shells) -> None:
+    script = "dibs lock acquire job -q; sh -c 'dibs lock release job; exit $?' & wait $!; echo $?"
+    assert shells(script).out.split()[-1] == "4"
+
+
+def test_a_one_shot_shell_is_shown_its_lease_and_can_undo_by_it(shells: Shells) -> None:
+    said = shells("dibs lock acquire job").out
+    lease = said.split("Lease: ")[1].split()[0]
+    assert shells(f"dibs lock release job --lease {lease}").out.splitlines()[0] == "Lock released"

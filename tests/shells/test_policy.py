@@ -116,3 +116,17 @@ def test_what_is_staged_is_claimed_where_the_hook_looks(plain: Clone) -> None:
     plain.write(".dibs.toml", 'namespace = "acme"\npolicy = "require"\nown = true\n')
     plain.must("git add -A\ndibs claim --staged -q >/dev/null\ngit commit -qm one")
     assert plain.must("dibs list -q --namespace acme").out == "path:.dibs.toml\npath:src/a\n"
+
+
+def test_the_policy_of_grite_s_own_file_counts_between_the_team_s_and_the_clone_s(plain: Clone) -> None:
+    plain.write(".dibs.toml", 'policy = "off"\n')
+    plain.must("mkdir -p .git/grite")
+    plain.write(".git/grite/config.toml", 'default_actor = "64d15a2c"\nlock_policy = "require"\n[context]\na = 1\n')
+    assert policy(plain) == "require"
+    plain.write(".git/dibs/config.toml", 'policy = "warn"\n')
+    assert policy(plain) == "warn"
+    plain.write(".git/dibs/config.toml", "")
+    plain.write(".git/grite/config.toml", 'lock_policy = "perhaps"\n')
+    ran = plain.sh("git commit -qm one")
+    assert ran.exit != 0
+    assert "grite/config.toml: policy is one of" in ran.err

@@ -2,13 +2,18 @@
 
 grite takes every process of a clone for one actor, so that its agents never exclude each other. Here an actor is one of
 
-- a name that the caller gives (`--actor`, DIBS_ACTOR): whoever gives the same name says that it is the same worker;
+- a name that the caller gives (`--actor`, DIBS_ACTOR), or a folder that stands for one, as in grite (`--data-dir`,
+  GRITE_HOME): whoever gives the same says that it is the same worker;
 - else the shell that runs the command, as the system knows it: one process, by boot, pid and start.
 
 A shell that was forked (a subshell, a pipeline) is another process, and so another actor. Two allowances make scripts
 work. A subshell may keep alive what the shell it was forked from holds (a renewal loop in the background). And what a
 subshell took that is gone (`x=$(dibs lock acquire ... | jq ...)`) belongs to the shell it was forked from. Neither
 makes a lease that two live ones could each take for their own: only the taker acquires it again or releases it.
+
+An agent that runs every command in a shell of its own is the parent of shells that are gone. It, and whatever it runs,
+may renew and release by name what such a shell took (`may_end`); it may not acquire it again, because two agents may
+share that parent.
 
 Where the command's parent is no shell (an agent's program that runs it directly) there is no actor: two agents inside
 one such program would share it.
@@ -24,6 +29,7 @@ from dibs.core.limits import OWNER_CHARS_MAX
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from dibs.cli.call import Call
 
@@ -35,20 +41,25 @@ _STEPS_MAX = 64
 
 class Actor:
     """`marks` name it for good: one mark for a named one; for a shell its own, then those it was forked from, nearest
-    first. None at all: nobody can tell. `owner` is what others are shown, None where nothing better is known."""
+    first. None at all: nobody can tell. `owner` is what others are shown, None where nothing better is known. `parent`
+    is the mark of whoever runs the shell, if there is one. `named`: the caller gave the name."""
 
-    __slots__ = ("marks", "owner")
+    __slots__ = ("marks", "named", "owner", "parent")
 
-    def __init__(self, marks: tuple[str, ...], owner: str | None) -> None:
+    def __init__(
+        self, marks: tuple[str, ...], owner: str | None, *, parent: str | None = None, named: bool = False
+    ) -> None:
         self.marks = marks
         self.owner = owner
+        self.parent = parent
+        self.named = named
 
 
 def actor_of(call: Call, *, in_hook: bool = False) -> Actor:
     """The actor of this command. `in_hook`: git runs it, so that whoever runs git is meant."""
-    named: str | None = call.settings.pick("actor", "DIBS_ACTOR")
+    named = _named(call)
     if named is not None:
-        return Actor((f"name:{_checked(call, named)}",), named)
+        return named
     chain = _forked_shells(_runner_of_git() if in_hook else _runner(os.getppid()))
     from dibs.client.embedded import process_mark
 
@@ -61,7 +72,28 @@ def actor_of(call: Call, *, in_hook: bool = False) -> Actor:
     if not marks:
         return Actor((), None)
     owner = None if call.settings.pick("owner", "DIBS_OWNER") else f"{call.settings.owner}:{chain[0].pid}"
-    return Actor(tuple(marks), owner)
+    # A shell whose parent is gone was given to the first process of all, which is nobody's.
+    above = chain[-1].parent if len(marks) == len(chain) and chain[-1].parent > 1 else None
+    return Actor(tuple(marks), owner, parent=None if above is None else process_mark(above))
+
+
+def _named(call: Call) -> Actor | None:
+    """Who the caller says to be. A flag wins over a variable, a name over a folder."""
+    name: str | None = call.values.get("actor")
+    folder: str | None = call.values.get("data_dir")
+    if name is None and folder is None:
+        name, folder = call.env.get("DIBS_ACTOR") or None, call.env.get("GRITE_HOME") or None
+    if name is not None:
+        return Actor((f"name:{_checked(call, name)}",), name, named=True)
+    if folder is None:
+        return None
+    if not folder.strip():
+        raise UsageError("--data-dir is empty. Give a folder, or leave it out.", call.command)
+    whole = os.path.realpath(folder)
+    last = _checked(call, os.path.basename(whole) or "/")
+    # grite keeps an actor in a folder of its id's: that folder and that id are the same actor.
+    is_actor = os.path.basename(os.path.dirname(whole)) == "actors"
+    return Actor((f"name:{last}" if is_actor else f"home:{whole}",), last, named=True)
 
 
 def _checked(call: Call, name: str) -> str:
@@ -86,6 +118,19 @@ def took_it(taker: Mapping[str, list[str]], actor: Actor) -> bool:
 def may_keep(taker: Mapping[str, list[str]], actor: Actor) -> bool:
     """Whether the actor may keep alive what is remembered so: the taker, and subshells forked from it."""
     return took_it(taker, actor) or (bool(taker["marks"]) and taker["marks"][0] in actor.marks)
+
+
+def may_end(taker: Mapping[str, Any], actor: Actor) -> bool:
+    """Whether the actor may renew and release, by its name, what is remembered so: the taker; and when the shell that
+    took it is gone, whoever descends from that shell's parent."""
+    if took_it(taker, actor):
+        return True
+    parent, marks = taker.get("parent"), taker["marks"]
+    if not parent or actor.named:
+        return False
+    from dibs.client.embedded import is_gone, lineage
+
+    return all(is_gone(mark) for mark in marks) and parent in lineage(os.getppid())
 
 
 class _Process:

@@ -7,7 +7,7 @@ who counts as the same caller, `cli/lockmemory.py` keeps the lease ids that grit
 from __future__ import annotations
 
 from dibs.cli import lockrender
-from dibs.cli.actor import actor_of, may_keep, took_it
+from dibs.cli.actor import actor_of, may_end, may_keep, took_it
 from dibs.cli.answer import Answer, failure, is_failure, refusal_exit, yes
 from dibs.cli.lockmemory import Memory
 from dibs.cli.parse import UsageError
@@ -42,7 +42,7 @@ def memory_of(call: Call) -> Memory:
 
 def acquire(call: Call) -> Answer:
     resource = _resource(call)
-    session = session_id(call)
+    session = _session(call)
     if session is not None:
         asked = _asked(call, None)
         return _acquired(call, resource, call.claim("acquire", resource, asked), asked, None)
@@ -69,6 +69,9 @@ def _asked(call: Call, entry: Entry | None) -> Document:
     """The request: grite's lasts five minutes unless told otherwise. A session claims for itself."""
     document = asking(call)
     document.setdefault("ttl_seconds", TTL_SECONDS_DEFAULT)
+    given = _as_given(call, _resource(call))
+    if given != _resource(call):  # for whoever lists the locks
+        document["metadata"] = f"{lockrender.SPELLED}{given}"
     if entry is not None:
         document.update(owner=entry["owner"], request_key=entry["request_key"])
         document.pop("session_id", None)
@@ -81,6 +84,7 @@ def _entry(call: Call, actor: Actor, known: Entry | None) -> Entry:
     before = known or {"request_key": new_id(), "lease_id": None, "token": None}
     return {
         "marks": list(actor.marks),
+        "parent": actor.parent,
         "owner": actor.owner or call.settings.owner,
         "request_key": before["request_key"],
         "lease_id": before["lease_id"],
@@ -104,20 +108,24 @@ def _acquired(call: Call, resource: str, reply: Reply, asked: Document, entry: E
     body: Document = reply.body or {}
     if is_failure(reply):
         return _failed(call, failure(reply))
+    shown = _as_given(call, resource)
     if refusal_exit(reply) is not None:
-        return _conflict(lockrender.refused(resource, body))
-    document = lockrender.lease_document(resource, body["owner"], body, asked["ttl_seconds"])
-    show_lease = entry is None and "session_id" not in asked
-    text = lockrender.lease_text("acquired", resource, body, show_lease=show_lease)
+        return _conflict(lockrender.refused(shown, body))
+    document = lockrender.lease_document(shown, body["owner"], body, asked["ttl_seconds"])
+    in_session = "session_id" in asked
+    is_shell = entry is not None and not entry["marks"][0].startswith(("name:", "home:"))
+    text = lockrender.lease_text(
+        "acquired", shown, body, show_lease=not in_session and (entry is None or is_shell), kept=is_shell
+    )
     return yes(document, text)
 
 
 def renew(call: Call) -> Answer:
     resource = _resource(call)
     memory = memory_of(call)
-    proof, entry = _proof(call, memory, resource, may_keep)
+    proof, entry = _proof(call, memory, resource, _may_renew)
     if proof is None:
-        return _conflict(lockrender.not_yours("renew", resource, _state(call, resource)))
+        return _conflict(lockrender.not_yours("renew", _as_given(call, resource), _state(call, resource)))
     length_s = ttl_seconds(call)
     if length_s is not None:
         proof["ttl_seconds"] = length_s
@@ -129,14 +137,19 @@ def renew(call: Call) -> Answer:
         memory.remember(resource, {**entry, "until_ms": wall_ms() + body["remaining_ms"]})
     owner = entry["owner"] if entry is not None else _state(call, resource).get("owner")
     echoed_s = length_s or (body["remaining_ms"] + 500) // 1000
-    document = lockrender.lease_document(resource, str(owner), body, echoed_s)
-    return yes(document, lockrender.lease_text("renewed", resource, body, show_lease=False))
+    shown = _as_given(call, resource)
+    document = lockrender.lease_document(shown, str(owner), body, echoed_s)
+    return yes(document, lockrender.lease_text("renewed", shown, body, show_lease=False))
+
+
+def _may_renew(entry: Entry, actor: Actor) -> bool:
+    return may_keep(entry, actor) or may_end(entry, actor)
 
 
 def release(call: Call) -> Answer:
     resource = _resource(call)
     memory = memory_of(call)
-    proof, entry = _proof(call, memory, resource, took_it)
+    proof, entry = _proof(call, memory, resource, may_end)
     if proof is None:
         return _nothing_to_release(call, resource, _state(call, resource))
     reply = call.door().call("release", resource, proof)
@@ -148,16 +161,18 @@ def release(call: Call) -> Answer:
     if entry is not None:
         memory.forget(resource, entry["request_key"])
     owner = entry["owner"] if entry is not None else None
-    document = lockrender.released_document(resource, owner, proof.get("lease_id"), was_held=True)
-    return yes(document, lockrender.released_text(resource, was_held=True))
+    shown = _as_given(call, resource)
+    document = lockrender.released_document(shown, owner, proof.get("lease_id"), was_held=True)
+    return yes(document, lockrender.released_text(shown, was_held=True))
 
 
 def _nothing_to_release(call: Call, resource: str, state: Document) -> Answer:
     """What nobody holds is released; what another holds is left alone, and that is said."""
     if state.get("owner") is not None:
-        return _conflict(lockrender.not_yours("release", resource, state))
-    document = lockrender.released_document(resource, None, None, was_held=False)
-    return yes(document, lockrender.released_text(resource, was_held=False))
+        return _conflict(lockrender.not_yours("release", _as_given(call, resource), state))
+    shown = _as_given(call, resource)
+    document = lockrender.released_document(shown, None, None, was_held=False)
+    return yes(document, lockrender.released_text(shown, was_held=False))
 
 
 def status(call: Call) -> Answer:
@@ -197,6 +212,20 @@ def _live(call: Call) -> list[Document] | Answer:
             return [*locks, *tree_locks(call)]
 
 
+def _session(call: Call) -> str | None:
+    """The session that applies. A folder named on the command line is another identity, as an actor is."""
+    if call.values.get("data_dir") is not None and call.values.get("session") is None:
+        return None
+    return session_id(call)
+
+
+def _as_given(call: Call, resource: str) -> str:
+    """The resource as it was typed: grite gives back `path:src/`, which is `path:src` to the store."""
+    flag = call.values.get("resource_flag")
+    given: str | None = flag if flag is not None else call.values.get("resource")
+    return resource if given is None else given
+
+
 def _resource(call: Call, *, needed: bool = True) -> str:
     """The resource, however it was given, as the store spells it."""
     flag, word = call.values.get("resource_flag"), call.values.get("resource")
@@ -220,7 +249,7 @@ def _proof(
         if not lease.strip():
             raise UsageError("--lease is empty. Did the acquire before it succeed?", call.command)
         return {"lease_id": lease.strip()}, None
-    session = session_id(call)
+    session = _session(call)
     if session is not None:
         return {"session_id": session}, None
     actor = actor_of(call)
@@ -240,7 +269,7 @@ def _lost(call: Call, verb: str, resource: str, reply: Reply) -> Answer:
     answer = failure(reply)
     if answer.code != "lease_not_current":
         return _failed(call, answer)
-    return _conflict(lockrender.not_yours(verb, resource, _state(call, resource)))
+    return _conflict(lockrender.not_yours(verb, _as_given(call, resource), _state(call, resource)))
 
 
 def _conflict(shown: tuple[str, Document, str]) -> Answer:

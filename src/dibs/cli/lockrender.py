@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dibs.cli.words import instant_ms, plain, table
 from dibs.core.durations import format_duration
+from dibs.core.names import check_name
+from dibs.errors import InvalidName
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,14 +36,30 @@ def lease_document(resource: str, owner: str, reply: Document, ttl_seconds: int)
     return {**lock, "ttl_seconds": ttl_seconds, "fencing_token": reply["fencing_token"], "lock": lock}
 
 
-def lease_text(what: str, resource: str, reply: Document, *, show_lease: bool) -> str:
+def lease_text(what: str, resource: str, reply: Document, *, show_lease: bool, kept: bool = False) -> str:
+    """`kept`: the lease is remembered for the shell that ran the command."""
     lines = [f"Lock {what}", f"  Resource: {plain(resource)}", f"  Expires: {clock(reply['expires_at'])}"]
     if show_lease:
-        lines += [
-            f"  Lease: {plain(reply['lease_id'])}",
-            "Nothing remembers this lease: pass it with --lease, or name yourself with --actor or DIBS_ACTOR.",
-        ]
+        lines.append(f"  Lease: {reply['lease_id']}")
+    if show_lease and not kept:
+        lines.append(
+            "Nothing remembers this lease: pass it with --lease, or name yourself with --actor or DIBS_ACTOR."
+        )
     return "\n".join(lines)
+
+
+SPELLED = "resource="
+
+
+def spelled(name: str, metadata: object) -> str:
+    """A resource as whoever acquired it spelled it, if the metadata says so truly."""
+    if isinstance(metadata, str) and metadata.startswith(SPELLED):
+        given = metadata.removeprefix(SPELLED)
+        try:
+            return given if check_name(given) == name else name
+        except InvalidName:
+            pass
+    return name
 
 
 def released_document(resource: str, owner: str | None, lease_id: str | None, *, was_held: bool) -> Document:
@@ -65,7 +83,7 @@ def status_document(locks: list[Document]) -> Document:
 
 def _lock(resource: str, holder: Document) -> Document:
     return {
-        "resource": resource,
+        "resource": spelled(resource, holder.get("metadata")),
         "owner": holder["owner"],
         "expires_unix_ms": instant_ms(holder["expires_at"]),
         "time_remaining_seconds": holder["remaining_ms"] // 1000,

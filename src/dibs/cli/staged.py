@@ -78,6 +78,7 @@ def _remember(call: Call, leases: list[Document], request_key: str) -> None:
             lease["name"],
             {
                 "marks": list(actor.marks),
+                "parent": actor.parent,
                 "owner": lease["owner"],
                 "request_key": request_key,
                 "lease_id": lease["lease_id"],
