@@ -33,7 +33,7 @@ SHARED = {"__future__", "_json", "gc", "pwd", "time"}
 EMBEDDED = SHARED | set(
     """
     _collections _datetime _functools _operator _sqlite3 collections collections.abc datetime functools itertools
-    keyword math operator reprlib sqlite3 sqlite3.dbapi2 types warnings _pydatetime _thread
+    keyword math operator reprlib sqlite3 sqlite3.dbapi2 types warnings _pydatetime _thread binascii
     """.split()
 )
 SERVER = SHARED | {"_socket", "array", "math"}

@@ -74,10 +74,13 @@ class Call:
     def env(self) -> Mapping[str, str]:
         return self.settings.env
 
+    def said(self, key: str) -> str | None:
+        """What a flag or a variable says. The user's own file is the last to be asked, after a repository."""
+        return self.settings.pick(key, f"DIBS_{key.upper()}")
+
     def fall_back_on(self, defaults: Mapping[str, str]) -> None:
         """What a repository's own settings say (`url`, `namespace`) counts where neither flag nor variable does."""
-        said = {key: self.settings.pick(key, f"DIBS_{key.upper()}") for key in defaults}
-        missing = {key: value for key, value in defaults.items() if said[key] is None}
+        missing = {key: value for key, value in defaults.items() if self.said(key) is None}
         self.settings = Settings({**self.values, **missing}, self.env)
         self.repository_namespace = missing.get("namespace")
 

@@ -84,7 +84,7 @@ def _repository(found: Findings, call: Call) -> None:
     """Inside a git work tree: where its `path:` and `repo:` names are."""
     from dibs.cli.repository_namespace import here
 
-    namespace = here(call) if call.settings.namespace is None else None
+    namespace = here(call) if call.said("namespace") is None else None
     if namespace is not None:
         found.good("repo", f"path: and repo: names are in the namespace {namespace}")
 

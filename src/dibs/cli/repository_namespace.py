@@ -83,7 +83,7 @@ def settle(call: Call, names: Iterable[str] | None = None) -> None:
     """Let the call work in the repository's namespace, if what it names is a place in a repository's tree."""
     wanted = _names(call) if names is None else list(names)
     inside = [name for name in wanted if in_tree(name)]
-    if not inside or call.settings.namespace is not None:
+    if not inside or call.said("namespace") is not None:
         return
     found = here(call)
     if found is None:
@@ -115,7 +115,7 @@ def here(call: Call) -> str | None:
 def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
     """The live `path:` and `repo:` claims of the repository around, for whoever lists all there is. None are told
     where another namespace was named, or where these may not be looked at."""
-    namespace = here(call) if call.settings.namespace is None else None
+    namespace = here(call) if call.said("namespace") is None else None
     if namespace is None:
         return []
     door = call.door_in(namespace)
