@@ -130,6 +130,61 @@ def test_with_a_request_key_a_job_is_kept_for_who_hung_up(desk: Desk) -> None:
     assert again.again
 
 
+def hung_up(desk: Desk, moment: str) -> None:
+    """A caller with the request key `k` is given the job, and is gone when that is decided."""
+    if moment == "hand-over":
+        lease = desk.hold()
+        caller = desk.caller(request_key="k")
+        desk.decide()
+        desk.post(Release(ns="d", name="job", principal="h", lease_id=lease), lambda result: None)
+        caller.waiter.cancel()
+    elif moment == "answer":
+        desk.caller(request_key="k").waiter.cancel()
+    else:
+        command = claim(request_key="k", wait=False)
+        desk.post(command, lambda result: desk.room.undelivered(command, result))
+    desk.decide()
+
+
+@pytest.mark.promise("queue:no-dead-grant")
+@pytest.mark.parametrize("moment", ["hand-over", "answer", "no wait"])
+def test_what_is_kept_for_who_hung_up_is_free_before_its_time(desk: Desk, moment: str) -> None:
+    hung_up(desk, moment)
+    desk.clock.advance(TICKET_MS - 1)
+    assert isinstance(desk.elsewhere.one(claim(wait=False)), Held)
+    desk.clock.advance(1)
+    assert isinstance(desk.elsewhere.one(claim(wait=False)), Granted)
+
+
+@pytest.mark.promise("idem:acquire")
+@pytest.mark.parametrize("moment", ["hand-over", "answer", "no wait"])
+def test_who_hung_up_and_asks_again_has_it_for_its_whole_time(desk: Desk, moment: str) -> None:
+    hung_up(desk, moment)
+    desk.clock.advance(TICKET_MS - 1)
+    again = desk.elsewhere.one(claim(request_key="k"))
+    assert isinstance(again, Granted)
+    assert again.lease.expires_ms == again.now_ms + claim().ttl_ms
+
+
+@pytest.mark.promise("lease:never-early")
+def test_a_late_notice_does_not_shorten_what_was_asked_for_again(desk: Desk) -> None:
+    command = claim(request_key="k")
+    result = desk.elsewhere.one(command)
+    desk.clock.advance(10)
+    assert isinstance(desk.elsewhere.one(claim(request_key="k")), Granted)
+    desk.room.undelivered(command, result)
+    desk.decide()
+    desk.clock.advance(claim().ttl_ms - 1)
+    assert isinstance(desk.elsewhere.one(claim(wait=False)), Held)
+
+
+def test_without_a_request_key_an_undelivered_claim_is_free_at_once(desk: Desk) -> None:
+    command = claim()
+    desk.room.undelivered(command, desk.elsewhere.one(command))
+    desk.decide()
+    assert isinstance(desk.elsewhere.one(claim(wait=False)), Granted)
+
+
 def test_a_retry_with_the_same_key_goes_on_waiting_though_the_first_connection_is_seen_to_break(
     desk: Desk,
 ) -> None:

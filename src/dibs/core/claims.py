@@ -242,6 +242,8 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     if mine is None:
         ending = ended(lock, command.lease_id, command.session, command.principal)
         return not_current(draft, lock, ending)
+    if command.unless_after_ms is not None and mine.renewed_ms > command.unless_after_ms:
+        return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, mine))
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
     kept = mine.replace(
         renewed_ms=draft.now_ms,

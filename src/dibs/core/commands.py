@@ -84,6 +84,7 @@ class Renew(Record):
     metadata: str | None = None
     checkpoint: str | None = None
     audited: bool = False  # it is an event even if it brings nothing
+    unless_after_ms: int | None = None  # changes nothing if the lease was renewed after that
 
 
 class Release(Record):

@@ -65,6 +65,7 @@ class Api:
         self.engine = engine
         self.post = engine.batcher.post
         self.wait = engine.room.ask
+        self.undelivered = engine.room.undelivered
         self._guard = guard
         self._locks_max = locks_per_principal
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
@@ -104,7 +105,10 @@ class Api:
         command, waits_ms = self.command(verb, raw_name, query, headers, body)
         if waits_ms and isinstance(command, Acquire | AcquireAll):
             return answer_for(await LongPoll(self.wait, seat).outcome(command, waits_ms), verb)
-        return answer_for(await self.engine.batcher.submit(command), verb)
+        result = await self.engine.batcher.submit(command)
+        if seat.is_gone:
+            self.undelivered(command, result)
+        return answer_for(result, verb)
 
     async def sessions(self, headers: Headers) -> Answer:
         """The caller's open sessions; for an operator or admin, everybody's in the namespaces that the token is for."""

@@ -21,6 +21,7 @@ from dibs.server.protocol import CarefulProtocol
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.core.commands import Command
     from dibs.core.outcomes import Outcome
     from dibs.server.answers import Answer
     from dibs.server.handlers import Api
@@ -59,6 +60,7 @@ class LaneProtocol(CarefulProtocol):
         self._raw_name = b""
         self._found: dict[bytes, bytes] = {}
         self._body = b""
+        self._command: Command | None = None  # the one that is being decided and does not wait
 
     # Parsing. What uvicorn prepares for ASGI is prepared only when the request takes the long way.
 
@@ -156,8 +158,10 @@ class LaneProtocol(CarefulProtocol):
         try:
             command, wait_ms = self._api.command(self._verb, self._raw_name, b"", self._found, self._body)
             if wait_ms and isinstance(command, Acquire | AcquireAll):
+                self._command = None  # the room knows what to do about its waiters
                 self.waiting = self._api.wait(command, wait_ms, self._finish_waiting)
             else:
+                self._command = command
                 self._api.post(command, self._finish)
         except Exception as error:
             self._finish(error)
@@ -170,6 +174,8 @@ class LaneProtocol(CarefulProtocol):
         turn.response_complete = True
         transport = self.transport
         if transport.is_closing():
+            if self._command is not None:
+                self._api.undelivered(self._command, result)
             return
         answer = answer_for(result)
         if turn.keep_alive:

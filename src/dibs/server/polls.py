@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
         waiting: Waiting | None
 
+        @property
+        def is_gone(self) -> bool:
+            """Whether nobody is left to hear an answer."""
+
     Ask = Callable[[Acquire | AcquireAll, int, Callable[[Outcome | BaseException], bool]], Waiter]
 
 

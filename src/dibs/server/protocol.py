@@ -108,6 +108,11 @@ class CarefulProtocol(HttpToolsProtocol):
         if self.waiting is not None:
             self.waiting.cancel()
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody is left to hear an answer."""
+        return bool(self.transport.is_closing())
+
     def _look(self) -> None:
         """One timer a connection, set again only when it fires: setting it with each request would cost more than the
         request's parsing."""

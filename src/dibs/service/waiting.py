@@ -13,21 +13,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.core import events as kinds
-from dibs.core.commands import AcquireAll, KeepPlaces, Leave, Release
-from dibs.core.limits import KEEP_BATCH_MAX, SHUTDOWN_MS_MAX, TICKET_KEEP_MS
+from dibs.core.commands import Acquire, AcquireAll, AcquireAny, KeepPlaces, Leave, Release, Renew
+from dibs.core.limits import KEEP_BATCH_MAX, SHUTDOWN_MS_MAX, TICKET_KEEP_MS, TICKET_MS
 from dibs.core.outcomes import Granted, GrantedAll, Kept, Left, Queued
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Protocol
 
-    from dibs.core.commands import Acquire, Command
+    from dibs.core.commands import Command
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.view import Handed
 
     Result = Outcome | BaseException
     Place = tuple[str, str, int]
+    Claim = Acquire | AcquireAny | AcquireAll
 
     class Timer(Protocol):
         def cancel(self) -> None: ...
@@ -153,10 +154,18 @@ class WaitingRoom:
         if isinstance(result, Queued):
             self._note(waiter, result)
             self._leave(waiter)
-        elif isinstance(result, Granted | GrantedAll):
+        else:
+            self.undelivered(waiter.command, result)
+
+    def undelivered(self, command: Command, result: Result) -> None:
+        """Nobody was there to take the answer to a claim. What it got, and nobody was ever told of, is given back."""
+        if isinstance(command, Acquire | AcquireAny | AcquireAll) and isinstance(
+            result, Granted | GrantedAll
+        ):
             grants = result.grants if isinstance(result, GrantedAll) else (result,)
             fresh = [granted for granted in grants if not granted.again]
-            self._give_back(waiter.command, [(granted.name, granted.lease.lease_id) for granted in fresh])
+            got = [(granted.name, granted.lease.lease_id) for granted in fresh]
+            self._give_back(command, got, result.now_ms)
 
     def _asked(self, waiter: Waiter, result: Result) -> None:
         self._asking.pop(waiter, None)
@@ -239,7 +248,7 @@ class WaitingRoom:
             # Not in line any more: the job was handed over while the caller hung up, and nobody is there for it.
             if isinstance(result, Left):
                 names = command.names if isinstance(command, AcquireAll) else (command.name,)
-                self._give_back(command, [(name, queued.ticket_id) for name in names])
+                self._give_back(command, [(name, queued.ticket_id) for name in names], result.now_ms)
 
         leave = Leave(
             ns=queued.ns,
@@ -250,18 +259,18 @@ class WaitingRoom:
         )
         self._quietly(leave, left)
 
-    def _give_back(self, command: Acquire | AcquireAll, leases: list[tuple[str, str]]) -> None:
+    def _give_back(self, command: Claim, leases: list[tuple[str, str]], now_ms: int) -> None:
         """Let go of what nobody was there to take. With a request key the caller can still ask for it, and must get
-        it: a lost reply is not lost ownership."""
-        if command.request_key is not None:
-            return
+        it: a lost reply is not lost ownership. So it is kept for as long as a waiter may be silent, and for its whole
+        time once it is asked for again."""
         for name, lease_id in leases:
-            self._quietly(
-                Release(
-                    ns=command.ns, name=name, principal=command.principal, lease_id=lease_id, unused=True
-                ),
-                lambda result: None,
-            )
+            ns, principal = command.ns, command.principal
+            if command.request_key is None:
+                release = Release(ns=ns, name=name, principal=principal, lease_id=lease_id, unused=True)
+                self._quietly(release, lambda result: None)
+            elif command.ttl_ms > TICKET_MS:
+                shorter = Renew(ns=ns, name=name, principal=principal, lease_id=lease_id, ttl_ms=TICKET_MS)
+                self._quietly(shorter.replace(unless_after_ms=now_ms), lambda result: None)
 
     def _quietly(self, command: Command, callback: Callable[[Result], None]) -> None:
         """Nobody is left to hear that it failed; at worst the place or the lease runs out by itself."""
