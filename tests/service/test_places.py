@@ -143,6 +143,28 @@ def test_forty_waiters_for_several_jobs_whose_replies_were_lost_are_forty_places
 
 
 @pytest.mark.promise("idem:acquire")
+@pytest.mark.parametrize("proof", ["ticket", "session", "key"])
+def test_a_place_for_several_jobs_is_not_taken_for_one_and_does_not_double_it(
+    world: World, proof: str
+) -> None:
+    """The same session, key or ticket stands in line for two jobs already, and now asks for the first of them alone."""
+    world.coordinator.one(OpenSession(fresh_id="s", principal="p", owner="s", ttl_ms=60_000))
+    same = {"session": "s"} if proof == "session" else {"request_key": "k"} if proof == "key" else {}
+    several = AcquireAll(
+        ns=NS, names=(JOB, "other"), principal="p", owner="w", ttl_ms=60_000, fresh_lease_id="w", wait=True
+    )
+    both = world.coordinator.one(several.replace(**same))
+    assert isinstance(both, Queued)
+    shown = {"ticket": both.ticket, "ticket_id": both.ticket_id} if proof == "ticket" else {}
+    for _ in range(3):
+        world.line.faults = ["lost after"]
+        alone = world.coordinator.one(wait("alone", **same, **shown))
+        assert isinstance(alone, Queued)
+        assert alone.ticket == 2
+    assert world.lock().line == (1, 2)
+
+
+@pytest.mark.promise("idem:acquire")
 def test_places_of_a_version_without_marks_are_found_and_marked_once(world: World) -> None:
     crowd(world, 100, request_key=None)
     keyed, _ = world.reads(wait("keyed", request_key="k"))

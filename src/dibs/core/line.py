@@ -29,7 +29,17 @@ from dibs.core.records import (
     lock_key,
     ticket_key,
 )
-from dibs.core.tickets import PEEK, drop, keep, parts_of, recognised, remove, remove_place, ticket_event
+from dibs.core.tickets import (
+    PEEK,
+    drop,
+    keep,
+    names_of,
+    parts_of,
+    recognised,
+    remove,
+    remove_place,
+    ticket_event,
+)
 from dibs.core.view import Handed
 from dibs.core.wants import note_want
 
@@ -49,9 +59,11 @@ def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) ->
         ticket = draft.ticket(ask.ns, names[0], ask.ticket)
         if ticket is not None and (ticket.lease_id, ticket.principal) != (ask.ticket_id, ask.principal):
             ticket = None
+        if ticket is not None and names_of(ticket) != names:
+            ticket = None
     if ticket is None and (ask.wait or ask.ticket_id is not None):
-        ticket = recognised(draft, ask, names[0])
-    if ticket is None or tuple([part.name for part in parts_of(ticket)]) != names:
+        ticket = recognised(draft, ask, names)
+    if ticket is None:
         return None
     if ticket_over(draft, ticket):
         drop(draft, ticket, "stopped asking")
@@ -326,7 +338,7 @@ def leave(draft: Draft, command: Leave) -> Outcome:
     if ticket is None or (ticket.lease_id, ticket.principal) != (command.ticket_id, command.principal):
         return Left(now_ms=draft.now_ms, name=command.name, was_in=False)
     drop(draft, ticket, "left")
-    note_want(draft, ticket, tuple([part.name for part in parts_of(ticket)]))
+    note_want(draft, ticket, names_of(ticket))
     advance_all(draft, ticket)
     return Left(now_ms=draft.now_ms, name=command.name, was_in=True)
 

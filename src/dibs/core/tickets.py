@@ -45,9 +45,10 @@ def join(draft: Draft, ask: Ask, names: tuple[str, ...]) -> Ticket:
     return tickets[0]
 
 
-def recognised(draft: Draft, ask: Ask, name: str) -> Ticket | None:
+def recognised(draft: Draft, ask: Ask, names: tuple[str, ...]) -> Ticket | None:
     """The place of a caller that asked before: by its request key, by its session, or by being this very command, whose
     commit went through and whose reply was lost. Reads the tickets that may be its own, and no other."""
+    name = names[0]
     lock = _marked(draft, draft.lock(ask.ns, name))
     marks = _marks(lock)
     mark = _mark_of(ask.principal, ask.request_key, ask.fresh_lease_id)
@@ -62,6 +63,8 @@ def recognised(draft: Draft, ask: Ask, name: str) -> Ticket | None:
         ticket = draft.ticket(ask.ns, name, number)
         if ticket is None or (ticket.principal, ticket.mode) != (ask.principal, ask.mode):
             continue
+        if names_of(ticket) != names:
+            continue
         if ticket.lease_id == ask.fresh_lease_id:
             return ticket
         if ask.request_key is not None and ticket.request_key == ask.request_key:
@@ -69,6 +72,10 @@ def recognised(draft: Draft, ask: Ask, name: str) -> Ticket | None:
         if ask.session is not None and ticket.session == ask.session and ticket.request_key is None:
             return ticket
     return None
+
+
+def names_of(ticket: Ticket) -> tuple[str, ...]:
+    return tuple([part.name for part in parts_of(ticket)])
 
 
 def _mark_of(principal: str, request_key: str | None, fresh_id: str) -> str:

@@ -312,13 +312,13 @@ class World:
 
     def place_of(self, wish: Wish, ticket: str | None) -> Place | None:
         """The place that is shown; else one in which the same key or session waits for the same."""
-        alike = [place for place in self.line if wish.jobs[0] in place.wish.jobs]
+        alike = [place for place in self.line if place.wish.jobs == wish.jobs]
         alike = [place for place in alike if place.wish.principal == wish.principal]
         found = [place for place in alike if place.wish.lease == ticket]
         if not found:
             alike = [place for place in alike if place.wish.shared == wish.shared]
             found = [place for place in alike if self.repeats(wish, place.wish)]
-        return found[0] if found and found[0].wish.jobs == wish.jobs else None
+        return found[0] if found else None
 
     def repeats(self, wish: Wish, other: Wish) -> bool:
         if wish.lease == other.lease or (wish.key is not None and wish.key == other.key):
