@@ -127,8 +127,9 @@ def test_a_place_that_cannot_be_written_is_refused(bare_clone: Clone) -> None:
     assert "cannot be written" in ran.err
 
 
-def test_a_hook_that_goes_by_its_own_name_is_left_alone(bare_clone: Clone) -> None:
-    old = hook(bare_clone, "pre-push", 'name=$(basename "$0"); . "$(dirname "$0")/h"')
+def test_a_program_that_goes_by_its_own_name_is_left_alone(bare_clone: Clone) -> None:
+    old = hook(bare_clone, "pre-push", "")
+    old.write_text("#!/usr/bin/env python3\nimport os, sys\nprint(os.path.basename(sys.argv[0]))\n")
     ran = bare_clone.sh("dibs hook install")
     assert ran.exit == 64
     assert 'Put `dibs hook run pre-push "$@"`' in ran.err

@@ -87,6 +87,21 @@ def _repository(found: Findings, call: Call) -> None:
     namespace = here(call) if call.said("namespace") is None else None
     if namespace is not None:
         found.good("repo", f"path: and repo: names are in the namespace {namespace}")
+    _hooks(found, call)
+
+
+def _hooks(found: Findings, call: Call) -> None:
+    """Hooks that were put in place here and do not run any more."""
+    from dibs.cli.repository_namespace import repository_around
+
+    repository = repository_around(call)
+    if repository is None:
+        return
+    from dibs.cli.hookstatus import is_overwritten
+
+    gone = is_overwritten(repository)
+    if gone:
+        found.bad("hooks", f"{' and '.join(gone)} of dibs run no more here: `dibs hook status` says why")
 
 
 def _answer(found: Findings, call: Call) -> Answer:

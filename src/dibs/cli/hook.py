@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dibs.cli.answer import yes
+from dibs.cli.answer import no, yes
 from dibs.cli.spec import ANY, Argument, Command
+from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,17 +19,32 @@ _WORDS = {
     "restored": "taken away; the hook that was there is back",
     "none": "was not dibs's, or not there",
 }
+_STATES = {
+    "in place": "in place",
+    "chained": "in place; the hook that was there runs first",
+    "called": "in place: `dibs hook run` is called by hand",
+    "legacy": "in place: pre-commit runs it",
+    "overwritten": "OVERWRITTEN by another program, or git looks elsewhere now: dibs does not run",
+    "absent": "not in place",
+    "not executable": "there, and not executable: dibs does not run",
+}
+_REMEDY = (
+    "`dibs hook install` puts them back; the hook that is there now runs first. What overwrote them may do so again: "
+    'to be safe from that, put `dibs hook run pre-commit "$@"` where it keeps your own commands.'
+)
 
 
 def install(call: Call) -> Answer:
     from dibs.cli import hookfiles
     from dibs.cli.gitfacts import Repository
+    from dibs.cli.hookstatus import note_installed
     from dibs.cli.policy import policy_of
 
     repository = Repository.here(call.env)
     policy = policy_of(repository)  # a setting that cannot be meant is told now, not at the next commit
     folder = hookfiles.place_of(repository)
     done = hookfiles.install(folder, _program(call, folder, repository.common))
+    note_installed(repository, folder)
     document = {"folder": folder, "hooks": done, "policy": policy.policy, "policy_from": policy.source}
     lines = [f"  {hook:<12}{_WORDS[word]}" for hook, word in done.items()]
     after = f"Policy: {policy.policy} ({policy.source}). To change it: git config dibs.policy require"
@@ -38,13 +54,34 @@ def install(call: Call) -> Answer:
 def uninstall(call: Call) -> Answer:
     from dibs.cli import hookfiles
     from dibs.cli.gitfacts import Repository
+    from dibs.cli.hookstatus import note_uninstalled
 
     repository = Repository.here(call.env)
     folder = hookfiles.place_of(repository)
     done = hookfiles.uninstall(folder)
+    note_uninstalled(repository)
     lines = [f"  {hook:<12}{_WORDS[word]}" for hook, word in done.items()]
     document = {"folder": folder, "hooks": done}
     return yes(document, "\n".join([f"Hooks in {folder}:", *lines]))
+
+
+def status(call: Call) -> Answer:
+    from dibs.cli.gitfacts import Repository
+    from dibs.cli.hookstatus import OVERWRITTEN, RUNNING, states
+    from dibs.cli.policy import policy_of
+
+    repository = Repository.here(call.env)
+    policy, found, folder = policy_of(repository), states(repository), repository.hooks()
+    namespace = call.settings.namespace or policy.place["namespace"]
+    document = {"folder": folder, "hooks": found, "policy": policy.policy, "policy_from": policy.source}
+    document["namespace"] = namespace
+    lines = [f"Hooks in {folder}:", *[f"  {hook:<12}{_STATES[state]}" for hook, state in found.items()]]
+    lines += [f"Policy: {policy.policy} ({policy.source}).", f"Namespace: {namespace}"]
+    if all(state in RUNNING for state in found.values()):
+        return yes(document, "\n".join(lines))
+    lines.append(_REMEDY if OVERWRITTEN in found.values() else "`dibs hook install` puts them in place.")
+    message = "; ".join(f"{hook}: {_STATES[state]}" for hook, state in found.items() if state not in RUNNING)
+    return no(NO, document, "\n".join(lines), code="hooks_not_in_place", message=message)
 
 
 def run(call: Call) -> Answer:
@@ -87,6 +124,17 @@ COMMANDS = {
         uninstall,
         examples=(("in a clone", "dibs hook uninstall"),),
         exits=((0, "as before"), (64, "it cannot be done here, and why")),
+    ),
+    "hook status": Command(
+        "hook status",
+        "whether the hooks run, and what steers them",
+        status,
+        about=(
+            "Programs that manage hooks (husky, lefthook, pre-commit) may put theirs over ours, or tell git to look "
+            "elsewhere. This looks where git looks now. `dibs doctor` says so, too, once they were put in place."
+        ),
+        examples=(("in a clone", "dibs hook status"),),
+        exits=((0, "both run"), (1, "one of them does not"), (64, "it cannot be told here, and why")),
     ),
     "hook run": Command(
         "hook run",

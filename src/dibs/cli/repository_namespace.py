@@ -100,16 +100,23 @@ def settle(call: Call, names: Iterable[str] | None = None) -> None:
 
 def here(call: Call) -> str | None:
     """The namespace of the repository around the current folder; None outside of one."""
+    repository = repository_around(call)
+    if repository is None:
+        return None
+    from dibs.cli.policy import policy_of
+
+    return policy_of(repository).place["namespace"]
+
+
+def repository_around(call: Call) -> Repository | None:
     if not _is_around(call.env):
         return None
     from dibs.cli.gitfacts import Repository
-    from dibs.cli.policy import policy_of
 
     try:
-        repository = Repository.here(call.env)
+        return Repository.here(call.env)
     except InvalidInput:
         return None
-    return policy_of(repository).place["namespace"]
 
 
 def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:

@@ -5,6 +5,9 @@ plan.py      from a commit of the port to commits and refs of git
 entries.py   a record as a commit
 refs.py      refs compared and swapped: a transaction in a clone, an atomic push with leases to a remote
 times.py     whose clock counts, and records moved into the reader's time
+remoteclock.py  the remote's clock, as far as it can be read
+highwater.py    the highest fencing numbers that this clone has seen
+fieldtypes.py   whether a record that came from outside holds what its class says
 history.py   events from the refs' logs, and pruning
 tidy.py      clearing away what is long over
 probe.py     what a remote allows, tried out for `dibs doctor`
