@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.cli.reference import MEANINGS, cli_page, exit_codes_page
-from dibs.cli.table import GROUPS, NAMES
+from dibs.cli.table import GROUPS, NAMES, load
 from dibs.wire import codes
+from scripts import manpage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,23 @@ def test_a_page_is_what_the_code_would_write(name: str, page: Callable[[], str])
     if REWRITE:
         (PAGES / name).write_text(page(), encoding="utf-8")
     assert (PAGES / name).read_text(encoding="utf-8") == page()
+
+
+def test_the_man_page_is_what_the_code_would_write() -> None:
+    if REWRITE:
+        manpage.PAGE.parent.mkdir(exist_ok=True)
+        manpage.PAGE.write_text(manpage.page(), encoding="utf-8")
+    assert manpage.PAGE.read_text(encoding="utf-8") == manpage.page()
+
+
+def test_the_man_page_names_every_command_and_flag_and_runs_no_request_of_a_text() -> None:
+    page = manpage.page()
+    for name in NAMES:
+        assert f'.SS "dibs {name}"'.replace("-", "\\-") in page
+        assert all(option.flag.replace("-", "\\-") in page for option in load(name).options)
+    requests = {line.split()[0] for line in page.splitlines() if line.startswith((".", "'"))}
+    known = {".TH", ".SH", ".SS", ".PP", ".TP", ".RS", ".RE", ".B", ".BR", ".I", ".nf", ".fi"}
+    assert requests <= known
 
 
 def test_every_exit_code_of_the_table_has_a_meaning() -> None:

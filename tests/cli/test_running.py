@@ -157,6 +157,17 @@ def test_serve_takes_its_settings_from_flags_and_environment(
     assert len(seen) == 1
 
 
+def test_serve_takes_a_port_of_this_machine(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = pytest.importorskip("dibs.server.run")
+    seen: list[Any] = []
+    monkeypatch.setattr(run, "serve", seen.append)
+    assert terminal("serve", "--port", "8080", "--store", "memory://").exit == 0
+    assert seen[0].bind == "127.0.0.1:8080"
+    for wrong in (("--port", "0"), ("--port", "70000"), ("--port", "x"), ("--port", "1", "--bind", "h:2")):
+        assert terminal("serve", *wrong).exit == 64
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_completion_script_is_one_that_its_shell_can_read(
     terminal: Terminal, need_program: Callable[[str], str], shell: str

@@ -173,7 +173,7 @@ def _too_many(command: Command, loose: list[str]) -> UsageError:
     if command.several:
         named = " ".join(map(_shown, loose[:3])) + (" ..." if len(loose) > 3 else "")
         ways = [f"dibs {name} {named} ({what})" for name, what in command.several]
-        hint = f"For several: {', or '.join(ways)}. A name with blanks goes in quotes."
+        hint = f"For several: {', or '.join(ways)}."
     return UsageError(
         f"{extra} is one word too many: dibs {command.name} takes {takes}. {hint}", command.name
     )

@@ -30,8 +30,10 @@ def serve(call: Call) -> Answer:
     from dibs.server.run import serve as serve_until_stopped
 
     chosen: dict[str, Any] = {}
+    bind = _bind(call)
+    if bind is not None:
+        chosen["bind"] = bind
     for key, variable, setting in (
-        ("bind", "DIBS_BIND", "bind"),
         ("store", "DIBS_STORE", "store"),
         ("tokens", "DIBS_TOKENS_FILE", "tokens_file"),
     ):
@@ -90,6 +92,18 @@ def _gateway_url(text: str) -> str:
     return text
 
 
+def _bind(call: Call) -> str | None:
+    """Where to listen. A port alone is one of this machine."""
+    port = call.values.get("port")
+    if port is None:
+        return call.settings.pick("bind", "DIBS_BIND")
+    if call.values.get("bind") is not None:
+        raise UsageError("--port or --bind: one of them. --bind HOST:PORT says both.", "serve")
+    if not (port.isascii() and port.isdecimal() and len(port) < 6 and 1 <= int(port) <= 65535):
+        raise UsageError(f"--port is a number from 1 to 65535, not {port!a}.", "serve")
+    return f"127.0.0.1:{port}"
+
+
 def _count(call: Call, key: str, variable: str, *, least: int = 1) -> int | None:
     text = call.settings.pick(key, variable)
     if text is None:
@@ -118,6 +132,7 @@ COMMANDS = {
                 value="WHERE",
                 env="DIBS_BIND",
             ),
+            Option("--port", "the same as --bind 127.0.0.1:N", value="N"),
             Option(
                 "--store", "what to serve (default: the store of this machine)", value="URL", env="DIBS_STORE"
             ),
