@@ -48,7 +48,8 @@ def wait_in_line(
         refusal = waits_for_itself(call, name, document)
         if refusal is not None:
             return refusal
-    place, door = Place(verb, name, document, ticket), call.door()
+    own_key = call.values.get("request_key") is None
+    place, door = Place(verb, name, document, ticket, own_key=own_key), call.door()
     call.begin_claim(place)
     if not wait_seconds:  # somebody who asks now and then wants the place kept
         return drive(door, place.asking())

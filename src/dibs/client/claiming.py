@@ -1,8 +1,9 @@
 """Claiming on a store of one's own: looking whether the owner is dead, and waiting in line without a server.
 
-There is nobody here to be woken by. A waiter watches the store for news and asks again with its ticket when there is
-some, when the hold in its way runs out, and often enough to keep its place. Asking again writes nothing unless
-something changed or the place must be kept.
+A waiter watches its own ticket and nothing else: whoever hands the job over to it, or drops it from the line, deletes
+that ticket, and the store wakes the one who waits for it. Only the first few in line look for a hold that ran out or an
+owner that died, each a little later than the one before, should those have died themselves.
+Asking again writes nothing unless something changed or the place must be kept.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dibs.clock import steady_ms
 from dibs.core.commands import EndSession, Leave, Release
 from dibs.core.limits import EMBEDDED_POLL_MS, TICKET_KEEP_MS
 from dibs.core.outcomes import Granted, GrantedAll, Held, Left, Queued, Refused
-from dibs.core.records import Session, session_key
+from dibs.core.records import Session, session_key, ticket_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
     shield = _Shield()
     try:
         while True:
-            seen_seq = _last_seq(coordinator)
             outcome = _ask(coordinator, command)
             left_ms = until_ms - steady_ms()
             if not isinstance(outcome, Queued) or left_ms <= 0:
@@ -51,7 +51,8 @@ def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
                 return outcome
             command = command.replace(ticket=outcome.ticket, ticket_id=outcome.ticket_id)
             shield.down()
-            coordinator.store.watch(seen_seq, min(left_ms, _patience_ms(outcome, poll_ms)))
+            key = ticket_key(outcome.ns, outcome.name, outcome.ticket)
+            coordinator.store.until_gone(key, min(left_ms, _patience_ms(outcome, poll_ms)))
             shield.up()
     except KeyboardInterrupt:
         give_up(coordinator, command, outcome)
@@ -116,13 +117,10 @@ def _bury(coordinator: Coordinator, outcome: Outcome) -> bool:
 
 
 def _patience_ms(queued: Queued, poll_ms: int) -> int:
-    """How long to wait for news at most: until the hold in the way may be over, and well before the place is lost."""
+    """How long to wait to be woken at most: until the hold in the way may be over, and well before the place is lost.
+    Everybody ahead has had a look before."""
     ends_ms = [blocker.holder.expires_ms - queued.now_ms for blocker in queued.blockers]
     if queued.delay_until_ms > queued.now_ms:
         ends_ms.append(queued.delay_until_ms - queued.now_ms)
-    return max(1, min([*ends_ms, poll_ms, TICKET_KEEP_MS]))
-
-
-def _last_seq(coordinator: Coordinator) -> int:
-    newest = coordinator.store.events(0, 1, newest=True)
-    return newest[-1].seq if newest else 0
+    look_ms = max(1, min([*ends_ms, poll_ms])) + (queued.position - 1) * poll_ms
+    return min(look_ms, TICKET_KEEP_MS)

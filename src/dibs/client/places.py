@@ -12,7 +12,9 @@ from __future__ import annotations
 from dibs.clock import steady_ms
 from dibs.core.limits import TICKET_MS, WAIT_MS_MAX
 from dibs.errors import FATE_UNKNOWN
+from dibs.ids import new_id
 from dibs.wire.documents import Reply
+from dibs.wire.refusals import KEY_SPENT
 from dibs.wire.tickets import secret_of
 
 TYPE_CHECKING = False
@@ -100,15 +102,19 @@ def ask(door: Door, step: Ask) -> Reply:
 class Place:
     """One claim, perhaps with a place in line, perhaps on the way to one.
 
-    `document` must have a request key: whatever happened to a reply, asking again finds the same lease."""
+    `document` must have a request key: whatever happened to a reply, asking again finds the same lease. `own_key`: the
+    key was made for this claim and nobody else knows it."""
 
-    def __init__(self, verb: str, name: str, document: Document, ticket: str | None = None) -> None:
+    def __init__(
+        self, verb: str, name: str, document: Document, ticket: str | None = None, *, own_key: bool = False
+    ) -> None:
         self._verb = verb
         self._name = name
         self._names = document.get("names", [name])
         self._line_name = name
         self._document = document
         self._ticket = ticket
+        self._own_key = own_key
         self.sent_ms = 0  # when the request was sent whose answer came last
         self._asked = self._waited = False
         self._unsure = False  # an answer was lost on its way: we may have a place, or the job
@@ -147,6 +153,8 @@ class Place:
             queued = status_of(reply) == "queued"
             if queued:
                 heard_ms = now_ms
+            elif self._came_and_went(reply) and now_ms < until_ms:
+                continue
             elif not self._bears_with(reply, now_ms - heard_ms):
                 return reply
             within_ms = yield Still(reply, wait_ms - (until_ms - now_ms))
@@ -175,6 +183,16 @@ class Place:
         finds it where no answer told of it."""
         known = self._unsure or self._ticket is not None
         return known and _is_unheard(reply) and silence_ms < TICKET_MS
+
+    def _came_and_went(self, reply: Reply) -> bool:
+        """Our turn came and its lease ran out before we looked: this process was stopped, or starved. We were never
+        told, so nothing was begun with it. We go to the end of the line, as somebody new."""
+        details = str((reply.body or {}).get("details"))
+        if not self._own_key or self._ticket is None or not details.startswith(KEY_SPENT):
+            return False
+        self._document = {**self._document, "request_key": new_id()}
+        self._ticket = None
+        return True
 
     def leaving(self, reply: Reply) -> Flow[Reply]:
         """The time is over: give the place up. If the job came in that very moment, it is ours after all."""

@@ -51,7 +51,8 @@ class Wish:
             document["names"] = list(names)
         # What the store would give to one session twice. Of several it passes over what the session has.
         self.reserved = () if verb == "acquire-any" else tuple(names)
-        self.place = Place(verb, names[0] if verb == "acquire" else "", document)
+        own_key = extra.get("request_key") is None
+        self.place = Place(verb, names[0] if verb == "acquire" else "", document, own_key=own_key)
         self._wait_ms = wait_ms(wait)
         self._slice_seconds = slice_seconds
 

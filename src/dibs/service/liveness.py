@@ -142,6 +142,9 @@ class Watched(Store):
     def watch(self, after: int, timeout_ms: int) -> bool:
         return self.inner.watch(after, timeout_ms)
 
+    def until_gone(self, key: str, timeout_ms: int) -> bool:
+        return self.inner.until_gone(key, timeout_ms)
+
     def prune(self, *, keep: int, before_ms: int) -> int:
         return self.inner.prune(keep=keep, before_ms=before_ms)
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from dibs.clock import steady_ms
 from dibs.core.record import Record
 
 TYPE_CHECKING = False
@@ -119,6 +120,21 @@ class Store(ABC):
     @abstractmethod
     def watch(self, after: int, timeout_ms: int) -> bool:
         """Wait until the store holds an event with `seq` above `after`, or the time is over. True if it does."""
+
+    def until_gone(self, key: str, timeout_ms: int) -> bool:
+        """Wait until there is no record under `key`, or the time is over. True if there is none.
+
+        What somebody in a line waits for: its ticket goes when the job is handed over. A store that many may wait at
+        should wake the one whom a commit concerns, and not all of them, as this does."""
+        until_ms = steady_ms() + timeout_ms
+        while True:
+            newest = self.events(0, 1, newest=True)
+            if self.read((key,)).records[key].record is None:
+                return True
+            left_ms = until_ms - steady_ms()
+            if left_ms <= 0:
+                return False
+            self.watch(newest[-1].seq if newest else 0, left_ms)
 
     @abstractmethod
     def prune(self, *, keep: int, before_ms: int) -> int:

@@ -75,6 +75,9 @@ class FaultyStore(Store):
     def watch(self, after: int, timeout_ms: int) -> bool:
         return self.store.watch(after, timeout_ms)
 
+    def until_gone(self, key: str, timeout_ms: int) -> bool:
+        return self.store.until_gone(key, timeout_ms)
+
     def prune(self, *, keep: int, before_ms: int) -> int:
         return self.store.prune(keep=keep, before_ms=before_ms)
 

@@ -10,6 +10,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
 
+# How it begins when a job was given to a request key and is not its any more. Whoever waits goes by it.
+KEY_SPENT = "This request key's lease"
+
 _SENTENCES: dict[type[Record], str] = {
     outcomes.Forbidden: "The job's access list, or one that overlaps it, does not allow this.",
     outcomes.AclDiffers: "The job has another access list. Leave acl out, or change it with PUT /locks/{name}/acl.",
@@ -30,7 +33,7 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
     if isinstance(outcome, outcomes.KeySpent):
         ago = format_duration(outcome.now_ms - outcome.ending.at_ms)
         return status, (
-            f"This request key's lease {_ENDED.get(outcome.ending.how, 'was ' + outcome.ending.how)} {ago} ago. "
+            f"{KEY_SPENT} {_ENDED.get(outcome.ending.how, 'was ' + outcome.ending.how)} {ago} ago. "
             "Repeating it cannot claim the job again; use a new request key for a new claim."
         )
     if isinstance(outcome, outcomes.Differs):

@@ -41,6 +41,7 @@ BUSY_MS = 5_000  # less than a client waits for its answer, so that it hears why
 CACHE_ENTRIES_MAX = 200_000
 POLL_MS_MIN = 20
 POLL_MS_MAX = 100
+HEARD_POLL_MS_MAX = 500  # for who is woken; this is for wakes that cannot reach it
 _KEYS_A_SELECT = 512
 
 _PUT = (
@@ -91,6 +92,7 @@ class SqliteStore(Store):
         self._counted_at: int | None = None  # data_version at which the two counters below were the file's
         self._revision = 0
         self._last_seq = 0
+        self._store_id = ""
         self._watchers: list[LockType] = []
         self._checkpoint_pages = checkpoint_pages
         self._link = Link(
@@ -220,7 +222,12 @@ class SqliteStore(Store):
             self._revision, self._last_seq = revision, last_seq
             if events:
                 self._wake()
-            return last_seq
+        gone = [key for key, record in puts.items() if record is None]
+        if gone:
+            from dibs.stores.sqlite.wakeup import wake
+
+            wake(self._store_id, gone)
+        return last_seq
 
     def _compare(self, db: sqlite3.Connection, expect: Mapping[str, int]) -> None:
         cache = self._cache
@@ -323,6 +330,24 @@ class SqliteStore(Store):
         for woken in tuple(self._watchers):
             if woken.locked():
                 woken.release()
+
+    def until_gone(self, key: str, timeout_ms: int) -> bool:
+        """Woken by whoever deletes the record, in whichever process; looks every so often without that."""
+        from dibs.stores.sqlite.wakeup import Wakeup
+
+        until_ms = clock.steady_ms() + timeout_ms
+        pause_ms = POLL_MS_MIN
+        with Wakeup(self._store_id, key) as wakeup:  # before the first look: a commit after it is not missed
+            most_ms = HEARD_POLL_MS_MAX if wakeup.can_hear else POLL_MS_MAX
+            while True:
+                with self._link.turn, self._link as db:
+                    if db.execute("SELECT 1 FROM records WHERE key = ?", (key,)).fetchone() is None:
+                        return True
+                left_ms = until_ms - clock.steady_ms()
+                if left_ms <= 0:
+                    return False
+                wakeup.wait(min(pause_ms, left_ms))
+                pause_ms = min(most_ms, 2 * pause_ms)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         from dibs.stores.sqlite.history import prune

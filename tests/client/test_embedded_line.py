@@ -1,0 +1,219 @@
+"""Waiting in line without a server: one wake for one hand-over, whoever makes it."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.client.claiming import claim
+from dibs.client.places import Ask, Place
+from dibs.core.commands import Acquire, Release
+from dibs.core.outcomes import Granted, Queued
+from dibs.core.records import ticket_key
+from dibs.ids import new_id
+from dibs.service.coordinator import Coordinator
+from dibs.stores.sqlite import SqliteStore
+from dibs.stores.sqlite import store as store_module
+from dibs.testing.contract_base import WAIT_S_MAX
+from dibs.wire.documents import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WAITERS = 30
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "dibs.db")
+
+
+@pytest.fixture
+def store(path: str) -> Iterator[SqliteStore]:
+    store = SqliteStore(path)
+    yield store
+    store.close()
+
+
+def ask(owner: str, *, wait: bool = True) -> Acquire:
+    return Acquire(
+        ns="d", name="job", owner=owner, principal="p", fresh_lease_id=new_id(), ttl_ms=60_000, wait=wait
+    )
+
+
+def let_go(store: SqliteStore, lease_id: str) -> None:
+    Coordinator(store).one(Release(ns="d", name="job", principal="p", lease_id=lease_id))
+
+
+class Counting(SqliteStore):
+    """Counts how often somebody who waits came back to ask."""
+
+    asked = 0
+
+    def read(self, keys: Any) -> Any:
+        if threading.current_thread().name.startswith("waiter"):
+            Counting.asked += 1
+        return super().read(keys)
+
+
+@pytest.mark.promise("queue:one-wake")
+def test_a_hand_over_wakes_the_one_it_is_for_and_nobody_else(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nobody looks by itself while this test lasts: whoever comes back was woken.
+    for limit in ("POLL_MS_MIN", "POLL_MS_MAX", "HEARD_POLL_MS_MAX"):
+        monkeypatch.setattr(store_module, limit, 600_000)
+    monkeypatch.setattr("dibs.client.claiming.EMBEDDED_POLL_MS", 600_000)
+    monkeypatch.setattr("dibs.client.claiming.TICKET_KEEP_MS", 600_000)
+    store = Counting(path)
+    first = Coordinator(store).one(ask("first"))
+    assert isinstance(first, Granted)
+    served: list[str] = []
+
+    def wait(number: int) -> None:
+        outcome = claim(Coordinator(store), ask(f"w{number}"), 60_000)
+        assert isinstance(outcome, Granted)
+        served.append(outcome.lease.owner)
+        let_go(store, outcome.lease.lease_id)
+
+    threads = []
+    for number in range(WAITERS):
+        threads.append(threading.Thread(target=wait, args=(number,), name=f"waiter-{number}", daemon=True))
+        threads[-1].start()
+        _until_in_line(store, number + 1)
+    Counting.asked = 0
+    let_go(store, first.lease.lease_id)
+    for thread in threads:
+        thread.join(WAIT_S_MAX)
+    assert served == [f"w{number}" for number in range(WAITERS)]
+    # Each asks again for its lease and lets it go: a few reads each, however many there are.
+    assert Counting.asked <= 12 * WAITERS
+    store.close()
+
+
+def _until_in_line(store: SqliteStore, count: int) -> None:
+    deadline = threading.Event()
+    for _ in range(int(WAIT_S_MAX * 100)):
+        if len(store.scan("ticket/")) == count:
+            return
+        deadline.wait(0.01)
+    raise AssertionError("nobody came")
+
+
+WAIT_IN_A_PROCESS = """
+import sys
+from dibs.client.claiming import claim
+from dibs.service.coordinator import Coordinator
+from dibs.stores.sqlite import SqliteStore, store as store_module
+from dibs.core.commands import Acquire
+import dibs.client.claiming as claiming
+store_module.POLL_MS_MIN = store_module.HEARD_POLL_MS_MAX = 600_000
+claiming.EMBEDDED_POLL_MS = claiming.TICKET_KEEP_MS = 600_000
+store = SqliteStore(sys.argv[1])
+command = Acquire(ns="d", name="job", owner="far", principal="p", fresh_lease_id="far", ttl_ms=60_000, wait=True)
+print(type(claim(Coordinator(store), command, 60_000)).__name__)
+store.close()
+"""
+
+
+@pytest.mark.promise("queue:one-wake")
+@pytest.mark.skipif(sys.platform != "linux", reason="NOT TESTED: abstract socket names are Linux's")
+def test_a_hand_over_wakes_a_waiter_of_another_process(path: str, store: SqliteStore) -> None:
+    first = Coordinator(store).one(ask("first"))
+    assert isinstance(first, Granted)
+    with subprocess.Popen(
+        [sys.executable, "-c", WAIT_IN_A_PROCESS, path], stdout=subprocess.PIPE, text=True
+    ) as far:
+        _until_in_line(store, 1)
+        let_go(store, first.lease.lease_id)
+        said, _ = far.communicate(timeout=WAIT_S_MAX)
+    assert said == "Granted\n"
+
+
+def test_who_cannot_be_woken_looks_by_itself(
+    store: SqliteStore, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dibs.stores.sqlite.wakeup._HAS_NAMES", False)
+    first = Coordinator(store).one(ask("first"))
+    assert isinstance(first, Granted)
+    outcomes: list[object] = []
+    waiting = threading.Thread(
+        target=lambda: outcomes.append(claim(Coordinator(store), ask("second"), 60_000)), daemon=True
+    )
+    waiting.start()
+    _until_in_line(store, 1)
+    other = SqliteStore(path)
+    let_go(other, first.lease.lease_id)
+    waiting.join(WAIT_S_MAX)
+    other.close()
+    assert isinstance(outcomes[0], Granted)
+
+
+def test_two_who_wait_for_one_record_both_hear_of_it(store: SqliteStore) -> None:
+    assert isinstance(Coordinator(store).one(ask("first")), Granted)
+    queued = Coordinator(store).one(ask("second"))
+    assert isinstance(queued, Queued)
+    key = ticket_key("d", "job", queued.ticket)
+    answers: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(store.until_gone(key, 60_000)), daemon=True)
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    assert store.until_gone(key, 1) is False
+    record = store.read([key]).records[key]
+    store.commit({key: record.version}, {key: None}, ())
+    for thread in threads:
+        thread.join(WAIT_S_MAX)
+    assert answers == [True, True]
+
+
+SPENT = {"code": "conflict", "details": "This request key's lease was expired 2s ago. Repeating it cannot."}
+QUEUED = {"status": "queued", "name": "job", "ticket": "1.x.y"}
+
+
+def asked_in(place: Place, replies: list[Reply]) -> list[dict[str, Any]]:
+    """What a wait asks, given these replies one after another."""
+    flow, asked, answer = place.waiting(60_000), [], None
+    with contextlib.suppress(StopIteration):
+        while True:
+            step = flow.send(answer)
+            answer = None
+            if isinstance(step, Ask):
+                asked.append(step.document)
+                answer = replies.pop(0)
+    return asked
+
+
+def test_a_turn_that_came_and_went_unseen_is_waited_for_again_under_a_new_key() -> None:
+    replies = [
+        Reply(status=200, body=QUEUED),
+        Reply(status=409, body=SPENT),
+        Reply(status=200, body={"status": "held"}),
+    ]
+    first, second, third = asked_in(Place("acquire", "job", {"request_key": "k"}, own_key=True), replies)
+    assert first["request_key"] == second["request_key"] == "k" != third["request_key"]
+    assert "ticket" in second
+    assert "ticket" not in third
+
+
+@pytest.mark.parametrize(
+    ("own_key", "replies"),
+    [
+        (False, [Reply(status=200, body=QUEUED), Reply(status=409, body=SPENT)]),
+        (True, [Reply(status=409, body=SPENT)]),
+    ],
+)
+def test_a_key_that_others_may_know_or_that_was_spent_before_is_not_exchanged(
+    own_key: bool, replies: list[Reply]
+) -> None:
+    count = len(replies)
+    asked = asked_in(Place("acquire", "job", {"request_key": "k"}, own_key=own_key), replies)
+    assert [each["request_key"] for each in asked] == ["k"] * count
