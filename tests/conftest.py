@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,3 +67,21 @@ def postgres_url() -> Iterator[str]:
         return
     with postgres.running(initdb, server) as url:
         yield url
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A file system of one megabyte. Only root may have one."""
+    folder = Path(tempfile.mkdtemp(prefix="dibs-small-"))
+    made = os.geteuid() == 0 and shutil.which("mount") is not None
+    if made:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+        made = subprocess.run(mount, check=False, capture_output=True, timeout=30).returncode == 0
+    try:
+        if not made:
+            pytest.skip("FULL DISK NOT TESTED: cannot mount a small file system here, that takes root")
+        yield folder
+    finally:
+        if made:
+            subprocess.run(["umount", str(folder)], check=True, timeout=30)
+        folder.rmdir()

@@ -22,6 +22,7 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("DIBS_")}
         self.env = kept | {"XDG_STATE_HOME": str(folder), "DIBS": f"{sys.executable} -m dibs"}
+        (folder / "dibs").mkdir(mode=0o700, exist_ok=True)
         self.door = EmbeddedDoor.at(f"sqlite://{folder / 'dibs' / 'dibs.db'}")
         self._started: list[subprocess.Popen[str]] = []
 

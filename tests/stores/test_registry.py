@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dibs.errors import InvalidInput
+from dibs.errors import InvalidInput, StoreUnavailable
 from dibs.stores import registry
 from dibs.stores.memory import MemoryStore
 from dibs.stores.sqlite import SqliteStore
@@ -62,9 +62,29 @@ def test_a_plain_path_is_answered_with_its_url(tmp_path: Path) -> None:
 
 def test_stores_open_by_url(tmp_path: Path) -> None:
     assert isinstance(registry.open_store("memory://"), MemoryStore)
-    store = registry.open_store("sqlite:deep/er/x.db")
+    store = registry.open_store("sqlite:x.db")
     assert isinstance(store, SqliteStore)
-    assert (tmp_path / "deep" / "er" / "x.db").exists()
+    assert (tmp_path / "x.db").exists()
+    store.close()
+
+
+def test_a_folder_that_somebody_named_is_never_made_and_a_new_file_is_noticed_once(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match=r"teem does not exist\. Check how it is spelt"):
+        registry.open_store("sqlite:teem/x.db")
+    assert not (tmp_path / "teem").exists()
+    for expected in (1, 0):
+        store = registry.open_store("sqlite:x.db")
+        notices = store.notices()
+        assert len(notices) == expected
+        assert all("was not there: this is a new, empty store" in each for each in notices)
+        store.close()
+
+
+def test_the_folder_of_the_users_own_store_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    store = registry.open_store(registry.default_url())
+    assert (tmp_path / "state" / "dibs" / "dibs.db").exists()
+    assert store.notices() == []
     store.close()
 
 

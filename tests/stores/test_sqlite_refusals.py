@@ -201,22 +201,24 @@ def test_a_file_that_may_not_grow_is_full_and_keeps_what_it_has(path: Path) -> N
     store.close()
 
 
-@pytest.fixture
-def small_disk() -> Iterator[Path]:
-    """A file system of one megabyte. Only root may have one."""
-    folder = Path(tempfile.mkdtemp(prefix="dibs-small-"))
-    made = os.geteuid() == 0 and shutil.which("mount") is not None
-    if made:
-        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-        made = subprocess.run(mount, check=False, capture_output=True, timeout=30).returncode == 0
-    try:
-        if not made:
-            pytest.skip("cannot mount a small file system here; max_page_count stands in for it")
-        yield folder
-    finally:
-        if made:
-            subprocess.run(["umount", str(folder)], check=True, timeout=30)
-        folder.rmdir()
+def test_a_file_size_limit_of_the_process_is_told_and_what_is_there_can_be_read(path: Path) -> None:
+    code = (
+        "import resource, signal, sys\nfrom dibs.stores.sqlite import SqliteStore\n"
+        "from dibs.testing.contract_base import lock, put\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "store = SqliteStore(sys.argv[1])\nput(store, lock('first'))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, resource.RLIM_INFINITY))\n"
+        "try:\n    for number in range(10_000): put(store, lock(f'job-{number}'))\n"
+        "except Exception as error: print(type(error).__name__, type(store.trouble()).__name__)\n"
+        "print(store.scan('lock/default/first')[0][0])\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)\n"
+        "put(store, lock('after'))\nprint(store.trouble())\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.stdout.splitlines() == ["StoreUnavailable StoreUnavailable", key_of("first"), "None"], (
+        ran.stderr
+    )
 
 
 @pytest.mark.promise("durable")
@@ -306,7 +308,7 @@ def test_a_folder_that_cannot_be_written_is_named(open_folder: Path) -> None:
     assert f"The folder {open_folder} cannot be written" in answer
     assert "Make it writable" in answer
     answer = as_somebody_else(lambda: claim(open_folder / "deeper" / "dibs.db"))
-    assert "does not exist and cannot be made" in answer
+    assert "deeper does not exist" in answer
 
 
 def test_a_file_of_somebody_else_is_named(open_folder: Path) -> None:
@@ -340,6 +342,64 @@ def test_a_read_only_file_can_be_listed_while_its_owner_writes(open_folder: Path
     put(store, lock("y"))
     assert as_somebody_else(lambda: listed(path)) == f"{key_of('x')} {key_of('y')}"
     store.close()
+
+
+def test_a_file_that_was_read_only_for_a_while_is_written_again_without_anybodys_help(
+    open_folder: Path,
+) -> None:
+    """Whoever looks at it meanwhile leaves a log and an index that are as read-only as it was."""
+    path = open_folder / "dibs.db"
+    open_folder.chmod(0o777)
+
+    def work() -> str:
+        filled(path, 1)
+        path.chmod(0o400)
+        said = [listed(path), claim(path)]
+        path.chmod(0o600)
+        said += [f"{os.stat(f'{path}-wal').st_mode & 0o777:o}", claim(path)]
+        return "\n".join(said)
+
+    seen, refused, mode, granted = as_somebody_else(work).splitlines()
+    assert seen == key_of("job-0000")
+    assert f"{path} cannot be written" in refused
+    assert (mode, granted) == ("400", "Granted")
+
+
+def test_a_log_of_somebody_else_is_named(open_folder: Path) -> None:
+    path = open_folder / "dibs.db"
+    filled(path, 1)
+    others = sqlite3.connect(path)  # keeps the log and the index there
+    others.execute("SELECT 1 FROM state").fetchone()
+    path.chmod(0o666)
+    open_folder.chmod(0o777)
+    os.chmod(f"{path}-wal", 0o444)
+    os.chmod(f"{path}-shm", 0o444)
+    if os.geteuid() == 0:
+        assert f"{path}-wal cannot be written" in as_somebody_else(lambda: claim(path))
+    others.close()
+
+
+def test_a_long_lived_store_goes_on_when_its_file_may_be_written_again(open_folder: Path) -> None:
+    path = open_folder / "dibs.db"
+    open_folder.chmod(0o777)
+
+    def work() -> str:
+        filled(path, 1)
+        path.chmod(0o400)
+        store = SqliteStore(str(path))
+        said = []
+        for mode in (0o400, 0o600):
+            path.chmod(mode)
+            try:
+                put(store, lock("x"))
+                said.append("written")
+            except StoreUnavailable as error:
+                said.append(error.details)
+        return "\n".join(said)
+
+    refused, *rest = as_somebody_else(work).splitlines()
+    assert f"{path} cannot be written" in refused
+    assert rest == ["written"]
 
 
 def test_root_or_not_a_claim_in_an_ordinary_folder_works(open_folder: Path) -> None:

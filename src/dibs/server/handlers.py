@@ -7,6 +7,7 @@ values mean. `Api.command` is all of that for every verb; the answer is `answers
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from dibs.server.engine import Engine
     from dibs.server.polls import Seat
     from dibs.service.auth import Guard
+    from dibs.stores.port import Store
     from dibs.wire.requests import Caller
 
     Headers = Mapping[bytes, bytes]
@@ -69,9 +71,11 @@ class Api:
         self._guard = guard
         self._locks_max = locks_per_principal
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
+        self._prober = ThreadPoolExecutor(1, thread_name_prefix="dibs-health")  # no listing keeps it waiting
 
     def close(self) -> None:
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._readers, self._prober):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def caller(self, authorization: bytes | None) -> Caller:
         """Who sent this Authorization header; raises when nobody who is let in."""
@@ -154,17 +158,11 @@ class Api:
 
     async def health(self) -> Answer:
         """Asks the store, and waits for it no longer than a probe would."""
-        store = self.engine.store
-
-        def ask() -> Answer:
-            store.read((META_KEY,))
-            size = store.size_bytes()
-            return answer_document(
-                {"status": "ok", "storage": store.capabilities.name, "db_size_bytes": size}
-            )
-
+        loop = asyncio.get_running_loop()
         try:
-            return await asyncio.wait_for(self._read(ask), HEALTH_MS_MAX / 1000)
+            return await asyncio.wait_for(
+                loop.run_in_executor(self._prober, _health, self.engine.store), HEALTH_MS_MAX / 1000
+            )
         except TimeoutError:
             raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
 
@@ -246,3 +244,16 @@ def _states(asked: Mapping[str, str]) -> tuple[str, ...]:
     if not set(states) <= set(STATES):
         raise InvalidInput(f"status is all, or some of {', '.join(STATES)} with commas between.")
     return states
+
+
+def _health(store: Store) -> Answer:
+    """`ok`, or `degraded` with what the store has shown to be wrong with it: some of it may still be readable."""
+    store.read((META_KEY,))
+    document = {"status": "ok", "storage": store.capabilities.name, "db_size_bytes": store.size_bytes()}
+    if isinstance(store.trouble(), StoreUnavailable):  # it may be over, and nobody have written since
+        with contextlib.suppress(StoreUnavailable):
+            store.commit({}, {}, ())
+    trouble = store.trouble()
+    if trouble is None:
+        return answer_document(document)
+    return answer_document({**document, "status": "degraded", "details": trouble.details}, 503)

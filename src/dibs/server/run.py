@@ -102,7 +102,8 @@ def serve(settings: Settings) -> None:
         if address.path:
             stack.callback(_remove, address.path)
         url = url_of(address, listening)
-        greeting = _greeting(settings, url, store_url, says)
+        made = " (made just now)" if getattr(store, "made", False) else ""
+        greeting = _greeting(settings, url, f"{store_url}{made}", says)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLDS)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:

@@ -16,10 +16,10 @@ import time
 from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms
-from dibs.core.commands import Beat
+from dibs.core.commands import Beat, Inspect, InspectSession
 from dibs.core.limits import PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import Beaten
-from dibs.errors import StoreUnavailable
+from dibs.errors import StoreFull, StoreUnavailable
 from dibs.service.coordinator import Contended, Coordinator
 from dibs.stores.port import Conflict, Store
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
     from dibs.core.view import Handed
+    from dibs.errors import DibsError
     from dibs.stores.port import Snapshot, Versioned
 
     Result = Outcome | BaseException
@@ -148,6 +149,9 @@ class Watched(Store):
     def prune(self, *, keep: int, before_ms: int) -> int:
         return self.inner.prune(keep=keep, before_ms=before_ms)
 
+    def trouble(self) -> DibsError | None:
+        return self.inner.trouble()
+
     def size_bytes(self) -> int:
         return self.inner.size_bytes()
 
@@ -175,7 +179,10 @@ class Decider:
 
     def run(self, commands: Sequence[Command]) -> list[Result]:
         """One result a command. Raises what all of them met."""
-        results = self._run(commands)
+        try:
+            results = self._run(commands)
+        except StoreFull as error:
+            return self._look_only(commands, error)
         # A part of them may have been answered before the process was stopped, and another part not.
         late = [index for index, result in enumerate(results) if isinstance(result, Stalled)]
         if late and len(late) < len(results):
@@ -183,6 +190,14 @@ class Decider:
             for index, result in zip(late, again, strict=True):
                 results[index] = result
         return results
+
+    def _look_only(self, commands: Sequence[Command], error: StoreFull) -> list[Result]:
+        """There is no room for a beat, and who only looks needs none."""
+        looks = [command for command in commands if isinstance(command, Inspect | InspectSession)]
+        if not looks:
+            raise error
+        answers = dict(zip(map(id, looks), self._coordinator.run(looks), strict=True))
+        return [answers.get(id(command), error) for command in commands]
 
     def beat_if_due(self) -> None:
         if self.liveness.beat_is_due():

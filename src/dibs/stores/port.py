@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.errors import DibsError
 
 
 class Conflict(Exception):
@@ -156,6 +157,11 @@ class Store(ABC):
     def notices(self) -> list[str]:
         """What people should be told about the place, noticed while it was used: one sentence or two each."""
         return []
+
+    def trouble(self) -> DibsError | None:
+        """What its use has shown to be wrong with the store, and has not shown to be over: damage that was read, a
+        write that failed for want of room. What a call raises at once need not be remembered for this."""
+        return None
 
     @abstractmethod
     def size_bytes(self) -> int:

@@ -58,7 +58,8 @@ def sqlite_path(url: str) -> str:
 
 
 def open_store(url: str, *, checkpoint_pages: int | None = None) -> Store:
-    """The store that `url` names, opened. Made if it is not there. `checkpoint_pages` is for SQLite; see there."""
+    """The store that `url` names, opened. A file is made if it is not there; a folder only for the user's own store,
+    because a folder that is missing is most often misspelt. `checkpoint_pages` is for SQLite; see there."""
     if url == "memory://":
         from dibs import clock
         from dibs.stores.memory import MemoryStore
@@ -68,7 +69,9 @@ def open_store(url: str, *, checkpoint_pages: int | None = None) -> Store:
     if url.startswith("sqlite:"):
         from dibs.stores.sqlite import SqliteStore
 
-        return SqliteStore(sqlite_path(url), checkpoint_pages=checkpoint_pages)
+        path = sqlite_path(url)
+        own = path == sqlite_path(default_url())
+        return SqliteStore(path, checkpoint_pages=checkpoint_pages, make_folders=own)
     if url.startswith(("git:", "git+")):
         from dibs.stores.git import open_git
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.errors import DibsError
     from dibs.stores.port import Snapshot, Versioned
 
 Fault = Literal["none", "refused", "lost before", "lost after", "conflict"]
@@ -80,6 +81,9 @@ class FaultyStore(Store):
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         return self.store.prune(keep=keep, before_ms=before_ms)
+
+    def trouble(self) -> DibsError | None:
+        return self.store.trouble()
 
     def size_bytes(self) -> int:
         return self.store.size_bytes()

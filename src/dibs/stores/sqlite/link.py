@@ -19,13 +19,15 @@ import sqlite3
 from _thread import RLock
 from _weakref import ref
 
-from dibs.errors import StoreReplaced, StoreUnavailable
+from dibs.errors import StoreCorrupt, StoreReplaced, StoreUnavailable
 from dibs.stores.sqlite.identity import Identity, identity_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+
+    from dibs.errors import DibsError
 
 VERSION = 2  # of the file's format: how many steps schema.py has
 APPLICATION_ID = 0x64696273  # "dibs": how the file says whose it is
@@ -108,6 +110,8 @@ class Link:
         self.path = path
         self.committing = False  # true while COMMIT runs: an error then may mean that the write happened
         self.made = False  # whether this link made the file
+        self.trouble: DibsError | None = None  # the last that was met and is not over; damage never is
+        self._damage: StoreCorrupt | None = None  # of the file itself, not of one record in it
         self._busy_ms = busy_ms
         self._opened = opened
         self._spoilt = spoilt
@@ -142,6 +146,9 @@ class Link:
             if self._unsettled:
                 self._settle()
             self._unsettled = True
+            if self._damage is not None:
+                # Part of it may still be read, and would be taken for all of it: a held job for a free one.
+                raise StoreCorrupt(self._damage.details)
             if self._frozen:
                 self._spoilt()
                 self._discard()
@@ -163,12 +170,16 @@ class Link:
             return
         unknown, self.committing = self.committing, False
         self._settle()
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:
+            self._discard()  # it was opened when it could not be written; that may be over by the next time
         self._raise_translated(error, unknown=unknown)
 
     def committed(self, revision: int) -> None:
         """After COMMIT: what went to a file that nobody finds any more was not written for anybody."""
         self.committing = False
         self._identity.revision = revision
+        if not isinstance(self.trouble, StoreCorrupt):
+            self.trouble = None
         try:
             self._identity.check()
         except StoreReplaced as error:
@@ -181,10 +192,17 @@ class Link:
             self._discard()
 
     def _raise_translated(self, error: BaseException, *, unknown: bool) -> None:
+        if isinstance(error, StoreCorrupt):
+            self.trouble = error
         if isinstance(error, sqlite3.Error | OSError | UnicodeEncodeError):
-            from dibs.stores.sqlite.trouble import translate
+            from dibs.stores.sqlite.trouble import is_lasting, translate
 
-            raise translate(error, self.path, self._busy_ms, unknown=unknown) from error
+            told = translate(error, self.path, self._busy_ms, unknown=unknown)
+            if isinstance(told, StoreCorrupt):
+                self.trouble = self._damage = told
+            elif is_lasting(error) and not isinstance(self.trouble, StoreCorrupt):
+                self.trouble = told
+            raise told from error
 
     def _settle(self) -> None:
         """After a failure: no transaction is left open, and nothing that is remembered is trusted."""
@@ -240,6 +258,7 @@ class Link:
             raise StoreUnavailable(f"The store at {self.path} was closed. Open it again.")
         self._frozen = False
         self._identity.check_before_opening()
+        self._mend_beside()
         try:
             return self._try("mode=rw")
         except sqlite3.OperationalError as error:
@@ -252,6 +271,21 @@ class Link:
                 raise
             self._frozen = True
             return self._try("immutable=1")
+
+    def _mend_beside(self) -> None:
+        """Whoever opens a file that is read-only leaves a log and an index that are, too. When the file may be written
+        again, so may those, if they are ours."""
+        for suffix in ("-wal", "-shm"):
+            beside = self.path + suffix
+            if (
+                os.access(beside, os.F_OK)
+                and not os.access(beside, os.W_OK)
+                and os.access(self.path, os.W_OK)
+            ):
+                try:
+                    os.chmod(beside, os.stat(self.path).st_mode & 0o777)
+                except OSError:
+                    pass  # not ours: what comes of it is told when somebody writes
 
     def _try(self, how: str) -> sqlite3.Connection:
         main = identity_of(self.path)

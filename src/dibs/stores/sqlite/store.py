@@ -23,6 +23,7 @@ import sqlite3
 from _thread import allocate_lock
 
 from dibs import clock
+from dibs.errors import DibsError, StoreCorrupt
 from dibs.stores.codec import decode, encode
 from dibs.stores.port import ABSENT, Capabilities, Conflict, Snapshot, Store, Versioned
 from dibs.stores.sqlite.clock import LeaseClock
@@ -33,6 +34,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _thread import LockType
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
@@ -58,7 +60,8 @@ _LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body) VALUES (?, ?, ?, ?,
 
 
 class SqliteStore(Store):
-    """The file at `path`, made if it is not there. Clocks can be given for tests; see clock.py for what they mean.
+    """The file at `path`, made if it is not there, with `make_folders` its folder too. Clocks can be given for tests;
+    see clock.py for what they mean.
 
     A server that stays may set `checkpoint_pages` above SQLite's 1000: moving the log into the file less often is
     faster, and a longer log costs only whoever opens the file after a crash.
@@ -86,6 +89,7 @@ class SqliteStore(Store):
         make_folders: bool = True,
     ) -> None:
         self.path = os.path.abspath(path)
+        self._is_expected = make_folders  # nobody spelt the path
         self._clock = LeaseClock(steady_ms, wall_ms, boot_id)
         self._cache: dict[str, Versioned] = {}
         self._cached_at: int | None = None  # data_version; None: the cache proves nothing
@@ -282,7 +286,13 @@ class SqliteStore(Store):
             values.append(end)
         with self._link.turn, self._link as db:
             rows = db.execute(f"{sql} ORDER BY key LIMIT ?", (*values, max(0, limit))).fetchall()
-        return [(key, Versioned(version=version, record=decode(key, body))) for key, version, body in rows]
+        try:
+            return [
+                (key, Versioned(version=version, record=decode(key, body))) for key, version, body in rows
+            ]
+        except StoreCorrupt as error:
+            self._link.trouble = error
+            raise
 
     def due(self, limit: int) -> list[str]:
         with self._link.turn, self._link as db:
@@ -354,6 +364,27 @@ class SqliteStore(Store):
 
         return prune(self._link, keep=keep, before_ms=before_ms)
 
+    def probe(self) -> list[dict[str, Any]]:
+        """Whether the file is whole, and can be written."""
+        from dibs.stores.sqlite.trouble import check
+
+        with self._link.turn, self._link as db:
+            damage = check(db, self.path)
+        found = [{"check": "file", "ok": damage is None, "says": damage or "is whole"}]
+        try:
+            self.commit({}, {}, ())
+        except DibsError as error:
+            return [*found, {"check": "write", "ok": False, "says": error.details}]
+        return [*found, {"check": "write", "ok": True, "says": "can be written"}]
+
+    def notices(self) -> list[str]:
+        if not self.made or self._is_expected:
+            return []
+        return [f"{self.path} was not there: this is a new, empty store. Did you mean another one?"]
+
+    def trouble(self) -> DibsError | None:
+        return self._link.trouble
+
     def size_bytes(self) -> int:
         sizes = 0
         for suffix in ("", "-wal"):
@@ -369,7 +400,9 @@ class SqliteStore(Store):
 
 def _state(db: sqlite3.Connection) -> tuple[int, int, int]:
     """Revision, number of the last event, and the time of the last commit."""
-    row: tuple[int, int, int] = db.execute("SELECT revision, last_seq, time_ms FROM state").fetchone()
+    row: tuple[int, int, int] | None = db.execute("SELECT revision, last_seq, time_ms FROM state").fetchone()
+    if row is None or not all(isinstance(each, int) for each in row):
+        raise StoreCorrupt("The store's own counters cannot be read. Restore it from a backup.")
     return row
 
 

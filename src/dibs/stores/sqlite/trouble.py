@@ -38,7 +38,7 @@ def translate(
         return _corrupt(path, error)
     if reason in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return StoreUnavailable(
-            f"{path} cannot be written. Make it and its folder writable for you, {_ANOTHER}."
+            f"{_unwritable(path)} cannot be written. Make it and its folder writable for you, {_ANOTHER}."
         )
     if reason == sqlite3.SQLITE_CANTOPEN:
         return StoreUnavailable(_why_not_open(path) or f"{path} cannot be opened ({error}).")
@@ -47,6 +47,29 @@ def translate(
             f"Reading or writing {path} failed ({_name(error)}). Check the disk.", unknown=unknown
         )
     return StoreUnavailable(f"SQLite refused to work on {path}: {error} ({_name(error)}).", unknown=unknown)
+
+
+def is_lasting(error: BaseException) -> bool:
+    """Whether the next write is likely to meet the same: no room, a disk that fails, a file that may not be written."""
+    lasting = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in lasting
+
+
+def _unwritable(path: str) -> str:
+    """Which of the three files it is."""
+    for suffix in ("", "-wal", "-shm"):
+        if os.path.exists(path + suffix) and not os.access(path + suffix, os.W_OK):
+            return path + suffix
+    return path
+
+
+def check(db: sqlite3.Connection, path: str) -> str | None:
+    """Walk over the whole file. A sentence about the first damage; None: there is none."""
+    try:
+        (says,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        says = str(error)
+    return None if says == "ok" else f"{path} is damaged ({says}). Restore it from a backup."
 
 
 def _name(error: sqlite3.Error) -> str:
@@ -80,7 +103,9 @@ def _why_not_open(path: str) -> str | None:
     if not os.path.isdir(above):
         return f"{path} cannot be made: {above} is not a folder."
     if not os.path.isdir(folder):
-        return f"The folder {folder} does not exist and cannot be made. Make it, {_ANOTHER}."
+        return (
+            f"The folder {folder} does not exist. Check how it is spelt; if it is right, make it, {_ANOTHER}."
+        )
     if os.path.exists(path) and not os.access(path, os.R_OK):
         return f"{path} may not be read by you. Ask its owner, {_ANOTHER}."
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -1,0 +1,137 @@
+"""/health tells the truth about the store, and nothing that is asked elsewhere keeps it waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.core.limits import READERS_MAX
+from dibs.stores.sqlite import SqliteStore
+from tests.server.harness import TOKENS, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.server.harness import Server
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(str(tmp_path / "dibs.db"))
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path, store: SqliteStore) -> Iterator[Server]:
+    with running(tmp_path, store=store, real_time=True) as server:
+        yield server
+
+
+def test_damage_that_was_met_turns_it_to_503_and_no_call_takes_a_part_for_the_whole(
+    server: Server, store: SqliteStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "dibs.db"
+    assert server.ask("GET", "/health").json["status"] == "ok"
+    server.lease("kept")
+    with store._link.turn, store._link as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        db.execute("PRAGMA cache_size = 1")
+        page = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'records_live'").fetchone()[0]
+        db.execute("PRAGMA shrink_memory")
+    file = os.open(path, os.O_RDWR)
+    os.pwrite(file, b"\xee" * 4096, (page - 1) * 4096)
+    # Not closed: that would drop the locks which this process has on the file.
+    listing = server.ask("GET", "/locks")
+    assert (listing.status, listing.json["code"]) == (503, "upstream_unavailable")
+    assert "is damaged" in listing.json["details"]
+    for path_ in ("/health", "/locks", "/locks/kept", "/locks/other/history"):
+        answer = server.ask("GET", path_)
+        assert answer.status == 503, path_
+        assert "is damaged" in answer.json["details"]
+    assert server.acquire("kept").status == 503
+
+
+def test_a_store_file_that_is_gone_turns_it_to_503(
+    server: Server, store: SqliteStore, tmp_path: Path
+) -> None:
+    lease = server.lease("kept")
+    (tmp_path / "dibs.db").rename(tmp_path / "away.db")
+    for method, path, body in (
+        ("GET", "/health", None),
+        ("GET", "/locks", None),
+        ("POST", "/locks/kept/renew", {"lease_id": lease}),
+        ("POST", "/locks/new/acquire", {}),
+    ):
+        answer = server.ask(method, path, body)
+        assert answer.status == 503, path
+        assert "deleted or replaced" in answer.json["details"]
+    assert not (tmp_path / "dibs.db").exists()
+    (tmp_path / "away.db").rename(tmp_path / "dibs.db")
+    assert server.ask("GET", "/health").status == 200
+    assert server.ask("POST", "/locks/kept/renew", {"lease_id": lease}).status == 200
+
+
+def list_alone(server: Server) -> None:
+    """On a connection of its own."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.request("GET", "/locks", headers={"Authorization": f"Bearer {TOKENS['agent']}"})
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+def test_listings_that_take_long_do_not_keep_it_waiting(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, go_on = threading.Semaphore(0), threading.Event()
+    scan = SqliteStore.scan
+
+    def slow(*args: object, **more: object) -> object:
+        entered.release()
+        go_on.wait(20)
+        return scan(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SqliteStore, "scan", slow)
+    threads = [
+        threading.Thread(target=list_alone, args=(server,), daemon=True) for _ in range(2 * READERS_MAX)
+    ]
+    for thread in threads:
+        thread.start()
+    for _ in range(READERS_MAX):
+        assert entered.acquire(timeout=20)
+    try:
+        assert server.ask("GET", "/health").json["status"] == "ok"
+    finally:
+        go_on.set()
+        for thread in threads:
+            thread.join(20)
+
+
+def test_a_full_disk_shows_until_there_is_room_and_who_only_looks_is_answered(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    store = SqliteStore(str(small_disk / "dibs.db"))
+    ballast = small_disk / "ballast"
+    with running(tmp_path, store=store, real_time=True) as server:
+        kept = server.lease("kept", ttl_seconds=600)
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while file.write(b"x" * 512):
+                pass
+        refused = server.acquire("new")
+        assert (refused.status, refused.json["code"]) == (503, "upstream_unavailable")
+        assert "is full" in refused.json["details"]
+        health = server.ask("GET", "/health")
+        assert (health.status, health.json["status"]) == (503, "degraded")
+        assert "is full" in health.json["details"]
+        assert server.ask("GET", "/locks/kept").json["fencing_token"] == 1
+        assert [each["name"] for each in server.ask("GET", "/locks").json["locks"]] == ["kept"]
+        ballast.unlink()
+        assert server.ask("GET", "/health").json["status"] == "ok"
+        assert server.ask("POST", "/locks/kept/renew", {"lease_id": kept}).status == 200
+    store.close()
