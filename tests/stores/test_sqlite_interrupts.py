@@ -60,9 +60,9 @@ def test_hundreds_of_interrupts_at_any_moment_leave_a_store_that_works(store: Sq
     chance, numbers = random.Random(7), itertools.count(1)
     interrupted = 0
     for _ in range(INTERRUPTS):
-        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.004))
         try:
             try:
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.004))
                 while True:
                     put(store, lock("x", token=next(numbers)))
                     store.scan("lock/")
