@@ -226,7 +226,7 @@ class SqliteStore(Store):
             self._revision, self._last_seq = revision, last_seq
             if events:
                 self._wake()
-        gone = [key for key, record in puts.items() if record is None]
+        gone = [key for key, record in puts.items() if record is None and expect[key]]
         if gone:
             from dibs.stores.sqlite.wakeup import wake
 
