@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The man page, made from the same declarations as `dibs --help`: python scripts/manpage.py writes docs/man/dibs.1.
 
 A test compares the file with the code. The wheel puts it where `man dibs` finds it.

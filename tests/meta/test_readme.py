@@ -20,7 +20,8 @@ def code_lines(page: Path) -> list[str]:
 
 
 def scripts() -> set[str]:
-    return {f"scripts/{file.name}" for file in (ROOT / "scripts").iterdir() if file.suffix in ("", ".sh")}
+    files = [file for file in (ROOT / "scripts").iterdir() if file.is_file()]
+    return {f"scripts/{file.name}" for file in files if file.suffix in ("", ".sh", ".py")}
 
 
 def test_the_readme_sets_up_with_exactly_two_commands() -> None:
