@@ -40,7 +40,14 @@ if TYPE_CHECKING:
     from dibs.sdk.default import claim, claim_all, claim_any, connect
     from dibs.sdk.exclusive import exclusive
     from dibs.sdk.fence import AsyncFence, Fence
-    from dibs.sdk.jobs import claim_job, get_job_owner, heartbeat_job, list_claimed_jobs, release_job
+    from dibs.sdk.jobs import (
+        claim_job,
+        fail_job,
+        get_job_owner,
+        heartbeat_job,
+        list_claimed_jobs,
+        release_job,
+    )
     from dibs.sdk.locks import AsyncLock, Lock
     from dibs.sdk.session import Session
 
@@ -81,6 +88,7 @@ __all__ = [
     "claim_job",
     "connect",
     "exclusive",
+    "fail_job",
     "get_job_owner",
     "heartbeat_job",
     "list_claimed_jobs",
@@ -103,7 +111,7 @@ _PLACES = {
     "dibs.sdk.default": "claim claim_all claim_any connect",
     "dibs.sdk.exclusive": "exclusive",
     "dibs.sdk.fence": "AsyncFence Fence",
-    "dibs.sdk.jobs": "claim_job get_job_owner heartbeat_job list_claimed_jobs release_job",
+    "dibs.sdk.jobs": "claim_job fail_job get_job_owner heartbeat_job list_claimed_jobs release_job",
     "dibs.sdk.locks": "AsyncLock Lock",
     "dibs.sdk.session": "Session",
 }

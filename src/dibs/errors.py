@@ -23,7 +23,7 @@
     ├── NotClaimed              you do not have the job; the answer is in `answer`
     │   ├── JobHeld             somebody else has it: `owner`, `retry_after`
     │   ├── JobDone             it was done already: `owner`, `result`
-    │   ├── JobResting          it rests after a loss: `retry_after`
+    │   ├── JobResting          it rests after a loss or a failure: `retry_after`
     │   ├── JobParked           it failed too often; an operator frees it
     │   └── WouldDeadlock       waiting for it would never end: `cycle`
     ├── LeaseLost               it was yours and is not any more, or may not be: stop the work

@@ -88,7 +88,7 @@ def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> 
         if isinstance(left, Left) and not left.was_in:
             got = [(name, ticket_id) for name in getattr(command, "names", None) or (command.name,)]
     for name, lease_id in got:
-        coordinator.one(Release(ns=ns, name=name, principal=principal, lease_id=lease_id, unused=True))
+        coordinator.one(Release(ns=ns, name=name, principal=principal, lease_id=lease_id, uncounted=True))
 
 
 def _ask(coordinator: Coordinator, command: Command) -> Outcome:

@@ -258,7 +258,7 @@ class Place:
             if (left.body or {}).get("left") is False:
                 got = [(name, secret_of(self._ticket)) for name in self._names]
         for name, lease_id in got:
-            released: Reply = yield Ask("release", name, {"lease_id": lease_id})
+            released: Reply = yield Ask("release", name, {"lease_id": lease_id, "uncounted": True})
             if _is_unheard(released):
                 return released
         return None

@@ -299,7 +299,7 @@ def release(draft: Draft, command: Release) -> Outcome:
         checkpoint=command.checkpoint,
         reason=command.reason,
         retry_ms=command.retry_ms,
-        unused=command.unused,
+        uncounted=command.uncounted,
         result=command.result,
         done_until_ms=done.until_ms if done is not None else None,
     )

@@ -101,7 +101,7 @@ class Release(Record):
     failed: bool = False  # it counts as an attempt
     reason: str | None = None  # why it failed
     retry_ms: int = 0  # and for how long nobody is to try again
-    unused: bool = False  # its owner never heard of it: the count of attempts stays as it was
+    uncounted: bool = False  # neither success nor failure: the count of attempts stays as it was
 
 
 class Transfer(Record):

@@ -148,12 +148,12 @@ def end_hold(
     by: str | None = None,
     reason: str | None = None,
     retry_ms: int = 0,
-    unused: bool = False,
+    uncounted: bool = False,
     **told: object,
 ) -> Lock:
     """`lock` without `holder`. A failure or a loss counts as an attempt and may park the job; a loss starts the lock
-    delay, a failure its own. A clean release begins the count anew, unless the hold was `unused`."""
-    passes_on = unused or how in UNSUCCESSFUL
+    delay, a failure its own. A clean release begins the count anew, unless the hold was `uncounted`."""
+    passes_on = uncounted or how in UNSUCCESSFUL
     ending = Ending(
         lease_id=holder.lease_id,
         owner=holder.owner,
@@ -187,7 +187,7 @@ def end_hold(
         **told,
     )
     draft.tell(event)
-    if not unused:
+    if not uncounted:
         lock = _count(draft, lock, holder, how, at_ms, retry_ms)
     draft.put(lock)
     _forget_in_session(draft, lock, holder)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """Who had the job before, how that ended (released, expired, broken, …), and where it stopped."""
+    """Who had the job before, how that ended (released, failed, expired, broken, …) and why, and where it stopped."""
 
     owner: str
     how: str
@@ -26,6 +26,7 @@ class Previous:
     checkpoint: str | None = None
     by: str | None = None
     reason: str | None = None
+    attempt: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +207,12 @@ def _done(body: Document) -> str:
 
 
 def _resting(body: Document) -> str:
-    return (
-        f"{body.get('name')} rests after a loss, for {format_duration(body.get('retry_after_ms') or 0)} more."
-    )
+    left = format_duration(body.get("retry_after_ms") or 0)
+    previous = body.get("previous") or {}
+    if previous.get("how") == "failed":
+        why = f" ({previous['reason']})" if previous.get("reason") else ""
+        return f"{body.get('name')} failed{why} and is to be tried again in {left}."
+    return f"{body.get('name')} rests after a loss, for {left} more."
 
 
 def _parked(body: Document) -> str:

@@ -74,6 +74,7 @@ class AsyncClaim(Held):
         super().__init__()
         self._door = door
         self._wish: Wish | None = wish
+        self._fail_on_error = wish.fail_on_error
         self._timeout_ms = timeout_ms
         self._on_lost = on_lost
         self._session = session
@@ -102,7 +103,10 @@ class AsyncClaim(Held):
         if not hold.is_ours:
             return
         if not hold.was_lost and hold.let_go():
-            lost = await to_the_end(lambda: drive(self._door, letting_go(hold), self._timeout_ms))
+            fails = self._fail_on_error
+            lost = await to_the_end(
+                lambda: drive(self._door, letting_go(hold, error, fail_on_error=fails), self._timeout_ms)
+            )
             if lost is not None and error is None:
                 raise lost
         if ours_alone:
@@ -143,6 +147,21 @@ class AsyncClaim(Held):
         """Let go before the block ends."""
         await self._finish(
             lambda lease: operations.releasing(lease.name, lease.lease_id, checkpoint=checkpoint)
+        )
+
+    @explained
+    async def fail(
+        self,
+        reason: str | None = None,
+        *,
+        retry_after: Duration | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """Let go, and say that the work failed: it counts as an attempt."""
+        await self._finish(
+            lambda lease: operations.failing(
+                lease.name, lease.lease_id, reason, retry_after=retry_after, checkpoint=checkpoint
+            )
         )
 
     @explained

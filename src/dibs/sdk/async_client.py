@@ -181,6 +181,23 @@ class AsyncClient(Claims[AsyncClaim]):
         )
 
     @explained
+    async def fail(
+        self,
+        name: str,
+        lease_id: str,
+        reason: str | None = None,
+        *,
+        retry_after: Duration | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """Let go by hand, as failed. See `AsyncClaim.fail`."""
+        await to_the_end(
+            lambda: self._run(
+                operations.failing(name, lease_id, reason, retry_after=retry_after, checkpoint=checkpoint)
+            )
+        )
+
+    @explained
     async def transfer(
         self,
         name: str,

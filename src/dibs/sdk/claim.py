@@ -75,6 +75,7 @@ class Claim(Held):
         super().__init__()
         self._doors = doors
         self._wish: Wish | None = wish
+        self._fail_on_error = wish.fail_on_error
         self._on_lost = on_lost
         self._session = session
         self._heart: Heart | None = None
@@ -128,17 +129,17 @@ class Claim(Held):
         except DibsError:
             raise
         except BaseException:  # an interrupt: whatever it broke off, nothing is kept any longer
-            self._abandon()
+            self._abandon(error)
             raise
 
-    def _abandon(self) -> None:
+    def _abandon(self, error: BaseException | None) -> None:
         hold = self._hold
         hold.let_go()
         self._stop_heart()
         if hold.is_ours and not hold.was_lost:
             try:
                 with self._doors.one(GIVE_UP_MS) as door:
-                    drive(door, letting_go(hold))
+                    drive(door, letting_go(hold, error, fail_on_error=self._fail_on_error))
             except DibsError:
                 pass  # it goes with its TTL
 
@@ -149,7 +150,7 @@ class Claim(Held):
         self._stop_heart()
         if not hold.was_lost and hold.let_go():
             with self._doors.one() as door:
-                lost = drive(door, letting_go(hold))
+                lost = drive(door, letting_go(hold, error, fail_on_error=self._fail_on_error))
             if lost is not None and error is None:
                 raise lost
         over_at_the_end(hold, error)
@@ -189,6 +190,21 @@ class Claim(Held):
     def release(self, *, checkpoint: str | None = None) -> None:
         """Let go before the block ends."""
         self._finish(lambda lease: operations.releasing(lease.name, lease.lease_id, checkpoint=checkpoint))
+
+    @explained
+    def fail(
+        self,
+        reason: str | None = None,
+        *,
+        retry_after: Duration | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """Let go, and say that the work failed: it counts as an attempt."""
+        self._finish(
+            lambda lease: operations.failing(
+                lease.name, lease.lease_id, reason, retry_after=retry_after, checkpoint=checkpoint
+            )
+        )
 
     @explained
     def transfer(

@@ -61,11 +61,15 @@ class Claims(Generic[C]):
         again: bool = False,
         lock_delay: Duration | None = None,
         max_attempts: int | None = None,
+        fail_on_error: bool = True,
     ) -> C:
         """`with client.claim("issue-42") as claim:` takes the job, heartbeats while the block runs, and lets it go.
 
         Raises JobHeld (with the owner), JobDone, WouldDeadlock, … when it cannot be had, after waiting in line for
-        `wait` seconds: none by default, `math.inf` for as long as it takes. `again` claims also what counts as done."""
+        `wait` seconds: none by default, `math.inf` for as long as it takes. `again` claims also what counts as done.
+
+        A block that raises an Exception has failed at the job, which counts as an attempt (`claim.fail`), unless
+        `fail_on_error` is false. Interrupts and cancellation do not, nor what dibs raises itself about other claims."""
         wish = self._wish(
             "acquire",
             [name],
@@ -78,6 +82,7 @@ class Claims(Generic[C]):
             again=again,
             lock_delay_seconds=whole_seconds(lock_delay, "lock_delay"),
             max_attempts=max_attempts,
+            fail_on_error=fail_on_error,
         )
         return self._begin(wish, on_lost)
 
@@ -94,6 +99,7 @@ class Claims(Generic[C]):
         slots: int | None = None,
         again: bool = False,
         max_attempts: int | None = None,
+        fail_on_error: bool = True,
     ) -> C:
         """The first of `names` that is free, in one question; `claim.name` says which. Raises JobHeld when none is."""
         wish = self._wish(
@@ -106,6 +112,7 @@ class Claims(Generic[C]):
             slots=slots,
             again=again,
             max_attempts=max_attempts,
+            fail_on_error=fail_on_error,
         )
         return self._begin(wish, on_lost)
 
@@ -121,6 +128,7 @@ class Claims(Generic[C]):
         owner: str | None = None,
         shared: bool = False,
         again: bool = False,
+        fail_on_error: bool = True,
     ) -> C:
         """All of `names` or none of them. They are kept, lost and let go together."""
         wish = self._wish(
@@ -132,6 +140,7 @@ class Claims(Generic[C]):
             metadata=metadata,
             shared=shared,
             again=again,
+            fail_on_error=fail_on_error,
         )
         return self._begin(wish, on_lost)
 

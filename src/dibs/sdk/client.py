@@ -176,6 +176,19 @@ class Client(Claims[Claim]):
         self._run(operations.releasing(name, lease_id, done=done, result=result, checkpoint=checkpoint))
 
     @explained
+    def fail(
+        self,
+        name: str,
+        lease_id: str,
+        reason: str | None = None,
+        *,
+        retry_after: Duration | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """Let go by hand, as failed. See `Claim.fail`."""
+        self._run(operations.failing(name, lease_id, reason, retry_after=retry_after, checkpoint=checkpoint))
+
+    @explained
     def transfer(
         self,
         name: str,

@@ -132,6 +132,7 @@ def claim(
     again: bool = False,
     lock_delay: Duration | None = None,
     max_attempts: int | None = None,
+    fail_on_error: bool = True,
 ) -> EitherClaim:
     """`with dibs.claim("issue-42") as claim:`, or `async with`. See `Client.claim`."""
     options = {key: value for key, value in locals().items() if key != "name"}
@@ -150,6 +151,7 @@ def claim_any(
     slots: int | None = None,
     again: bool = False,
     max_attempts: int | None = None,
+    fail_on_error: bool = True,
 ) -> EitherClaim:
     """The first of `names` that is free. See `Client.claim_any`."""
     options = {key: value for key, value in locals().items() if key != "names"}
@@ -167,6 +169,7 @@ def claim_all(
     owner: str | None = None,
     shared: bool = False,
     again: bool = False,
+    fail_on_error: bool = True,
 ) -> EitherClaim:
     """All of `names` or none. See `Client.claim_all`."""
     options = {key: value for key, value in locals().items() if key != "names"}

@@ -41,6 +41,8 @@ def exclusive(
     wait: Duration | None = None,
     done: Duration | bool | None = None,
     skip: Literal[False] = False,
+    max_attempts: int | None = None,
+    fail_on_error: bool = True,
 ) -> Callable[[F], F]: ...
 
 
@@ -52,6 +54,8 @@ def exclusive(
     wait: Duration | None = None,
     done: Duration | bool | None = None,
     skip: bool,
+    max_attempts: int | None = None,
+    fail_on_error: bool = True,
 ) -> Skipping: ...
 
 
@@ -63,16 +67,18 @@ def exclusive(
     wait: Duration | None = None,
     done: Duration | bool | None = None,
     skip: bool = False,
+    max_attempts: int | None = None,
+    fail_on_error: bool = True,
 ) -> Any:
     """`@dibs.exclusive("rebuild-cache")`: claim the job, run the function, let go. For `def` and `async def`.
 
     `name` may be a function of the arguments: `@dibs.exclusive(lambda shard: f"rebuild-{shard}")`. With `done`, the job
-    counts as done when the function has returned."""
+    counts as done when the function has returned. A call that raises has failed at the job, see `Client.claim`."""
 
     def decorate(function: F) -> F:
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> EitherClaim:
             job = name(*args, **kwargs) if callable(name) else name
-            return claim(job, ttl=ttl, wait=wait)
+            return claim(job, ttl=ttl, wait=wait, max_attempts=max_attempts, fail_on_error=fail_on_error)
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dibs.client.places import Pause
 from dibs.clock import steady_ms
-from dibs.errors import DibsError, InvalidInput, LeaseLost, Unavailable
+from dibs.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Unavailable
 from dibs.sdk import operations
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Held:
 
     @property
     def attempt(self) -> int:
-        """1 for the first owner since the job was last finished, 2 for whoever took over, and so on."""
+        """1 for the first owner since the last clean release, and 1 more for each that failed at the job or lost it."""
         return self._hold.leases[0].attempt
 
     @property
@@ -123,11 +123,14 @@ def finishing(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]]) -> Flow[list
     return found
 
 
-def letting_go(hold: LeaseHold) -> Flow[LeaseLost | None]:
+def letting_go(
+    hold: LeaseHold, error: BaseException | None = None, *, fail_on_error: bool = True
+) -> Flow[LeaseLost | None]:
     """After the block. Best effort: the work is done, and what is not released expires. Tells of an earlier loss."""
+    end = _end_after(error, fail_on_error=fail_on_error)
     for lease in hold.leases:
         try:
-            yield from _insisting(hold, _release, lease)
+            yield from _insisting(hold, end, lease)
         except LeaseLost as lost:
             return LeaseLost(lease.name, lease.fencing_token, lost.why)
         except DibsError as trouble:
@@ -135,8 +138,16 @@ def letting_go(hold: LeaseHold) -> Flow[LeaseLost | None]:
     return None
 
 
-def _release(lease: Lease) -> Flow[None]:
-    return operations.releasing(lease.name, lease.lease_id)
+def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Callable[[Lease], Flow[None]]:
+    """How a block lets go. One that raised has failed, and only the kind of its error is told: the text may hold a
+    secret, and everybody who may look sees a reason. What is no Exception says nothing about the work
+    (KeyboardInterrupt, SystemExit, GeneratorExit, cancellation), nor does what dibs raises about other claims."""
+    if error is None or (isinstance(error, Exception) and not fail_on_error):
+        return lambda lease: operations.releasing(lease.name, lease.lease_id)
+    if not isinstance(error, Exception) or isinstance(error, NotClaimed | LeaseLost):
+        return lambda lease: operations.releasing(lease.name, lease.lease_id, uncounted=True)
+    reason = f"raised {type(error).__name__}"
+    return lambda lease: operations.failing(lease.name, lease.lease_id, reason)
 
 
 def _insisting(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]], lease: Lease) -> Flow[T]:

@@ -33,6 +33,14 @@ def release_job(
 
 
 @explained
+def fail_job(
+    job_id: str, lease_id: str, reason: str | None = None, retry_after: Duration | None = None
+) -> None:
+    """Let it go as failed: it counts as an attempt, and nobody is granted it for `retry_after`."""
+    default_client().fail(job_id, lease_id, reason, retry_after=retry_after)
+
+
+@explained
 def get_job_owner(job_id: str) -> str | None:
     """Who has the job, or None when nobody has."""
     status = default_client().owner(job_id)

@@ -1,7 +1,8 @@
 """Locks shaped like those of `threading` and `asyncio`, for code that was written for them.
 
 Not reentrant, as those are not. Between acquire and release a heartbeat runs. What those locks cannot do, these can:
-be lost. `check()` says so, and so do `release()` and the end of the block.
+be lost. `check()` says so, and so do `release()` and the end of the block. A lock is no job that can fail: a block that
+raises releases it as any other does.
 
 A lock may be shared. What is acquired through it belongs to the thread or task that acquired it: when that one loses
 its lease and another acquires, each releases its own, and the loser is told. To let go from somewhere else, pass

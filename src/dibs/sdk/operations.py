@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 from dibs.client.door import OVER_CODES
 from dibs.client.places import FOR_EVER_MS, SLICE_SECONDS, Ask, Place
 from dibs.core.durations import duration_ms
-from dibs.core.limits import DONE_MS_DEFAULT, HISTORY_PAGE_MAX, LIST_PAGE_MAX
+from dibs.core.limits import (
+    DONE_MS_DEFAULT,
+    HISTORY_PAGE_MAX,
+    LIST_PAGE_MAX,
+    REASON_CHARS_MAX,
+    RETRY_MS_MAX,
+)
 from dibs.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.ids import new_id
 from dibs.sdk import answers
@@ -35,6 +41,7 @@ class Wish:
         owner: str | None,
         ttl: Duration | None = None,
         wait: Duration | None = None,
+        fail_on_error: bool = True,
         slice_seconds: int = SLICE_SECONDS,
         **extra: Any,
     ) -> None:
@@ -49,6 +56,7 @@ class Wish:
         document |= ttl_fields(ttl)
         if verb != "acquire":
             document["names"] = list(names)
+        self.fail_on_error = fail_on_error
         # What the store would give to one session twice. Of several it passes over what the session has.
         self.reserved = () if verb == "acquire-any" else tuple(names)
         own_key = extra.get("request_key") is None
@@ -118,9 +126,34 @@ def releasing(
     done: Duration | bool | None = None,
     result: str | None = None,
     checkpoint: str | None = None,
+    uncounted: bool | None = None,
 ) -> Flow[None]:
-    document = {"lease_id": lease_id, "result": result, "checkpoint": checkpoint}
+    document = {
+        "lease_id": lease_id,
+        "result": result,
+        "checkpoint": checkpoint,
+        "uncounted": uncounted or None,
+    }
     _still_ours(name, (yield Ask("release", name, _given(document) | done_fields(done))))
+
+
+def failing(
+    name: str,
+    lease_id: str,
+    reason: str | None = None,
+    *,
+    retry_after: Duration | None = None,
+    checkpoint: str | None = None,
+) -> Flow[None]:
+    """A reason is mostly the text of an error: it is cut and mended until it can be sent, and never refused."""
+    document: Document = {"lease_id": lease_id, "failed": True, "checkpoint": checkpoint}
+    if reason is not None:
+        document["reason"] = reason.encode("utf-8", "backslashreplace").decode()[:REASON_CHARS_MAX]
+    rest = whole_seconds(retry_after, "retry_after")
+    if rest is not None and rest > RETRY_MS_MAX // 1000:
+        raise InvalidInput(f"retry_after is a week at most; this is {retry_after!r}.")
+    document["retry_after_seconds"] = rest
+    _still_ours(name, (yield Ask("release", name, _given(document))))
 
 
 def transferring(

@@ -23,7 +23,9 @@ MEANINGS = {
     "slots": "up to so many owners at once; everybody must say the same number",
     "again": "claim it even though it counts as done",
     "lock_delay": "if the claim is lost, not released, the job rests this long; a minute at most",
-    "max_attempts": "after so many owners lost it, park the job until somebody frees it",
+    "max_attempts": "after so many failures and losses in a row, park the job until somebody frees it",
+    "fail_on_error": "a block that raises has failed at the job, which counts as an attempt; False: it releases it",
+    "retry_after": "nobody is granted the job for so long; a week at most",
     "request_key": "asking again with the same key gives the same lease",
     "done": "how long the job counts as done; True is a day",
     "result": "a short text for whoever claims the job while it counts as done",
@@ -48,10 +50,12 @@ _FENCED = {
     "name": "which job of a claim on several; without a claim, the job",
     "token": "without a claim: the fencing token",
 }
+_FAILED = {"reason": "why it failed; everybody who may look sees it"}
 # What a name means elsewhere than in most functions.
 _OTHERWISE = {
     "acquire": {"timeout": "how long to wait in line, in seconds; -1 is for ever"},
     **dict.fromkeys(("admit", "transaction"), _FENCED),
+    **dict.fromkeys(("fail", "fail_job"), _FAILED),
     "exclusive": {"name": "the job, or a function of the arguments that gives it"},
 }
 

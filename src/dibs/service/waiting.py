@@ -266,7 +266,7 @@ class WaitingRoom:
         for name, lease_id in leases:
             ns, principal = command.ns, command.principal
             if command.request_key is None:
-                release = Release(ns=ns, name=name, principal=principal, lease_id=lease_id, unused=True)
+                release = Release(ns=ns, name=name, principal=principal, lease_id=lease_id, uncounted=True)
                 self._quietly(release, lambda result: None)
             elif command.ttl_ms > TICKET_MS:
                 shorter = Renew(ns=ns, name=name, principal=principal, lease_id=lease_id, ttl_ms=TICKET_MS)

@@ -135,7 +135,7 @@ def _release(asked: Asked) -> commands.Command:
         done_ms=options.get("done", 0),
         result=options.get("result"),
         checkpoint=options.get("checkpoint"),
-        unused=options.get("unused", False),
+        uncounted=options.get("uncounted", False),
         **_proof(asked),
     )
 
@@ -259,7 +259,7 @@ VERBS: dict[str, Verb] = {
             "checkpoint": str,
             "lease": str,
             "session": str,
-            "unused": _flag,
+            "uncounted": _flag,
             "lost": _flag,
         },
     ),

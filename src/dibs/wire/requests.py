@@ -212,6 +212,8 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
     failure = failure_of(document)
     if failure["failed"] and done_ms:
         raise InvalidInput("A job that failed is not done: send failed or done_seconds, not both.")
+    if document.get("uncounted") and (failure["failed"] or done_ms):
+        raise InvalidInput("uncounted is for a job that neither failed nor is done.")
     return Release(
         ns=ns,
         name=name,
@@ -221,6 +223,7 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
         done_ms=done_ms,
         result=result,
         checkpoint=bytes_of(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
+        uncounted=document.get("uncounted", False),
         **failure,
     )
 

@@ -51,6 +51,7 @@ SHAPES: dict[str, dict[str, str]] = {
         "failed": "flag",
         "reason": "text",
         "retry_after_seconds": "whole",
+        "uncounted": "flag",
     },
     "transfer": {
         **_PROOF,

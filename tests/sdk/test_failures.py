@@ -1,0 +1,195 @@
+"""Work that fails, in Python: what counts as an attempt, what does not, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+import dibs
+from tests.sdk.conftest import over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.sdk.async_client import AsyncClient
+    from dibs.sdk.client import Client
+
+    Connect = Callable[..., Client]
+
+
+def last_of(client: Client, name: str) -> tuple[str, str | None]:
+    event = client.history(name)[-1]
+    return event.event, event.document.get("reason")
+
+
+def attempt_of(client: Client, name: str) -> int:
+    with client.claim(name) as claim:
+        return claim.attempt
+
+
+@over()
+@pytest.mark.promise("attempts")
+def test_a_block_that_raises_counts_as_failed_and_its_text_stays_at_home(connect: Connect) -> None:
+    client = connect()
+    for attempt in (1, 2, 3):
+        with pytest.raises(ValueError, match="hunter2"), client.claim("job", max_attempts=3) as claim:
+            assert claim.attempt == attempt
+            raise ValueError("the password is hunter2")
+    with pytest.raises(dibs.JobParked), client.claim("job"):
+        pass
+    kinds = [event.event for event in client.history("job")]
+    assert kinds == ["acquired", "failed"] * 3 + ["parked"]
+    assert "hunter2" not in str([event.document for event in client.history("job")])
+    assert client.free("job")
+    with client.claim("job") as claim:
+        previous = claim.previous
+    assert previous is not None
+    assert (previous.how, previous.reason, previous.attempt) == ("failed", "raised ValueError", 3)
+
+
+@over("memory", "server")
+@pytest.mark.promise("attempts")
+def test_claim_fail_says_why_and_until_when_nobody_is_to_try_again(connect: Connect) -> None:
+    client = connect()
+    with client.claim("job") as claim:
+        claim.fail("registry away", retry_after=60, checkpoint="half")
+    with pytest.raises(dibs.JobResting, match="registry away") as refused, client.claim("job"):
+        pass
+    assert refused.value.retry_after is not None
+    assert 0 < refused.value.retry_after <= 60
+    with client.claim_any(["job", "other"]) as claim:
+        assert claim.name == "other"
+    assert client.free("job")
+    with client.claim("job") as claim:
+        assert claim.previous is not None
+        assert (claim.previous.how, claim.previous.checkpoint) == ("failed", "half")
+
+
+@over("memory")
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_an_interrupt_is_no_verdict_and_leaves_the_count_as_it_is(
+    connect: Connect, interrupt: type[BaseException]
+) -> None:
+    client = connect()
+    with pytest.raises(OSError, match="disk"), client.claim("job") as claim:
+        claim.checkpoint("half")
+        raise OSError("disk")
+    with pytest.raises(interrupt), client.claim("job"):
+        raise interrupt
+    assert last_of(client, "job") == ("released", None)
+    with client.claim("job") as claim:
+        assert (claim.attempt, claim.previous and claim.previous.checkpoint) == (2, "half")
+
+
+@over("memory")
+def test_another_job_that_is_held_or_lost_is_no_failure_of_this_one(connect: Connect) -> None:
+    client = connect()
+    taken = client.acquire("inner")
+    with pytest.raises(dibs.JobHeld), client.claim("outer"), client.claim("inner"):
+        pass
+    assert last_of(client, "outer") == ("released", None)
+    with pytest.raises(dibs.LeaseLost), client.claim("outer"):
+        client.renew("inner", "00000000-0000-4000-8000-000000000000")
+    assert last_of(client, "outer") == ("released", None)
+    client.release("inner", taken.lease_id)
+
+
+@over("memory")
+def test_told_otherwise_a_block_that_raises_releases(connect: Connect) -> None:
+    client = connect()
+    with pytest.raises(ValueError, match="x"), client.claim("job", fail_on_error=False):
+        raise ValueError("x")
+    with pytest.raises(ValueError, match="x"), client.claim_any(["job"], fail_on_error=False):
+        raise ValueError("x")
+    with pytest.raises(ValueError, match="x"), client.claim_all(["job"], fail_on_error=False):
+        raise ValueError("x")
+    assert [event.event for event in client.history("job")] == ["acquired", "released"] * 3
+    assert attempt_of(client, "job") == 1
+
+
+@over("memory")
+def test_what_was_ended_before_the_error_stays_as_it_was(connect: Connect) -> None:
+    client = connect()
+    with pytest.raises(ValueError, match="x"), client.claim("job") as claim:
+        claim.done("all of it")
+        raise ValueError("x")
+    assert last_of(client, "job") == ("released", None)
+    with pytest.raises(dibs.JobDone), client.claim("job"):
+        pass
+
+
+@over("memory", "server")
+def test_several_and_claims_of_a_session_fail_together_and_a_lock_only_releases(connect: Connect) -> None:
+    client = connect()
+    with pytest.raises(ValueError, match="x"), client.claim_all(["a", "b"]):
+        raise ValueError("x")
+    assert last_of(client, "a") == last_of(client, "b") == ("failed", "raised ValueError")
+    with client.session() as session, pytest.raises(ValueError, match="x"), session.claim("c"):
+        raise ValueError("x")
+    assert last_of(client, "c") == ("failed", "raised ValueError")
+    with client.session() as session, session.claim("d") as claim:
+        claim.fail("why")
+    assert last_of(client, "d") == ("failed", "why")
+    with pytest.raises(ValueError, match="x"), dibs.Lock("e", client=client):
+        raise ValueError("x")
+    assert last_of(client, "e") == ("released", None)
+
+
+@over("memory")
+def test_a_reason_is_cut_and_mended_and_a_retry_time_may_not_be_nonsense(connect: Connect) -> None:
+    client = connect()
+    with client.claim("job") as claim:
+        for wrong in (-1, float("nan"), 8 * 86_400):
+            with pytest.raises(dibs.InvalidInput, match="retry_after"):
+                claim.fail("why", retry_after=wrong)
+        claim.check()
+        claim.fail("\udcff" * 5_000, retry_after=0.2)
+    event, reason = last_of(client, "job")
+    assert event == "failed"
+    assert reason is not None
+    assert (len(reason), reason[:6]) == (1024, "\\udcff")
+
+
+def test_fail_job_stands_beside_release_job(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setenv("DIBS_URL", f"sqlite://{tmp_path}/dibs.db")
+    lease = dibs.claim_job("job", "alice")
+    dibs.fail_job("job", lease.lease_id, "no disk", retry_after=60)
+    with pytest.raises(dibs.JobResting):
+        dibs.claim_job("job", "bob")
+
+
+@over("memory", "server")
+@pytest.mark.promise("attempts")
+def test_async_blocks_fail_too_and_cancellation_is_no_failure(
+    connect_async: Callable[..., AsyncClient],
+) -> None:
+    async def main() -> None:
+        async with connect_async() as client:
+            with pytest.raises(ValueError, match="x"):
+                async with client.claim("job"):
+                    raise ValueError("x")
+            async with client.claim("job") as claim:
+                assert claim.attempt == 2
+                await claim.fail("why", retry_after=0)
+
+            async def work() -> None:
+                async with client.claim("job"):
+                    inside.set()
+                    await asyncio.sleep(60)
+
+            inside = asyncio.Event()
+            task = asyncio.ensure_future(work())
+            await asyncio.wait_for(inside.wait(), 10)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            kinds = [(event.event, event.document.get("reason")) for event in await client.history("job")]
+            assert kinds[1::2] == [("failed", "raised ValueError"), ("failed", "why"), ("released", None)]
+            lease = await client.acquire("job")
+            assert lease.attempt == 3
+            await client.fail("job", lease.lease_id, "again")
+            assert (await client.history("job"))[-1].event == "failed"
+
+    asyncio.run(main())
