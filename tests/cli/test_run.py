@@ -64,7 +64,7 @@ def test_the_command_is_told_what_it_holds_and_may_speak_for_it_by_name(machine:
     )
     assert run_sh(machine, script, "--owner", "a") == (137, "job 1 1 a []\n")
     code, out = run_sh(machine, 'echo "$DIBS_CHECKPOINT, $DIBS_PREVIOUS_OWNER, $DIBS_PREVIOUS_END"')
-    assert (code, out) == (0, "page 3, a, released\n")
+    assert (code, out) == (0, "page 3, a, failed\n")
 
 
 def test_the_deadline_is_a_time_before_the_claim_could_be_given_away(machine: Machine) -> None:

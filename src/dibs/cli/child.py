@@ -27,6 +27,7 @@ NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at 
 PASSED_ON = tuple(
     getattr(_signal, name) for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM".split()
 )
+INTERRUPTS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT)
 
 
 class Child:
@@ -48,6 +49,7 @@ class Child:
         self._buffer = b""
         self.code: int | None = None  # of the command, 128+n for a signal
         self.was_stopped = False  # because the claim was no longer certain
+        self._passed_on: set[int] = set()
         self.all_gone = False
         self.some_left = False  # of other users, which cannot be stopped
         self._token = new_token()
@@ -152,7 +154,14 @@ class Child:
         for pid in (self.guardian_pid, self.warden_pid):
             os.waitpid(pid, os.WNOHANG)
 
+    @property
+    def was_interrupted(self) -> bool:
+        """Somebody wanted it to end: a signal came to us, or its terminal sent one to the command itself."""
+        from_terminal = self._terminal is not None and self.code in [128 + number for number in INTERRUPTS]
+        return from_terminal or not self._passed_on.isdisjoint(INTERRUPTS)
+
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self._passed_on.add(number)
         self._order(b"S %d\n" % number)
 
     def _order(self, order: bytes, *, to_warden: bool = False) -> None:

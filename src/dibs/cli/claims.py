@@ -36,6 +36,7 @@ from dibs.cli.values import (
     seconds,
     ttl_seconds,
 )
+from dibs.cli.verdict import FAILED, REASON, RETRY_AFTER, failure_fields
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_MAX, RESULT_BYTES_MAX
 from dibs.errors import FATE_UNKNOWN, StoreUnavailable
 from dibs.terminal import plain
@@ -191,11 +192,16 @@ def release(call: Call) -> Answer:
     put(document, "done_seconds", done_seconds)
     put(document, "result", result)
     put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+    document |= failure_fields(call)
     return combined([(name, _released(call, name, document)) for name in call.values["job"]])
 
 
 def _released(call: Call, name: str, document: Document) -> Answer:
     reply = call.door().call("release", name, document)
+    body: Document = reply.body or {}
+    if body.get("status") == "failed":
+        after = next_words(call, ("url", "namespace"))
+        return yes(body | {"released": True}, render.failed(body, call.paint, after))
     if is_failure(reply):
         return failure(reply)
     text = render.released(name, document.get("done_seconds", 0) * 1000, call.paint)
@@ -270,11 +276,13 @@ COMMANDS = {
     ),
     "release": Command(
         "release",
-        "let a job go, perhaps as done",
+        "let a job go, perhaps as done or failed",
         release,
         about=(
             "Frees the job at once. With --done, whoever claims it in that time is told that it is done, by "
-            "whom and with what result. Releasing your own released lease again is fine. Of several jobs, each is "
+            "whom and with what result. With --failed it counts as an attempt: the next owner is told, --max-attempts "
+            "parks the job after so many in a row, and a release without --failed begins the count anew. "
+            "Releasing your own released lease again is fine. Of several jobs, each is "
             "released by itself, and one that cannot be does not stop the others."
         ),
         arguments=(JOBS,),
@@ -289,12 +297,19 @@ COMMANDS = {
                 value="TEXT",
             ),
             CHECKPOINT,
+            FAILED,
+            REASON,
+            RETRY_AFTER,
         ),
         examples=(
             ("free for the next", 'dibs release issue-1842 --lease "$LEASE"'),
             ("inside a session", "dibs release issue-1842"),
             ("all that a claim-all gave", 'dibs release staging database --lease "$LEASE"'),
             ("done for an hour", 'dibs release issue-1842 --lease "$LEASE" --done 1h --result "PR 77"'),
+            (
+                "failed; not again for five minutes",
+                'dibs release issue-1842 --lease "$LEASE" --failed --reason "registry away" --retry-after 5m',
+            ),
         ),
         exits=((0, "let go"), _NOT_YOURS),
     ),

@@ -33,7 +33,7 @@ from dibs.cli.values import (
 from dibs.client.embedded import process_mark
 from dibs.clock import steady_ms, wall_ms
 from dibs.core.durations import parse_duration
-from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_MAX
+from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_MAX, REASON_CHARS_MAX
 from dibs.errors import InvalidInput
 from dibs.jsontext import encode_ascii
 from dibs.terminal import plain
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 NOTICE_MS = 2_000
 LINE_BYTES_MAX = CHECKPOINT_BYTES_MAX + 64
 _TOLD = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP)
-_ORDERS = "checkpoint TEXT, release, done TIME [RESULT]"
+_ORDERS = "checkpoint TEXT, release, done TIME [RESULT], fail [REASON]"
 
 
 def hold(call: Call) -> Answer:
@@ -65,17 +65,18 @@ def hold(call: Call) -> Answer:
     if isinstance(tenure, Answer):
         return speaker.failed(tenure)
     holding = Holding(call, tenure, speaker, for_ms)
-    done: Document | None = None
+    ending: Document | None = None
     try:
         answer = tenure.claim(call.values["job"], queued=speaker.queued)
         if answer is not None:
             return speaker.failed(answer)
-        done = holding.until_over()
+        ending = holding.until_over()
     finally:
-        trouble = tenure.end(done)
+        trouble = tenure.end(ending)
     if holding.is_lost:
         return Answer(LOST, {"why": tenure.why}, "", code="lost", message=tenure.why, is_said=True)
-    speaker.say("released", holding.token | {"done": bool(done), "why": holding.why})
+    said = {"done": "done_seconds" in (ending or {}), "failed": "failed" in (ending or {})}
+    speaker.say("released", holding.token | said | {"why": holding.why})
     if trouble is not None:
         speaker.say("error", {"message": trouble})
     return Answer(0, {}, "", is_said=True)
@@ -128,7 +129,7 @@ class Holding:
         self._for_ms = for_ms
         self._stdin = call.stdin.fileno() if call.stdin is not None and call.values.get("until_eof") else None
         self._unread = b""
-        self._done: Document | None = None
+        self._ending: Document | None = None
         self._woken, self._waker = os.pipe()
         self.is_lost = False
         self.why = ""
@@ -136,7 +137,7 @@ class Holding:
         tenure.on_trouble = lambda why: self._tell("uncertain", {"why": why})
 
     def until_over(self) -> Document | None:
-        """Hold. What a release says that marks the job as done, if that was asked for."""
+        """Hold. What a release says of the job beside that: done, or failed, if that was asked for."""
         os.set_blocking(self._waker, False)
         before = {number: _signal.signal(number, self._told) for number in _TOLD}
         _signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
@@ -153,7 +154,7 @@ class Holding:
             _signal.set_wakeup_fd(-1)
             for number, handler in before.items():
                 _signal.signal(number, handler)
-        return self._done
+        return self._ending
 
     def _step(self) -> None:
         nap_ms = self._tenure.tend()
@@ -204,6 +205,9 @@ class Holding:
                 self._tell("error", {"message": f"the checkpoint was not kept: {trouble}"})
         elif order == "done" and rest:
             self._finish(rest)
+        elif order == "fail":
+            self._ending = {"failed": True} | ({"reason": rest[:REASON_CHARS_MAX]} if rest else {})
+            self.why = "it was told to"
         else:
             self._tell("error", {"message": f"{line[:80]!a} is no order; those are: {_ORDERS}"})
 
@@ -214,7 +218,7 @@ class Holding:
         except InvalidInput as error:
             self._tell("error", {"message": f"done: {error.details}"})
             return
-        self._done = {"done_seconds": max(1, done_ms // 1000)} | ({"result": result} if result else {})
+        self._ending = {"done_seconds": max(1, done_ms // 1000)} | ({"result": result} if result else {})
         self.why = "it was told to"
 
     def _tell(self, event: str, fields: Document) -> None:

@@ -34,7 +34,7 @@ def status(document: Document, paint: Paint, now_ms: int) -> str:
     if document["status"] == "parked":
         lines[0] += f" It is parked after too many losses; `dibs free {name}` lets it be claimed again."
     if document["status"] == "delayed":
-        lines[0] += f" It rests after a loss and can be claimed in {span(document['retry_after_ms'])}."
+        lines[0] += f" It rests and can be claimed in {span(document['retry_after_ms'])}."
     if document.get("previous"):
         lines += previous(document["previous"], now_ms)
     return "\n".join([*lines, *_around(document)])
@@ -104,6 +104,8 @@ def _told(event: Document) -> str:
             note.pop("metadata", None)
     elif kind == "released":
         told = f"{owner} released it" + (" as done" if event.get("done_until") else "")
+    elif kind == "failed":
+        told = _told_failed(event, owner)
     elif kind == "expired":
         told = f"{owner} went silent; the claim ran out"
     elif kind == "broken":
@@ -111,6 +113,15 @@ def _told(event: Document) -> str:
     else:
         told = _told_rarely(kind, event, owner)
     return ": ".join([told, ", ".join(note.values())]) if note else told
+
+
+def _told_failed(event: Document, owner: str) -> str:
+    told = f"{owner} failed at it"
+    if event.get("reason"):
+        told += f": {plain(event['reason'])}"
+    if event.get("retry_after_seconds"):
+        told += f"; to be tried again after {span(event['retry_after_seconds'] * 1000)}"
+    return told
 
 
 def _told_rarely(kind: str, event: Document, owner: str) -> str:
@@ -127,7 +138,7 @@ def _told_rarely(kind: str, event: Document, owner: str) -> str:
     if kind == "transferred":
         return f"{owner} handed it to {plain(event.get('by'))}"
     if kind == "parked":
-        return f"parked: {owner} was the last of too many to lose it"
+        return f"parked: {owner} was the last of too many to fail at it or lose it"
     if kind == "freed":
         return f"{plain(event.get('by'))} freed it: it may be claimed again"
     if kind == "forgotten":

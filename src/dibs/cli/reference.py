@@ -149,6 +149,6 @@ typed wrongly is 2. On the left what it gives, on the right what other commands 
 
 
 _AFTER = """\
-`owner` gives 1 also for a job that rests after a loss (`delayed`), because nobody has it; `claim` gives 75 for it,
+`owner` gives 1 also for a job that rests (`delayed`), because nobody has it; `claim` gives 75 for it,
 because trying again later helps. A field of the wrong type is `invalid_input` with HTTP status 422.
 """

@@ -125,8 +125,8 @@ def hold_fields(document: Document) -> list[str]:
 
 def parked_sentence(document: Document) -> str:
     failures = document["failures"]
-    lost = "its owner was lost with it" if failures == 1 else f"{failures} owners in a row were lost with it"
-    return f"{plain(document['name'])} is parked: {lost}."
+    failed = "its owner" if failures == 1 else f"{failures} owners in a row"
+    return f"{plain(document['name'])} is parked: {failed} failed at it or {'was' if failures == 1 else 'were'} lost."
 
 
 def parked(document: Document, paint: Paint, after: list[str]) -> str:
@@ -166,14 +166,18 @@ def done(document: Document, paint: Paint, sentence: str) -> str:
 
 
 def delayed_sentence(document: Document) -> str:
-    return (
-        f"{plain(document['name'])} rests after its last owner was lost. "
-        f"It can be claimed in {span(document['retry_after_ms'])}."
-    )
+    name, left = plain(document["name"]), span(document["retry_after_ms"])
+    if (document.get("previous") or {}).get("how") == "failed":
+        return f"{name} failed and is to be tried again later. It can be claimed in {left}."
+    return f"{name} rests after its last owner was lost. It can be claimed in {left}."
 
 
 def delayed(document: Document, paint: Paint) -> str:
-    return f"{paint.wait('Not yet:')} {delayed_sentence(document)}"
+    lines = [f"{paint.wait('Not yet:')} {delayed_sentence(document)}"]
+    if document.get("previous"):
+        now_ms = instant_ms(document["available_at"]) - document["retry_after_ms"]
+        lines += previous(document["previous"], now_ms)
+    return "\n".join(lines)
 
 
 def previous(document: Document, now_ms: int) -> list[str]:
@@ -182,6 +186,7 @@ def previous(document: Document, now_ms: int) -> list[str]:
     owner = plain(document["owner"])
     how = {
         "released": f"{owner} released it {when}",
+        "failed": f"{owner} failed at it {when}{_because(document)}",
         "transferred": f"{owner} handed it to {plain(document.get('by', 'somebody'))} {when}",
         "expired": f"{owner} went silent; its claim ran out {when}",
         "broken": f"{plain(document.get('by'))} took it from {owner} {when}: {plain(document.get('reason'))}",
@@ -190,6 +195,10 @@ def previous(document: Document, now_ms: int) -> list[str]:
     if document.get("checkpoint"):
         lines.append(field("got to", plain(document["checkpoint"])))
     return lines
+
+
+def _because(document: Document) -> str:
+    return f": {plain(document['reason'])}" if document.get("reason") else ""
 
 
 def renewed(name: str, document: Document, paint: Paint) -> str:
@@ -204,6 +213,16 @@ def released(name: str, done_ms: int, paint: Paint) -> str:
     if done_ms:
         after = f"Who claims it in the next {span(done_ms)} is told that it is done."
     return f"{paint.good('Released')} {plain(name)}. {after}"
+
+
+def failed(document: Document, paint: Paint, after: list[str]) -> str:
+    name, count = plain(document["name"]), document["failures"]
+    told = f"{paint.wait('Let go as failed:')} {name}, {count} in a row."
+    if document["parked"]:
+        return f"{told} It is parked. Once the cause is gone:  {_next('free', document['name'], after, [])}"
+    if document["retry_after_ms"]:
+        return f"{told} It can be claimed in {span(document['retry_after_ms'])}."
+    return f"{told} Whoever is next gets it."
 
 
 def broken(document: Document, paint: Paint) -> str:
@@ -236,4 +255,4 @@ def freed(document: Document, paint: Paint) -> str:
     name = plain(document["name"])
     if not document["freed"]:
         return f"{name} was not parked; nothing was changed."
-    return f"{paint.good('Freed:')} {name} can be claimed again, and its count of losses is back at none."
+    return f"{paint.good('Freed:')} {name} can be claimed again, and its count of failures is back at none."

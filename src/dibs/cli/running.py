@@ -26,6 +26,7 @@ from dibs.cli.values import (
     refuse_contradictions,
     seconds,
 )
+from dibs.cli.verdict import OK_CODES, RETRY_AFTER, UNCOUNTED, Verdict
 from dibs.core.limits import DONE_MS_MAX
 from dibs.terminal import plain
 from dibs.wire.codes import DONE, LOST, NO
@@ -54,6 +55,7 @@ class _Wishes:
         self.refusal_code = exit_code(call, "conflict_exit_code", NO)
         self.done_code = exit_code(call, "done_exit_code", DONE)
         self.done = done_fields(call)
+        self.verdict = Verdict(call)
         refuse_contradictions(call)
 
 
@@ -99,19 +101,29 @@ def _run(call: Call, wishes: _Wishes) -> Answer:
 
 
 def _within(call: Call, wishes: _Wishes, tenure: Tenure, child: Child) -> Answer:
-    done: Document | None = None
+    ending: Document | None = UNCOUNTED  # nothing was run, or dibs itself was broken off
     child.belongs_to(tenure.session)
     try:
         answer = _refused(call, wishes, tenure)
         if answer is None:
             answer = _inside(call, wishes, tenure, child)
-            done = wishes.done if answer.exit == 0 else None
+            ending = _ending(wishes, child, answer)
     finally:
         # The guardian is still there: without it, others would take the session for dead before it is ended.
-        trouble = tenure.end(done)
+        trouble = tenure.end(ending)
         if trouble is not None and not call.values.get("quiet"):
             complain(call, plain(trouble))
     return answer
+
+
+def _ending(wishes: _Wishes, child: Child, answer: Answer) -> Document | None:
+    """What the job is let go as."""
+    if answer.code == "lost":
+        return None
+    if answer.exit == 0:
+        return wishes.done
+    why = f"exited with {answer.exit}" if answer.code == "exited" else answer.message
+    return wishes.verdict.of(answer.exit, why, interrupted=child.was_interrupted)
 
 
 def _refused(call: Call, wishes: _Wishes, tenure: Tenure) -> Answer | None:
@@ -199,6 +211,8 @@ _RUN_OPTIONS = (
     ),
     Option("--done", "if the command says 0, the job counts as done for this long", value="TIME"),
     Option("--result", "what came of it, shown while it counts as done", value="TEXT"),
+    OK_CODES,
+    RETRY_AFTER,
     *(OWNER, METADATA, AGAIN, MAX_ATTEMPTS, LOCK_DELAY, _LEAVE_CHILDREN),
 )
 _EXITS = (
@@ -218,7 +232,8 @@ COMMANDS = {
         "run a command while a job is yours",
         run,
         about=(
-            "Claims the job, runs the command, heartbeats while it runs, and lets the job go when it ends. When "
+            "Claims the job, runs the command, heartbeats while it runs, and lets the job go when it ends: as failed, "
+            "which counts as an attempt, when the exit code is not 0 and it was not interrupted. When "
             "somebody else has the job, says who, runs nothing and exits with 1. When the claim is lost, the command "
             "and all it started are stopped (SIGTERM, after --kill-after SIGKILL) before anybody else can have the "
             f"job, also when dibs itself is killed or paused. {_STOPPED}"
@@ -229,6 +244,7 @@ COMMANDS = {
             ("one at a time", "dibs run nightly-report -- ./report"),
             ("one after the other", "dibs run deploy --wait 10m -- ./deploy production"),
             ("once a night, whichever machine is first", "dibs run nightly-report --done 20h -- ./report"),
+            ("not for ever", "dibs run import --max-attempts 3 --retry-after 10m -- ./import"),
             ("as with flock", "dibs run -n -E 75 backup -- ./backup"),
         ),
         exits=(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 NAP_MS = 1_000  # no way of sleeping counts suspend, the clock does: look at it this often
 # A lease that its own session let go of, inside: that is no loss.
-_BY_OURSELVES = ("released", "transferred")
+_BY_OURSELVES = ("released", "failed", "transferred")
 
 
 class Terms:
@@ -189,10 +189,10 @@ class Tenure:
 
     # Ending
 
-    def end(self, done: Document | None = None) -> str | None:
-        """Let everything go; with `done` (the fields of a release) mark the job as done. What could not be said, if
-        anything: silence says it, later."""
-        trouble = self._release(done)
+    def end(self, ending: Document | None = None) -> str | None:
+        """Let everything go; `ending` is what a release says of the job beside that: that it is done, or failed. What
+        could not be said, if anything: silence says it, later."""
+        trouble = self._release(ending)
         reply = self._ask("session-end", self.session, {})
         if self._keeping is not None:
             self._keeping.close()
@@ -202,23 +202,31 @@ class Tenure:
         ttl = format_duration(self.plan.ttl_ms)
         return trouble or f"the session could not be ended and goes by itself within {ttl}: {why}"
 
-    def _release(self, done: Document | None) -> str | None:
+    def _release(self, ending: Document | None) -> str | None:
         if self.job is None or self._is_over:
             return None
         text = self.notes.news() if self.notes is not None else None
         trouble = self.notes.trouble if self.notes is not None else None
         if trouble is not None and self.notes is not None:
             trouble = f"{self.notes.path} was not sent as the checkpoint: {trouble}"
-        if not done and text is None:
+        if not ending and text is None:
             return trouble  # the session's end lets it go
-        document = {"session_id": self.session, **(done or {})}
+        document = {"session_id": self.session, **(ending or {})}
         if text is not None:
             document["checkpoint"] = text
         reply = self._ask("release", self.job, document)
         if reply is not None and reply.status < 300:
-            return trouble
+            return _parked(reply) or trouble
         why = self.why if reply is None else _details(reply)
-        return f"{self.job} could not be marked as done: {why}" if done else None
+        return f"what came of {self.job} could not be said: {why}" if ending else None
+
+
+def _parked(reply: Reply) -> str | None:
+    body = reply.body or {}
+    if not body.get("parked"):
+        return None
+    name, count = body["name"], body["failures"]
+    return f"{name} is parked after {count} failures in a row; `dibs free` lets it be claimed again."
 
 
 def bury(call: Call, session: str) -> None:

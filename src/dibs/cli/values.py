@@ -51,7 +51,9 @@ SHARED = Option("--shared", "shared: coexists with other shared claims, excludes
 EXCLUSIVE = Option("--exclusive", "one owner at a time (the default)", short="-x")
 SLOTS = Option("--slots", "up to N owners at once; everybody must say the same N", value="N")
 MAX_ATTEMPTS = Option(
-    "--max-attempts", "after this many owners lost it, park the job until somebody frees it", value="N"
+    "--max-attempts",
+    "after this many failures or losses in a row, park the job until somebody frees it",
+    value="N",
 )
 LOCK_DELAY = Option(
     "--lock-delay", "if the claim is lost, not released, the job rests this long (at most 60s)", value="TIME"
@@ -76,7 +78,7 @@ CLAIM_EXITS = (
     (2, "the request key or the session is over, or the job is held with other slots or in another mode"),
     (3, "waiting would deadlock; the circle is shown"),
     (4, "it was done already"),
-    (75, "it rests after a loss, or is parked; the answer says which"),
+    (75, "it rests after a loss or a failure, or is parked; the answer says which"),
 )
 
 

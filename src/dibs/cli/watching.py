@@ -93,7 +93,7 @@ COMMANDS = {
         wait,
         about=(
             "Does not claim it and stands in no line: whoever wants the job itself says dibs claim --wait. Says how "
-            "the job stands then: free, done, delayed (it rests after a loss) or parked; with --quiet in that one "
+            "the job stands then: free, done, delayed (it rests, see claim) or parked; with --quiet in that one "
             "word. Of several jobs it waits until nobody has any of them, and --quiet prints for each the name, a "
             "tab, and the word."
         ),
