@@ -79,23 +79,42 @@ def test_five_agents_do_ten_jobs_once_each(
     assert_each_is_done_once(tmp_path, env)
 
 
+@pytest.mark.promise("attempts")
 @pytest.mark.parametrize("example", ["shell-agent", "python-agent.py"])
-def test_a_job_that_fails_is_left_for_others_with_a_note(
+def test_two_agents_do_not_starve_behind_a_job_that_always_fails(
     example: str, env: dict[str, str], tmp_path: Path
 ) -> None:
     backlog = tmp_path / "backlog"
-    backlog.write_text("issue-1\n")
+    backlog.write_text("poison\nissue-1\nissue-2\n")
+    script = tmp_path / "work"
+    script.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/tried\n[ "$1" != poison ]\n')
+    script.chmod(0o755)
     words = ["bash"] if example == "shell-agent" else [sys.executable]
-    done = subprocess.run(
-        [*words, str(EXAMPLES / example), str(backlog), "false"],
-        env=env,
-        capture_output=True,
-        timeout=BOUND_S,
-        check=False,
+    agents = [
+        subprocess.Popen(
+            [*words, str(EXAMPLES / example), str(backlog), str(script)],
+            env=env | {"RETRY_SECONDS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for _ in range(2)
+    ]
+    try:
+        for agent in agents:
+            said = agent.communicate(timeout=BOUND_S)[0]
+            assert agent.returncode == 1, said
+            assert b"parked" in said
+    finally:
+        for agent in agents:
+            agent.kill()
+    tried = Counter((tmp_path / "tried").read_text().split())
+    assert tried == {"poison": 3, "issue-1": 1, "issue-2": 1}
+    parked = run_dibs(env, "owner", "poison", "--json").error["details"]
+    assert (parked["status"], parked["previous"]["how"], parked["previous"]["attempt"]) == (
+        "parked",
+        "failed",
+        3,
     )
-    assert done.returncode == 1, done
-    claimed = run_dibs(env, "claim", "issue-1", "--json").data
-    assert "failed" in claimed["previous"]["checkpoint"]
 
 
 # MCP configurations

@@ -51,6 +51,24 @@ async def test_the_second_claim_is_told_who_has_it_since_when_and_for_how_long(
         assert lease not in json.dumps(answer)
 
 
+@pytest.mark.promise("attempts")
+async def test_work_that_failed_rests_and_the_next_agent_is_told_why(store: Store, mode: str) -> None:
+    async with store.agent("agent-7", mode) as first, store.agent("agent-8", mode) as second:
+        await first.call("claim_job", job="issue-42")
+        failed = {"failed": True, "reason": "registry away", "retry_after_seconds": 300}
+        answer = await first.call("release_job", job="issue-42", **failed)
+        assert answer["released"] is True
+        assert "Nobody gets it for 5m" in answer["message"]
+        resting = await second.call("claim_job", job="issue-42")
+        assert (resting["claimed"], resting["refused"][0]["status"]) == (False, "delayed")
+        assert "registry away" in resting["message"]
+        either = await second.call("claim_any_job", jobs=["issue-42", "issue-43"])
+        assert either["job"] == "issue-43"
+        await second.call("release_job", job="issue-43", failed=True)
+        again = await first.call("claim_job", job="issue-43")
+        assert (again["attempt"], again["previous"]["how"]) == (2, "failed")
+
+
 async def test_claiming_twice_on_one_connection_is_one_claim(store: Store) -> None:
     async with store.agent("agent-7") as agent:
         first = await agent.call("claim_job", job="path:./src//auth.rs")
@@ -320,6 +338,8 @@ async def test_a_mebibyte_of_metadata_is_refused_and_not_repeated(store: Store, 
         ("claim_any_job", {"jobs": ["a", "a"]}, "twice"),
         ("heartbeat_job", {"job": "x", "lease_id": "no-uuid"}, "must be an id as dibs gave it"),
         ("release_job", {"job": "x", "result": "r"}, "needs done=true"),
+        ("release_job", {"job": "x", "reason": "r"}, "need failed=true"),
+        ("release_job", {"job": "x", "failed": True, "done": True}, "is not done"),
         ("hand_over_job", {"job": "x"}, "Say to whom"),
     ],
 )

@@ -64,6 +64,21 @@ class Desk:
             )
         )
 
+    async def fail(
+        self,
+        job: str,
+        lease_id: str | None,
+        reason: str | None,
+        *,
+        retry_after: float | None,
+        checkpoint: str | None,
+    ) -> None:
+        proof = self.proof(job, lease_id)
+        flow = operations.failing
+        await to_the_end(
+            lambda: self.run(flow(job, proof, reason, retry_after=retry_after, checkpoint=checkpoint))
+        )
+
     async def hand_over(
         self,
         job: str,

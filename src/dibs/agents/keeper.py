@@ -289,6 +289,22 @@ class KeptDesk(Desk):
         else:
             await self._ended(kept, kept.claim.done(result, done=done, checkpoint=checkpoint))
 
+    async def fail(
+        self,
+        job: str,
+        lease_id: str | None,
+        reason: str | None,
+        *,
+        retry_after: float | None,
+        checkpoint: str | None,
+    ) -> None:
+        kept = self._own(job, lease_id)
+        if kept is None:
+            await super().fail(job, lease_id, reason, retry_after=retry_after, checkpoint=checkpoint)
+        else:
+            failing = kept.claim.fail(reason, retry_after=retry_after, checkpoint=checkpoint)
+            await self._ended(kept, failing)
+
     async def hand_over(
         self,
         job: str,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dibs.core.limits import DONE_MS_DEFAULT, DONE_MS_MAX, TTL_MS_MAX
+from dibs.core.limits import DONE_MS_DEFAULT, DONE_MS_MAX, REASON_CHARS_MAX, RETRY_MS_MAX, TTL_MS_MAX
 
 TTL_SECONDS_LOOSE = 15 * 60  # where no connection is watched: as long as a model may think without a call
 WAIT_SECONDS_MAX = 300  # clients give up on a tool call after some minutes
@@ -115,6 +115,15 @@ class ReleaseJob(Asked):
             description="With done=true: what others are told, such as a link to the pull request. 4096 bytes."
         ),
     ] = None
+    failed: Annotated[bool, Field(description="The work did not succeed. Counts as an attempt.")] = False
+    reason: Annotated[
+        str | None,
+        Field(max_length=REASON_CHARS_MAX, description="With failed=true: why. Everybody sees it."),
+    ] = None
+    retry_after_seconds: Annotated[
+        int | None,
+        Field(ge=0, le=RETRY_MS_MAX // 1000, description="With failed=true: nobody gets it before."),
+    ] = None
     checkpoint: Checkpoint = None
 
 
@@ -184,10 +193,12 @@ class Before(BaseModel):
     """Who had the job before you, how that ended, and where it stopped."""
 
     owner: OwnerName
-    how: Annotated[str, Field(description="How that ended: released, expired, broken or transferred.")]
+    how: Annotated[
+        str, Field(description="How that ended: released, failed, expired, broken or transferred.")
+    ]
     at: Annotated[str, Field(description="When it ended.")]
     checkpoint: Annotated[str | None, Field(description="Where it stopped.")] = None
-    reason: Annotated[str | None, Field(description="If it was broken: why.")] = None
+    reason: Annotated[str | None, Field(description="Why it failed or was broken.")] = None
 
 
 class Told(BaseModel):

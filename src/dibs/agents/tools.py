@@ -96,14 +96,28 @@ async def heartbeat_job(desk: Desk, asked: shapes.HeartbeatJob) -> shapes.Heartb
 async def release_job(desk: Desk, asked: shapes.ReleaseJob) -> shapes.ReleaseAnswer:
     if asked.result is not None and not asked.done:
         raise InvalidInput("A result needs done=true: it is what later claims are told.")
-    done = asked.done_seconds if asked.done else None
+    if asked.failed and asked.done:
+        raise InvalidInput("failed=true or done=true: work that failed is not done.")
+    if not asked.failed and (asked.reason is not None or asked.retry_after_seconds is not None):
+        raise InvalidInput("reason and retry_after_seconds need failed=true.")
     try:
-        await desk.release(
-            asked.job, asked.lease_id, done=done, result=asked.result, checkpoint=asked.checkpoint
-        )
+        await _let_go(desk, asked)
     except LeaseLost as lost:
         return words.release_lost(lost, asked.job)
-    return words.released(asked.job, done=asked.done)
+    return words.released(
+        asked.job, done=asked.done, failed=asked.failed, retry_after=asked.retry_after_seconds
+    )
+
+
+async def _let_go(desk: Desk, asked: shapes.ReleaseJob) -> None:
+    if asked.failed:
+        retry_after = asked.retry_after_seconds
+        await desk.fail(
+            asked.job, asked.lease_id, asked.reason, retry_after=retry_after, checkpoint=asked.checkpoint
+        )
+        return
+    done = asked.done_seconds if asked.done else None
+    await desk.release(asked.job, asked.lease_id, done=done, result=asked.result, checkpoint=asked.checkpoint)
 
 
 async def hand_over_job(desk: Desk, asked: shapes.HandOverJob) -> shapes.HandOverAnswer:
@@ -201,8 +215,9 @@ TOOLS = (
         "Let a job go",
         "Let a job go when you are through with it. With done=true it counts as done for a day "
         "(done_seconds), and whoever claims it is told so, with your result, instead of doing it again. "
-        "Without, the next agent may have it at once. released=false means that it was not yours any "
-        "more.",
+        "If you could not do it, say failed=true and the reason: the next agent is told, and with "
+        "retry_after_seconds nobody gets it before. With neither, the next agent may have it at once. "
+        "released=false means that it was not yours any more.",
         shapes.ReleaseJob,
         shapes.LooseReleaseJob,
         shapes.ReleaseAnswer,

@@ -33,7 +33,7 @@ _NEXT = {
     "held": SKIP_OR_WAIT,
     "queued": SKIP_OR_WAIT,
     "done": "Skip it. Only if it must be done anew, claim it with again=true.",
-    "delayed": "It rests because an owner was lost. Skip it, or ask again when the time is over.",
+    "delayed": "It rests after a failure or a loss. Skip it, or ask again when the time is over.",
     "parked": "Skip it, and tell a person: `dibs free` lets it be claimed again.",
     "deadlock": "Do not wait. Release one of the jobs you hold, and try again later.",
 }
@@ -63,12 +63,15 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
     previous = lease.previous
     if previous is not None and (previous.checkpoint or previous.how != "released"):
         stopped = f" Its last checkpoint: {previous.checkpoint}" if previous.checkpoint else ""
-        said.append(f"You take over from {previous.owner} ({previous.how}).{stopped}")
+        how = f"{previous.how}: {previous.reason}" if previous.reason else previous.how
+        said.append(f"You take over from {previous.owner} ({how}).{stopped}")
     if kept:
         said.append("It stays yours while this connection lives: you need not heartbeat while you think.")
     else:
         said.append(f"It stays yours for {left}; call heartbeat_job with this lease_id before that is over.")
-    said.append("Release it when you are through, with done=true if the work is finished.")
+    said.append(
+        "Release it when you are through, with done=true if the work is finished, failed=true if it failed."
+    )
     return ClaimAnswer(
         message=" ".join(said),
         claimed=True,
@@ -157,9 +160,14 @@ def heartbeat_lost(error: LeaseLost, job: str) -> HeartbeatAnswer:
     return HeartbeatAnswer(message=lost(error, job), yours=False, job=job)
 
 
-def released(job: str, *, done: bool) -> ReleaseAnswer:
-    more = " It counts as done: whoever claims it is told so." if done else " Others may claim it now."
-    return ReleaseAnswer(message=f"{job} is released.{more}", released=True, job=job)
+def released(job: str, *, done: bool, failed: bool = False, retry_after: int | None = None) -> ReleaseAnswer:
+    how = "let go as failed" if failed else "released"
+    more = "Others may claim it now."
+    if done:
+        more = "It counts as done: whoever claims it is told so."
+    elif retry_after:
+        more = f"Nobody gets it for {format_duration(retry_after * 1000)}: take another job meanwhile."
+    return ReleaseAnswer(message=f"{job} is {how}. {more}", released=True, job=job)
 
 
 def release_lost(error: LeaseLost, job: str) -> ReleaseAnswer:

@@ -32,7 +32,7 @@ def status(document: Document, paint: Paint, now_ms: int) -> str:
         return "\n".join(lines)
     lines = [f"Nobody has {name}."]
     if document["status"] == "parked":
-        lines[0] += f" It is parked after too many losses; `dibs free {name}` lets it be claimed again."
+        lines[0] += f" It is parked after too many failures; `dibs free {name}` lets it be claimed again."
     if document["status"] == "delayed":
         lines[0] += f" It rests and can be claimed in {span(document['retry_after_ms'])}."
     if document.get("previous"):

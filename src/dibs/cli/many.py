@@ -17,6 +17,7 @@ from dibs.cli.values import (
     KEEP_FOR,
     KEEP_PLACE,
     LOCK_DELAY,
+    MAX_ATTEMPTS,
     METADATA,
     NO_WAIT,
     OWNER,
@@ -118,7 +119,7 @@ def _names(call: Call, most: int) -> list[str]:
 
 _ASK = (
     *(TTL, OWNER, METADATA, NO_WAIT, EXCLUSIVE, SHARED, SLOTS),
-    *(SESSION, ACTOR, LOCK_DELAY, REQUEST_KEY, AGAIN),
+    *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN),
 )
 _WAIT_ANY = Option("--wait", "ask again until one is free, this long at most", value="TIME", short="-w")
 COMMANDS = {

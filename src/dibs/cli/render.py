@@ -169,7 +169,7 @@ def delayed_sentence(document: Document) -> str:
     name, left = plain(document["name"]), span(document["retry_after_ms"])
     if (document.get("previous") or {}).get("how") == "failed":
         return f"{name} failed and is to be tried again later. It can be claimed in {left}."
-    return f"{name} rests after its last owner was lost. It can be claimed in {left}."
+    return f"{name} rests after its last owner was lost or failed. It can be claimed in {left}."
 
 
 def delayed(document: Document, paint: Paint) -> str:
