@@ -12,6 +12,7 @@ from dibs.cli.values import (
     CHECKPOINT,
     CLAIM_EXITS,
     EXCLUSIVE,
+    FAILED,
     KEEP,
     KEEP_FOR,
     KEEP_PLACE,
@@ -21,7 +22,9 @@ from dibs.cli.values import (
     METADATA,
     NO_WAIT,
     OWNER,
+    REASON,
     REQUEST_KEY,
+    RETRY_AFTER,
     SESSION,
     SHARED,
     SLOTS,
@@ -36,7 +39,6 @@ from dibs.cli.values import (
     seconds,
     ttl_seconds,
 )
-from dibs.cli.verdict import FAILED, REASON, RETRY_AFTER, failure_fields
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_MAX, RESULT_BYTES_MAX
 from dibs.errors import FATE_UNKNOWN, StoreUnavailable
 from dibs.terminal import plain
@@ -180,6 +182,7 @@ def _renewed(call: Call, name: str, document: Document) -> Answer:
 
 def release(call: Call) -> Answer:
     from dibs.cli.batch import combined
+    from dibs.cli.verdict import failure_fields
 
     document = proof(call)
     done_seconds = seconds(call, "done", DONE_MS_MAX)

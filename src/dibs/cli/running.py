@@ -18,6 +18,7 @@ from dibs.cli.values import (
     METADATA,
     NO_WAIT,
     OWNER,
+    RETRY_AFTER,
     SHARED,
     SLOTS,
     WAIT,
@@ -26,7 +27,7 @@ from dibs.cli.values import (
     refuse_contradictions,
     seconds,
 )
-from dibs.cli.verdict import OK_CODES, RETRY_AFTER, UNCOUNTED, Verdict
+from dibs.cli.verdict import OK_CODES, UNCOUNTED, Verdict
 from dibs.core.limits import DONE_MS_MAX
 from dibs.terminal import plain
 from dibs.wire.codes import DONE, LOST, NO

@@ -72,6 +72,11 @@ KEEP = Option("--keep", "leave a process behind that heartbeats while the caller
 KEEP_FOR = Option(
     "--keep-for", "the same, while this process lives (default: the parent of dibs)", value="PID"
 )
+FAILED = Option("--failed", "the work did not succeed: it counts as an attempt")
+REASON = Option("--reason", "why it failed; everybody who may look sees it", value="TEXT")
+RETRY_AFTER = Option(
+    "--retry-after", "after a failure nobody gets the job before this time is over (at most 7d)", value="TIME"
+)
 
 # What a claim may answer but yes and no.
 CLAIM_EXITS = (

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 ALL = "all"
 UNCOUNTED = {"uncounted": True}
 
-FAILED = Option("--failed", "the work did not succeed: it counts as an attempt")
-REASON = Option("--reason", "why it failed; everybody who may look sees it", value="TEXT")
-RETRY_AFTER = Option(
-    "--retry-after", "after a failure nobody gets the job before this time is over (at most 7d)", value="TIME"
-)
 OK_CODES = Option(
     "--ok-codes", "exit codes besides 0 that are no failure, such as 1,2; all for every one", value="CODES"
 )
