@@ -141,6 +141,18 @@ def test_other_names_stay_where_they_are(shells: Shells) -> None:
     assert inside.out == f"none\nann@{os.uname().nodename}\n"
 
 
+def test_claims_without_a_repository_are_mentioned_and_refuse_nothing(shells: Shells) -> None:
+    """Those of Python and MCP, which know of no work tree, may be meant for this one."""
+    folder = repository(shells, "one", SAME[0])
+    must(shells, "git config dibs.policy require; dibs hook install -q; touch a b; git add a", cwd=folder)
+    must(shells, "dibs claim path:a --owner agent-7", cwd=shells.home)
+    ran = shells("git commit -qm m", cwd=folder)
+    assert ran.exit == 0
+    assert "agent-7 has path:a, which would touch a" in ran.err
+    must(shells, "git add b; git config dibs.namespace team", cwd=folder)
+    assert shells("git commit -qm m", cwd=folder).err == ""
+
+
 def test_a_token_of_another_namespace_is_told_what_to_set(shells: Shells, served: str) -> None:
     folder = repository(shells, "one", SAME[0])
     refused = shells("dibs claim path:src", cwd=folder, DIBS_URL=served, DIBS_TOKEN=TOKEN)

@@ -99,9 +99,11 @@ class Call:
             self._door = self._opener(self.settings)
         return self._door
 
-    def door_in(self, namespace: str) -> Door:
-        """A way to the same place, in another namespace. Whoever asks for it closes it."""
-        return self._opener(Settings({**self.values, "namespace": namespace}, self.env))
+    def door_in(self, namespace: str | None) -> Door:
+        """A way to the same place, in another namespace; None: in the one without a name. Whoever asks for it closes
+        it."""
+        place = {"url": self.settings.url, "namespace": namespace}
+        return self._opener(Settings({**self.values, **place}, self.env))
 
     def another_door(self, timeout_ms: int) -> Door:
         """One more way to the same place, for a second thread, that gives up sooner. Whoever asks for it closes it."""

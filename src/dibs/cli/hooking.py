@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from dibs.cli.call import Call
     from dibs.cli.policy import Policy
+    from dibs.client.door import Door
 
     Document = dict[str, Any]
 
@@ -35,10 +36,32 @@ def run(call: Call) -> Answer:
     if not paths:
         return yes(hookrender.document(hook, policy.policy, {}, (), 0), "")
     call.fall_back_on(policy.place)
-    holds = _live_holds(call)
+    holds = _live_holds(call.door())
     if isinstance(holds, Answer):
         return _not_asked(hook, policy, holds)
-    return _judged(call, hook, policy, paths, holds)
+    answer = _judged(call, hook, policy, paths, holds)
+    if call.repository_namespace is not None and not policy.is_namespace_set:
+        _mention(call, answer, paths)
+    return answer
+
+
+def _mention(call: Call, answer: Answer, paths: list[str]) -> None:
+    """Add whose claims outside of every repository's namespace are on these paths. Python and MCP make such: nobody can
+    tell whether they are meant for this repository, so that they are said and refuse nothing."""
+    door = call.door_in(None)
+    try:
+        holds = _live_holds(door)
+    finally:
+        door.close()
+    if isinstance(holds, Answer):
+        return
+    tree = Holds(holds)
+    near = {hold: None for path in paths for hold in tree.touching(path)}
+    touched = guard.others_touched(tree, paths, _mine(call, near)) if near else {}
+    if touched:
+        said = hookrender.mentioned(touched)
+        answer.text = f"{answer.text}\n{said}" if answer.text else said
+        answer.is_error = True
 
 
 def _paths(call: Call, hook: str, repository: Repository) -> list[str]:
@@ -72,13 +95,13 @@ def _not_asked(hook: str, policy: Policy, failed: Answer) -> Answer:
     return Answer(UNREACHABLE if refuse else YES, document, text, code="unreachable", is_error=True)
 
 
-def _live_holds(call: Call) -> list[Hold] | Answer:
+def _live_holds(door: Door) -> list[Hold] | Answer:
     """Every live claim on a path or on the whole repository, or why that cannot be told."""
     found: list[Hold] = []
     for prefix in ("path:", "repo:"):
         after = ""
         while True:
-            reply = call.door().claimed(prefix, after, LIST_PAGE_MAX)
+            reply = door.claimed(prefix, after, LIST_PAGE_MAX)
             if is_failure(reply):
                 return failure(reply)
             page: Document = reply.body or {}

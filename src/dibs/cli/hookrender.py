@@ -35,6 +35,14 @@ def findings(
     return "\n".join(lines)
 
 
+def mentioned(touched: Mapping[Hold, Sequence[str]]) -> str:
+    """Claims that may be meant for this repository or for another."""
+    lines = ["for your information, claims outside of this repository's namespace:"]
+    for hold, paths in touched.items():
+        lines.append(f"  {plain(hold.owner)} has {plain(hold.name)}, which would touch {_listed(paths)}")
+    return "\n".join(lines)
+
+
 def _next(hook: str, touched: Mapping[Hold, Sequence[str]], missing: Sequence[str]) -> str:
     claim = "`dibs claim --staged` claims what is staged." if hook == "pre-commit" and missing else ""
     wait = "Wait until it is released, or leave those paths out." if touched else ""

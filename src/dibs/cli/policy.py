@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 OFF, WARN, REQUIRE = "off", "warn", "require"
 BLOCK = "block"
 TEAM_FILE = ".dibs.toml"
+_MADE = "where the repository comes from"
 _KEYS = ("policy", "own", "unreachable", "url", "namespace")
 _CHOICES = {"policy": (OFF, WARN, REQUIRE), "unreachable": (BLOCK, WARN)}
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -38,13 +39,14 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 class Policy:
     """The settings that apply. `unreachable` is what to do when the store cannot be asked: block or warn."""
 
-    __slots__ = ("own", "place", "policy", "source", "unreachable")
+    __slots__ = ("is_namespace_set", "own", "place", "policy", "source", "unreachable")
 
     def __init__(self, found: Mapping[str, tuple[str, str]]) -> None:
         self.policy, self.source = found.get("policy", (WARN, "the default"))
         self.own = found.get("own", ("false", ""))[0] == "true"
         default = BLOCK if self.policy == REQUIRE else WARN
         self.unreachable = found.get("unreachable", (default, ""))[0]
+        self.is_namespace_set = found.get("namespace", ("", _MADE))[1] != _MADE
         self.place = {key: found[key][0] for key in ("url", "namespace") if key in found}
 
 
@@ -61,7 +63,7 @@ def policy_of(repository: Repository) -> Policy:
     if "namespace" not in found:
         from dibs.cli.repository_namespace import namespace_of
 
-        found["namespace"] = (namespace_of(repository), "where the repository comes from")
+        found["namespace"] = (namespace_of(repository), _MADE)
     return Policy(found)
 
 
