@@ -1,0 +1,31 @@
+"""The quick way to find what overlaps a tree name agrees with the plain one."""
+
+from __future__ import annotations
+
+import random
+
+from dibs.core.exclusion import overlapping
+from dibs.core.names import check_name, overlaps
+from dibs.core.records import TreeClaim
+
+PARTS = ("a", "b", "ab", "a.b", "é")
+
+
+def a_name(chance: random.Random) -> str:
+    if chance.random() < 0.1:
+        return f"repo:{chance.choice(PARTS)}"
+    root = chance.choice(("", "/"))
+    parts = chance.choices(PARTS, k=chance.randint(0 if root else 1, 4))
+    return check_name(f"path:{root}{'/'.join(parts)}")
+
+
+def test_what_overlaps_is_the_same_whichever_way_it_is_found() -> None:
+    chance = random.Random(3)
+    seen = 0
+    for _ in range(300):
+        claims = tuple([TreeClaim(name=a_name(chance), lease_id=str(number)) for number in range(30)])
+        name = a_name(chance)
+        plain = [claim for claim in claims if claim.name != name and overlaps(claim.name, name)]
+        assert overlapping(claims, name) == plain
+        seen += len(plain)
+    assert seen > 1_000
