@@ -55,7 +55,6 @@ def test_leaving_the_line_with_a_ticket(server: Server, name: str) -> None:
     ("fields", "status", "code"),
     [
         ({"wait_seconds": -1}, 422, "invalid_input"),
-        ({"wait_seconds": 1.5}, 422, "invalid_input"),
         ({"wait_seconds": "1"}, 422, "invalid_input"),
         ({"wait_seconds": 3_601}, 400, "invalid_input"),
         ({"wait_seconds": 1, "ticket": 5}, 422, "invalid_input"),
