@@ -15,11 +15,10 @@ import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.agents.desk import TIMEOUT_MS, Desk
-from dibs.agents.kept import Kept, either, holds_of, seen, with_time
-from dibs.agents.words import YOU
+from dibs.agents.kept import Kept, either, holds_of, nothing_to_ask_for, seen, with_time
 from dibs.client.door import OVER_CODES
 from dibs.core.names import check_name
-from dibs.errors import DibsError, InvalidInput, JobHeld, LeaseLost, RequestRefused, Unavailable
+from dibs.errors import DibsError, LeaseLost, RequestRefused, Unavailable
 from dibs.sdk import operations
 from dibs.sdk.async_session import AsyncSession
 
@@ -70,7 +69,7 @@ class KeptDesk(Desk):
                 return with_time(kept.claim.leases[0], renewed), True
         free = [name for name in names if name not in self._kept and name not in self._asked_for]
         if not free:
-            raise _nothing_to_ask_for(verb, names)
+            raise nothing_to_ask_for(verb, names)
         asked["owner"] = asked.get("owner") or self.owner
         self._asked_for.update(free)
         try:
@@ -328,10 +327,3 @@ class KeptDesk(Desk):
         # It lived by our session. The heir gets time to begin.
         renewed = await self.run(operations.renewing(given.name, given.lease_id, ttl=ttl))
         return with_time(given, renewed)
-
-
-def _nothing_to_ask_for(verb: str, names: Sequence[str]) -> DibsError:
-    if verb == "acquire":
-        return InvalidInput(f"Another call of yours is claiming {names[0]} right now: wait for its answer.")
-    held = [{"name": name, "status": "held", "owner": YOU} for name in names]
-    return JobHeld("You have, or are claiming, every one of these already.", {"refused": held})

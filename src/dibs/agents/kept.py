@@ -6,11 +6,16 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from dibs.agents.words import YOU
 from dibs.client.places import Ask
+from dibs.errors import InvalidInput, JobHeld
 from dibs.sdk.answers import body_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dibs.client.places import Flow
+    from dibs.errors import DibsError
     from dibs.sdk.answers import Lease
     from dibs.sdk.async_claim import AsyncClaim
     from dibs.wire.documents import Reply
@@ -54,3 +59,10 @@ async def either(one: asyncio.Event, other: asyncio.Event) -> None:
     finally:
         for wait in waits:
             wait.cancel()
+
+
+def nothing_to_ask_for(verb: str, names: Sequence[str]) -> DibsError:
+    if verb == "acquire":
+        return InvalidInput(f"Another call of yours is claiming {names[0]} right now: wait for its answer.")
+    held = [{"name": name, "status": "held", "owner": YOU} for name in names]
+    return JobHeld("You have, or are claiming, every one of these already.", {"refused": held})

@@ -188,7 +188,7 @@ class Place:
         """Our turn came and its lease ran out before we looked: this process was stopped, or starved. We were never
         told, so nothing was begun with it. We go to the end of the line, as somebody new."""
         details = str((reply.body or {}).get("details"))
-        if not self._own_key or self._ticket is None or not details.startswith(KEY_SPENT):
+        if not self._own_key or not details.startswith(KEY_SPENT):
             return False
         self._document = {**self._document, "request_key": new_id()}
         self._ticket = None

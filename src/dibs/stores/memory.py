@@ -27,7 +27,9 @@ class MemoryStore(Store):
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
-        self._lock = threading.Condition()
+        # Entering a Condition is not safe from interrupts, which may come after it took its lock. Entering the lock is.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._records: dict[str, Versioned] = {}
         self._events: list[Event] = []
         self._revision = 0
@@ -55,7 +57,7 @@ class MemoryStore(Store):
             for event in events:
                 self._last_seq += 1
                 self._events.append(event.replace(seq=self._last_seq))
-            self._lock.notify_all()
+            self._changed.notify_all()
             return self._last_seq
 
     def scan(
@@ -100,7 +102,7 @@ class MemoryStore(Store):
 
     def watch(self, after: int, timeout_ms: int) -> bool:
         with self._lock:
-            return self._lock.wait_for(lambda: self._last_seq > after, timeout_ms / 1000)
+            return self._changed.wait_for(lambda: self._last_seq > after, timeout_ms / 1000)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         with self._lock:
