@@ -54,9 +54,11 @@ class Work:
         self.guards = {"run": self.run.pid, "guardian": guardian, "warden": warden}
 
     def hit(self, **signals: int) -> None:
-        """Send a signal to each guard that is named, in that order."""
+        """Send a signal to each guard that is named, in that order. On a machine that is too slow to renew in time they
+        may be gone already, as they should be."""
         for who, number in signals.items():
-            os.kill(self.guards[who], number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.guards[who], number)
             if number == STOP:
                 wait_until(lambda pid=self.guards[who]: _is_paused(pid), f"{who} is paused")  # type: ignore[misc]
 
@@ -88,12 +90,12 @@ def work(machine: Machine, folder: Path, *flags: str) -> Iterator[Work]:
 def next_owner(machine: Machine) -> subprocess.Popen[str]:
     """Somebody who waits for the job and says when it began to work."""
     waiter = machine.start("run", "job", "--wait", "25s", "--", *NEXT)
-    machine.until(lambda: machine.look("job").get("waiting") == 1)
+    machine.until(lambda: machine.look("job").get("waiting") == 1 or waiter.poll() is not None)
     return waiter
 
 
 def check_no_overlap(machine: Machine, folder: Path, **signals: int) -> None:
-    with work(machine, folder, "--ttl", "5s") as begun:
+    with work(machine, folder, "--ttl", "6s", "--kill-after", "1s") as begun:
         waiter = next_owner(machine)
         begun.hit(**signals)
         code, out = finished(waiter)
@@ -123,6 +125,7 @@ def test_whoever_is_killed_or_paused_the_work_is_over_before_the_next_owner_begi
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_and_so_it_is_every_time(fault: str, tmp_path: Path) -> None:
     for number in range(20):
