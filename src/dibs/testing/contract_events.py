@@ -10,7 +10,7 @@ import pytest
 
 from dibs import clock
 from dibs.core.events import Event
-from dibs.testing.contract_base import WAIT_S_MAX, ContractBase, event, key_of, lock, put
+from dibs.testing.contract_base import WAIT_S_MAX, ContractBase, event, key_of, lock, put, versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,6 +170,26 @@ class EventContract(ContractBase):
             after = log(writer, event("x"))
             watching.join(WAIT_S_MAX / 2)
             assert woken == [True]
+
+    @pytest.mark.parametrize("whose", ["its own", "another connection's"])
+    def test_who_waits_for_a_record_to_go_is_told_when_it_is_deleted(
+        self, connect: Callable[[], Store], store: Store, whose: str
+    ) -> None:
+        writer = store if whose == "its own" else connect()
+        assert store.until_gone(key_of("x"), 0)
+        put(store, lock("x"))
+        assert not store.until_gone(key_of("x"), 1)
+        answers: list[bool] = []
+        waiting = threading.Thread(
+            target=lambda: answers.append(store.until_gone(key_of("x"), int(WAIT_S_MAX * 1000))), daemon=True
+        )
+        waiting.start()
+        put(writer, lock("x", token=2), events=(event("x"),))
+        assert not answers
+        read = versions(writer, key_of("x"))
+        writer.commit(read, {key_of("x"): None}, [event("x")])
+        waiting.join(WAIT_S_MAX)
+        assert answers == [True]
 
     def test_a_commit_without_events_does_not_end_a_watch(self, store: Store) -> None:
         answers: list[bool] = []
