@@ -90,6 +90,7 @@ NOTHING_FOREIGN = {
     "skill show",
     "skill install",
     "hook install",
+    "hook status",
     "hook uninstall",
 }
 
