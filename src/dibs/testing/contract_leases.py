@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,10 @@ def renew(store: Store, lease_id: str) -> Outcome:
 
 def release(store: Store, lease_id: str) -> Outcome:
     return Coordinator(store).one(Release(ns="default", name="issue-42", principal="p", lease_id=lease_id))
+
+
+def _token(grant: Granted) -> int:
+    return grant.lease.token
 
 
 class LeaseContract(ContractBase):
@@ -109,7 +114,12 @@ class LeaseContract(ContractBase):
                 outcomes.append(acquire(each))
 
             in_threads([partial(claim, each) for each in stores])
-            assert sorted(type(each).__name__ for each in outcomes) == ["Granted"] + ["Held"] * 4
+            assert {type(each) for each in outcomes} <= {Granted, Held}
+            # On a busy machine somebody may ask only after the winner's time is over, and rightly win, too.
+            grants = sorted([each for each in outcomes if isinstance(each, Granted)], key=_token)
+            assert grants
+            for earlier, later in itertools.pairwise(grants):
+                assert later.lease.since_ms >= earlier.lease.expires_ms
             pass_time(TTL_MS + 1)
 
     @pytest.mark.promise("idem:acquire")
