@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.cli.call import open_door
-from dibs.service.auth import read_tokens
+from dibs.clock import wall_ms
+from dibs.errors import AuthenticationFailed
+from dibs.service.auth import Guard, read_tokens
 from tests.client.scripted import ScriptedServer, reply_of
 
 if TYPE_CHECKING:
@@ -19,12 +21,14 @@ if TYPE_CHECKING:
 
 
 def test_a_new_token_is_a_line_that_the_server_reads(terminal: Terminal, tmp_path: Path) -> None:
-    line = terminal("token", "new", "ci").out
+    token, _, line = terminal("token", "new", "ci", "-q").out.strip().partition("\t")
     file = tmp_path / "tokens"
     file.touch(mode=0o600)
     file.write_text(line)
-    (caller,) = read_tokens(str(file)).values()
-    assert (caller.principal, caller.role, caller.namespace) == ("ci", "agent", None)
+    assert token not in line
+    (entry,) = read_tokens(str(file))
+    assert (entry.name, entry.role, entry.namespace, entry.is_clear) == ("ci", "agent", None, False)
+    assert Guard(str(file)).caller(f"Bearer {token}".encode()).principal == "ci"
 
 
 def test_append_makes_a_private_file_and_adds_to_it(terminal: Terminal, tmp_path: Path) -> None:
@@ -37,9 +41,57 @@ def test_append_makes_a_private_file_and_adds_to_it(terminal: Terminal, tmp_path
         "token", "new", "b", "--role", "admin", "--namespace", "acme", "--append", str(file), "-q"
     )
     assert quiet.out.startswith("dibs_")
-    callers = {caller.principal: caller for caller in read_tokens(str(file)).values()}
+    callers = {line.name: line for line in read_tokens(str(file))}
+    assert quiet.out.strip() not in file.read_text()
     assert set(callers) == {"a", "b"}
     assert (callers["b"].role, callers["b"].namespace) == ("admin", "acme")
+
+
+def test_a_token_ends_when_it_was_said_to(terminal: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    token = terminal("token", "new", "a", "--expires", "30d", "--append", str(file), "-q").out.strip()
+    (line,) = read_tokens(str(file))
+    assert line.expires_ms is not None
+    assert 29 * 86_400_000 < line.expires_ms - wall_ms() <= 30 * 86_400_000
+    now = [line.expires_ms - 1]
+    guard = Guard(str(file), wall=lambda: now[0])
+    assert guard.caller(f"Bearer {token}".encode()).principal == "a"
+    now[0] += 1
+    with pytest.raises(AuthenticationFailed, match="has expired"):
+        guard.caller(f"Bearer {token}".encode())
+
+
+def test_tokens_are_listed_revoked_and_hashed(terminal: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    tokens = [
+        terminal("token", "new", name, "--append", str(file), "-q").out.strip() for name in ("a", "b", "b")
+    ]
+    with file.open("a") as more:
+        more.write("# by hand\nold:in-the-clear:operator:acme\n")
+    where = ("--tokens", str(file))
+    listed = terminal("token", "list", *where)
+    assert "dibs token hash" in listed.out
+    assert "in-the-clear" not in listed.out
+    entries = terminal("token", "list", *where, "--json").data["tokens"]
+    assert [(each["name"], each["clear"]) for each in entries] == [
+        ("a", False), ("b", False), ("b", False), ("old", True),
+    ]  # fmt: skip
+
+    assert terminal("token", "hash", *where).exit == 0
+    assert "in-the-clear" not in file.read_text()
+    assert "# by hand" in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert Guard(str(file)).caller(b"Bearer in-the-clear").namespace == "acme"
+
+    assert terminal("token", "revoke", "b", "--id", entries[1]["id"], *where).exit == 0
+    guard = Guard(str(file))
+    assert guard.caller(f"Bearer {tokens[2]}".encode()).principal == "b"
+    with pytest.raises(AuthenticationFailed):
+        guard.caller(f"Bearer {tokens[1]}".encode())
+    assert terminal("token", "revoke", "b", *where).exit == 0
+    assert terminal("token", "revoke", "b", *where).exit == 1
+    assert [line.name for line in read_tokens(str(file))] == ["a", "old"]
+    assert terminal("token", "list").exit == 64
 
 
 def test_a_tokens_file_that_others_can_read_is_refused(terminal: Terminal, tmp_path: Path) -> None:

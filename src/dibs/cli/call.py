@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 
 def open_door(settings: Settings) -> Door:
     """The door that the settings name."""
-    from dibs.client.connect import connect, server_at
+    from dibs.client.connect import connect_as
 
-    url = settings.url
-    place = server_at(url)
-    token = settings.token(place) if place is not None else None
-    return connect(url, namespace=settings.namespace, token=token, timeout_ms=settings.timeout_ms)
+    return connect_as(settings)
 
 
 def say_notices(door: object, stderr: TextIO | None) -> None:

@@ -138,7 +138,7 @@ COMMANDS = {
             ),
             Option(
                 "--tokens",
-                "lines of name:token[:role[:namespace]], readable by you only; see dibs token new",
+                "who may ask: a file that dibs token new writes, readable by you only",
                 value="FILE",
                 env="DIBS_TOKENS_FILE",
                 completes="file",

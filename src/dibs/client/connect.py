@@ -7,6 +7,7 @@ from dibs.client.urls import is_server, server_place
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.client.door import Door
+    from dibs.client.settings import Settings
     from dibs.client.urls import ServerPlace
 
 
@@ -16,8 +17,20 @@ def server_at(url: str | None) -> ServerPlace | None:
 
 
 def connect(url: str | None, *, namespace: str | None, token: str | None, timeout_ms: int) -> Door:
-    """The door to `url`; None is the store of this machine. Reaches out for nothing before it is asked."""
-    place = server_at(url)
+    """The door to `url`; None is the user's own store. Reaches out for nothing before it is asked."""
+    return _door(server_at(url), url, namespace, token, timeout_ms)
+
+
+def connect_as(settings: Settings) -> Door:
+    """The door that the settings name, with the token that they have for it."""
+    place = server_at(settings.url)
+    token = None if place is None else settings.token(place)
+    return _door(place, settings.url, settings.namespace, token, settings.timeout_ms)
+
+
+def _door(
+    place: ServerPlace | None, url: str | None, namespace: str | None, token: str | None, timeout_ms: int
+) -> Door:
     if place is None:
         from dibs.client.embedded import EmbeddedDoor
 

@@ -93,7 +93,12 @@ class Settings:
         source = self.token_source(place)
         if source is None:
             return None
-        return self.env["DIBS_TOKEN"].strip() if source == "DIBS_TOKEN" else read_token(source)
+        if source == "DIBS_TOKEN":
+            return self.env["DIBS_TOKEN"].strip()
+        token = read_token(source)
+        if source != self.env.get("DIBS_TOKEN_FILE"):
+            place.own_token = token  # nobody said that it is for this server
+        return token
 
 
 def read_token(path: str) -> str:

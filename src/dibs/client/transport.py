@@ -7,6 +7,7 @@ is a fifth of what a whole `dibs claim` may take, for names that are not needed 
 from __future__ import annotations
 
 import _socket
+from sys import byteorder
 
 from dibs.client.http1 import Broken, read_reply
 from dibs.clock import steady_ms
@@ -77,7 +78,32 @@ class Line:
                     return self._over(self._again(deadline), request, deadline)
             else:
                 kept.close()
-        return self._over(_connect(self._place, deadline), request, deadline)
+        connection = _connect(self._place, deadline)
+        if self._place.own_token is not None and self._place.scheme != "https":
+            self._prove(connection, self._place.own_token, deadline)
+        return self._over(connection, request, deadline)
+
+    def _prove(self, connection: _socket.socket, token: str, deadline: Deadline) -> None:
+        """Raises ServerUnreachable, and closes, unless the server is this user's own."""
+        from dibs.client.proof import Challenge, is_ours, not_ours
+
+        proven = False
+        try:
+            if self._place.scheme == "unix":
+                if not is_ours(peer_uid(connection)):
+                    raise not_ours(self._place)
+            else:
+                asked = Challenge(self._place, token, connection.getpeername())
+                _send(connection, asked.request, deadline)
+                asked.check(read_reply(lambda: _receive(connection, deadline)))
+            proven = True
+        except TimeoutError:
+            raise TimedOut(too_slow(self._place, deadline.timeout_ms), sent=False) from None
+        except (OSError, Broken):
+            raise not_ours(self._place) from None
+        finally:
+            if not proven:
+                connection.close()
 
     def _again(self, deadline: Deadline) -> _socket.socket:
         """A connection after one that broke. Where there is none, what the broken one carried is not known."""
@@ -112,6 +138,14 @@ class Line:
                 self._kept, self._kept_ms = connection, steady_ms()
             else:
                 connection.close()
+
+
+def peer_uid(connection: _socket.socket) -> int:
+    """Whose process made the socket that we are connected to; -1 where the kernel does not say."""
+    if not hasattr(_socket, "SO_PEERCRED"):
+        return -1
+    raw = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)  # pid, uid, gid
+    return int.from_bytes(raw[4:8], byteorder)
 
 
 def _send(connection: _socket.socket, request: bytes, deadline: Deadline) -> None:

@@ -12,9 +12,10 @@ _EXAMPLES = "Examples: http://127.0.0.1:3427, https://dibs.example.org, unix:///
 
 
 class ServerPlace:
-    """Where a server listens. `path` is the socket's for unix, else what stands before `/locks`."""
+    """Where a server listens. `path` is the socket's for unix, else what stands before `/locks`. `own_token`: the token
+    of this user's own server, which the server must show to have before it is sent (`client/proof.py`)."""
 
-    __slots__ = ("host", "path", "port", "scheme", "url")
+    __slots__ = ("host", "own_token", "path", "port", "scheme", "url")
 
     def __init__(self, url: str, scheme: str, host: str, port: int, path: str) -> None:
         self.url = url
@@ -22,6 +23,7 @@ class ServerPlace:
         self.host = host
         self.port = port
         self.path = path
+        self.own_token: str | None = None
 
     @property
     def is_local(self) -> bool:

@@ -12,7 +12,8 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 from dibs.client.http1 import Broken, ReplyReader
-from dibs.client.transport import RECEIVE_BYTES, NotConnected, no_host, not_there, not_trusted
+from dibs.client.proof import Challenge, is_ours, not_ours
+from dibs.client.transport import RECEIVE_BYTES, NotConnected, no_host, not_there, not_trusted, peer_uid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,18 @@ class AsyncLine:
     async def secure(self, host: str) -> None:
         self._tls = _Tls(host)
         await self._until(self._tls.shaken)
+
+    async def prove(self, place: ServerPlace, token: str) -> None:
+        """Raises ServerUnreachable unless the server is this user's own."""
+        try:
+            if place.scheme == "unix":
+                if not is_ours(peer_uid(self._socket)):
+                    raise not_ours(place)
+            else:
+                asked = Challenge(place, token, self._socket.getpeername())
+                asked.check(await self.exchange(asked.request))
+        except Broken:
+            raise not_ours(place) from None
 
     async def exchange(self, request: bytes) -> RawReply:
         """Send, and read the reply. Raises Broken when the fate of the request is not known."""
@@ -136,6 +149,8 @@ async def connected(place: ServerPlace) -> AsyncLine:
             await asyncio.get_running_loop().sock_connect(line._socket, address)
             if place.scheme == "https":
                 await line.secure(place.host)
+            elif place.own_token is not None:
+                await line.prove(place, place.own_token)
             done = True
             return line
         except ssl.SSLError as error:

@@ -51,6 +51,7 @@ class Call:
         self.raw_name: bytes = scope["path_params"].get("name", "").encode("latin-1")
         self.query: bytes = scope["query_string"]
         self.seat: Seat = scope["dibs.seat"]
+        self.server: tuple[str, int | None] | None = scope["server"]
         self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of a repeated one, the first
         self._receive = receive
 
@@ -163,6 +164,7 @@ def _routes(api: Api) -> list[Route]:
         ("POST", f"{session}/keepalive", takes("session-keep", Call.rest)),
         ("GET", session, takes("session-show", _no_body)),
         ("DELETE", session, takes("session-end", _no_body)),
+        ("GET", "/proof", lambda call: api.proof(call.query, call.server)),
         ("GET", "/health", lambda call: api.health()),
         ("GET", "/readyz", lambda call: api.health()),
         ("GET", "/healthz", lambda call: api.alive()),

@@ -40,7 +40,9 @@ from dibs.server.polls import LongPoll
 from dibs.service.queries import claimed, open_sessions
 from dibs.wire.documents import session_document
 from dibs.wire.looking import history_document, list_document
+from dibs.wire.parts import challenge_text
 from dibs.wire.requests import AGENT, command_for, namespace_for, shape, wait_ms
+from dibs.wire.shapes import is_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -165,6 +167,15 @@ class Api:
             )
         except TimeoutError:
             raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
+
+    async def proof(self, query: bytes, server: tuple[str, int | None] | None) -> Answer:
+        """Show somebody who has a token of this server that the server has it too, before it is sent."""
+        asked = parse_query(query)
+        nonce = asked.get("nonce", "")
+        if not is_id(nonce) or server is None:
+            raise InvalidInput("nonce is a fresh UUID, asked over TCP.")
+        proof = self._guard.proof(asked.get("key", ""), challenge_text(nonce, server))
+        return answer_document({"proof": proof})
 
     async def alive(self) -> Answer:
         return answer_document({"status": "ok"})

@@ -137,12 +137,14 @@ def _open_guard(settings: Settings, address: Address) -> tuple[Guard, str]:
         return guard, f"tokens   {guard.path} ({len(guard)}); SIGHUP reads it again"
     if not address.is_local:
         raise InvalidInput(
-            f"{settings.bind} can be reached from other machines: give --tokens FILE, with a line name:token for each "
-            "client. Or bind to 127.0.0.1."
+            f"{settings.bind} can be reached from other machines: give --tokens FILE, as `dibs token new` "
+            "makes it. Or bind to 127.0.0.1."
         )
     path = paths.token_path()
     made = ensure_token_file(path, _login())
-    return Guard(path), f"token    {path}{' (made just now)' if made else ''}; your own dibs finds it there"
+    return Guard(
+        path, own=True
+    ), f"token    {path}{' (made just now)' if made else ''}; your own dibs finds it there"
 
 
 def _login() -> str:

@@ -1,11 +1,12 @@
 """Who may ask: bearer tokens from a file that only its owner can read.
 
-A line is `name:token[:role[:namespace]]`; blank lines and lines that begin with `#` are skipped. Roles are agent (the
-default), operator and admin. A token without a namespace may name any.
+`wire/tokenfile.py` has the form of a line. Blank lines and lines that begin with `#` are skipped. Roles are agent (the
+default), operator and admin. A token without a namespace may name any. The file holds SHA-256 hashes; a line with the
+token itself is taken too, with a warning that says how to change it.
 
-Tokens are kept as SHA-256 hashes and found by a dictionary lookup of the hash. The lookup may take longer or shorter
-depending on the hash, but whoever times it learns about the hash of a guess, which says nothing about a 256-bit token:
-that is as good as comparing in constant time.
+A token is found by a dictionary lookup of its hash. The lookup may take longer or shorter depending on the hash, but
+whoever times it learns about the hash of a guess, which says nothing about a 256-bit token: that is as good as
+comparing in constant time.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from dibs.clock import wall_ms
 from dibs.core.limits import PRINCIPAL_CHARS_MAX, TOKENS_FILE_BYTES_MAX
-from dibs.core.names import PRINCIPAL_CHARACTERS, check_namespace, check_principal
+from dibs.core.names import PRINCIPAL_CHARACTERS
+from dibs.digest import proof_key_id, proof_of
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, InvalidName
 from dibs.ids import new_id, new_secret
-from dibs.wire.requests import ADMIN, AGENT, ROLES, Caller, token_badge
+from dibs.wire.requests import ADMIN, Caller
+from dibs.wire.tokenfile import TokenLine, is_entry, parse_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
 log = logging.getLogger("dibs")
 
@@ -31,11 +35,30 @@ _BEARER = b"Bearer "
 
 
 class Guard:
-    """The callers that are let in. `reload` reads the file again."""
+    """The callers that are let in. `reload` reads the file again. `own`: the file is the user's own token, which their
+    client reads: it holds the token itself and has to."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, own: bool = False, wall: Callable[[], int] = wall_ms) -> None:
         self.path = path
-        self._callers: Mapping[bytes, Caller] = read_tokens(path)
+        self._own = own
+        self._wall = wall
+        self._read()
+
+    def _read(self) -> None:
+        lines = read_tokens(self.path)
+        self._callers = {bytes.fromhex(line.digest): _caller(line) for line in lines}
+        self._ends_ms = {
+            bytes.fromhex(line.digest): line.expires_ms for line in lines if line.expires_ms is not None
+        }
+        clear = [line.name for line in lines if line.is_clear]
+        if clear and not self._own:
+            log.warning(
+                "%s holds %d token(s) that can be read (%s). Run: dibs token hash --tokens %s",
+                self.path,
+                len(clear),
+                ", ".join(clear[:3]) + (", ..." if len(clear) > 3 else ""),
+                self.path,
+            )
 
     def __len__(self) -> int:
         return len(self._callers)
@@ -45,57 +68,53 @@ class Guard:
         authorization = authorization and authorization.strip()  # blanks around a header's value mean nothing
         if not authorization or not authorization.startswith(_BEARER):
             raise AuthenticationRequired("Bearer token required")
-        caller = self._callers.get(hashlib.sha256(authorization[len(_BEARER) :]).digest())
+        key = hashlib.sha256(authorization[len(_BEARER) :]).digest()
+        caller = self._callers.get(key)
         if caller is None:
             raise AuthenticationFailed("The token is not known here, or was revoked.")
+        if key in self._ends_ms and self._wall() >= self._ends_ms[key]:
+            raise AuthenticationFailed("The token has expired. Ask whoever runs the server for a new one.")
         return caller
+
+    def proof(self, key_id: str, challenge: str) -> str | None:
+        """What shows somebody who has a token of this file that we have it too, or its hash. None: we have not."""
+        for key in self._callers:
+            if proof_key_id(key) == key_id:
+                return proof_of(key, challenge)
+        return None
 
     def reload(self) -> bool:
         """Read the file again; a removed line is a revoked token. A broken file changes nothing."""
         try:
-            callers = read_tokens(self.path)
+            self._read()
         except DibsError as error:
             log.error("tokens NOT reloaded, the old ones stay valid: %s", error.details)
             return False
-        self._callers = callers
-        log.warning("tokens reloaded from %s: %d", self.path, len(callers))
+        log.warning("tokens reloaded from %s: %d", self.path, len(self))
         return True
 
 
-def read_tokens(path: str) -> dict[bytes, Caller]:
-    """`{hash of the token: caller}`. Every fault of the file is InvalidInput; no message ever holds a token."""
-    callers: dict[bytes, Caller] = {}
-    for number, line in enumerate(_read_private(path).splitlines(), start=1):
-        line = line.strip()
-        if not line or line.startswith("#"):
+def read_tokens(path: str) -> list[TokenLine]:
+    """Every fault of the file is InvalidInput; no message ever holds a token."""
+    lines: dict[str, TokenLine] = {}
+    for number, text in enumerate(_read_private(path).splitlines(), start=1):
+        if not is_entry(text):
             continue
         try:
-            token, caller = _parse(line)
+            line = parse_line(text)
         except (InvalidInput, InvalidName) as error:
             raise InvalidInput(f"{path}, line {number}: {error.details}") from None
-        key = hashlib.sha256(token.encode()).digest()
-        if key in callers:
+        if line.digest in lines:
             raise InvalidInput(f"{path}, line {number}: this token is on an earlier line already.")
-        callers[key] = caller
-    if not callers:
+        lines[line.digest] = line
+    if not lines:
         log.warning("%s holds no token: nobody is let in", path)
-    return callers
+    return list(lines.values())
 
 
-def _parse(line: str) -> tuple[str, Caller]:
-    name, *rest = line.split(":")
-    if not 1 <= len(rest) <= 3:
-        raise InvalidInput("a line is name:token[:role[:namespace]].")
-    check_principal(name)
-    token = rest[0]
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise InvalidInput("a token is printable ASCII without blanks or colons.")
-    role = rest[1] if len(rest) > 1 and rest[1] else AGENT
-    if role not in ROLES:
-        raise InvalidInput(f"the role must be {', '.join(ROLES[:-1])} or {ROLES[-1]}.")
-    namespace = check_namespace(rest[2]) if len(rest) > 2 else None
-    badges = (f"user:{name}", token_badge(token))
-    return token, Caller(principal=name, role=role, namespace=namespace, badges=badges)
+def _caller(line: TokenLine) -> Caller:
+    badges = (f"user:{line.name}", f"token:sha256:{line.digest}")
+    return Caller(principal=line.name, role=line.role, namespace=line.namespace, badges=badges)
 
 
 def _read_private(path: str) -> str:

@@ -42,6 +42,12 @@ def instant_ms(text: str) -> int:
     return seconds * 1_000 + int(text[20:23])
 
 
+def challenge_text(nonce: str, address: Any) -> str:
+    """`address` is (host, port) of the server's end of the connection, as either end sees it."""
+    host, port = address[:2]
+    return f"{nonce}@{str(host).removeprefix('::ffff:')}:{port}"
+
+
 def holder_document(holder: Holder, now_ms: int) -> Document:
     """A hold as everybody may see it: no lease id, no session, no request key."""
     return {
