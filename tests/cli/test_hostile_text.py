@@ -70,6 +70,7 @@ WORDS: dict[str, list[str]] = {
     "free": ["job"],
     "gc": [],
     "doctor": [],
+    "token-floor": ["1"],
     "lock acquire": ["--resource", "job"],
     "lock renew": ["--resource", "job", "--lease", ID],
     "lock release": ["--resource", "job", "--lease", ID],

@@ -141,13 +141,13 @@ def test_doctor_asks_the_server_and_names_the_token_file(outside: Terminal, tmp_
     token.parent.mkdir()
     token.touch(mode=0o600)
     token.write_text("ann:secret:admin\n")
-    steps = [reply_of(200, {"status": "ok", "storage": "sqlite"}), reply_of(200, {"locks": [], "next": None})]
-    with ScriptedServer(steps) as server:
+    with ScriptedServer([reply_of(200, {"proof": None})]) as server:
         ran = outside("doctor", "--url", server.url)
-    assert ran.exit == 0
+    assert ran.exit == 69
     assert f"from {token}" in ran.out
+    assert "does not have the token of your own server" in ran.out
     assert "secret" not in ran.out
-    assert b"Bearer secret" in server.requests[1]
+    assert b"secret" not in b"".join(server.requests)
 
 
 def test_doctor_sees_a_token_that_is_not_accepted(outside: Terminal) -> None:

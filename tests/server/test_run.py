@@ -38,7 +38,9 @@ class Process:
 
     def _line(self) -> str:
         assert self.process.stderr is not None
-        return self.process.stderr.readline()
+        line = self.process.stderr.readline()
+        # The tokens of these tests are written in the clear, about which the server warns each time.
+        return self._line() if "that can be read" in line else line
 
     def ask(self, token: str, path: str = "/locks/job") -> int:
         connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=WAIT_S)

@@ -100,7 +100,7 @@ EXAMPLES: list[Outcome] = [
     outcomes.Broken(now_ms=NOW, name="job", holders=(HOLDER,)),
     outcomes.Status(now_ms=NOW, name="job", lock=LOCK, seen=True),
 ]
-INTERNAL = {outcomes.Swept, outcomes.Beaten, outcomes.Kept}  # never asked for by a client
+INTERNAL = {outcomes.Swept, outcomes.Beaten, outcomes.Kept, outcomes.Raised}  # never asked for by a client
 
 
 def test_the_examples_are_all_that_a_client_can_meet() -> None:

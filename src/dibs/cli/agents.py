@@ -65,7 +65,7 @@ COMMANDS = {
         mcp,
         about=(
             "Started by the client, not by hand. What the agent claims is kept alive while its client lives and let go "
-            "when that ends. Claims go to --url, else DIBS_URL, else the store of this machine. It needs the mcp "
+            "when that ends. Claims go to --url, else DIBS_URL, else your own store. It needs the mcp "
             "extra: pip install 'dibs[mcp]'. A dibs server answers MCP clients itself, at /mcp."
         ),
         options=(

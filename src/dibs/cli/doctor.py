@@ -122,6 +122,7 @@ def _store(found: Findings, call: Call) -> None:
     from dibs.client.embedded import EmbeddedDoor
 
     source = call.settings.source("url", "DIBS_URL")
+    source = "your own store" if source == "the default" else source
     door = call.door()
     if not isinstance(door, EmbeddedDoor):
         return
@@ -186,6 +187,8 @@ def _disk(found: Findings, path: str | None) -> None:
 
 def _server(found: Findings, call: Call, place: ServerPlace) -> None:
     source = call.settings.source("url", "DIBS_URL")
+    if call.settings.named_url is None:
+        source = "this machine's service, for all its users"
     found.good("server", f"{place.url} ({source})")
     _token(found, call, place)
     from dibs.client.http import HttpDoor
@@ -207,6 +210,9 @@ def _server(found: Findings, call: Call, place: ServerPlace) -> None:
 
 def _token(found: Findings, call: Call, place: ServerPlace) -> None:
     source = call.settings.token_source(place)
+    if source is None and call.settings.is_system(place):
+        found.good("token", "none needed: the kernel tells the service who asks")
+        return
     if source is None:
         where = "" if place.is_local else " (the token of your own server is used on this machine only)"
         found.bad("token", f"none: set DIBS_TOKEN or DIBS_TOKEN_FILE{where}")

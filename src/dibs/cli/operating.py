@@ -5,7 +5,8 @@ from __future__ import annotations
 from dibs.cli import render
 from dibs.cli.answer import failure, is_failure, yes
 from dibs.cli.parse import UsageError
-from dibs.cli.spec import JOB, Command, Option
+from dibs.cli.spec import JOB, Argument, Command, Option
+from dibs.core.limits import TOKEN_FLOOR_MAX
 from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False
@@ -35,6 +36,25 @@ def free(call: Call) -> Answer:
         return failure(reply)
     body: Document = reply.body or {}
     return yes(body, render.freed(body, call.paint))
+
+
+def floor(call: Call) -> Answer:
+    from dibs.client.embedded import EmbeddedDoor
+
+    text = call.values["number"]
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= TOKEN_FLOOR_MAX):
+        raise UsageError(
+            f"NUMBER is a whole number from 1 to {TOKEN_FLOOR_MAX}, not {text!a}.", "token-floor"
+        )
+    door = call.door()
+    if not isinstance(door, EmbeddedDoor):
+        raise InvalidInput(
+            "token-floor works on a store. For a server, start it with --token-floor, or run this on its store: "
+            "--url sqlite:///path."
+        )
+    now = door.raise_floor(int(text))
+    higher = " It was that high already." if now > int(text) else ""
+    return yes({"token_floor": now}, f"Every new fencing token is above {now}.{higher}", quiet=str(now))
 
 
 def gc(call: Call) -> Answer:
@@ -83,6 +103,19 @@ COMMANDS = {
         arguments=(JOB,),
         examples=(("the cause is gone", "dibs free issue-1842"),),
         exits=((0, "it can be claimed, or was not parked"), (77, "this token may not do that")),
+    ),
+    "token-floor": Command(
+        "token-floor",
+        "raise the number below which no fencing token is given",
+        floor,
+        about=(
+            "For somebody who moves over from another lock service: the database that checks fencing tokens has seen "
+            "its numbers, and would refuse lower ones. Give the highest it has seen. The floor is never lowered. A "
+            "server takes it with `dibs serve --token-floor`."
+        ),
+        arguments=(Argument("NUMBER", "the highest number that was seen"),),
+        examples=(("after 5,000 leases elsewhere", "dibs token-floor 5000"),),
+        exits=((0, "raised, or as high already"), (64, "not a number, or not a store")),
     ),
     "gc": Command(
         "gc",

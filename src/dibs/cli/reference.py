@@ -20,7 +20,8 @@ _MADE = "<!-- Made from the code. To change it, change src/dibs/cli and run: DIB
 
 _OUTPUT = """\
 Without a server and without settings, every command works on an SQLite file in your state folder
-(`$XDG_STATE_HOME/dibs`, else `~/.local/state/dibs`), shared by all processes of the machine.
+(`$XDG_STATE_HOME/dibs`, else `~/.local/state/dibs`), shared by all your processes. Where the machine has a service
+of its own (`dibs serve --system`), all its users share that, and nobody needs to name it.
 
 People get text on stdout, errors on stderr; colour only on a terminal and without `NO_COLOR`. Programs say `--json` and
 get exactly one document on stdout, whatever happened, usage errors included:

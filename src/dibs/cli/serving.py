@@ -48,6 +48,7 @@ def serve(call: Call) -> Answer:
         if count is not None:
             chosen[key] = count
     for key, variable in (
+        ("token_floor", "DIBS_TOKEN_FLOOR"),
         ("connections", "DIBS_CONNECTIONS"),
         ("connections_per_client", "DIBS_CONNECTIONS_PER_CLIENT"),
     ):
@@ -62,6 +63,16 @@ def serve(call: Call) -> Answer:
         chosen["mcp_hosts"] = tuple(name.strip() for name in names.split(",") if name.strip())
     if call.settings.pick("access_log", "DIBS_ACCESS_LOG") not in (None, "0", "false", "no"):
         chosen["access_log"] = True
+    if call.values.get("system"):
+        from dibs.server.run import SYSTEM_SOCKET, SYSTEM_STORE
+
+        chosen["system"] = True
+        chosen.setdefault("bind", f"unix:{SYSTEM_SOCKET}")
+        chosen.setdefault("store", SYSTEM_STORE)
+        if call.values.get("group") is not None:
+            chosen["group"] = call.values["group"]
+    elif call.values.get("group") is not None:
+        raise UsageError("--group goes with --system.", "serve")
     if call.values.get("gateway"):
         chosen["gateway"] = True
     upstream = call.settings.pick("gateway_upstream", "DIBS_GATEWAY_UPSTREAM")
@@ -133,9 +144,7 @@ COMMANDS = {
                 env="DIBS_BIND",
             ),
             Option("--port", "the same as --bind 127.0.0.1:N", value="N"),
-            Option(
-                "--store", "what to serve (default: the store of this machine)", value="URL", env="DIBS_STORE"
-            ),
+            Option("--store", "what to serve (default: your own store)", value="URL", env="DIBS_STORE"),
             Option(
                 "--tokens",
                 "who may ask: a file that dibs token new writes, readable by you only",
@@ -155,6 +164,12 @@ COMMANDS = {
                 f"how many jobs one token may hold (default {LOCKS_PER_PRINCIPAL_MAX})",
                 value="N",
                 env="DIBS_LOCKS_PER_PRINCIPAL",
+            ),
+            Option(
+                "--token-floor",
+                "give fencing tokens above this number only; see dibs token-floor",
+                value="N",
+                env="DIBS_TOKEN_FLOOR",
             ),
             Option(
                 "--connections",
@@ -177,6 +192,12 @@ COMMANDS = {
                 env="DIBS_MCP_HOST",
             ),
             Option("--access-log", "a line on stderr for every request", env="DIBS_ACCESS_LOG"),
+            Option(
+                "--system",
+                "one service for all users of this machine: on /run/dibs/dibs.sock, with the store in /var/lib/dibs, "
+                "without tokens, because the kernel says who asks",
+            ),
+            Option("--group", "with --system: only for members of this group", value="GROUP"),
             Option("--gateway", "answer Action Llama's lock routes too, below /gateway"),
             Option(
                 "--gateway-upstream",

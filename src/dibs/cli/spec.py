@@ -124,7 +124,7 @@ NEW_JOB = Argument("JOB", "the stable name of the work, such as issue-1842", tak
 
 URL = Option(
     "--url",
-    "a server (http://, https://, unix://) or a store (sqlite:///path, git:origin); default: the store of this machine",
+    "a server (http://, https://, unix://) or a store (sqlite:///path, git:origin); default: your own store",
     value="URL",
     env="DIBS_URL",
 )

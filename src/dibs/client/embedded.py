@@ -142,7 +142,7 @@ class EmbeddedDoor:
 
             ns = namespace_for(LOCAL, self._namespace)
             page = claimed(self.store(), ns, prefix, after, limit, states)
-            return _ok(list_document(page.locks, page.now_ms, prefix, page.next_after))
+            return _ok(list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after))
 
         return _reply(answer)
 
@@ -294,6 +294,30 @@ class EmbeddedDoor:
     def notices(self) -> list[str]:
         """What the store noticed about its place while it was used."""
         return [] if self._opened is None else self._opened.notices()
+
+    def holds_anything(self) -> bool:
+        """Whether any job of any namespace is held right now."""
+        from dibs.core.records import LOCK_PREFIX, Lock
+
+        after = ""
+        while page := self.store().scan(LOCK_PREFIX, after, 1_000, live=True):
+            now_ms = self.store().read(()).now_ms
+            for _, found in page:
+                held = found.record.holders if isinstance(found.record, Lock) else ()
+                if any(each.expires_ms > now_ms or not each.ttl_ms for each in held):
+                    return True
+            after = page[-1][0]
+        return False
+
+    def raise_floor(self, floor: int) -> int:
+        """The floor under all fencing tokens from now on. Raises what the store meets."""
+        from dibs.core.commands import RaiseFloor
+        from dibs.core.outcomes import Raised
+        from dibs.service.coordinator import Coordinator
+
+        outcome = Coordinator(self.store()).one(RaiseFloor(floor=floor))
+        assert isinstance(outcome, Raised)
+        return outcome.floor
 
     def try_write(self) -> None:
         """Raise what a write would meet. No record is changed by it."""

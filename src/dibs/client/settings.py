@@ -20,13 +20,17 @@ TIMEOUT_MS_DEFAULT = 10_000
 TOKEN_FILE_BYTES_MAX = 64 * 1024
 
 
+_NOT_ASKED = object()
+
+
 class Settings:
-    """Computed when asked for: a claim on the store of this machine asks for no token."""
+    """Computed when asked for: a claim on the user's own store asks for no token."""
 
     def __init__(self, values: Mapping[str, Any], env: Mapping[str, str]) -> None:
         self._values = values
         self.env = env
         self._config: dict[str, str] | None = None
+        self._system: object = _NOT_ASKED
 
     def pick(self, key: str, variable: str) -> str | None:
         """A flag counts even when it is empty: that is a mistake to be told. An empty variable is as good as none."""
@@ -50,6 +54,18 @@ class Settings:
 
     @property
     def url(self) -> str | None:
+        """What was named; else the machine's own service, where there is one. None: the user's own store."""
+        named = self.named_url
+        if named is not None:
+            return named
+        if self._system is _NOT_ASKED:
+            from dibs.client.machine import system_url
+
+            self._system = system_url(self.env)
+        return self._system  # type: ignore[return-value]  # text or None, once it was asked for
+
+    @property
+    def named_url(self) -> str | None:
         return self.pick("url", "DIBS_URL") or self._missing("url")
 
     @property
@@ -83,11 +99,21 @@ class Settings:
         """Where the token for a server would come from: `DIBS_TOKEN`, or a file's path. None: there is none."""
         if self.env.get("DIBS_TOKEN"):
             return "DIBS_TOKEN"
+        if self.is_system(place):
+            return None
         if named := self.env.get("DIBS_TOKEN_FILE") or self.config.get("token_file"):
             return named
         own = token_path(self.env)
         # The token of this user's own server goes to this machine only, never to whatever DIBS_URL names.
         return own if place.is_local and os.path.exists(own) else None
+
+    def is_system(self, place: ServerPlace) -> bool:
+        """Whether it is the machine's service, which knows its users without a token."""
+        if place.scheme != "unix":
+            return False
+        from dibs.client.machine import socket_path
+
+        return place.path == socket_path(self.env)
 
     def token(self, place: ServerPlace) -> str | None:
         source = self.token_source(place)
@@ -96,7 +122,7 @@ class Settings:
         if source == "DIBS_TOKEN":
             return self.env["DIBS_TOKEN"].strip()
         token = read_token(source)
-        if source != self.env.get("DIBS_TOKEN_FILE"):
+        if source == token_path(self.env):
             place.own_token = token  # nobody said that it is for this server
         return token
 

@@ -201,6 +201,12 @@ class Beat(Record):
     alive_since_ms: int
 
 
+class RaiseFloor(Record):
+    """No fencing token of the store is to be at or below `floor` from now on. Never lowers one."""
+
+    floor: int
+
+
 Command = (
     Acquire
     | AcquireAny
@@ -220,4 +226,5 @@ Command = (
     | InspectSession
     | Sweep
     | Beat
+    | RaiseFloor
 )

@@ -36,6 +36,7 @@ from dibs.core.commands import (
     KeepSession,
     Leave,
     OpenSession,
+    RaiseFloor,
     Release,
     Renew,
     SetAcl,
@@ -49,7 +50,7 @@ from dibs.core.many import acquire_all, acquire_any
 from dibs.core.names import in_tree
 from dibs.core.records import META_KEY, PULSE_KEY, lock_key, session_key, tree_key
 from dibs.core.sessions import end_session, inspect_session, keep_session, open_session
-from dibs.core.upkeep import beat, sweep
+from dibs.core.upkeep import beat, raise_floor, sweep
 from dibs.core.view import Decision
 
 TYPE_CHECKING = False
@@ -80,6 +81,7 @@ _RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
     InspectSession: inspect_session,
     Sweep: sweep,
     Beat: beat,
+    RaiseFloor: raise_floor,
 }
 
 

@@ -64,6 +64,9 @@ NAMES_MAX = 1_000
 ALL_NAMES_MAX = 100
 SLOTS_MAX = 10_000
 
+# Far from what JSON readers take for a whole number (2**53), with room for all that is to come.
+TOKEN_FLOOR_MAX = 10**15
+
 # Memory of what has ended: how many endings a job remembers (so that a repeated release is recognised), and how long
 # an idle job's record is kept before its fencing number moves into the store's floor.
 ENDINGS_KEPT = 8

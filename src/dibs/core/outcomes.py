@@ -272,6 +272,13 @@ class Beaten(Record):
     outage_ms: int = 0
 
 
+class Raised(Record):
+    """The floor under all fencing tokens, as it is now."""
+
+    now_ms: int
+    floor: int
+
+
 Outcome = (
     Granted
     | GrantedAll
@@ -304,4 +311,5 @@ Outcome = (
     | Status
     | Swept
     | Beaten
+    | Raised
 )

@@ -13,7 +13,7 @@ from dibs.core.expiry import (
 )
 from dibs.core.limits import OUTAGES_KEPT, PULSE_LATE_MS
 from dibs.core.line import advance_all, refresh
-from dibs.core.outcomes import Beaten, Swept
+from dibs.core.outcomes import Beaten, Raised, Swept
 from dibs.core.records import (
     EXPIRED,
     LOCK_PREFIX,
@@ -27,7 +27,7 @@ from dibs.core.tickets import drop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Beat, Sweep
+    from dibs.core.commands import Beat, RaiseFloor, Sweep
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Lock
@@ -109,6 +109,15 @@ def _sweep_ticket(draft: Draft, key: str) -> None:
         advance_all(draft, ticket)
     elif ticket.expires_ms <= draft.now_ms:
         draft.put(ticket.replace(expires_ms=ticket_deadline_ms(draft, ticket)))
+
+
+def raise_floor(draft: Draft, command: RaiseFloor) -> Outcome:
+    """For a store that takes over from another: what checks tokens has seen higher numbers already."""
+    meta = draft.meta()
+    if command.floor > meta.token_floor:
+        meta = meta.replace(token_floor=command.floor)
+        draft.put(meta)
+    return Raised(now_ms=draft.now_ms, floor=meta.token_floor)
 
 
 def beat(draft: Draft, command: Beat) -> Outcome:

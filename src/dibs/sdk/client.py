@@ -53,7 +53,7 @@ def place_of(settings: Settings) -> str:
 class Client(Claims[Claim]):
     """A way to a server (`http://`, `https://`, `unix://`) or to a store (`sqlite:///`, `memory://`, …).
 
-    Without a URL: DIBS_URL, else the store of this machine, the same that the `dibs` command uses. Nothing is reached
+    Without a URL: DIBS_URL, else your own store, the same that the `dibs` command uses. Nothing is reached
     out for before the first question. `timeout` bounds one question, in seconds; waiting in line comes on top."""
 
     @explained

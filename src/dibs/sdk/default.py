@@ -114,7 +114,7 @@ class EitherClaim:
 def connect(
     url: str | None = None, token: str | None = None, owner: str | None = None, namespace: str | None = None
 ) -> Client:
-    """A client of your own. Without a URL: DIBS_URL, else the store of this machine."""
+    """A client of your own. Without a URL: DIBS_URL, else your own store."""
     return Client(url, token, owner, namespace)
 
 

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms
 from dibs.core import events as kinds
+from dibs.core.commands import RaiseFloor
 from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
 from dibs.service.batcher import Batcher
+from dibs.service.coordinator import Coordinator
 from dibs.service.liveness import Decider
 from dibs.service.sweeper import NEWS_MS, Sweeper
 from dibs.service.tally import Tally
@@ -32,9 +34,11 @@ class Engine:
         *,
         keep_events: int = EVENTS_KEPT_MAX,
         keep_events_ms: int = EVENTS_AGE_MS_MAX,
+        token_floor: int = 0,
         steady: Callable[[], int] = steady_ms,
     ) -> None:
         self.store = store
+        self._token_floor = token_floor
         self.tally = Tally(on_read=self._read)
         self.decider = Decider(store, self._committed, steady, self._handed)
         self.sweeper = Sweeper(
@@ -61,6 +65,8 @@ class Engine:
         """Count what is held, note the outage that ended with this start, and begin to answer."""
         self.tally.build(self.store)
         self.decider.beat_if_due()
+        if self._token_floor:
+            Coordinator(self.store).one(RaiseFloor(floor=self._token_floor))
         self.batcher.start()
 
     def stop(self, timeout_ms: int = SHUTDOWN_MS_MAX) -> bool:

@@ -32,7 +32,14 @@ class ExpressProtocol(LaneProtocol):
         self._whole = b""  # the read that is being parsed, if a request begins with it; for `_learn`
 
     def data_received(self, data: bytes) -> None:
-        if self._receiving or self._deaf or self.access_log or self._busy() or not self._take(data):
+        if (
+            self._receiving
+            or self._deaf
+            or self.access_log
+            or self.peer
+            or self._busy()
+            or not self._take(data)
+        ):
             self._whole = b"" if self._receiving or self._unread else data
             super().data_received(data)
             self._whole = b""

@@ -79,9 +79,9 @@ class Api:
         for pool in (self._readers, self._prober):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def caller(self, authorization: bytes | None) -> Caller:
+    def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
         """Who sent this Authorization header; raises when nobody who is let in."""
-        return self._guard.caller(authorization)
+        return self._guard.caller(authorization, peer)
 
     def command(
         self, verb: str, raw_name: bytes, query: bytes, headers: Headers, body: bytes
@@ -92,7 +92,7 @@ class Api:
         if verb not in _BODILESS and (body or verb not in _BODY_OPTIONAL):
             check_head(headers)
             document = shape(verb, parse_json(body))
-        caller = self._guard.caller(headers.get(b"authorization"))
+        caller = self.caller_of(headers)
         ns = self._namespace(caller, parse_query(query) if query else {}, headers)
         if verb in _CLAIMS:
             if b"idempotency-key" in headers:
@@ -118,7 +118,7 @@ class Api:
 
     async def sessions(self, headers: Headers) -> Answer:
         """The caller's open sessions; for an operator or admin, everybody's in the namespaces that the token is for."""
-        caller = self._guard.caller(headers.get(b"authorization"))
+        caller = self.caller_of(headers)
         whose = caller.principal if caller.role == AGENT else None
 
         def read() -> Answer:
@@ -141,7 +141,9 @@ class Api:
 
         def read() -> Answer:
             page = claimed(self.engine.store, ns, prefix, after, limit, states)
-            return answer_document(list_document(page.locks, page.now_ms, prefix, page.next_after))
+            return answer_document(
+                list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after)
+            )
 
         return await self._read(read)
 
@@ -199,7 +201,8 @@ class Api:
     # For doors of their own beside these routes (the gateway).
 
     def caller_of(self, headers: Headers) -> Caller:
-        return self._guard.caller(headers.get(b"authorization"))
+        """Who asks: by their token, or as the user at the other end of the machine's socket."""
+        return self._guard.caller(headers.get(b"authorization"), headers.get(b":peer"))
 
     def namespace_of(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
         return self._namespace(caller, asked, headers)
@@ -215,7 +218,7 @@ class Api:
         return await self._read(read)
 
     def _reader(self, query: bytes, headers: Headers) -> tuple[str, dict[str, str]]:
-        caller = self._guard.caller(headers.get(b"authorization"))
+        caller = self.caller_of(headers)
         asked = parse_query(query)
         return self._namespace(caller, asked, headers), asked
 

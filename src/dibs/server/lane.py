@@ -95,7 +95,12 @@ class LaneProtocol(CarefulProtocol):
         if b"?" in url or b"#" in url or not url.isascii() or not self.route(self.parser.get_method(), url):
             return False
         headers = dict(self.headers)
-        if len(headers) != len(self.headers) or not _UNUSUAL.isdisjoint(headers) or b"host" not in headers:
+        if (
+            len(headers) != len(self.headers)
+            or not _UNUSUAL.isdisjoint(headers)
+            or b"host" not in headers
+            or self.peer
+        ):
             return False
         length = headers.get(b"content-length", b"0")
         if len(length) > 6 or int(length) > (0 if self._verb == "inspect" else _BODY_BYTES_MAX):

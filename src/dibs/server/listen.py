@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import grp
 import ipaddress
 import os
 import socket
@@ -51,12 +52,15 @@ def parse_bind(text: str) -> Address:
     return Address(host=host, port=int(port))
 
 
-def open_socket(address: Address) -> socket.socket:
-    """A socket that listens there. Every way it can fail is said in words."""
+def open_socket(address: Address, *, shared: bool = False, group: str | None = None) -> socket.socket:
+    """A socket that listens there. Every way it can fail is said in words. A Unix socket is for this user only; a
+    `shared` one for everybody, or for the members of `group`."""
     made = socket.socket(socket.AF_UNIX if address.path else _family(address), socket.SOCK_STREAM)
     try:
         if address.path:
             _bind_unix(made, address.path)
+            if shared:
+                _share(address.path, group)
         else:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             _notice_the_dead(made)
@@ -107,6 +111,18 @@ def _bind_unix(made: socket.socket, path: str) -> None:
         made.bind(path)
     finally:
         os.umask(before)
+
+
+def _share(path: str, group: str | None) -> None:
+    if group is None:
+        os.chmod(path, 0o666)
+        return
+    try:
+        number = grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise InvalidInput(f"There is no group {group!r}. Make it first: groupadd {group}") from None
+    os.chown(path, -1, number)
+    os.chmod(path, 0o660)
 
 
 def _is_left_over(path: str) -> bool:

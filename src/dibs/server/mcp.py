@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Headers = dict[bytes, bytes]
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
-_PASSED_ON = (b"authorization", b"x-dibs-namespace")
+_PASSED_ON = (b"authorization", b"x-dibs-namespace", b":peer")
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 _decode = msgspec.json.Decoder().decode
 
@@ -136,7 +136,7 @@ class McpEndpoint:
             )
         authorization = next((value for name, value in headers if name == b"authorization"), None)
         try:
-            self._api.caller(authorization)
+            self._api.caller(authorization, dict(headers).get(b":peer"))
         except (AuthenticationRequired, AuthenticationFailed) as error:
             raise Refused(error.details, 401, code=error.code, headers=_CHALLENGE) from None
 

@@ -25,7 +25,7 @@ from dibs.core.limits import (
     REQUEST_MS_MAX,
     SLOW_READER_BYTES_MIN,
 )
-from dibs.server.admission import Admission, client_of
+from dibs.server.admission import Admission, client_of, peer_uid
 from dibs.server.answers import UNSUPPORTED, Answer, Refused, answer_for_error
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dibs.server.polls import Waiting
 
 LINGER_S = 1.0
+PEER = b":peer"  # no header of a request can be called so
 REQUEST_S = REQUEST_MS_MAX / 1000
 
 
@@ -55,8 +56,11 @@ class CarefulProtocol(HttpToolsProtocol):
     keep_alive_s = KEEP_ALIVE_MS / 1000
     cycle: Any  # the request that is being answered, if any; its class differs by the way it takes
 
-    def __init__(self, *args: Any, admission: Admission | None = None, **named: Any) -> None:
+    def __init__(
+        self, *args: Any, admission: Admission | None = None, knows_peers: bool = False, **named: Any
+    ) -> None:
         super().__init__(*args, **named)
+        self._knows_peers = knows_peers
         self._admission = admission
         self._client = ""  # as the admission counts it; empty if it was turned away
         self._unread = b""  # read and not yet parsed; there is some only while the pipeline holds a request
@@ -72,6 +76,7 @@ class CarefulProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._refusal: Refused | None = None
         self._deaf = False
+        self.peer = b""  # the user at the other end of a Unix socket, where that is who asks
         self.waiting: Waiting | None = None  # the caller that waits in line for its answer, if one does
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -79,6 +84,9 @@ class CarefulProtocol(HttpToolsProtocol):
         self.flow = _Flow(transport, self.pipeline)
         self._since_s = self.loop.time()
         self._timer = self.loop.call_later(min(REQUEST_S, self.keep_alive_s), self._look)
+        if self._knows_peers:
+            uid = peer_uid(transport.get_extra_info("socket"))
+            self.peer = b"" if uid is None else b"%d" % uid
         if self._admission is not None:
             self._be_admitted(self._admission, client_of(transport))
 
@@ -198,6 +206,8 @@ class CarefulProtocol(HttpToolsProtocol):
         self._in_head = False
         self._end_waiting()
         self._check_head()
+        if self.peer:
+            self.headers.append((PEER, self.peer))
         if not self.parser.should_upgrade():
             super().on_headers_complete()
 
@@ -207,7 +217,7 @@ class CarefulProtocol(HttpToolsProtocol):
         for name, value in self.headers:
             if name == b"connection":
                 value = b"close" if b"close" in value.lower() else b"keep-alive"
-            if name not in (b"upgrade", b"http2-settings"):
+            if name not in (b"upgrade", b"http2-settings", PEER):
                 lines.append(b"%b: %b" % (name, value))
         return b"\r\n".join([*lines, b"", b""])
 

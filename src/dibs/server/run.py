@@ -35,7 +35,7 @@ from dibs.errors import InvalidInput, MissingExtra
 from dibs.loglines import LogLines
 from dibs.server.accesslog import hide_secrets
 from dibs.server.listen import Address, open_socket, parse_bind, url_of
-from dibs.service.auth import Guard, ensure_token_file
+from dibs.service.auth import Guard, MachineGuard, ensure_token_file
 from dibs.stores.registry import default_url, open_store
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("dibs")
 
 DEFAULT_BIND = "127.0.0.1:3427"
+SYSTEM_SOCKET = "/run/dibs/dibs.sock"
+SYSTEM_STORE = "sqlite:///var/lib/dibs/dibs.db"
 # Reading requests and waiting for the disk are two threads. The default of 5 ms between switches starves the second.
 SWITCH_INTERVAL_S = 0.001
 # Nearly nothing a server makes is in a cycle: looking for them after every 700 new objects is a tenth of its time.
@@ -75,6 +77,10 @@ class Settings:
     gateway: bool = False
     gateway_upstream: str | None = None
     rlock_ttl_ms: int = RLOCK_TTL_MS_DEFAULT
+    token_floor: int = 0
+    # One service for all users of the machine: who asks is who the kernel says. `group`: only its members may.
+    system: bool = False
+    group: str | None = None
     # 0 is no bound.
     connections: int = CONNECTIONS_MAX
     connections_per_client: int = CONNECTIONS_PER_CLIENT_MAX
@@ -89,6 +95,8 @@ def serve(settings: Settings) -> None:
     _set_up_logging(settings)
     guard, says = _open_guard(settings, address)
     store_url = settings.store or default_url()
+    if settings.system:
+        _make_folders(address.path, store_url)
     with contextlib.ExitStack() as stack:
         store = open_store(store_url, checkpoint_pages=CHECKPOINT_PAGES)
         stack.callback(store.close)
@@ -97,7 +105,7 @@ def serve(settings: Settings) -> None:
                 f"A server cannot stand on {store_url}: it writes several times a second. Workers can use a git store "
                 "directly, without a server; for a server take SQLite."
             )
-        listening = open_socket(address)
+        listening = open_socket(address, shared=settings.system, group=settings.group)
         stack.callback(listening.close)
         if address.path:
             stack.callback(_remove, address.path)
@@ -132,6 +140,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def _open_guard(settings: Settings, address: Address) -> tuple[Guard, str]:
     """Who is let in, and the words about where their tokens are."""
+    if settings.system:
+        if not address.path or settings.tokens_file is not None:
+            raise InvalidInput(
+                "--system serves the users of this machine, on a Unix socket and without tokens."
+            )
+        who = f"members of {settings.group}" if settings.group else "all users of this machine"
+        return MachineGuard(), f"for      {who}; their dibs finds it when it is at {SYSTEM_SOCKET}"
     if settings.tokens_file is not None:
         guard = Guard(settings.tokens_file)
         return guard, f"tokens   {guard.path} ({len(guard)}); SIGHUP reads it again"
@@ -145,6 +160,18 @@ def _open_guard(settings: Settings, address: Address) -> tuple[Guard, str]:
     return Guard(
         path, own=True
     ), f"token    {path}{' (made just now)' if made else ''}; your own dibs finds it there"
+
+
+def _make_folders(socket_path: str, store_url: str) -> None:
+    """As the unit of the init system would: the socket's for all to see, the store's for the service alone."""
+    try:
+        os.makedirs(os.path.dirname(socket_path), mode=0o755, exist_ok=True)
+        if store_url == SYSTEM_STORE:
+            os.makedirs(os.path.dirname(SYSTEM_STORE.removeprefix("sqlite://")), mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(
+            f"The folder {error.filename} cannot be made ({error.strerror}). Run it as root."
+        ) from None
 
 
 def _login() -> str:
@@ -169,7 +196,7 @@ def _set_up_logging(settings: Settings) -> None:
 
 
 def _greeting(settings: Settings, url: str, store_url: str, says: str) -> str:
-    own = settings.tokens_file is None
+    own = settings.tokens_file is None or settings.system
     token = "" if own else "DIBS_TOKEN=... "
     return (
         f"dibs {__version__} listens on {url}\n"
@@ -221,6 +248,7 @@ async def _serve(
         loop,
         keep_events=settings.keep_events,
         keep_events_ms=settings.keep_events_ms,
+        token_floor=settings.token_floor,
     )
     await asyncio.to_thread(engine.start)
     api = Api(engine, guard, locks_per_principal=settings.locks_per_principal)
@@ -234,6 +262,7 @@ async def _serve(
             on_ready=on_ready,
             gateway_ttl_ms=ttl_ms,
             gateway_upstream=settings.gateway_upstream,
+            knows_peers=settings.system,
             admission=Admission(_connections_max(settings.connections), settings.connections_per_client),
         )
         with _signals(loop, server, guard):
@@ -274,6 +303,7 @@ def make_server(
     gateway_ttl_ms: int | None = None,
     gateway_upstream: str | None = None,
     admission: Admission | None = None,
+    knows_peers: bool = False,
 ) -> uvicorn.Server:
     """A uvicorn server for `api`, and for `mcp` at /mcp, that leaves signals to its caller. With `gateway_ttl_ms` it
     serves the gateway, whose locks last that long unless told otherwise. `admission` bounds its connections."""
@@ -300,7 +330,7 @@ def make_server(
 
     gateway = None if gateway_ttl_ms is None else Gateway(api, gateway_ttl_ms, gateway_upstream)
     made = functools.partial(ExpressProtocol, api=api) if lane else CarefulProtocol
-    connect = functools.partial(made, admission=admission)
+    connect = functools.partial(made, admission=admission, knows_peers=knows_peers)
     config = uvicorn.Config(
         build_app(api, gateway, mcp),
         # Called once a connection, as the class it asks for would be.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import pwd
 import stat
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from dibs.core.names import PRINCIPAL_CHARACTERS
 from dibs.digest import proof_key_id, proof_of
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, InvalidName
 from dibs.ids import new_id, new_secret
-from dibs.wire.requests import ADMIN, Caller
+from dibs.wire.requests import ADMIN, AGENT, Caller
 from dibs.wire.tokenfile import TokenLine, is_entry, parse_line
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ class Guard:
     def __len__(self) -> int:
         return len(self._callers)
 
-    def caller(self, authorization: bytes | None) -> Caller:
-        """Who sent this Authorization header. Raises the two errors of the contract."""
+    def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
+        """Who sent this Authorization header; `peer` is for guards that know the users of the machine. Raises the two
+        errors of the contract."""
         authorization = authorization and authorization.strip()  # blanks around a header's value mean nothing
         if not authorization or not authorization.startswith(_BEARER):
             raise AuthenticationRequired("Bearer token required")
@@ -91,6 +93,39 @@ class Guard:
             log.error("tokens NOT reloaded, the old ones stay valid: %s", error.details)
             return False
         log.warning("tokens reloaded from %s: %d", self.path, len(self))
+        return True
+
+
+class MachineGuard(Guard):
+    """Lets in every user of this machine who can reach its socket, as the kernel names them. Root, and the user that
+    the server runs as, are admins. What somebody says of themselves in a header counts for nothing."""
+
+    def __init__(self) -> None:
+        self.path = ""
+        self._callers = {}
+        self._ends_ms = {}
+        self._known: dict[bytes, Caller] = {}
+
+    def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
+        if peer is None:
+            raise AuthenticationRequired("This address is for users of the machine, over its socket.")
+        if peer not in self._known:
+            self._known[peer] = self._user(int(peer))
+        return self._known[peer]
+
+    @staticmethod
+    def _user(uid: int) -> Caller:
+        try:
+            login = pwd.getpwuid(uid).pw_name
+            name = login if principal_name(login) == login else f"uid-{uid}"
+        except KeyError:
+            name = f"uid-{uid}"
+        return Caller(
+            principal=name, role=ADMIN if uid in (0, os.geteuid()) else AGENT, badges=(f"user:{name}",)
+        )
+
+    def reload(self) -> bool:
+        self._known = {}
         return True
 
 

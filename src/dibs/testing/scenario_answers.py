@@ -209,6 +209,7 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     outcomes.Swept: lambda told: _words(
         "swept", "forgotten" if told.forgotten else None, expired=told.expired or None
     ),
+    outcomes.Raised: lambda told: _words("raised", floor=told.floor),
     outcomes.Beaten: lambda told: _words("beaten", outage=span(told.outage_ms) if told.outage_ms else None),
 }
 

@@ -69,6 +69,7 @@ OUTCOMES: dict[type[Record], Row] = {
     outcomes.Status: _row("status", 200, YES, "How it stands"),
     outcomes.Swept: _row("swept", 200, YES, "Swept"),
     outcomes.Beaten: _row("beaten", 200, YES, "Noted"),
+    outcomes.Raised: _row("raised", 200, YES, "Noted"),
 }
 
 # The closed set of error codes: what a client may meet in `code`, whoever sent it.

@@ -59,11 +59,14 @@ def acl_document(entries: tuple[str, ...]) -> Document:
     return {"acquire": ["token:[redacted]" if entry.startswith("token:") else entry for entry in entries]}
 
 
-def list_document(locks: list[Lock], now_ms: int, prefix: str, after: str | None) -> Document:
-    """A page of jobs. `next` is what to send as `after` for the following page, null on the last."""
+def list_document(
+    locks: list[Lock], now_ms: int, prefix: str, after: str | None, *, whole: bool = True
+) -> Document:
+    """A page of jobs. `next` is what to send as `after` for the following page, null on the last. `total` is null when
+    there are more than these, as `next` or not `whole` say: counting them would cost as much as listing them."""
     return {
         "locks": [status_document(lock, now_ms) for lock in locks],
-        "total": len(locks),
+        "total": len(locks) if whole and after is None else None,
         "prefix": prefix,
         "next": after,
     }

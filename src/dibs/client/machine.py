@@ -1,0 +1,109 @@
+"""The machine's own service: one store for all users of a machine, behind a Unix socket at a known place.
+
+Whoever names no store uses it when it is there (`dibs serve --system`, /run/dibs/dibs.sock), and their own file when it
+is not. Two rules keep one job from having two owners in two stores:
+
+- Who has live claims in their own file is not moved over: they are told, and say which they mean.
+- Who has used the service once does not fall back to a file of their own when it is away. A note in the state folder
+  remembers it.
+
+A socket counts only if nobody but root, or whoever root gave the folder to, can have put it there.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from dibs.errors import InvalidInput, ServerUnreachable
+from dibs.paths import state_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SOCKET = "/run/dibs/dibs.sock"
+_OFF = ("off", "no", "0")
+
+
+def system_url(env: Mapping[str, str]) -> str | None:
+    """The URL of the machine's service, or None where there is none. Raises when it must be told instead of used."""
+    path = socket_path(env)
+    if path is None:
+        return None
+    note = note_path(env)
+    if not os.path.lexists(path):
+        if os.path.exists(note):
+            raise ServerUnreachable(
+                f"This machine's dibs service ({path}) is away, and your claims are there. Do not begin the work; try "
+                f"again later. If there is no such service any more, remove {note}."
+            )
+        return None
+    reason = distrust(path)
+    if reason is not None:
+        raise InvalidInput(
+            f"{path} cannot be trusted: {reason}. Name a store with --url or DIBS_URL, or set DIBS_SYSTEM_SOCKET=off."
+        )
+    if not os.path.exists(note):
+        _refuse_to_split(path)
+        _take_note(note, path)
+    return f"unix://{path}"
+
+
+def socket_path(env: Mapping[str, str]) -> str | None:
+    """Where the service would listen; None: the user wants none of it."""
+    path = env.get("DIBS_SYSTEM_SOCKET") or SOCKET
+    return None if path in _OFF else path
+
+
+def note_path(env: Mapping[str, str]) -> str:
+    """The file that says that this user's claims are with the machine's service."""
+    return os.path.join(state_folder(env), "uses-the-machine's-service")
+
+
+def distrust(path: str) -> str | None:
+    """Why somebody else than root, or the service's user, may have made this socket. None: nobody else can have."""
+    folder = os.path.dirname(path)
+    try:
+        found, around, above = os.lstat(path), os.lstat(folder), os.stat(os.path.dirname(folder) or "/")
+    except OSError as error:
+        return f"it cannot be looked at ({error.strerror})"
+    if not stat.S_ISSOCK(found.st_mode):
+        return "it is not a socket"
+    if not stat.S_ISDIR(around.st_mode) or around.st_mode & 0o022:
+        return f"others may write in {folder}"
+    if above.st_uid != 0 or (above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX):
+        return f"{folder} may have been put there by somebody else than root"
+    if above.st_mode & stat.S_ISVTX and around.st_uid not in (0, os.geteuid()):
+        return f"{folder} belongs to another user, and everybody may make folders beside it"
+    if found.st_uid not in (0, around.st_uid):
+        return "it belongs to another user than its folder"
+    return None
+
+
+def _refuse_to_split(path: str) -> None:
+    """Raise if this user's own file holds live claims: with the service's it would be two stores."""
+    from dibs.client.embedded import EmbeddedDoor, default_store_url
+
+    url = default_store_url()
+    if not os.path.exists(url.removeprefix("sqlite://")):
+        return
+    door = EmbeddedDoor.at(None, None)
+    try:
+        held = door.holds_anything()
+    finally:
+        door.close()
+    if held:
+        raise InvalidInput(
+            f"This machine has a dibs service ({path}), and your own store {url} holds live claims. "
+            "Until they are over, name the store you mean with --url or DIBS_URL."
+        )
+
+
+def _take_note(note: str, path: str) -> None:
+    try:
+        os.makedirs(os.path.dirname(note), mode=0o700, exist_ok=True)
+        with open(note, "w") as file:
+            file.write(f"{path}\n")
+    except OSError:
+        pass  # a user without a home has no file of their own to fall back to either
