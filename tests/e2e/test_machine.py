@@ -63,7 +63,7 @@ def test_users_of_one_machine_exclude_each_other(
     )
     mine = env_of(service, tmp_path)
     theirs = {**env_of(service, open_folder), "PYTHONPATH": str(code), "HOME": "/nonexistent"}
-    theirs["XDG_STATE_HOME"] = "/nonexistent"
+    theirs["XDG_STATE_HOME"] = theirs["XDG_CONFIG_HOME"] = "/nonexistent"
     assert dibs(mine, "claim", "deploy").exit == 0
     refused = as_nobody(theirs, str(python), "-S", "-m", "dibs", "claim", "deploy")
     assert (refused.returncode, "Held:" in refused.stdout) == (1, True), refused
