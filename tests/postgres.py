@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dibs.testing.processes import WAIT_S_MAX, wait_until
+from tests.processes import WAIT_S_MAX, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

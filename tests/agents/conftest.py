@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import dibs
-from dibs.testing.processes import clean_env
 from tests.agents.connection import LEGACY, MODERN, Store
+from tests.processes import clean_env
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from dibs.testing.processes import ServerProcess
-from dibs.testing.processes import dibs as run_dibs
 from tests.agents.connection import Agent
+from tests.processes import ServerProcess
+from tests.processes import dibs as run_dibs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -16,7 +16,7 @@ from dibs.wire.documents import Reply, reply_for_error
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from dibs.client.places import Ask
+    from dibs.client.queueing import Ask
     from tests.agents.connection import Store
 
 pytestmark = pytest.mark.anyio

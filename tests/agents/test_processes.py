@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from dibs.testing.processes import DIBS, WAIT_S_MAX, ServerProcess, clean_env, dibs, wait_until
+from tests.processes import DIBS, WAIT_S_MAX, ServerProcess, clean_env, dibs, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from mcp import Client, MCPError
 
-from dibs.agents import action_llama
 from dibs.agents.stdio import stdio_mcp
 from dibs.agents.tools import TOOLS
 from dibs.client.settings import Settings
+from dibs.compat.action_llama import tools as action_llama
 from dibs.core.limits import CHECKPOINT_BYTES_MAX
 from dibs.sdk.async_doors import open_door
 from tests.agents.connection import MODERN, Agent

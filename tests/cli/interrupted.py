@@ -75,5 +75,5 @@ sys.argv = [program, *words]
 if program == "dibs":
     from dibs.cli.main import entry
 else:
-    from dibs.cli.rlock import rlock as entry
+    from dibs.compat.action_llama.rlock import rlock as entry
 sys.exit(entry())

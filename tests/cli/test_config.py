@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.call import Call
-from dibs.cli.paint import Paint
+from dibs.cli.framework.context import Call
+from dibs.cli.text.colour import Paint
 from dibs.client.settings import Settings
 from dibs.client.urls import server_place
 from dibs.errors import InvalidInput

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from dibs.cli import demo
-from dibs.cli.call import Call
-from dibs.cli.paint import Paint
+from dibs.cli.commands import demo
+from dibs.cli.framework.context import Call
+from dibs.cli.text.colour import Paint
 from dibs.demo.outcome import outcome_of
-from dibs.testing.processes import DIBS, ServerProcess, clean_env
 from tests.cli.conftest import Ran, Terminal
 from tests.demo.scenes import Telling
+from tests.processes import DIBS, ServerProcess, clean_env
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.cli.guardian import Guardian
-from dibs.testing.processes import wait_until
+from dibs.cli.supervise.guardian import Guardian
+from tests.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def test_a_command_that_ends_the_moment_it_is_looked_at_has_ended_and_was_not_lo
 
 KILLED_EARLY = """
 import os, signal
-from dibs.cli.child import Child
+from dibs.cli.supervise.child import Child
 child = Child(["true"], kill_after_ms=0)
 os.kill(child.guardian_pid, signal.SIGKILL)
 child.start(os.environ, 1 << 60)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.cli.holdrender import said
+from dibs.cli.text.hold import said
 from dibs.clock import steady_ms
-from dibs.testing.processes import ServerProcess
 from tests.cli.processes import Machine, finished, first_line
+from tests.processes import ServerProcess
 
 if TYPE_CHECKING:
     import subprocess

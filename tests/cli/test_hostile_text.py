@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.cli import rlock
+from dibs.cli.framework.registry import NAMES
 from dibs.cli.main import run
-from dibs.cli.paint import Paint
-from dibs.cli.table import NAMES
+from dibs.cli.text.colour import Paint
+from dibs.compat.action_llama import rlock
 from dibs.loglines import LogLines
 from dibs.wire.documents import Reply
 from tests.cli.conftest import Screen, Terminal

@@ -73,7 +73,7 @@ RLOCK = """
 import sys
 import os
 before = set(sys.modules)
-from dibs.cli.rlock import rlock
+from dibs.compat.action_llama.rlock import rlock
 def tell(code):
     print(code, *sorted(set(sys.modules) - before), file=sys.stderr)
 os._exit = tell

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.testing.processes import ServerProcess, pause
 from tests.cli.processes import Machine, finished
+from tests.processes import ServerProcess, pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.client.embedded import process_mark
-from dibs.testing.processes import pause, wait_until
 from tests.cli.processes import Machine, finished
+from tests.processes import pause, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -190,7 +190,8 @@ def test_a_claim_in_a_file_named_from_the_folder_is_kept(
 
 CANNOT_KEEP = """
 import sys
-from dibs.cli import keeping, main
+from dibs.cli import main
+from dibs.cli.supervise import keeper as keeping
 from dibs.client.embedded import EmbeddedDoor
 real = EmbeddedDoor.call
 def call(self, verb, name, document):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from dibs.cli import lineage
+from dibs.cli.supervise import process_tree as lineage
 
 TREE = "sh -c 'sleep 600 & echo $!; wait' & sleep 600 & echo $!; wait"
 
@@ -29,7 +29,7 @@ def test_descendants_are_children_and_theirs() -> None:
 def test_orphans_fall_to_who_adopts_them() -> None:
     program = (
         "import os, subprocess\n"
-        "from dibs.cli.lineage import adopt_orphans, children\n"
+        "from dibs.cli.supervise.process_tree import adopt_orphans, children\n"
         "assert adopt_orphans()\n"
         "script = 'setsid sleep 600 </dev/null >/dev/null 2>&1 & echo $!'\n"
         "orphan = int(subprocess.run(['/bin/sh', '-c', script], stdout=subprocess.PIPE).stdout)\n"

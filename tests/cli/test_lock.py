@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.lockmemory import Memory
+from dibs.compat.grite.remembered_leases import Memory
 from dibs.wire.codes import CODES, OUTCOMES, lock_code
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def test_what_cannot_be_is_refused_with_exit_2_and_a_reason(
 
 
 def test_a_store_or_server_that_cannot_be_reached_has_grites_code_and_exit(tmp_path: Path) -> None:
-    from dibs.testing.processes import clean_env, dibs
+    from tests.processes import clean_env, dibs
 
     (tmp_path / "file").write_text("")
     env = clean_env(tmp_path, DIBS_ACTOR="a")

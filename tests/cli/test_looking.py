@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli import looking
+from dibs.cli.commands import inspect as looking
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Terminal

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.notes import Notes
+from dibs.cli.supervise.checkpoint_file import Notes
 from dibs.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.reference import MEANINGS, cli_page, exit_codes_page
-from dibs.cli.table import GROUPS, NAMES, load
+from dibs.cli.framework.registry import GROUPS, NAMES, load
 from dibs.wire import codes
-from scripts import manpage
+from scripts.pages import man
+from scripts.pages.reference import MEANINGS, cli_page, exit_codes_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,13 +30,13 @@ def test_a_page_is_what_the_code_would_write(name: str, page: Callable[[], str])
 
 def test_the_man_page_is_what_the_code_would_write() -> None:
     if REWRITE:
-        manpage.PAGE.parent.mkdir(exist_ok=True)
-        manpage.PAGE.write_text(manpage.page(), encoding="utf-8")
-    assert manpage.PAGE.read_text(encoding="utf-8") == manpage.page()
+        man.PAGE.parent.mkdir(exist_ok=True)
+        man.PAGE.write_text(man.page(), encoding="utf-8")
+    assert man.PAGE.read_text(encoding="utf-8") == man.page()
 
 
 def test_the_man_page_names_every_command_and_flag_and_runs_no_request_of_a_text() -> None:
-    page = manpage.page()
+    page = man.page()
     for name in NAMES:
         assert f'.SS "dibs {name}"'.replace("-", "\\-") in page
         assert all(option.flag.replace("-", "\\-") in page for option in load(name).options)

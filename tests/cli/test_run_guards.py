@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.lineage import children
+from dibs.cli.supervise.process_tree import children
 from dibs.client.embedded import process_mark
-from dibs.testing.processes import wait_until
 from tests.cli.processes import Machine, finished, first_line
+from tests.processes import wait_until
 
 if TYPE_CHECKING:
     import subprocess

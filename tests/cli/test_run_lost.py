@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.lineage import children
+from dibs.cli.supervise.process_tree import children
 from dibs.client.embedded import process_mark
 from dibs.clock import steady_ms
-from dibs.testing.processes import ServerProcess, wait_until, wait_until_stopped
 from tests.cli.processes import Machine, finished, first_line
+from tests.processes import ServerProcess, wait_until, wait_until_stopped
 
 if TYPE_CHECKING:
     import subprocess

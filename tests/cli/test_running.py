@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.cli.call import open_door
+from dibs.cli.framework.context import open_door
 from dibs.clock import wall_ms
 from dibs.errors import AuthenticationFailed
 from dibs.service.auth import Guard, read_tokens

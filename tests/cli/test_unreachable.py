@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from dibs.testing.processes import DIBS, clean_env
+from tests.processes import DIBS, clean_env
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ def test_the_sdk_says_not_to_begin(url: str) -> None:
 @pytest.mark.parametrize("gateway", [True, False])
 def test_rlock_says_not_to_go_on(tmp_path: Path, url: str, gateway: bool) -> None:
     env = {**clean_env(tmp_path), "GATEWAY_URL" if gateway else "DIBS_URL": url, "SHUTDOWN_SECRET": "s" * 20}
-    code = "import sys; from dibs.cli.rlock import rlock; sys.exit(rlock())"
+    code = "import sys; from dibs.compat.action_llama.rlock import rlock; sys.exit(rlock())"
     ran = subprocess.run(
         [sys.executable, "-c", code, "x"], env=env, capture_output=True, text=True, check=False
     )

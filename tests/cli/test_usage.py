@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs._version import __version__
-from dibs.cli.parse import UsageError, parse, split_command
-from dibs.cli.table import NAMES, SUMMARIES, load
+from dibs.cli.framework.parse import UsageError, parse, split_command
+from dibs.cli.framework.registry import NAMES, SUMMARIES, load
 from dibs.wire import codes
 
 if TYPE_CHECKING:

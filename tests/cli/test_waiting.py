@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli import linerender
-from dibs.cli.call import Call
-from dibs.cli.live import Live
-from dibs.cli.paint import Paint
-from dibs.cli.render import held
-from dibs.client import places
-from dibs.client.places import Place
+from dibs.cli.framework.context import Call
+from dibs.cli.text import queue as queue_text
+from dibs.cli.text.claim import held
+from dibs.cli.text.colour import Paint
+from dibs.cli.text.status_line import Live
+from dibs.client import queueing as places
+from dibs.client.queueing import Place
 from dibs.errors import ServerUnreachable
 from dibs.wire.documents import Reply, reply_for_error
 from tests.cli.conftest import Screen
 from tests.cli.typist import Typing
 
 if TYPE_CHECKING:
-    from dibs.client.places import Flow
+    from dibs.client.queueing import Flow
     from tests.cli.conftest import Terminal
 
 
@@ -91,7 +91,7 @@ def test_ctrl_c_gives_up_the_place_or_the_job_that_it_became(
             terminal("release", "job", "--lease", lease)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(linerender, "waiting", interrupted)
+    monkeypatch.setattr(queue_text, "waiting", interrupted)
     with pytest.raises(KeyboardInterrupt):
         terminal("claim", "job", "--wait", "20s", "--owner", "bob")
     found = terminal("owner", "job", "--json").everything
@@ -137,7 +137,7 @@ def test_nothing_is_drawn_where_nobody_looks(
 )
 def test_the_line_says_who_is_in_the_way(change: dict[str, object], says: str) -> None:
     queued = {"name": "job", "position": 1, "owner": "agent-7", "remaining_ms": 30_000}
-    assert says in linerender.waiting(queued | change, 1_000, 60_000)
+    assert says in queue_text.waiting(queued | change, 1_000, 60_000)
 
 
 def flaky(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, after: int, count: int) -> None:

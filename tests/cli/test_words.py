@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.cli.paint import Paint, paint_for
-from dibs.cli.words import ago, instant_ms, plain, shell_word, span, table
+from dibs.cli.text.colour import Paint, paint_for
+from dibs.cli.text.words import ago, instant_ms, plain, shell_word, span, table
 from dibs.wire.parts import timestamp
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.client.claiming import claim
-from dibs.client.places import Ask, Place
+from dibs.client.queueing import Ask, Place
 from dibs.core.commands import Acquire, Release
 from dibs.core.outcomes import Granted, Queued
 from dibs.core.records import ticket_key

@@ -14,8 +14,8 @@ import dibs
 from dibs.client.connect import connect_as
 from dibs.client.settings import Settings
 from dibs.client.urls import server_place
-from dibs.testing.processes import ServerProcess, clean_env
 from tests.client.scripted import ScriptedServer
+from tests.processes import ServerProcess, clean_env
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

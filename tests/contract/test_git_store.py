@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.stores.git import GitStore
-from dibs.stores.git.place import place_of
+from dibs.stores.git.location import place_of
 from dibs.stores.git.times import Clocks
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract import StoreContract

@@ -21,7 +21,7 @@ from dibs.core.records import (
     session_key,
 )
 from dibs.core.replay import Claim, replay
-from dibs.testing.model_line import Hold, Place, Run, Wish, World, overlap
+from tests.models.queue import Hold, Place, Run, Wish, World, overlap
 
 if TYPE_CHECKING:
     from dibs.core.events import Event

@@ -39,9 +39,9 @@ from dibs.core.limits import TICKET_MS, WANT_MS
 from dibs.core.records import EXCLUSIVE, SHARED
 from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
-from dibs.testing.model_line import Run, Wish, World, overlap
 from tests.core import raw as raws
 from tests.core.raw import raw_of, world_of
+from tests.models.queue import Run, Wish, World, overlap
 
 if TYPE_CHECKING:
     from dibs.core.commands import Command

@@ -32,7 +32,7 @@ from dibs.core.replay import Claim, replay
 from dibs.core.view import Missing, View
 from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
-from dibs.testing.model import Model, Told
+from tests.models.ownership import Model, Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ import pytest
 from dibs.core import outcomes
 from dibs.core.records import class_of
 from dibs.stores.memory import MemoryStore
-from dibs.testing.scenario import ANSWERS, ScenarioError, run
+from tests.scenarios.runner import ANSWERS, ScenarioError, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from dibs.cli.paint import Paint
+from dibs.cli.text.colour import Paint
 from dibs.demo.ledger import Effect
 from dibs.demo.outcome import Outcome, outcome_of
 from dibs.demo.plan import STEPS, plan_of

@@ -6,9 +6,9 @@ import re
 from typing import Any, cast
 from unittest.mock import MagicMock
 
-from dibs.cli.rlock import EXITS, OTHER_EXIT, UNREACHABLE, USAGE_EXIT
-from dibs.server.gateway import PLACE, Gateway
-from dibs.wire import gateway
+from dibs.compat.action_llama import protocol as gateway
+from dibs.compat.action_llama.rlock import EXITS, OTHER_EXIT, UNREACHABLE, USAGE_EXIT
+from dibs.compat.action_llama.routes import PLACE, Gateway
 from tests.docs.pages import REFERENCE, code_words, read, section, tables
 
 PAGE = read(REFERENCE / "gateway.md")
@@ -30,7 +30,7 @@ def test_every_exit_code_is_on_the_page_with_its_status() -> None:
 
 
 def test_every_word_for_a_wrong_request_is_on_the_page() -> None:
-    source = read(REFERENCE.parents[1] / "src" / "dibs" / "wire" / "gateway.py")
+    source = read(REFERENCE.parents[1] / "src" / "dibs" / "compat" / "action_llama" / "protocol.py")
     errors = set(re.findall(r'Rejected\(\s*"([^"]+)"', source))
     assert len(errors) >= 6
     assert errors <= code_words(PAGE), gateway.__name__

@@ -9,7 +9,7 @@ import pytest
 
 from dibs.core import limits
 from dibs.core.durations import format_duration
-from dibs.stores.git.place import ADDRESSES
+from dibs.stores.git.location import ADDRESSES
 from dibs.stores.registry import FORMS, capabilities, open_store, sqlite_path
 from tests.docs.pages import REFERENCE, ROOT, code_words, read, rows, section
 

@@ -25,7 +25,7 @@ VERBS = {"rlock": "acquire", "runlock": "release", "rlock-heartbeat": "heartbeat
 _OURS = """#!{python}
 import sys
 sys.path.insert(0, {source!r})
-from dibs.cli.rlock import {function}
+from dibs.compat.action_llama.rlock import {function}
 sys.exit({function}())
 """
 
@@ -51,7 +51,7 @@ def install_ours(folder: Path) -> Path:
         for name, function in OURS.items()
     }
     texts["dibs"] = _OURS.format(python=sys.executable, source=str(SOURCE), function="entry").replace(
-        "dibs.cli.rlock", "dibs.cli.main"
+        "dibs.compat.action_llama.rlock", "dibs.cli.main"
     )
     return _write(folder, texts)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.client.connect import connect
 from dibs.clock import steady_ms
-from dibs.testing.processes import pass_by
+from tests.processes import pass_by
 
 if TYPE_CHECKING:
     from dibs.client.door import Door

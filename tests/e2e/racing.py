@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dibs.clock import steady_ms
-from dibs.testing.processes import WAIT_S_MAX
+from tests.processes import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

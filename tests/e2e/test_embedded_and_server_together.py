@@ -8,8 +8,8 @@ import pytest
 
 from dibs.stores.registry import open_store
 from dibs.testing.history import all_events, broken_promises
-from dibs.testing.processes import Ran, ServerProcess, clean_env, dibs, wait_until
 from tests.e2e.racing import Place, Racers, only_winner
+from tests.processes import Ran, ServerProcess, clean_env, dibs, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

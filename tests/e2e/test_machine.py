@@ -14,7 +14,7 @@ import pytest
 
 import dibs as package
 from dibs.client.machine import distrust, note_path
-from dibs.testing.processes import DIBS, ServerProcess, clean_env, dibs
+from tests.processes import DIBS, ServerProcess, clean_env, dibs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ def test_the_command_the_sdk_and_rlock_find_the_service_and_doctor_says_so(
         monkeypatch.setenv(variable, value)
     with package.Client() as client:
         assert client.owner("a") is not None
-    code = "import sys; from dibs.cli.rlock import rlock; sys.exit(rlock())"
+    code = "import sys; from dibs.compat.action_llama.rlock import rlock; sys.exit(rlock())"
     locked = subprocess.run(
         [sys.executable, "-c", code, "file:///a"], env=env, capture_output=True, text=True, check=False
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from dibs.clock import steady_ms
-from dibs.testing.processes import DIBS, WAIT_S_MAX, ServerProcess, clean_env, dibs, wait_until
+from tests.processes import DIBS, WAIT_S_MAX, ServerProcess, clean_env, dibs, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,8 @@ import pytest
 from dibs.client.connect import connect
 from dibs.stores.registry import open_store
 from dibs.testing.history import all_events, broken_promises
-from dibs.testing.processes import ServerProcess, wait_until
 from tests.e2e.racing import Place, Racers, only_winner
+from tests.processes import ServerProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.testing.processes import ServerProcess, clean_env, dibs
 from tests.e2e.lock_scripts import OURS, TIMEOUT_S, at_once, install_ours, install_theirs, on_path, typed
+from tests.processes import ServerProcess, clean_env, dibs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ def secret_of(env: dict[str, str], holder: str, *words: str) -> str:
 def test_the_commands_are_installed_under_their_names() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     for name, function in OURS.items():
-        assert scripts[name] == f"dibs.cli.rlock:{function}"
+        assert scripts[name] == f"dibs.compat.action_llama.rlock:{function}"
 
 
 @pytest.mark.promise("excl")

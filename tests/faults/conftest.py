@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.testing.processes import ServerProcess
 from tests.faults.proxy import Proxy
+from tests.processes import ServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

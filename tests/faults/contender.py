@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs import Client, DibsError, Fence, StaleToken
 from dibs.clock import steady_ms
-from dibs.testing.processes import pause
+from tests.processes import pause
 
 if TYPE_CHECKING:
     from dibs import Claim

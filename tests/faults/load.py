@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.client.connect import connect
 from dibs.clock import steady_ms
 from dibs.testing.history import Hold
-from dibs.testing.processes import WAIT_S_MAX, pause
+from tests.processes import WAIT_S_MAX, pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from dibs.client.connect import connect
 from dibs.clock import steady_ms
-from dibs.testing.processes import WAIT_S_MAX, pause
+from tests.processes import WAIT_S_MAX, pause
 
 if TYPE_CHECKING:
     from dibs.wire.documents import Reply

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from dibs import Fence
 from dibs.clock import steady_ms
-from dibs.testing.processes import WAIT_S_MAX, ServerProcess, pass_by
 from tests.faults.proxy import Fault, Proxy
+from tests.processes import WAIT_S_MAX, ServerProcess, pass_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable

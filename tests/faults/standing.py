@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.core.records import Lock, Session, Ticket
 from dibs.stores.registry import open_store
-from dibs.testing.processes import wait_until
+from tests.processes import wait_until
 
 
 def left_behind(url: str, job: str = "") -> list[str]:

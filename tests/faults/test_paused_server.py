@@ -18,7 +18,7 @@ from dibs.client.connect import connect
 from dibs.clock import steady_ms
 from dibs.stores.registry import open_store
 from dibs.testing.history import all_events, broken_promises
-from dibs.testing.processes import (
+from tests.processes import (
     WAIT_S_MAX,
     ServerProcess,
     pass_by,

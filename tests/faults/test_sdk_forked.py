@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs import AsyncClient, Client, JobHeld, LeaseLost, Unavailable
-from dibs.testing.processes import WAIT_S_MAX, ServerProcess, wait_until
 from tests.faults.standing import left_behind
+from tests.processes import WAIT_S_MAX, ServerProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.testing.processes import ServerProcess, wait_until
 from tests.faults.standing import left_behind
+from tests.processes import ServerProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,10 +13,10 @@ import pytest
 from dibs import AsyncClient, Client, LeaseLost
 from dibs.clock import steady_ms
 from dibs.errors import DibsError, JobHeld, Unavailable
-from dibs.testing.processes import ServerProcess, wait_until
 from tests.client.scripted import ScriptedServer, reply_of
 from tests.faults.proxy import Fault, Proxy
 from tests.faults.standing import check_nothing_left, left_behind
+from tests.processes import ServerProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

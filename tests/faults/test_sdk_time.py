@@ -19,8 +19,8 @@ import dibs.sdk.heart
 import dibs.sdk.hold
 from dibs import AsyncClient, Client, LeaseLost
 from dibs.clock import steady_ms
-from dibs.testing.processes import WAIT_S_MAX, ServerProcess, pause, wait_until, wait_until_stopped
 from tests.faults.proxy import Fault, Proxy
+from tests.processes import WAIT_S_MAX, ServerProcess, pause, wait_until, wait_until_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

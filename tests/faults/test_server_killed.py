@@ -15,8 +15,8 @@ import pytest
 from dibs.core.replay import replay
 from dibs.stores.registry import open_store
 from dibs.testing.history import all_events, broken_promises, overlaps
-from dibs.testing.processes import WAIT_S_MAX, ServerProcess, pause, wait_until
 from tests.faults.load import Client
+from tests.processes import WAIT_S_MAX, ServerProcess, pause, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from dibs.core.records import lock_key
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.git import GitStore
-from dibs.stores.git.place import place_of
+from dibs.stores.git.location import place_of
 from dibs.stores.git.remoteclock import Reading
 from dibs.stores.git.times import Clocks
 from dibs.testing.clock import ManualClock

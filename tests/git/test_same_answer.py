@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.stores.git import GitStore
-from dibs.stores.git.place import place_of
+from dibs.stores.git.location import place_of
 from dibs.stores.git.times import Clocks
 from tests.core.test_scenarios import SCRIPTS, check
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.cli.framework.registry import NAMES
 from dibs.cli.main import run
-from dibs.cli.table import NAMES
 from dibs.redact import without_secrets
 from tests.git.harness import git
 

@@ -11,9 +11,9 @@ import pytest
 from dibs.core.outcomes import Granted, Held, Renewed
 from dibs.errors import InvalidInput, NotAllowed, StoreCorrupt, StoreFull, StoreUnavailable
 from dibs.redact import without_secrets
-from dibs.stores.git import trouble
+from dibs.stores.git import errors as trouble
 from dibs.stores.git.entries import tail_of
-from dibs.stores.git.place import place_of
+from dibs.stores.git.location import place_of
 from dibs.stores.git.process import Result
 from dibs.stores.git.refs import Swap
 from dibs.stores.port import Conflict

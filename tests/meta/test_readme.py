@@ -8,8 +8,8 @@ import shlex
 from pathlib import Path
 
 import dibs
-from dibs.cli.parse import parse, split_command
-from dibs.cli.table import NAMES, load
+from dibs.cli.framework.parse import parse, split_command
+from dibs.cli.framework.registry import NAMES, load
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ import pytest
 
 import dibs
 from dibs.clock import steady_ms
-from dibs.testing.processes import wait_until
+from tests.processes import wait_until
 from tests.sdk.conftest import over
 
 if TYPE_CHECKING:

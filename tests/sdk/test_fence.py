@@ -16,7 +16,7 @@ import sqlalchemy
 from sqlalchemy.orm import Session
 
 from dibs import AsyncFence, Client, Fence, InvalidInput, LeaseLost, StaleToken, Unavailable
-from dibs.testing.processes import WAIT_S_MAX
+from tests.processes import WAIT_S_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import pytest
 
 import dibs
 from dibs.sdk.default import EitherClaim
-from dibs.testing.processes import WAIT_S_MAX
+from tests.processes import WAIT_S_MAX
 from tests.sdk.conftest import over
 
 if TYPE_CHECKING:

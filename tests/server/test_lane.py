@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.server.lane import LaneProtocol
+from dibs.server.fast_lane import LaneProtocol
 from tests.server.harness import UNKNOWN_LEASE, masked, read_response, running
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.testing.processes import ServerProcess, clean_env, dibs
+from tests.processes import ServerProcess, clean_env, dibs
 
 if TYPE_CHECKING:
     from pathlib import Path

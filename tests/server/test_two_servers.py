@@ -10,7 +10,7 @@ import pytest
 
 from dibs.core.commands import Release
 from dibs.service.coordinator import Coordinator
-from dibs.service.waiting import Waiter, WaitingRoom
+from dibs.service.waiters import Waiter, WaitingRoom
 from dibs.stores.sqlite import SqliteStore
 from tests.server.harness import Poll, Server, running, wait_until
 from tests.server.test_sessions import open_session

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.server.lane import LaneProtocol
-from dibs.service.waiting import Waiter, WaitingRoom
+from dibs.server.fast_lane import LaneProtocol
+from dibs.service.waiters import Waiter, WaitingRoom
 from dibs.testing.faulty import FaultyStore
 from tests.server.harness import WAIT_S, Poll, read_response, running, wait_until
 from tests.server.test_lane import AUTH, JSON, request

@@ -9,7 +9,7 @@ from dibs.core.commands import Acquire, AcquireAll, Release
 from dibs.core.outcomes import Granted
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
-from dibs.service.waiting import WaitingRoom
+from dibs.service.waiters import WaitingRoom
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.core.commands import Command
-    from dibs.service.waiting import Result, Waiter
+    from dibs.service.waiters import Result, Waiter
 
 
 class Timer:

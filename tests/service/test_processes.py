@@ -15,7 +15,7 @@ import pytest
 from dibs.service import descendants, proc, processes
 from dibs.service.descendants import VARIABLE, marked, none_is_left, with_token
 from dibs.service.processes import guarded_mark, is_gone, lineage, process_mark
-from dibs.testing.processes import wait_until
+from tests.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ from dibs.core.limits import KEEP_BATCH_MAX, TICKET_KEEP_MS, TICKET_MS
 from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, Queued, SessionOver, SessionState
 from dibs.errors import StoreUnavailable, Unavailable
 from dibs.ids import new_id
-from dibs.service.waiting import LAST_WORD_MS, WaitingRoom
+from dibs.service.waiters import LAST_WORD_MS, WaitingRoom
 from tests.service.desk import Caller, Desk, claim, claim_all
 
 

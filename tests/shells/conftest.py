@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from dibs.testing.processes import WAIT_S_MAX, Ran, clean_env
+from tests.processes import WAIT_S_MAX, Ran, clean_env
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.words import plain
+from dibs.cli.text.words import plain
 
 if TYPE_CHECKING:
     from tests.shells.conftest import Clone

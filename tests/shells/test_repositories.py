@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.repository_namespace import normalised
+from dibs.cli.git.namespace import normalised
 from dibs.core.names import check_namespace
 
 if TYPE_CHECKING:

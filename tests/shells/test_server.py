@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.testing.processes import ServerProcess
+from tests.processes import ServerProcess
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import pytest
 
 from dibs.errors import StoreReplaced, StoreUnavailable
 from dibs.stores.sqlite import SqliteStore
-from dibs.stores.sqlite import link as link_module
+from dibs.stores.sqlite import connection as link_module
 from dibs.testing.contract_base import event, key_of, lock, put
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 
 from dibs.errors import StoreUnavailable
 from dibs.stores.sqlite import SqliteStore
-from dibs.stores.sqlite import link as link_module
+from dibs.stores.sqlite import connection as link_module
 from dibs.stores.sqlite import store as store_module
 from dibs.testing.contract_base import key_of, lock, put
 

@@ -10,7 +10,8 @@ import pytest
 from dibs.core.records import Ending, Lock, Session
 from dibs.errors import DibsError
 from dibs.stores.codec import encode
-from dibs.stores.sqlite import SqliteStore, link, schema
+from dibs.stores.sqlite import SqliteStore, schema
+from dibs.stores.sqlite import connection as link
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put
 

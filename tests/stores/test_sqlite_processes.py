@@ -21,7 +21,8 @@ from dibs.core.outcomes import Granted, Held
 from dibs.core.records import Lock, lock_key
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
-from dibs.stores.sqlite import SqliteStore, link
+from dibs.stores.sqlite import SqliteStore
+from dibs.stores.sqlite import connection as link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

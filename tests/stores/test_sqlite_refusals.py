@@ -18,8 +18,9 @@ from dibs.core.outcomes import Granted
 from dibs.errors import InvalidInput, StoreCorrupt, StoreFull, StoreTooNew, StoreUnavailable
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
-from dibs.stores.sqlite import SqliteStore, schema, trouble
-from dibs.stores.sqlite.link import VERSION
+from dibs.stores.sqlite import SqliteStore, schema
+from dibs.stores.sqlite import errors as trouble
+from dibs.stores.sqlite.connection import VERSION
 from dibs.testing.contract_base import event, key_of, lock, put
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-import dibs.server.answers
+import dibs.server.response
 import dibs.service.batcher
 import dibs.service.liveness  # noqa: F401 - its errors count, too
 from dibs import errors

@@ -12,7 +12,7 @@ from dibs.core.events import Event
 from dibs.core.records import Done, Ending, Holder, Lock, Session, Wait
 from dibs.wire import parts
 from dibs.wire.documents import reply_for, reply_to
-from dibs.wire.looking import event_document, history_document, list_document
+from dibs.wire.inspect import event_document, history_document, list_document
 from dibs.wire.parts import timestamp
 from dibs.wire.tickets import parse_ticket
 

@@ -16,7 +16,7 @@ from dibs.sdk.operations import Wish
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dibs.client.places import Flow
+    from dibs.client.queueing import Flow
     from dibs.sdk.answers import JobEvent, JobStatus, Lease
     from dibs.sdk.async_doors import AsyncDoor
 

@@ -122,7 +122,7 @@ def run(settings: Settings, *, action_llama: bool = False) -> None:
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     tools: tuple[Tool, ...] = TOOLS
     if action_llama:
-        from dibs.agents import action_llama as theirs
+        from dibs.compat.action_llama import tools as theirs
 
         tools = (*TOOLS, *theirs.TOOLS)
     asyncio.run(_serve(settings, tools))

@@ -6,9 +6,9 @@ import gc
 import os
 import sys
 
-from dibs.cli.parse import UsageError, parse, split_command, wants
-from dibs.cli.table import NAMES, load
-from dibs.cli.unconfirmed import Unconfirmed
+from dibs.cli.framework.parse import UsageError, parse, split_command, wants
+from dibs.cli.framework.registry import NAMES, load
+from dibs.cli.supervise.unconfirmed import Unconfirmed
 from dibs.errors import DibsError
 from dibs.wire.codes import FAULT, USAGE
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import BinaryIO, TextIO
 
-    from dibs.cli.answer import Answer
-    from dibs.cli.call import Call, Opener
-    from dibs.cli.paint import Paint
-    from dibs.cli.spec import Command
+    from dibs.cli.framework.context import Call, Opener
+    from dibs.cli.framework.result import Answer
+    from dibs.cli.framework.spec import Command
+    from dibs.cli.text.colour import Paint
 
 INTERRUPTED = 130
 
@@ -55,7 +55,7 @@ def run(
 ) -> int:
     """One command from its words to its exit code. Raises nothing but KeyboardInterrupt. `is_last`: the process ends
     with it, and no signal that comes after the answer was printed may change its exit code."""
-    from dibs.cli.paint import paint_for
+    from dibs.cli.text.colour import paint_for
 
     unconfirmed, paint = Unconfirmed(), paint_for(stdout, env)
     try:
@@ -112,12 +112,12 @@ def _answer(
         return special
     name, words = split_command(argv, NAMES)
     if name is None:
-        from dibs.cli.help import overview
+        from dibs.cli.framework.help import overview
 
         raise UsageError(f"Which command?\n\n{overview()}")
     command = load(name)
     values = parse(command, words)
-    from dibs.cli.call import Call, open_door
+    from dibs.cli.framework.context import Call, open_door
 
     call = Call(
         name,
@@ -140,7 +140,7 @@ def _in_repository(command: Command, call: Call) -> Answer:
     """Run it: what it names of a repository's tree is in that repository's namespace."""
     if not _may_be_in_tree(call):
         return command.run(call)
-    from dibs.cli.repository_namespace import settle, shown
+    from dibs.cli.git.namespace import settle, shown
 
     settle(call)
     return shown(call, command.run(call))
@@ -162,8 +162,8 @@ def _help_or_version(argv: Sequence[str]) -> Answer | None:
     asks_version = wants(argv, "--version", "-V") or list(argv[:1]) == ["version"]
     if not asks_version and not wants(argv, "--help", "-h"):
         return None
-    from dibs.cli.answer import yes
-    from dibs.cli.help import overview, page
+    from dibs.cli.framework.help import overview, page
+    from dibs.cli.framework.result import yes
 
     if asks_version:
         from dibs._version import __version__
@@ -175,14 +175,14 @@ def _help_or_version(argv: Sequence[str]) -> Answer | None:
 
 
 def _of_error(error: DibsError) -> Answer:
-    from dibs.cli.answer import Answer, failure
+    from dibs.cli.framework.result import Answer, failure
     from dibs.wire.documents import reply_for_error
 
     if not isinstance(error, UsageError):
         return failure(reply_for_error(error))
     text, usage, exit_code = error.details, "", _usage_exit(error.command)
     if error.command in NAMES:
-        from dibs.cli.help import short_usage, usage_line
+        from dibs.cli.framework.help import short_usage, usage_line
 
         usage = usage_line(load(error.command))
         text += f"\nUsage: {short_usage(load(error.command))}    (dibs {error.command} --help says more)"
@@ -200,7 +200,7 @@ def _usage_exit(command: str) -> int:
 
 
 def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -> Answer:
-    from dibs.cli.answer import Answer
+    from dibs.cli.framework.result import Answer
 
     if env.get("DIBS_DEBUG") == "1" and stderr is not None:
         import traceback

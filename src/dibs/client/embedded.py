@@ -11,7 +11,7 @@ from _thread import allocate_lock
 
 from dibs.errors import DibsError, HookRefused, InvalidInput, StoreUnavailable
 from dibs.wire.documents import reply_for_error, reply_to
-from dibs.wire.looking import history_document, list_document
+from dibs.wire.inspect import history_document, list_document
 from dibs.wire.requests import LOCAL, command_for, namespace_for, shape, wait_ms
 
 TYPE_CHECKING = False
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from dibs.compat.action_llama.runs import Run
     from dibs.stores.port import Store
     from dibs.wire.documents import Reply
     from dibs.wire.requests import Caller
-    from dibs.wire.runs import Run
 
     Document = dict[str, Any]
 
@@ -176,10 +176,10 @@ class EmbeddedDoor:
         `audited`: what it asks is in the history.
 
         Raises what the store meets."""
+        from dibs.compat.action_llama.runs import run_of, session_of
         from dibs.core.commands import KeepSession
         from dibs.service.coordinator import Coordinator
         from dibs.service.queries import inspect_one
-        from dibs.wire.runs import run_of, session_of
 
         run = run_of(inspect_one(self.store(), session_of(secret)))
         if run is None:
@@ -192,9 +192,9 @@ class EmbeddedDoor:
         """Begin a run; the reply holds its secret. What a server does for POST /gateway/runs."""
 
         def answer() -> Reply:
+            from dibs.compat.action_llama.runs import opened, opening
             from dibs.service.coordinator import Coordinator
             from dibs.wire.documents import Reply
-            from dibs.wire.runs import opened, opening
 
             command, secret = opening(namespace_for(LOCAL, self._namespace), document, LOCAL)
             outcome = Coordinator(self.store()).one(command)
@@ -204,8 +204,8 @@ class EmbeddedDoor:
 
     def runs(self) -> Reply:
         def answer() -> Reply:
+            from dibs.compat.action_llama.runs import principal_of, run_document
             from dibs.service.queries import open_sessions
-            from dibs.wire.runs import principal_of, run_document
 
             principal = principal_of(namespace_for(LOCAL, self._namespace))
             return _ok({"runs": [run_document(state) for state in open_sessions(self.store(), principal)]})
@@ -216,10 +216,10 @@ class EmbeddedDoor:
         """End every run of `holder` and free what they held."""
 
         def answer() -> Reply:
+            from dibs.compat.action_llama.runs import ended, principal_of
             from dibs.core.commands import EndSession
             from dibs.service.coordinator import Coordinator
             from dibs.service.queries import open_sessions
-            from dibs.wire.runs import ended, principal_of
 
             ns = namespace_for(LOCAL, self._namespace)
             found = open_sessions(self.store(), principal_of(ns))
@@ -379,7 +379,7 @@ def _format_of(kind: str) -> int | None:
     """The version of the format that an opened store has: older ones were brought up to it, newer ones refused."""
     if kind != "sqlite":
         return None
-    from dibs.stores.sqlite.link import VERSION
+    from dibs.stores.sqlite.connection import VERSION
 
     return VERSION
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dibs.client import questions
+from dibs.client import requests as questions
 from dibs.client.http1 import Broken
-from dibs.client.questions import Manner, Tries
+from dibs.client.replies import document_of, understood
+from dibs.client.requests import Manner, Tries
 from dibs.client.transport import Deadline, Line, NotConnected, TimedOut
-from dibs.client.understanding import document_of, understood
 from dibs.errors import BadReply, DibsError, ServerUnreachable
 from dibs.ids import new_id
 from dibs.wire.documents import Reply, reply_for_error
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.client.http1 import RawReply
-    from dibs.client.questions import Question
+    from dibs.client.requests import Question
     from dibs.client.urls import ServerPlace
 
     Document = dict[str, Any]

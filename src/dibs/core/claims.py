@@ -13,7 +13,6 @@ from dibs.core.deadlock import find_cycle
 from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
 from dibs.core.expiry import end_hold, event_of, own_deadline_ms, settle, shown, ticket_over
-from dibs.core.line import advance, ahead, grant, place_of, refresh, serve_own, settled
 from dibs.core.outcomes import (
     AclDiffers,
     AlreadyDone,
@@ -36,6 +35,7 @@ from dibs.core.outcomes import (
     Status,
 )
 from dibs.core.proof import ended, held_by, not_current, own_claim, own_session
+from dibs.core.queue import advance, ahead, grant, place_of, refresh, serve_own, settled
 from dibs.core.records import EXCLUSIVE, FAILED, RELEASED, Done, Holder, Lock, Session
 from dibs.core.tickets import drop, join, keep
 from dibs.core.wants import forget_want, note_want

@@ -44,12 +44,12 @@ from dibs.core.commands import (
     Transfer,
 )
 from dibs.core.draft import Draft
-from dibs.core.handing import break_, free, set_acl, transfer
-from dibs.core.line import keep_places, leave
-from dibs.core.many import acquire_all, acquire_any
 from dibs.core.names import in_tree
+from dibs.core.queue import keep_places, leave
 from dibs.core.records import META_KEY, PULSE_KEY, lock_key, session_key, tree_key
 from dibs.core.sessions import end_session, inspect_session, keep_session, open_session
+from dibs.core.several import acquire_all, acquire_any
+from dibs.core.transfer import break_, free, set_acl, transfer
 from dibs.core.upkeep import beat, raise_floor, sweep
 from dibs.core.view import Decision
 

@@ -10,9 +10,9 @@ from dibs.core import events
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
 from dibs.core.expiry import session_deadline_ms, session_over, settle
-from dibs.core.line import advance, advance_all
 from dibs.core.outcomes import Blocker, SessionOver, SessionState, SessionUnknown
 from dibs.core.proof import may_use, own_session
+from dibs.core.queue import advance, advance_all
 from dibs.core.records import EXPIRED, RELEASED, Session, split_lock_key, ticket_key
 from dibs.core.tickets import drop
 

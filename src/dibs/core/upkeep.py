@@ -12,8 +12,8 @@ from dibs.core.expiry import (
     ticket_over,
 )
 from dibs.core.limits import OUTAGES_KEPT, PULSE_LATE_MS
-from dibs.core.line import advance_all, refresh
 from dibs.core.outcomes import Beaten, Raised, Swept
+from dibs.core.queue import advance_all, refresh
 from dibs.core.records import (
     EXPIRED,
     LOCK_PREFIX,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dibs.cli.words import plain
+from dibs.cli.text.words import plain
 from dibs.demo.plan import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dibs.cli.paint import Paint
+    from dibs.cli.text.colour import Paint
     from dibs.demo.outcome import Outcome
     from dibs.demo.story import Entry, JobState, Story, WorkerState
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dibs import errors
-from dibs.client.places import status_of
+from dibs.client.queueing import status_of
 from dibs.core.durations import format_duration
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from dibs.client.places import Flow
+    from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
     from dibs.errors import LeaseLost
     from dibs.sdk.answers import Lease

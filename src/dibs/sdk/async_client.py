@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
     from types import TracebackType
 
-    from dibs.client.places import Flow
+    from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobEvent, JobStatus, Lease
     from dibs.sdk.claims import OnLost

@@ -13,25 +13,25 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from dibs.client import questions
+from dibs.client import requests as questions
 from dibs.client.connect import server_at
 from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.http1 import Broken
-from dibs.client.places import Ask, Pause
-from dibs.client.places import ask as ask_door
-from dibs.client.questions import Manner, Tries
+from dibs.client.queueing import Ask, Pause
+from dibs.client.queueing import ask as ask_door
+from dibs.client.replies import understood
+from dibs.client.requests import Manner, Tries
 from dibs.client.transport import NotConnected, TimedOut, too_slow
-from dibs.client.understanding import understood
 from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX
 from dibs.errors import DibsError, ServerUnreachable, StoreUnavailable
-from dibs.sdk.async_line import AsyncLine, connected, hang_up
+from dibs.sdk.async_connection import AsyncLine, connected, hang_up
 from dibs.wire.documents import Reply, reply_for_error
 
 if TYPE_CHECKING:
     from dibs.client.http1 import RawReply
-    from dibs.client.places import Flow
-    from dibs.client.questions import Question
+    from dibs.client.queueing import Flow
+    from dibs.client.requests import Question
     from dibs.client.settings import Settings
 
 T = TypeVar("T")

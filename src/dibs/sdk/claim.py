@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, TypeVar
 
-from dibs.client.places import drive
+from dibs.client.queueing import drive
 from dibs.errors import DibsError, InvalidInput, NotClaimed
 from dibs.sdk import operations
 from dibs.sdk.heart import WATCHDOG, Heart, beat_once, telling
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from dibs.client.places import Flow
     from dibs.client.pool import Doors
+    from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
     from dibs.errors import LeaseLost
     from dibs.sdk.answers import Lease

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from dibs.client.places import SLICE_SECONDS
+from dibs.client.queueing import SLICE_SECONDS
 from dibs.errors import InvalidInput
 from dibs.sdk.operations import Wish, whole_seconds
 from dibs.sdk.parameters import explained

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dibs.client.places import drive
 from dibs.client.pool import Doors
+from dibs.client.queueing import drive
 from dibs.client.settings import Settings
 from dibs.core.durations import duration_ms
 from dibs.core.limits import HISTORY_PAGE_DEFAULT
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from dibs.client.places import Flow
+    from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobEvent, JobStatus, Lease
     from dibs.sdk.claims import OnLost

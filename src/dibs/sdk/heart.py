@@ -12,7 +12,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from dibs.client.places import drive
+from dibs.client.queueing import drive
 from dibs.clock import steady_ms
 from dibs.errors import DibsError, LeaseLost
 from dibs.sdk.threads import Bell, start_thread

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from dibs.client.places import Pause
+from dibs.client.queueing import Pause
 from dibs.clock import steady_ms
 from dibs.errors import DibsError, InvalidInput, LeaseLost, NotClaimed, Unavailable
 from dibs.sdk import operations
@@ -13,7 +13,7 @@ from dibs.sdk import operations
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dibs.client.places import Flow
+    from dibs.client.queueing import Flow
     from dibs.sdk.answers import Lease, Previous
     from dibs.sdk.hold import LeaseHold
 

@@ -14,8 +14,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from dibs.client.door import OVER_CODES
-from dibs.client.places import Ask
 from dibs.client.plan import Plan
+from dibs.client.queueing import Ask
 from dibs.clock import steady_ms
 from dibs.core.durations import format_duration
 from dibs.errors import LeaseLost
@@ -24,7 +24,7 @@ from dibs.ids import new_fraction
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dibs.client.places import Flow
+    from dibs.client.queueing import Flow
     from dibs.sdk.answers import Lease
     from dibs.wire.documents import Reply
 

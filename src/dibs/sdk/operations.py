@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dibs.client.door import OVER_CODES
-from dibs.client.places import FOR_EVER_MS, SLICE_SECONDS, Ask, Place
+from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Ask, Place
 from dibs.core.durations import duration_ms
 from dibs.core.limits import (
     DONE_MS_DEFAULT,
@@ -22,7 +22,7 @@ from dibs.sdk import answers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dibs.client.places import Flow
+    from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobEvent, JobStatus, Lease, SessionStatus
     from dibs.wire.documents import Reply

@@ -8,7 +8,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from dibs.client.embedded import process_mark
-from dibs.client.places import drive
+from dibs.client.queueing import drive
 from dibs.clock import steady_ms
 from dibs.errors import DibsError, InvalidInput
 from dibs.sdk import operations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dibs.client.door import OVER_CODES
-from dibs.client.places import Ask
+from dibs.client.queueing import Ask
 from dibs.clock import steady_ms
 from dibs.errors import JobHeld, Unavailable
 from dibs.ids import new_fraction
@@ -18,7 +18,7 @@ from dibs.sdk.hold import Hold, LeaseHold
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dibs.client.places import Flow, Place
+    from dibs.client.queueing import Flow, Place
     from dibs.sdk.answers import Lease, SessionStatus
     from dibs.wire.documents import Reply
 

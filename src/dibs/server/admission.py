@@ -18,7 +18,7 @@ from dibs.core.limits import (
     CONNECTIONS_TURNED_AWAY_MAX,
     OVERLOAD_RETRY_MS,
 )
-from dibs.server.answers import Refused
+from dibs.server.response import Refused
 
 if TYPE_CHECKING:
     import asyncio

@@ -14,15 +14,15 @@ from starlette.routing import Route, Router
 
 from dibs.core.limits import BODY_BYTES_MAX
 from dibs.errors import DibsError
-from dibs.server.answers import UNSUPPORTED, Answer, Gone, Refused, answer_for_error
-from dibs.server.bodies import check_head, too_large
+from dibs.server.request import check_head, too_large
+from dibs.server.response import UNSUPPORTED, Answer, Gone, Refused, answer_for_error
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from dibs.server.gateway import Gateway
+    from dibs.compat.action_llama.routes import Gateway
     from dibs.server.handlers import Api
     from dibs.server.polls import Seat
 

@@ -13,7 +13,7 @@ from dibs.service.coordinator import Coordinator
 from dibs.service.liveness import Decider
 from dibs.service.sweeper import NEWS_MS, Sweeper
 from dibs.service.tally import Tally
-from dibs.service.waiting import WaitingRoom
+from dibs.service.waiters import WaitingRoom
 
 if TYPE_CHECKING:
     import asyncio

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.core.limits import HEAD_BYTES_MAX, HEADS_KEPT
-from dibs.server.lane import LaneProtocol
+from dibs.server.fast_lane import LaneProtocol
 
 if TYPE_CHECKING:
     from typing import Any

@@ -26,8 +26,8 @@ from dibs.core.limits import (
 from dibs.core.names import check_name
 from dibs.core.records import HELD, META_KEY, STATES
 from dibs.errors import InvalidInput, InvalidName, StoreUnavailable
-from dibs.server.answers import Answer, answer_document, answer_for
-from dibs.server.bodies import (
+from dibs.server.polls import LongPoll
+from dibs.server.request import (
     check_head,
     decode_name,
     header_text,
@@ -36,10 +36,10 @@ from dibs.server.bodies import (
     unquote_key,
     whole_number,
 )
-from dibs.server.polls import LongPoll
+from dibs.server.response import Answer, answer_document, answer_for
 from dibs.service.queries import claimed, open_sessions
 from dibs.wire.documents import session_document
-from dibs.wire.looking import history_document, list_document
+from dibs.wire.inspect import history_document, list_document
 from dibs.wire.parts import challenge_text
 from dibs.wire.requests import AGENT, command_for, namespace_for, shape, wait_ms
 from dibs.wire.shapes import is_id

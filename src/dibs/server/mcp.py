@@ -19,7 +19,7 @@ from dibs.agents.desk import Desk
 from dibs.core.limits import BODY_BYTES_MAX, SHUTDOWN_MS_MAX
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
 from dibs.sdk.async_doors import AsyncDoor
-from dibs.server.answers import JSON, Answer, Gone, Refused, answer_for_error, encode
+from dibs.server.response import JSON, Answer, Gone, Refused, answer_for_error, encode
 from dibs.wire.documents import Reply
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from starlette.types import Receive, Scope, Send
 
-    from dibs.client.places import Ask
+    from dibs.client.queueing import Ask
     from dibs.sdk.answers import Lease
     from dibs.server.handlers import Api
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from dibs.server.answers import Gone
+from dibs.server.response import Gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Acquire, AcquireAll
     from dibs.core.outcomes import Outcome
-    from dibs.service.waiting import Waiter
+    from dibs.service.waiters import Waiter
 
     class Waiting(Protocol):
         def cancel(self) -> None:

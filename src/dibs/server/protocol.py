@@ -26,7 +26,7 @@ from dibs.core.limits import (
     SLOW_READER_BYTES_MIN,
 )
 from dibs.server.admission import Admission, client_of, peer_uid
-from dibs.server.answers import UNSUPPORTED, Answer, Refused, answer_for_error
+from dibs.server.response import UNSUPPORTED, Answer, Refused, answer_for_error
 
 if TYPE_CHECKING:
     import asyncio

@@ -309,9 +309,9 @@ def make_server(
     serves the gateway, whose locks last that long unless told otherwise. `admission` bounds its connections."""
     import uvicorn
 
+    from dibs.compat.action_llama.routes import Gateway
     from dibs.server.app import build_app
     from dibs.server.express import ExpressProtocol
-    from dibs.server.gateway import Gateway
     from dibs.server.protocol import CarefulProtocol
 
     class Server(uvicorn.Server):

@@ -12,7 +12,7 @@ from dibs.core.limits import TICKET_KEEP_MS
 from dibs.core.record import Record
 from dibs.errors import FATE_UNKNOWN
 from dibs.wire.codes import OUTCOMES, row_of_error
-from dibs.wire.looking import acl_document, done_document, status_document
+from dibs.wire.inspect import acl_document, done_document, status_document
 from dibs.wire.parts import in_the_way, previous_document, timestamp
 from dibs.wire.refusals import refusal
 from dibs.wire.tickets import ticket_text

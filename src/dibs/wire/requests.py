@@ -25,9 +25,9 @@ from dibs.core.commands import (
     SetAcl,
     Transfer,
 )
-from dibs.core.many import overlapping_pair
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
 from dibs.core.record import Record
+from dibs.core.several import overlapping_pair
 from dibs.errors import InvalidInput, InvalidTtl, NotAllowed
 from dibs.ids import new_id
 from dibs.wire.shapes import is_id, shape

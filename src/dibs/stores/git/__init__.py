@@ -19,7 +19,7 @@ trouble.py   what a failed git command means, in words
 
 from __future__ import annotations
 
-from dibs.stores.git.place import place_of
+from dibs.stores.git.location import place_of
 from dibs.stores.git.store import LOCAL, REMOTE, GitStore
 
 __all__ = ["LOCAL", "REMOTE", "GitStore", "open_git"]

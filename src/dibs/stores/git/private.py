@@ -14,7 +14,7 @@ from dibs.ids import new_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.stores.git.place import Place
+    from dibs.stores.git.location import Place
 
 CACHE_FILES_MAX = 20_000
 ALGORITHMS = ("sha1", "sha256")

@@ -6,7 +6,7 @@ from dibs.core.durations import format_duration
 from dibs.errors import DibsError, NotAllowed
 from dibs.ids import new_id
 from dibs.stores.git.entries import FORMAT, commit_text, oid_of, tail_of
-from dibs.stores.git.place import HEADS_PREFIX
+from dibs.stores.git.location import HEADS_PREFIX
 from dibs.stores.git.process import check_version
 from dibs.stores.git.refs import Swap
 

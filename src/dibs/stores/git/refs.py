@@ -12,17 +12,18 @@ from abc import ABC, abstractmethod
 from dibs import clock
 from dibs.core.limits import GIT_RECORD_BYTES_MAX
 from dibs.ids import new_id
-from dibs.stores.git import private, remoteclock, trouble
+from dibs.stores.git import errors as trouble
+from dibs.stores.git import private, remoteclock
 from dibs.stores.git.entries import oid_of, pack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dibs.stores.git.place import Place
+    from dibs.stores.git.branch_push import Rider
+    from dibs.stores.git.location import Place
     from dibs.stores.git.process import Result
     from dibs.stores.git.remoteclock import Reading
-    from dibs.stores.git.riding import Rider
 
 EMPTY_TREE = b""
 LOOSE_MAX = 20

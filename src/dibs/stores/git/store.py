@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.stores.git.branch_push import Rider
     from dibs.stores.git.entries import Entry
-    from dibs.stores.git.place import Place
-    from dibs.stores.git.riding import Rider
+    from dibs.stores.git.location import Place
 
 _NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
 _NO_CREDIT = "give credit for an outage: there is no server to notice one"
@@ -379,7 +379,7 @@ class GitStore(Store):
     ) -> dict[str, Any]:
         """Let a branch of the clone at `folder` go with the first commit whose puts satisfy `when`: both, or neither.
         Returns what will be pushed."""
-        from dibs.stores.git.riding import rider_for
+        from dibs.stores.git.branch_push import rider_for
 
         rider = rider_for(self.place, branch, folder)
         self._riding = (rider, when)

@@ -7,7 +7,7 @@ from dibs.stores.codec import decode_event
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.events import Event
-    from dibs.stores.sqlite.link import Link
+    from dibs.stores.sqlite.connection import Link
 
 _NO_SEQ = 2**63 - 1
 PRUNE_ROWS = 10_000  # in one transaction: nobody waits for the write lock longer than this takes

@@ -27,7 +27,7 @@ from dibs.errors import DibsError, StoreCorrupt
 from dibs.stores.codec import decode, encode
 from dibs.stores.port import ABSENT, Capabilities, Conflict, Snapshot, Store, Versioned
 from dibs.stores.sqlite.clock import LeaseClock
-from dibs.stores.sqlite.link import Link, State
+from dibs.stores.sqlite.connection import Link, State
 from dibs.stores.sqlite.live import LIVE
 
 TYPE_CHECKING = False
@@ -366,7 +366,7 @@ class SqliteStore(Store):
 
     def probe(self) -> list[dict[str, Any]]:
         """Whether the file is whole, and can be written."""
-        from dibs.stores.sqlite.trouble import check
+        from dibs.stores.sqlite.errors import check
 
         with self._link.turn, self._link as db:
             damage = check(db, self.path)

@@ -1,0 +1,182 @@
+"""claim-any, claim-all: several jobs in one step."""
+
+from __future__ import annotations
+
+from dibs.cli.commands.claim import ask, granted, refused, watched_for
+from dibs.cli.framework.flags import (
+    ACTOR,
+    AGAIN,
+    CLAIM_EXITS,
+    EXCLUSIVE,
+    KEEP,
+    KEEP_FOR,
+    KEEP_PLACE,
+    LOCK_DELAY,
+    MAX_ATTEMPTS,
+    METADATA,
+    NO_WAIT,
+    OWNER,
+    REQUEST_KEY,
+    SESSION,
+    SHARED,
+    SLOTS,
+    TICKET,
+    TTL,
+    WAIT,
+    asking,
+    next_words,
+)
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import is_failure, no, refusal_exit, yes
+from dibs.cli.framework.spec import ANY, Argument, Command, Option
+from dibs.cli.git.namespace import settle
+from dibs.cli.text import claim_many as claim_many_text
+from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
+from dibs.errors import InvalidInput
+from dibs.wire.codes import DONE, NO
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+
+
+def claim_any(call: Call) -> Answer:
+    document = {"names": _names(call, NAMES_MAX), **asking(call)}
+    watched = watched_for(call)
+    reply = ask(call, "acquire-any", "", document)
+    if _got_nothing(reply):
+        return _refused(call, reply, document, "free")
+    body: Document = reply.body or {}
+    text = granted(call, body, document, watched, claim_many_text.skipped(body.get("skipped", ())))
+    return yes(body, text, quiet=claim_many_text.pair(body))
+
+
+def claim_all(call: Call) -> Answer:
+    return claim_names(call, _names(call, ALL_NAMES_MAX))[0]
+
+
+def claim_names(call: Call, names: list[str]) -> tuple[Answer, Document]:
+    """Claim all of `names` or none. The answer, and what was asked for."""
+    document = {"names": names, **asking(call)}
+    reply = ask(call, "acquire-all", "", document)
+    if _got_nothing(reply):
+        return _refused(call, reply, document, "all"), document
+    body: Document = reply.body or {}
+    timed, in_session = "ttl_seconds" in document, "session_id" in document
+    text = claim_many_text.acquired_all(
+        body, call.paint, next_words(call), timed=timed, in_session=in_session
+    )
+    return yes(body, text, quiet="\n".join(claim_many_text.pair(lease) for lease in body["leases"])), document
+
+
+def _got_nothing(reply: Reply) -> bool:
+    return refusal_exit(reply) is not None or is_failure(reply)
+
+
+def _refused(call: Call, reply: Reply, asked: Document, wanted: str) -> Answer:
+    body: Document = reply.body or {}
+    if "refused" not in body:
+        return refused(call, reply, asked["request_key"])
+    done = [entry for entry in body["refused"] if entry["status"] == "done"]
+    if len(done) == len(asked["names"]):  # there is nothing left to do
+        text = claim_many_text.all_done(body, call.paint)
+        return no(DONE, body, text, code="done", message=claim_many_text.ALL_DONE)
+    message = claim_many_text.refused_sentence(body, wanted)
+    text = claim_many_text.refused(body, call.paint, wanted)
+    return no(NO, body, text, code="held", message=message)
+
+
+def _names(call: Call, most: int) -> list[str]:
+    """The names given, or those on standard input, one a line."""
+    given: list[str] = call.values["name"]
+    if given and given != ["-"]:
+        return given
+    stdin = call.stdin
+    if stdin is None or (not given and stdin.isatty()):
+        raise UsageError(
+            f"{call.command} needs names: as words, or on standard input, one a line.", call.command
+        )
+    bytes_max = (most + 1) * (NAME_BYTES_MAX + 2)
+    content = stdin.read(bytes_max + 1)
+    if len(content) > bytes_max:
+        raise InvalidInput(
+            f"names is a list of 1 to {most} jobs; standard input holds more than they can have."
+        )
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError:
+        raise InvalidInput("Standard input is not UTF-8 text.") from None
+    names = [line.strip() for line in lines if line.strip()]
+    if not names:
+        raise InvalidInput("Standard input holds no names: it was empty.")
+    settle(call, names)
+    return names
+
+
+_ASK = (
+    *(TTL, OWNER, METADATA, NO_WAIT, EXCLUSIVE, SHARED, SLOTS),
+    *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN),
+)
+_WAIT_ANY = Option("--wait", "ask again until one is free, this long at most", value="TIME", short="-w")
+COMMANDS = {
+    "claim-any": Command(
+        "claim-any",
+        "claim the first free one of several jobs",
+        claim_any,
+        about=(
+            "In one step: nobody else can get in between. In the order given; says which names it skipped, and why. "
+            "With --quiet prints the name, a tab, and the lease id. What the session holds already is passed over, so "
+            "that asking again gives the next one. With --wait it stands in no line: whoever waits in line for one of "
+            "the jobs goes first. It does not wait for jobs that are done or parked."
+        ),
+        arguments=(
+            Argument("NAME", "jobs; with none, or with -, they are read from stdin, one a line", takes=ANY),
+        ),
+        options=(*_ASK, _WAIT_ANY, KEEP, KEEP_FOR),
+        examples=(
+            ("one of three", "dibs claim-any issue-1 issue-2 issue-3"),
+            (
+                "the oldest issue that nobody is at",
+                "gh issue list --json number -q .[].number | dibs claim-any",
+            ),
+            ("the next one that comes free", "dibs claim-any issue-1 issue-2 --wait 10m --keep"),
+            ("in a script", "IFS=$'\\t' read -r JOB LEASE < <(dibs claim-any -q issue-1 issue-2) || exit 0"),
+        ),
+        exits=(
+            (0, "one of them is yours"),
+            (1, "none is available, or was within the wait"),
+            (2, "the request key or the session is over"),
+            (4, "all of them are done"),
+            (64, f"no names, one of them twice, or more than {NAMES_MAX}"),
+        ),
+    ),
+    "claim-all": Command(
+        "claim-all",
+        "claim several jobs, all or none",
+        claim_all,
+        about=(
+            "In one step. With --wait it stands in all their lines with nothing in hand until all are free at once, so "
+            "two that want the same jobs cannot block each other. With --quiet prints for each the name, a tab, "
+            "and the lease id."
+        ),
+        arguments=(Argument("NAME", "jobs; with none, or with -, they are read from stdin", takes=ANY),),
+        options=(*_ASK, WAIT, KEEP_PLACE, TICKET),
+        examples=(
+            ("two files at once", "dibs claim-all path:src/a.py path:src/b.py"),
+            ("when all are free", "dibs claim-all staging database --wait 10m"),
+        ),
+        exits=(
+            (0, "all of them are yours"),
+            (1, "not all are available; nothing was claimed"),
+            *CLAIM_EXITS[:2],
+            (4, "all of them are done"),
+            (64, f"no names, one of them twice, two that overlap, or more than {ALL_NAMES_MAX}"),
+        ),
+    ),
+}

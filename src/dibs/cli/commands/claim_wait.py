@@ -1,0 +1,87 @@
+"""Waiting in line: `claim --wait` and `claim-all --wait`, with a server and without. What to ask is `client.places`."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.flags import next_words, seconds
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import no
+from dibs.cli.supervise.outer_sessions import waits_for_itself
+from dibs.cli.text import queue as queue_text
+from dibs.cli.text.status_line import Live
+from dibs.cli.text.words import shell_line
+from dibs.client.queueing import SLICE_SECONDS, Place, drive, status_of
+from dibs.core.limits import TTL_MS_MAX
+from dibs.terminal import plain
+from dibs.wire.codes import NO
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+    from dibs.client.queueing import Still
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+    Meanwhile = Callable[[Document | None], int]
+
+SLICE_SECONDS_LIVE = 1  # at a terminal, so that what is shown is fresh
+
+
+def wait_in_line(
+    call: Call, verb: str, name: str, document: Document, meanwhile: Meanwhile | None = None
+) -> Reply:
+    """The reply to a claim after waiting for it. One that says `queued` tells by its ticket that the place was kept.
+
+    `meanwhile` is called with every answer of `queued`, and says in how many ms it wants to be called again."""
+    wait_seconds = seconds(call, "wait", TTL_MS_MAX) or 0
+    ticket, keeps = call.values.get("ticket"), call.values.get("keep_place", False)
+    if ticket is not None and not ticket.strip():
+        raise UsageError("--ticket is empty. Did the wait before it keep its place?", call.command)
+    if not wait_seconds and ticket is None:
+        if keeps:
+            raise UsageError("--keep-place needs --wait TIME: how long to wait at first.", call.command)
+        return call.claim(verb, name, document)
+    if wait_seconds:
+        refusal = waits_for_itself(call, name, document)
+        if refusal is not None:
+            return refusal
+    own_key = call.values.get("request_key") is None
+    place, door = Place(verb, name, document, ticket, own_key=own_key), call.door()
+    call.begin_claim(place)
+    if not wait_seconds:  # somebody who asks now and then wants the place kept
+        return drive(door, place.asking())
+    with Live(call) as live:
+        slice_seconds = SLICE_SECONDS_LIVE if live.on else SLICE_SECONDS
+        waiting = place.waiting(wait_seconds * 1000, slice_seconds=slice_seconds)
+        reply = drive(door, waiting, lambda still: _show(live, still, wait_seconds * 1000, meanwhile))
+        if status_of(reply) == "queued" and not keeps:
+            reply = drive(door, place.leaving(reply))
+    return reply
+
+
+def _show(live: Live, still: Still, wait_ms: int, meanwhile: Meanwhile | None) -> int | None:
+    body = still.reply.body or {}
+    if status_of(still.reply) == "queued":
+        live.show(queue_text.waiting(body, still.waited_ms, wait_ms))
+    elif "refused" in body:
+        live.show(queue_text.waiting_for_any(body["refused"], still.waited_ms, wait_ms))
+    else:
+        live.show(queue_text.unheard(body))
+    return None if meanwhile is None else meanwhile(body if status_of(still.reply) == "queued" else None)
+
+
+def time_is_over(call: Call, body: Document) -> Answer:
+    """The answer to somebody who waited and did not get it."""
+    ticket: str | None = body.get("ticket")
+    command = None
+    if ticket is not None:
+        flags = next_words(call, ("url", "namespace", "session", "ttl", "owner"))
+        names = call.values.get("name") or [call.values["job"]]
+        wait = ["--wait", call.values.get("wait") or "5m", "--ticket", ticket]
+        command = shell_line(["dibs", call.command, *flags, *wait, "--", *names])
+    message = queue_text.over_sentence(body)
+    text = queue_text.over(body, call.paint, command)
+    return no(NO, body, text, code="queued", message=message, quiet=plain(ticket or ""))

@@ -1,0 +1,270 @@
+"""hold: have a job for as long as somebody else needs it, and say everything that happens to it, a line each.
+
+A sidecar for what cannot call dibs itself. It lives until it is told to stop, by a signal, by the end of its input or
+by a time; or until the job is lost, which it says while there is still `--notice` left before anybody else may own it.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whose import costs more than a claim
+import os
+import select
+
+from dibs.cli.framework.flags import (
+    AGAIN,
+    CLAIM_EXITS,
+    EXCLUSIVE,
+    LOCK_DELAY,
+    MAX_ATTEMPTS,
+    METADATA,
+    NO_WAIT,
+    OWNER,
+    SHARED,
+    SLOTS,
+    WAIT,
+    milliseconds,
+)
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import Answer
+from dibs.cli.framework.session_flags import TTL
+from dibs.cli.framework.spec import NEW_JOB, Command, Option
+from dibs.cli.supervise.tenure import Tenure, Terms, open_tenure
+from dibs.cli.text.hold import said
+from dibs.client.embedded import process_mark
+from dibs.clock import steady_ms, wall_ms
+from dibs.core.durations import parse_duration
+from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_MAX, REASON_CHARS_MAX
+from dibs.errors import InvalidInput
+from dibs.jsontext import encode_ascii
+from dibs.terminal import plain
+from dibs.wire.codes import LOST, NO
+from dibs.wire.parts import timestamp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+
+    Document = dict[str, Any]
+
+NOTICE_MS = 2_000
+LINE_BYTES_MAX = CHECKPOINT_BYTES_MAX + 64
+_TOLD = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP)
+_ORDERS = "checkpoint TEXT, release, done TIME [RESULT], fail [REASON]"
+
+
+def hold(call: Call) -> Answer:
+    for_ms = milliseconds(call, "for", 0, DONE_MS_MAX)
+    if call.values.get("for") is not None and not for_ms:
+        raise UsageError("--for 0 would let go at once. Leave it out to hold until told to stop.", "hold")
+    terms = Terms(call, "notice", NOTICE_MS)
+    speaker = Speaker(call)
+    tenure = open_tenure(call, terms.request, terms.stop_ms, process_mark(os.getpid()))
+    if isinstance(tenure, Answer):
+        return speaker.failed(tenure)
+    holding = Holding(call, tenure, speaker, for_ms)
+    ending: Document | None = None
+    try:
+        answer = tenure.claim(call.values["job"], queued=speaker.queued)
+        if answer is not None:
+            return speaker.failed(answer)
+        ending = holding.until_over()
+    finally:
+        trouble = tenure.end(ending)
+    if holding.is_lost:
+        return Answer(LOST, {"why": tenure.why}, "", code="lost", message=tenure.why, is_said=True)
+    said = {"done": "done_seconds" in (ending or {}), "failed": "failed" in (ending or {})}
+    speaker.say("released", holding.token | said | {"why": holding.why})
+    if trouble is not None:
+        speaker.say("error", {"message": trouble})
+    return Answer(0, {}, "", is_said=True)
+
+
+class Speaker:
+    """One line per event on stdout, at once: a JSON document, or words."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._job: str = call.values["job"]
+        self._as_json = bool(call.values.get("json"))
+        self._last: tuple[object, ...] = ()
+        self.is_heard = True
+
+    def say(self, event: str, fields: Document) -> None:
+        document = {"event": event, "name": self._job, "at": timestamp(wall_ms()), **fields}
+        line = encode_ascii(document) if self._as_json else plain(said(document))
+        stream = self._call.stdout
+        if stream is None or (self._call.values.get("quiet") and not self._as_json):
+            return
+        try:
+            stream.write(line + "\n")
+            stream.flush()
+        except OSError:
+            self.is_heard = False
+
+    def queued(self, body: Document) -> None:
+        now = (body.get("position"), body.get("owner"))
+        if now != self._last:
+            self._last = now
+            kept = ("position", "owner", "remaining_ms", "conflict")
+            self.say("waiting", {key: body[key] for key in kept if key in body})
+
+    def failed(self, answer: Answer) -> Answer:
+        """Nothing is held. The event is all there is to say on stdout."""
+        self.say("error", {"code": answer.code, "message": answer.message, "details": answer.document})
+        return Answer(
+            answer.exit, answer.document, "", code=answer.code, message=answer.message, is_said=True
+        )
+
+
+class Holding:
+    """From the grant to the end, whichever comes first."""
+
+    def __init__(self, call: Call, tenure: Tenure, speaker: Speaker, for_ms: int) -> None:
+        self._tenure = tenure
+        self._speaker = speaker
+        self._until_ms = steady_ms() + for_ms if for_ms else None
+        self._for_ms = for_ms
+        self._stdin = call.stdin.fileno() if call.stdin is not None and call.values.get("until_eof") else None
+        self._unread = b""
+        self._ending: Document | None = None
+        self._woken, self._waker = os.pipe()
+        self.is_lost = False
+        self.why = ""
+        tenure.on_kept = lambda: self._tell("renewed", {})
+        tenure.on_trouble = lambda why: self._tell("uncertain", {"why": why})
+
+    def until_over(self) -> Document | None:
+        """Hold. What a release says of the job beside that: done, or failed, if that was asked for."""
+        os.set_blocking(self._waker, False)
+        before = {number: _signal.signal(number, self._told) for number in _TOLD}
+        _signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        try:
+            grant = self._tenure.grant or {}
+            kept = ("owner", "attempt", "previous")
+            first = {key: grant[key] for key in kept if key in grant}
+            self._tell("acquired", first | {"session_id": self._tenure.session})
+            if self._for_ms:
+                self._until_ms = steady_ms() + self._for_ms
+            while not self.why and not self.is_lost:
+                self._step()
+        finally:
+            _signal.set_wakeup_fd(-1)
+            for number, handler in before.items():
+                _signal.signal(number, handler)
+        return self._ending
+
+    def _step(self) -> None:
+        nap_ms = self._tenure.tend()
+        if nap_ms is None:
+            self.is_lost = True
+            self._tell("lost", {"why": self._tenure.why})
+            return
+        if self._tenure.job is None:
+            self.why = "it was let go by somebody inside the session"
+            return
+        if not self._speaker.is_heard:
+            self.why = "nobody reads what it says"  # whoever it was held for is gone
+            return
+        if self._until_ms is not None:
+            nap_ms = min(nap_ms, self._until_ms - steady_ms())
+            if nap_ms <= 0:
+                self.why = "its time was over"
+                return
+        watched = [self._woken] if self._stdin is None else [self._woken, self._stdin]
+        ready = select.select(watched, [], [], nap_ms / 1000)[0]
+        if self._woken in ready:
+            os.read(self._woken, 4096)
+        if self._stdin in ready:
+            self._read()
+
+    def _told(self, number: int, frame: FrameType | None) -> None:
+        self.why = self.why or f"signal {number}"
+
+    def _read(self) -> None:
+        assert self._stdin is not None
+        some = os.read(self._stdin, 65536)
+        *lines, self._unread = (self._unread + some).split(b"\n")
+        if not some or len(self._unread) > LINE_BYTES_MAX:
+            lines, self._unread = [*lines, self._unread], b""
+        for line in lines:
+            if line.strip() and not self.why:
+                self._obey(line.decode("utf-8", "replace").strip())
+        if not some:
+            self.why = self.why or "its input ended"
+
+    def _obey(self, line: str) -> None:
+        order, _, rest = line.partition(" ")
+        if order == "release" and not rest:
+            self.why = "it was told to"
+        elif order == "checkpoint" and rest:
+            trouble = self._tenure.checkpoint(rest)
+            if trouble is not None:
+                self._tell("error", {"message": f"the checkpoint was not kept: {trouble}"})
+        elif order == "done" and rest:
+            self._finish(rest)
+        elif order == "fail":
+            self._ending = {"failed": True} | ({"reason": rest[:REASON_CHARS_MAX]} if rest else {})
+            self.why = "it was told to"
+        else:
+            self._tell("error", {"message": f"{line[:80]!a} is no order; those are: {_ORDERS}"})
+
+    def _finish(self, rest: str) -> None:
+        time, _, result = rest.partition(" ")
+        try:
+            done_ms = parse_duration(time)
+        except InvalidInput as error:
+            self._tell("error", {"message": f"done: {error.details}"})
+            return
+        self._ending = {"done_seconds": max(1, done_ms // 1000)} | ({"result": result} if result else {})
+        self.why = "it was told to"
+
+    def _tell(self, event: str, fields: Document) -> None:
+        remaining_ms = max(0, self._tenure.plan.lost_ms - steady_ms())
+        self._speaker.say(event, self.token | fields | {"remaining_ms": remaining_ms})
+
+    @property
+    def token(self) -> Document:
+        return {"fencing_token": (self._tenure.grant or {})["fencing_token"]}
+
+
+COMMANDS = {
+    "hold": Command(
+        "hold",
+        "hold a job until told to stop, and say what happens",
+        hold,
+        about=(
+            "Claims the job in a session of its own, keeps it, and prints a line per event, at once: waiting, "
+            "acquired, renewed, uncertain (a renewal failed and is tried again), lost, released, error. With --json "
+            "each line is a JSON document with event, name, at, and, while the job is held, fencing_token and "
+            "remaining_ms: for how long it is certain. "
+            "SIGTERM, SIGINT, the end of --for, or of the input with --until-eof, lets the job go. With --until-eof "
+            f"lines of the input are orders: {_ORDERS}."
+        ),
+        arguments=(NEW_JOB,),
+        options=(
+            *(TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS, OWNER, METADATA),
+            Option("--until-eof", "let go when standard input ends; its lines are orders"),
+            Option("--for", "let go after this time", value="TIME"),
+            Option(
+                "--notice",
+                "how long before anybody else may have it `lost` is said (default 2s, or a quarter of a short TTL)",
+                value="TIME",
+            ),
+            *(AGAIN, MAX_ATTEMPTS, LOCK_DELAY),
+        ),
+        examples=(
+            ("a sidecar", "dibs hold leader --json --wait 1h"),
+            ("as long as another program lives", "program | dibs hold job --until-eof"),
+            ("keep everybody out for ten minutes", "dibs hold deploy --for 10m"),
+        ),
+        exits=(
+            (0, "it was told to stop and let go"),
+            (NO, "somebody else has it, or still has it after the wait"),
+            *CLAIM_EXITS,
+            (LOST, "it was lost"),
+        ),
+    ),
+}

@@ -1,0 +1,289 @@
+"""run and session run: a command inside a session that is kept alive for it and ends with it."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.flags import (
+    AGAIN,
+    CLAIM_EXITS,
+    EXCLUSIVE,
+    LOCK_DELAY,
+    MAX_ATTEMPTS,
+    METADATA,
+    NO_WAIT,
+    OWNER,
+    RETRY_AFTER,
+    SHARED,
+    SLOTS,
+    WAIT,
+    exit_code,
+    put,
+    refuse_contradictions,
+    seconds,
+)
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import Answer
+from dibs.cli.framework.session_flags import TTL
+from dibs.cli.framework.spec import NEW_JOB, REST, Argument, Command, Option
+from dibs.cli.supervise.child import Child
+from dibs.cli.supervise.environment import environment
+from dibs.cli.supervise.tenure import Tenure, Terms, bury, open_tenure
+from dibs.cli.supervise.verdict import OK_CODES, UNCOUNTED, Verdict
+from dibs.core.limits import DONE_MS_MAX
+from dibs.terminal import plain
+from dibs.wire.codes import DONE, LOST, NO
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+
+    Document = dict[str, Any]
+
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+KILL_AFTER_MS = 5_000
+
+
+class _Wishes:
+    """What was asked for, all of it read and refused before anything is begun."""
+
+    def __init__(self, call: Call, job: str | None) -> None:
+        self.job = job
+        self.words: list[str] = call.values["command"]
+        self.leaves_children: bool = call.values.get("leave_children", False)
+        self.terms = Terms(call, "kill_after", KILL_AFTER_MS, needs_slack=True)
+        self.refusal_code = exit_code(call, "conflict_exit_code", NO)
+        self.done_code = exit_code(call, "done_exit_code", DONE)
+        self.done = done_fields(call)
+        self.verdict = Verdict(call)
+        refuse_contradictions(call)
+
+
+def done_fields(call: Call) -> Document | None:
+    """What a release says that marks the job as done; None when that was not asked for."""
+    done_seconds = seconds(call, "done", DONE_MS_MAX)
+    result = call.values.get("result")
+    if result is not None and not done_seconds:
+        raise UsageError(
+            "--result is shown while the job counts as done: add --done 1h, or how long it shall be.",
+            call.command,
+        )
+    if not done_seconds:
+        return None
+    fields: Document = {"done_seconds": done_seconds}
+    put(fields, "result", result)
+    return fields
+
+
+def session_run(call: Call) -> Answer:
+    return _run(call, _Wishes(call, None))
+
+
+def run(call: Call) -> Answer:
+    return _run(call, _Wishes(call, call.values["job"]))
+
+
+def _run(call: Call, wishes: _Wishes) -> Answer:
+    """The guardian comes first: the store is opened after it was forked, so that it has none of its files."""
+    if any("\0" in word for word in wishes.words):  # no shell can write that
+        return _not_started(wishes.words, OSError(0, "its words cannot be passed on"))
+    child = Child(
+        wishes.words,
+        kill_after_ms=wishes.terms.kill_after_ms,
+        leaves_children=wishes.leaves_children,
+        bury=lambda session: bury(call, session),
+    )
+    try:
+        tenure = open_tenure(call, wishes.terms.request, wishes.terms.stop_ms, child.mark)
+        return tenure if isinstance(tenure, Answer) else _within(call, wishes, tenure, child)
+    finally:
+        child.close()
+
+
+def _within(call: Call, wishes: _Wishes, tenure: Tenure, child: Child) -> Answer:
+    ending: Document | None = UNCOUNTED  # nothing was run, or dibs itself was broken off
+    child.belongs_to(tenure.session)
+    try:
+        answer = _refused(call, wishes, tenure)
+        if answer is None:
+            answer = _inside(call, wishes, tenure, child)
+            ending = _ending(wishes, child, answer)
+    finally:
+        # The guardian is still there: without it, others would take the session for dead before it is ended.
+        trouble = tenure.end(ending)
+        if trouble is not None and not call.values.get("quiet"):
+            complain(call, plain(trouble))
+    return answer
+
+
+def _ending(wishes: _Wishes, child: Child, answer: Answer) -> Document | None:
+    """What the job is let go as."""
+    if answer.code == "lost":
+        return None
+    if answer.exit == 0:
+        return wishes.done
+    why = f"exited with {answer.exit}" if answer.code == "exited" else answer.message
+    return wishes.verdict.of(answer.exit, why, interrupted=child.was_interrupted)
+
+
+def _refused(call: Call, wishes: _Wishes, tenure: Tenure) -> Answer | None:
+    """Claim the job. None when it is ours; what is said else goes to stderr, for stdout is the command's."""
+    answer = None if wishes.job is None else tenure.claim(wishes.job)
+    if answer is None or answer.is_error:
+        return answer
+    if not call.values.get("quiet") and not call.values.get("json"):
+        complain(call, answer.text)
+    code = {NO: wishes.refusal_code, DONE: wishes.done_code}.get(answer.exit, answer.exit)
+    return Answer(code, answer.document, "", code=answer.code, message=answer.message)
+
+
+def _inside(call: Call, wishes: _Wishes, tenure: Tenure, child: Child) -> Answer:
+    env = environment(call, tenure)
+    try:
+        child.start(env, tenure.plan.lost_ms)
+    except OSError as error:
+        return _not_started(wishes.words, error)
+    tenure.on_kept = lambda: child.certain_until(tenure.plan.lost_ms)
+    child.wait(tenure.tend)
+    if child.was_stopped:
+        return _lost(wishes, tenure, child)
+    code = child.code if child.code is not None else LOST
+    message = f"{wishes.words[0]} exited with {code}."
+    return Answer(code, _document(wishes, tenure) | {"exit": code}, "", code="exited", message=message)
+
+
+def _document(wishes: _Wishes, tenure: Tenure) -> Document:
+    document: Document = {"session_id": tenure.session, "command": wishes.words}
+    if tenure.grant is not None:
+        kept = ("name", "fencing_token", "owner", "attempt", "previous")
+        document |= {key: tenure.grant[key] for key in kept if key in tenure.grant}
+    return document
+
+
+def _not_started(words: list[str], error: OSError) -> Answer:
+    missing = isinstance(error, FileNotFoundError) or not words[0]
+    exit_code = NOT_FOUND if missing else NOT_EXECUTABLE
+    why = "there is no such command" if missing else (error.strerror or str(error)).lower()
+    text = f"{words[0]!a} could not be started: {why}."
+    return Answer(exit_code, {"command": words}, text, code="not_started", is_error=True)
+
+
+def _lost(wishes: _Wishes, tenure: Tenure, child: Child) -> Answer:
+    what, why = "The session" if wishes.job is None else "The claim", tenure.why
+    text = f"{what} was lost ({plain(why).rstrip('.')}). The command was stopped, because its jobs may be others' now."
+    if child.some_left:
+        text += " Some of what it started runs as another user and could not be stopped."
+    document = _document(wishes, tenure) | {"why": why, "all_stopped": not child.some_left}
+    return Answer(LOST, document, text, code="lost", is_error=True)
+
+
+def complain(call: Call, text: str) -> None:
+    """A line on stderr beside the answer."""
+    try:
+        if call.stderr is not None:
+            call.stderr.write(call.paint.shown(f"dibs: {text}\n"))
+            call.stderr.flush()
+    except OSError:  # nobody reads it
+        pass
+
+
+_COMMAND = Argument("COMMAND", "what to run, with its words", takes=REST)
+_KILL_AFTER = Option(
+    "--kill-after",
+    "how long the command may take to end when it is stopped (default 5s, or a quarter of a short TTL)",
+    value="TIME",
+)
+_LEAVE_CHILDREN = Option("--leave-children", "let what the command leaves running in the background run on")
+_RUN_OPTIONS = (
+    *(TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS),
+    Option(
+        "--conflict-exit-code",
+        "the exit code when somebody else has it (default 1)",
+        value="N",
+        short="-E",
+    ),
+    Option("--done-exit-code", "the exit code when it was done already (default 4)", value="N"),
+    _KILL_AFTER,
+    Option(
+        "--checkpoint-file",
+        "what the command writes into this file is its checkpoint; filled with the last owner's if it is not there",
+        value="FILE",
+    ),
+    Option("--done", "if the command says 0, the job counts as done for this long", value="TIME"),
+    Option("--result", "what came of it, shown while it counts as done", value="TEXT"),
+    OK_CODES,
+    RETRY_AFTER,
+    *(OWNER, METADATA, AGAIN, MAX_ATTEMPTS, LOCK_DELAY, _LEAVE_CHILDREN),
+)
+_EXITS = (
+    (0, "the command said 0; all other codes are its own, 128+n for signal n"),
+    (NOT_EXECUTABLE, "the command cannot be run"),
+    (NOT_FOUND, "there is no such command"),
+)
+_STOPPED = (
+    "Input, output and signals are the command's. There is no shell: write sh -c for one. When the command ends, "
+    "what it left running is stopped too, unless --leave-children is given. With --json the document comes after what "
+    "the command printed."
+)
+
+COMMANDS = {
+    "run": Command(
+        "run",
+        "run a command while a job is yours",
+        run,
+        about=(
+            "Claims the job, runs the command, heartbeats while it runs, and lets the job go when it ends: as failed, "
+            "which counts as an attempt, when the exit code is not 0 and it was not interrupted. When "
+            "somebody else has the job, says who, runs nothing and exits with 1. When the claim is lost, the command "
+            "and all it started are stopped (SIGTERM, after --kill-after SIGKILL) before anybody else can have the "
+            f"job, also when dibs itself is killed or paused. {_STOPPED}"
+        ),
+        arguments=(NEW_JOB, _COMMAND),
+        options=_RUN_OPTIONS,
+        examples=(
+            ("one at a time", "dibs run nightly-report -- ./report"),
+            ("one after the other", "dibs run deploy --wait 10m -- ./deploy production"),
+            ("once a night, whichever machine is first", "dibs run nightly-report --done 20h -- ./report"),
+            ("not for ever", "dibs run import --max-attempts 3 --retry-after 10m -- ./import"),
+            ("as with flock", "dibs run -n -E 75 backup -- ./backup"),
+        ),
+        exits=(
+            *_EXITS,
+            (
+                NO,
+                "somebody else has it, or still has it after the wait; nothing was run (-E changes the code)",
+            ),
+            *CLAIM_EXITS,
+            (LOST, "the claim was lost; the command was stopped"),
+            (64, "no command was given, or the TTL is too short for --kill-after"),
+            (69, "the job could not be asked for; nothing was run"),
+        ),
+    ),
+    "session run": Command(
+        "session run",
+        "run a command inside a session of its own",
+        session_run,
+        about=(
+            "Opens a session, keeps it alive while the command runs, and ends it when the command ends, however that "
+            "is: what was claimed inside is let go. Inside, DIBS_SESSION is set, so that claims, heartbeats and "
+            "releases go by name. When the session is lost, the command and all it started are stopped (SIGTERM, after "
+            f"--kill-after SIGKILL). {_STOPPED}"
+        ),
+        arguments=(_COMMAND,),
+        options=(TTL, OWNER, METADATA, _KILL_AFTER, _LEAVE_CHILDREN),
+        examples=(
+            ("a worker", "dibs session run --owner agent-7 -- ./worker.sh"),
+            (
+                "two steps under one claim",
+                "dibs session run -- sh -c 'dibs claim deploy --wait 5m && ./deploy'",
+            ),
+        ),
+        exits=(
+            *_EXITS,
+            (LOST, "the session was lost; the command was stopped"),
+            (64, "no command was given, or the TTL is too short for --kill-after"),
+            (69, "the session could not be opened; nothing was run"),
+        ),
+    ),
+}

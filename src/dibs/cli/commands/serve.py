@@ -1,0 +1,227 @@
+"""serve: the store over HTTP."""
+
+from __future__ import annotations
+
+import gc
+
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import yes
+from dibs.cli.framework.spec import Command, Option
+from dibs.core.durations import parse_duration
+from dibs.core.limits import (
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_CLIENT_MAX,
+    EVENTS_KEPT_MAX,
+    LOCKS_PER_PRINCIPAL_MAX,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+
+_NUMBER_MAX = 10**12
+
+
+def serve(call: Call) -> Answer:
+    from dibs.server.run import Settings
+    from dibs.server.run import serve as serve_until_stopped
+
+    chosen: dict[str, Any] = {}
+    bind = _bind(call)
+    if bind is not None:
+        chosen["bind"] = bind
+    for key, variable, setting in (
+        ("store", "DIBS_STORE", "store"),
+        ("tokens", "DIBS_TOKENS_FILE", "tokens_file"),
+    ):
+        value = call.settings.pick(key, variable)
+        if value is not None:
+            chosen[setting] = value
+    for key, variable in (
+        ("keep_events", "DIBS_KEEP_EVENTS"),
+        ("locks_per_principal", "DIBS_LOCKS_PER_PRINCIPAL"),
+    ):
+        count = _count(call, key, variable)
+        if count is not None:
+            chosen[key] = count
+    for key, variable in (
+        ("token_floor", "DIBS_TOKEN_FLOOR"),
+        ("connections", "DIBS_CONNECTIONS"),
+        ("connections_per_client", "DIBS_CONNECTIONS_PER_CLIENT"),
+    ):
+        count = _count(call, key, variable, least=0)
+        if count is not None:
+            chosen[key] = count
+    age = call.settings.pick("keep_events_for", "DIBS_KEEP_EVENTS_FOR")
+    if age is not None:
+        chosen["keep_events_ms"] = parse_duration(age)
+    names = call.settings.pick("mcp_host", "DIBS_MCP_HOST")
+    if names is not None:
+        chosen["mcp_hosts"] = tuple(name.strip() for name in names.split(",") if name.strip())
+    if call.settings.pick("access_log", "DIBS_ACCESS_LOG") not in (None, "0", "false", "no"):
+        chosen["access_log"] = True
+    if call.values.get("system"):
+        from dibs.server.run import SYSTEM_SOCKET, SYSTEM_STORE
+
+        chosen["system"] = True
+        chosen.setdefault("bind", f"unix:{SYSTEM_SOCKET}")
+        chosen.setdefault("store", SYSTEM_STORE)
+        if call.values.get("group") is not None:
+            chosen["group"] = call.values["group"]
+    elif call.values.get("group") is not None:
+        raise UsageError("--group goes with --system.", "serve")
+    if call.values.get("gateway"):
+        chosen["gateway"] = True
+    upstream = call.settings.pick("gateway_upstream", "DIBS_GATEWAY_UPSTREAM")
+    if upstream is not None:
+        chosen["gateway_upstream"] = _gateway_url(upstream)
+    ttl = call.settings.pick("rlock_ttl", "DIBS_RLOCK_TTL")
+    if ttl is not None:
+        from dibs.compat.action_llama.ttl import ttl_seconds
+
+        chosen["rlock_ttl_ms"] = ttl_seconds(ttl, "--rlock-ttl (DIBS_RLOCK_TTL)") * 1000
+    if call.values.get("url") is not None:
+        raise UsageError(
+            "dibs serve has no use for --url: --store names what is served, --bind where.", "serve"
+        )
+    gc.enable()  # off for commands that end at once
+    serve_until_stopped(Settings(**chosen))
+    return yes({"stopped": True}, "")
+
+
+def _gateway_url(text: str) -> str:
+    from dibs.client.urls import is_server
+
+    if not is_server(text):
+        raise UsageError(
+            f"--gateway-upstream (DIBS_GATEWAY_UPSTREAM) is an http:// or https:// URL, not {text!a}.",
+            "serve",
+        )
+    return text
+
+
+def _bind(call: Call) -> str | None:
+    """Where to listen. A port alone is one of this machine."""
+    port = call.values.get("port")
+    if port is None:
+        return call.settings.pick("bind", "DIBS_BIND")
+    if call.values.get("bind") is not None:
+        raise UsageError("--port or --bind: one of them. --bind HOST:PORT says both.", "serve")
+    if not (port.isascii() and port.isdecimal() and len(port) < 6 and 1 <= int(port) <= 65535):
+        raise UsageError(f"--port is a number from 1 to 65535, not {port!a}.", "serve")
+    return f"127.0.0.1:{port}"
+
+
+def _count(call: Call, key: str, variable: str, *, least: int = 1) -> int | None:
+    text = call.settings.pick(key, variable)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 13 and least <= int(text) <= _NUMBER_MAX):
+        flag = f"--{key.replace('_', '-')}"
+        raise UsageError(f"{flag} ({variable}) is a whole number from {least} up, not {text!a}.", "serve")
+    return int(text)
+
+
+COMMANDS = {
+    "serve": Command(
+        "serve",
+        "serve the store over HTTP",
+        serve,
+        about=(
+            "On its first start without a tokens file it makes one token, in a file that only you can read; the dibs "
+            "of the same user on the same machine finds it by itself. To be reached from other machines it needs "
+            "--tokens. SIGHUP reads the tokens again, SIGTERM ends it. It needs the server extra: "
+            "pip install 'dibs[server]'; with the mcp extra it answers MCP clients at /mcp, under the same tokens."
+        ),
+        options=(
+            Option(
+                "--bind",
+                "where to listen: HOST:PORT or unix:/path (default 127.0.0.1:3427)",
+                value="WHERE",
+                env="DIBS_BIND",
+            ),
+            Option("--port", "the same as --bind 127.0.0.1:N", value="N"),
+            Option("--store", "what to serve (default: your own store)", value="URL", env="DIBS_STORE"),
+            Option(
+                "--tokens",
+                "who may ask: a file that dibs token new writes, readable by you only",
+                value="FILE",
+                env="DIBS_TOKENS_FILE",
+                completes="file",
+            ),
+            Option(
+                "--keep-events",
+                f"how many events of history (default {EVENTS_KEPT_MAX})",
+                value="N",
+                env="DIBS_KEEP_EVENTS",
+            ),
+            Option("--keep-events-for", "how long (default 30d)", value="TIME", env="DIBS_KEEP_EVENTS_FOR"),
+            Option(
+                "--locks-per-principal",
+                f"how many jobs one token may hold (default {LOCKS_PER_PRINCIPAL_MAX})",
+                value="N",
+                env="DIBS_LOCKS_PER_PRINCIPAL",
+            ),
+            Option(
+                "--token-floor",
+                "give fencing tokens above this number only; see dibs token-floor",
+                value="N",
+                env="DIBS_TOKEN_FLOOR",
+            ),
+            Option(
+                "--connections",
+                f"how many connections at once, 0 for no bound (default {CONNECTIONS_MAX})",
+                value="N",
+                env="DIBS_CONNECTIONS",
+            ),
+            Option(
+                "--connections-per-client",
+                f"how many from one address, or of one user on a Unix socket; 0 for no bound, as behind a proxy "
+                f"(default {CONNECTIONS_PER_CLIENT_MAX})",
+                value="N",
+                env="DIBS_CONNECTIONS_PER_CLIENT",
+            ),
+            Option(
+                "--mcp-host",
+                "names, with commas between, that clients of /mcp know this machine by (default: localhost, its own "
+                "name, where it listens)",
+                value="NAMES",
+                env="DIBS_MCP_HOST",
+            ),
+            Option("--access-log", "a line on stderr for every request", env="DIBS_ACCESS_LOG"),
+            Option(
+                "--system",
+                "one service for all users of this machine: on /run/dibs/dibs.sock, with the store in /var/lib/dibs, "
+                "without tokens, because the kernel says who asks",
+            ),
+            Option("--group", "with --system: only for members of this group", value="GROUP"),
+            Option("--gateway", "answer Action Llama's lock routes too, below /gateway"),
+            Option(
+                "--gateway-upstream",
+                "Action Llama's own gateway: its signals, calls and shutdown are passed on to it",
+                value="URL",
+                env="DIBS_GATEWAY_UPSTREAM",
+            ),
+            Option(
+                "--rlock-ttl",
+                "how long a lock of the gateway lasts without a heartbeat (default 30m)",
+                value="TIME",
+                env="DIBS_RLOCK_TTL",
+            ),
+        ),
+        examples=(
+            ("for this machine", "dibs serve"),
+            ("and to use it", "DIBS_URL=http://127.0.0.1:3427 dibs claim issue-1842"),
+            ("for agents of Action Llama", "dibs serve --gateway"),
+            ("for other machines", "dibs serve --bind 0.0.0.0:3427 --tokens /etc/dibs/tokens"),
+        ),
+        exits=(
+            (0, "told to stop"),
+            (64, "a setting cannot be"),
+            (69, "the store or the address is not to be had"),
+        ),
+    ),
+}

@@ -1,0 +1,154 @@
+"""session open, keep, end, show, list: one run of one worker, by hand."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.flags import METADATA, OWNER, checked_session, next_words
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import failure, is_failure, no, yes
+from dibs.cli.framework.session_flags import TTL, open_request
+from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
+from dibs.cli.text import session as session_text
+from dibs.cli.text.words import plain
+from dibs.wire.codes import NOT_YOURS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+
+    Document = dict[str, Any]
+
+
+def open_(call: Call) -> Answer:
+    request = open_request(call)
+    pid = call.values.get("pid")
+    if pid is not None:
+        request["process"] = _mark(pid)
+    reply = call.door().call("session-open", "", request)
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    return yes(body, session_text.opened(body, call.paint, next_words(call)), quiet=plain(body["session_id"]))
+
+
+def _mark(text: str) -> str:
+    if not (text.isascii() and text.isdecimal() and 0 < len(text) < 11 and int(text) > 0):
+        raise UsageError(f"--pid is the number of a process, not {text!a}.", "session open")
+    from dibs.client.embedded import process_mark
+
+    mark = process_mark(int(text))
+    if mark is None:
+        raise UsageError(f"--pid {text}: there is no such process here, or no telling.", "session open")
+    return mark
+
+
+def keep(call: Call) -> Answer:
+    reply = call.door().call("session-keep", _session(call), {})
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    return yes(body, session_text.kept(body, call.paint))
+
+
+def end(call: Call) -> Answer:
+    session = _session(call)
+    reply = call.door().call("session-end", session, {})
+    if is_failure(reply):
+        return failure(reply)
+    text = f"{call.paint.good('Ended.')} Everything the session held is let go."
+    return yes({"session_id": session, "ended": True}, text)
+
+
+def show(call: Call) -> Answer:
+    reply = call.door().call("session-show", _session(call), {})
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    text = session_text.session(body, call.paint)
+    if body["active"]:
+        return yes(body, text, quiet="\n".join(plain(hold["name"]) for hold in body.get("holds", ())))
+    return no(NOT_YOURS, body, text, code="session_expired", message=text.partition("\n")[0])
+
+
+def list_(call: Call) -> Answer:
+    reply = call.door().sessions()
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    ids = "\n".join(plain(session["session_id"]) for session in body["sessions"])
+    return yes(body, session_text.sessions(body, call.paint), quiet=ids)
+
+
+def _session(call: Call) -> str:
+    given = call.values.get("id")
+    if given is not None:
+        return checked_session(call, given, "ID")
+    inherited = call.env.get("DIBS_SESSION")
+    if not inherited:
+        raise UsageError(
+            f"{call.command} needs ID, or DIBS_SESSION: what `dibs session open` printed.", call.command
+        )
+    return checked_session(call, inherited, "DIBS_SESSION")
+
+
+_ID = Argument("ID", "the session (default: DIBS_SESSION)", takes=MAYBE, completes="session")
+_OVER = (2, "there is no such session, or it is over, and what it held is let go")
+COMMANDS = {
+    "session open": Command(
+        "session open",
+        "open a session and print its id",
+        open_,
+        about=(
+            "A session is one run of one worker. What is claimed in it is let go when it ends or goes silent for its "
+            "TTL. The id is its proof: keep it to yourself. With --pid, others on this machine see at once when that "
+            "process has died, and need not wait. `dibs session run` does all of this by itself."
+        ),
+        options=(
+            TTL,
+            OWNER,
+            METADATA,
+            Option("--pid", "a process of this machine that it ends with", value="PID"),
+        ),
+        examples=(
+            ("for a shell script", "export DIBS_SESSION=$(dibs session open -q --pid $$)"),
+            ("under a name, for five minutes", "dibs session open --owner agent-7 --ttl 5m"),
+        ),
+        exits=((0, "open"), (64, "there is no such process, or the TTL cannot be")),
+    ),
+    "session keep": Command(
+        "session keep",
+        "say that the session is alive",
+        keep,
+        about="Starts its TTL anew, and with it that of all that lives by the session.",
+        arguments=(_ID,),
+        examples=(("now and then", "dibs session keep -q || exit"),),
+        exits=((0, "alive"), _OVER),
+    ),
+    "session end": Command(
+        "session end",
+        "end a session and let go of all it holds",
+        end,
+        arguments=(_ID,),
+        examples=(("at the end of a script", "trap 'dibs session end -q' EXIT"),),
+        exits=((0, "ended"), _OVER),
+    ),
+    "session show": Command(
+        "session show",
+        "what a session holds and waits for",
+        show,
+        about="With --quiet only the names of the jobs it holds, one a line.",
+        arguments=(_ID,),
+        examples=(("this one", "dibs session show"),),
+        exits=((0, "it is alive"), _OVER),
+    ),
+    "session list": Command(
+        "session list",
+        "all open sessions of yours",
+        list_,
+        about="Of a server, those of your token (an operator sees all). With --quiet only the ids, one a line.",
+        examples=(("who is at work", "dibs session list"),),
+        exits=((0, "the list, which may be empty"),),
+    ),
+}

@@ -1,0 +1,253 @@
+"""token new, list, revoke, hash: the tokens file of a server. What it holds is hashes; a token is shown once."""
+
+from __future__ import annotations
+
+import os
+
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import no, yes
+from dibs.cli.framework.spec import Argument, Command, Option
+from dibs.cli.text.words import table
+from dibs.clock import wall_ms
+from dibs.core.durations import parse_duration
+from dibs.core.limits import TOKENS_FILE_BYTES_MAX
+from dibs.core.names import check_namespace, check_principal
+from dibs.errors import InvalidInput, InvalidName
+from dibs.ids import new_id, new_secret
+from dibs.terminal import plain
+from dibs.wire.codes import NO
+from dibs.wire.parts import timestamp
+from dibs.wire.requests import ROLES
+from dibs.wire.tokenfile import TokenLine, digest_of, is_entry, parse_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+
+    Document = dict[str, Any]
+
+_ID_CHARS = 12
+_SIGHUP = "A running server reads it on SIGHUP."
+
+
+def new(call: Call) -> Answer:
+    try:
+        name = check_principal(call.values["name"])
+    except InvalidInput as error:
+        raise UsageError(f"NAME: {error.details} This is {call.values['name']!a}.", "token new") from None
+    # Only the flag: a namespace that happens to be in the environment must not narrow a token unasked.
+    namespace = call.values.get("namespace")
+    age = call.values.get("expires")
+    token = new_secret()
+    made = TokenLine(
+        name=name,
+        digest=digest_of(token),
+        role=call.values.get("role", ROLES[0]),
+        namespace=None if namespace is None else check_namespace(namespace),
+        expires_ms=None if age is None else wall_ms() + parse_duration(age, "lifetime of a token"),
+    )
+    path = call.values.get("append")
+    document = {**_document(made), "token": token, "line": made.text(), "file": path}
+    if path is None:
+        text = f"The token of {name}, shown this once:\n{token}\nThe line for the tokens file:\n{made.text()}"
+        return yes(document, text, quiet=f"{token}\t{made.text()}")
+    _append(path, made.text())
+    until = f", until {timestamp(made.expires_ms)[:16]}Z" if made.expires_ms is not None else ""
+    text = (
+        f"Added {name} ({made.role}{f', namespace {namespace}' if namespace else ''}{until}) to {path}. "
+        f"{_SIGHUP}\nIts token, shown this once:\n{token}"
+    )
+    return yes(document, text, quiet=token)
+
+
+def list_(call: Call) -> Answer:
+    path = _file(call)
+    entries = [_document(line) for _, line in _read(path) if line is not None]
+    if not entries:
+        return yes({"tokens": []}, f"{path} holds no token.")
+    rows = [("NAME", "ROLE", "NAMESPACE", "EXPIRES", "ID", "KEPT AS")]
+    for entry in entries:
+        ends = "never" if entry["expires_at"] is None else entry["expires_at"][:16] + "Z"
+        ends = f"{ends}, over" if entry["expired"] else ends
+        kept = "the token itself" if entry["clear"] else "hash"
+        rows.append((entry["name"], entry["role"], entry["namespace"] or "any", ends, entry["id"], kept))
+    head, *lines = table(rows)
+    if any(entry["clear"] for entry in entries):
+        lines.append(f"Some can be read by whoever reads the file. Run: dibs token hash --tokens {path}")
+    quiet = "\n".join([entry["name"] for entry in entries])
+    return yes({"tokens": entries}, "\n".join([call.paint.faint(head), *lines]), quiet=quiet)
+
+
+def revoke(call: Call) -> Answer:
+    path, name, wanted = _file(call), call.values["name"], call.values.get("id", "")
+
+    def goes(line: TokenLine) -> bool:
+        return line.name == name and line.digest.startswith(wanted)
+
+    gone = [line for _, line in _read(path) if line is not None and goes(line)]
+    document = {"file": path, "revoked": [_document(line) for line in gone]}
+    if not gone:
+        message = f"{path} holds no token of {plain(name)}{' with this id' if wanted else ''}."
+        return no(NO, document, message, code="not_found", message=message)
+    _rewrite(path, lambda text, line: None if line is not None and goes(line) else text)
+    count = f"{len(gone)} tokens" if len(gone) > 1 else "the token"
+    return yes(document, f"{call.paint.good('Revoked')} {count} of {plain(name)} in {path}. {_SIGHUP}")
+
+
+def hash_(call: Call) -> Answer:
+    path = _file(call)
+    clear = [line for _, line in _read(path) if line is not None and line.is_clear]
+    _rewrite(path, lambda text, line: line.text() if line is not None and line.is_clear else text)
+    document = {"file": path, "hashed": [_document(line) for line in clear]}
+    return yes(document, f"{path} holds hashes only now; {len(clear)} changed. The tokens stay valid.")
+
+
+def _document(line: TokenLine) -> Document:
+    ends_ms = line.expires_ms
+    return {
+        "name": line.name,
+        "role": line.role,
+        "namespace": line.namespace,
+        "expires_at": None if ends_ms is None else timestamp(ends_ms),
+        "expired": ends_ms is not None and wall_ms() >= ends_ms,
+        "id": line.digest[:_ID_CHARS],
+        "clear": line.is_clear,
+    }
+
+
+def _file(call: Call) -> str:
+    path = call.settings.pick("tokens", "DIBS_TOKENS_FILE")
+    if path is None:
+        raise UsageError(
+            "Which file? Give --tokens FILE, as to dibs serve, or set DIBS_TOKENS_FILE.", call.command
+        )
+    return path
+
+
+def _read(path: str) -> list[tuple[str, TokenLine | None]]:
+    """Each line as it stands, and what it says, if anything."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(TOKENS_FILE_BYTES_MAX + 1).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        raise InvalidInput(f"{path} cannot be read ({why}).") from None
+    if len(content) > TOKENS_FILE_BYTES_MAX:
+        raise InvalidInput(f"{path} is larger than {TOKENS_FILE_BYTES_MAX} bytes.")
+    found: list[tuple[str, TokenLine | None]] = []
+    for number, text in enumerate(content.splitlines(), start=1):
+        try:
+            found.append((text, parse_line(text) if is_entry(text) else None))
+        except (InvalidInput, InvalidName) as error:
+            raise InvalidInput(f"{path}, line {number}: {error.details}") from None
+    return found
+
+
+def _rewrite(path: str, change: Callable[[str, TokenLine | None], str | None]) -> None:
+    """Replace the file as a whole, so that a server never reads half of it."""
+    path = os.path.realpath(path)
+    changed = [change(text, line) for text, line in _read(path)]
+    kept = [text for text in changed if text is not None]
+    drafted = f"{path}.{new_id()}"
+    try:
+        status = os.stat(path)
+        handle = os.open(drafted, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            if os.geteuid() == 0:
+                os.fchown(handle, status.st_uid, status.st_gid)
+            with open(handle, "w", encoding="utf-8") as file:
+                file.write("".join([f"{text}\n" for text in kept]))
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(drafted, path)
+        except BaseException:
+            os.unlink(drafted)
+            raise
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
+
+
+def _append(path: str, line: str) -> None:
+    """Add a line to a file that only its owner can read; make it if it is not there."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with open(handle, "r+b", buffering=0) as file:
+            if os.fstat(handle).st_mode & 0o077:
+                raise InvalidInput(
+                    f"{path} can be read by others; a server would refuse it. Run: chmod 600 {path}"
+                )
+            size = os.fstat(handle).st_size
+            joint = b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""
+            file.write(joint + line.encode() + b"\n")
+            os.fsync(handle)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
+
+
+_TOKENS = Option(
+    "--tokens", "the tokens file, as for dibs serve", value="FILE", env="DIBS_TOKENS_FILE", completes="file"
+)
+
+COMMANDS = {
+    "token new": Command(
+        "token new",
+        "make a bearer token for a tokens file",
+        new,
+        about=(
+            "The file that `dibs serve --tokens` reads gets a hash: the token itself is shown this once and kept "
+            "nowhere. Agents claim, heartbeat and release; operators may also break; admins may do all."
+        ),
+        arguments=(Argument("NAME", "whose token it is, as the server's history shows it"),),
+        options=(
+            Option("--role", "what it may do (default agent)", value="ROLE", choices=ROLES),
+            Option("--expires", "how long it is valid, as in 30d (default: until revoked)", value="TIME"),
+            Option(
+                "--append",
+                "add the line to this file, made for your eyes only",
+                value="FILE",
+                completes="file",
+            ),
+        ),
+        examples=(
+            ("a first token", "dibs token new ci --append tokens"),
+            ("one that only sees one project", "dibs token new acme-ci --namespace acme --append tokens"),
+            ("one for a month", "dibs token new visitor --expires 30d --append tokens"),
+        ),
+        exits=((0, "made"), (64, "the name cannot be, or the file cannot be written")),
+    ),
+    "token list": Command(
+        "token list",
+        "whose tokens a tokens file holds",
+        list_,
+        about="Names, roles, namespaces, when each expires, and the beginning of its hash. Never a token.",
+        options=(_TOKENS,),
+        examples=(("who may ask", "dibs token list --tokens /etc/dibs/tokens"),),
+        exits=((0, "listed"), (64, "the file cannot be read")),
+    ),
+    "token revoke": Command(
+        "token revoke",
+        "take somebody's tokens out of a tokens file",
+        revoke,
+        about="All tokens of NAME go, or the one with --id. A server that runs forgets them when it gets SIGHUP.",
+        arguments=(Argument("NAME", "whose tokens"),),
+        options=(
+            _TOKENS,
+            Option("--id", "only the token whose hash begins so, as `token list` shows it", value="ID"),
+        ),
+        examples=(("who left", "dibs token revoke ci --tokens /etc/dibs/tokens"),),
+        exits=((0, "revoked"), (1, "there is none"), (64, "the file cannot be read or written")),
+    ),
+    "token hash": Command(
+        "token hash",
+        "replace tokens in a tokens file by their hashes",
+        hash_,
+        about="For a file that was written by hand, or by an older dibs. The tokens stay valid.",
+        options=(_TOKENS,),
+        examples=(("an older file", "dibs token hash --tokens /etc/dibs/tokens"),),
+        exits=((0, "done"), (64, "the file cannot be read or written")),
+    ),
+}

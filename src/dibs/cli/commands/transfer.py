@@ -1,0 +1,83 @@
+"""transfer: hand a job to another owner."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.flags import (
+    ACTOR,
+    CHECKPOINT,
+    LEASE,
+    SESSION,
+    checked_session,
+    proof,
+    put,
+    ttl_seconds,
+)
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import failure, is_failure, yes
+from dibs.cli.framework.spec import JOB, Command, Option
+from dibs.cli.text import claim as claim_text
+from dibs.core.limits import CHECKPOINT_BYTES_MAX
+from dibs.terminal import plain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+
+    Document = dict[str, Any]
+
+
+def transfer(call: Call) -> Answer:
+    to, to_session = call.values.get("to"), call.values.get("to_session")
+    if not to and to_session is None:
+        raise UsageError("transfer needs --to OWNER, or --to-session ID: whose it shall be.", "transfer")
+    document = proof(call)
+    put(document, "to_owner", to)
+    if to_session is not None:
+        document["to_session"] = checked_session(call, to_session, "--to-session")
+    put(document, "ttl_seconds", ttl_seconds(call))
+    put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+    reply = call.door().call("transfer", call.values["job"], document)
+    if is_failure(reply):
+        answer = failure(reply)
+        if answer.document.get("cycle"):
+            answer.text = claim_text.deadlock(answer.document["cycle"])
+        return answer
+    body: Document = reply.body or {}
+    text = claim_text.transferred(body, call.paint, to_session=to_session is not None)
+    return yes(body, text, quiet=plain(body["lease_id"]))
+
+
+COMMANDS = {
+    "transfer": Command(
+        "transfer",
+        "hand a job to another owner",
+        transfer,
+        about=(
+            "The new owner has a lease id of its own, a higher fencing token, and the checkpoint; nobody can get in "
+            "between. Your own lease is over. To a session it goes by name; to an owner you hand the printed lease id. "
+            "Those who wait in line go on waiting."
+        ),
+        arguments=(JOB,),
+        options=(
+            Option("--to", "the new owner, as shown to others", value="OWNER"),
+            Option("--to-session", "the new owner's open session", value="ID", completes="session"),
+            LEASE,
+            SESSION,
+            ACTOR,
+            Option("--ttl", "a new TTL (default: the one it has)", value="TIME"),
+            CHECKPOINT,
+        ),
+        examples=(
+            ("to a worker that gets the lease id", 'dibs transfer issue-1842 --to agent-8 --lease "$LEASE"'),
+            ("to another session, from inside one", 'dibs transfer issue-1842 --to-session "$OTHER"'),
+        ),
+        exits=(
+            (0, "handed over"),
+            (2, "it was not yours, or there is no such session"),
+            (3, "it would deadlock: the new owner waits for somebody who waits for this job"),
+        ),
+    ),
+}

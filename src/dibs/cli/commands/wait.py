@@ -1,0 +1,118 @@
+"""wait: until nobody has a job, without claiming it."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.flags import exit_code, seconds
+from dibs.cli.framework.result import failure, is_failure, no, yes
+from dibs.cli.framework.spec import JOBS, Command, Option
+from dibs.cli.supervise.signals import Stops
+from dibs.cli.text import inspect as inspect_text
+from dibs.cli.text import queue as queue_text
+from dibs.cli.text.colour import Paint
+from dibs.cli.text.status_line import Live
+from dibs.cli.text.words import span
+from dibs.clock import steady_ms, wall_ms
+from dibs.core.limits import DONE_MS_MAX
+from dibs.terminal import plain
+from dibs.wire.codes import NO, YES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+
+    Document = dict[str, Any]
+
+PAUSE_MS_MIN = 100
+PAUSE_MS_MAX = 2_000
+
+
+def wait(call: Call) -> Answer:
+    names, door = list(dict.fromkeys(call.values["job"])), call.door()
+    length = seconds(call, "for", DONE_MS_MAX)
+    done_exit = exit_code(call, "done_exit_code", YES)
+    until_ms = None if length is None else steady_ms() + length * 1000
+    pause_ms = PAUSE_MS_MIN
+    with Stops(), Live(call) as live:
+        while True:
+            found: list[Document] = []
+            for name in names:
+                reply = door.call("inspect", name, {})
+                if is_failure(reply):
+                    return failure(reply)
+                found.append(reply.body or {})
+            taken = [body for body in found if is_taken(body)]
+            if not taken:
+                return _over(call, found, done_exit)
+            left_ms = None if until_ms is None else until_ms - steady_ms()
+            if left_ms is not None and left_ms <= 0:
+                return _not_yet(call, found, taken, (length or 0) * 1000)
+            live.show(queue_text.watching(taken))
+            door.news(_pause(taken, pause_ms, left_ms))
+            pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
+
+
+def is_taken(document: Document) -> bool:
+    """Somebody has the job, or in a tree something that overlaps it."""
+    return document["status"] == "held" or bool(document.get("overlapping"))
+
+
+def _pause(taken: list[Document], pause_ms: int, left_ms: int | None) -> int:
+    """Not longer than the first hold lasts at most, than there is time left, or than is modest."""
+    hints = [pause_ms, *[each.get("remaining_ms") or pause_ms for each in taken]]
+    if left_ms is not None:
+        hints.append(left_ms)
+    return max(1, min(hints))
+
+
+def _over(call: Call, found: list[Document], done_exit: int) -> Answer:
+    """Nobody has any of them."""
+    text = "\n".join([inspect_text.status(body, call.paint, wall_ms()) for body in found])
+    quiet = "\n".join([f"{plain(body['name'])}\t{plain(body['status'])}" for body in found])
+    document: Document = found[0] if len(found) == 1 else {"jobs": found}
+    if len(found) == 1:
+        quiet = plain(found[0]["status"])
+    if done_exit != YES and all(body["status"] == "done" for body in found):
+        message = text.partition("\n")[0]
+        return no(done_exit, document, text, code="done", message=message, quiet=quiet)
+    return yes(document, text, quiet=quiet)
+
+
+def _not_yet(call: Call, found: list[Document], taken: list[Document], waited_ms: int) -> Answer:
+    head, *more = "\n".join([inspect_text.status(body, Paint(), wall_ms()) for body in taken]).split("\n")
+    text = "\n".join([f"{call.paint.wait('Not yet:')} {head}", *more])
+    document: Document = found[0] if len(found) == 1 else {"jobs": found}
+    return no(NO, document, text, code="held", message=f"After {span(waited_ms)}: {head}")
+
+
+COMMANDS = {
+    "wait": Command(
+        "wait",
+        "wait until nobody has a job",
+        wait,
+        about=(
+            "Does not claim it and stands in no line: whoever wants the job itself says dibs claim --wait. Says how "
+            "the job stands then: free, done, delayed (it rests, see claim) or parked; with --quiet in that one "
+            "word. Of several jobs it waits until nobody has any of them, and --quiet prints for each the name, a "
+            "tab, and the word."
+        ),
+        arguments=(JOBS,),
+        options=(
+            Option("--for", "this long at most (default: as long as it takes)", value="TIME"),
+            Option("--done-exit-code", "the exit code when all of them are done (default 0)", value="N"),
+        ),
+        examples=(
+            ("until the migration is over", "dibs wait migrate-db --for 10m && ./deploy"),
+            ("both of them", "dibs wait migrate-db build-image && ./deploy"),
+            ("was it done, or only let go", 'test "$(dibs wait -q issue-1842)" = done'),
+            ("the same by exit code", "dibs wait issue-1842 --done-exit-code 4; test $? = 4 && echo done"),
+        ),
+        exits=(
+            (0, "nobody has it"),
+            (1, "the time is over and somebody still has it"),
+            (4, "with --done-exit-code 4: it is done"),
+        ),
+    ),
+}

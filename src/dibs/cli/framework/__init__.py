@@ -1,0 +1,1 @@
+"""How a command is declared, parsed, helped and answered. Commands are in `commands`."""

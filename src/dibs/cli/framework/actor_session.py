@@ -1,0 +1,151 @@
+"""`--actor NAME`: one session for a named worker, found again from every shell of this user.
+
+An agent runs each command in a new shell, so a lease id in a shell variable is gone with the next command. An actor's
+name is not: `dibs claim`, `heartbeat` and `release` with the same name belong to one session, and the session proves
+what it holds. Whoever gives the same name says that it is the same worker, so two agents need two names.
+
+The session's id is kept in a private file under `actors` in the state folder, one for each store, namespace and name.
+The file proves nothing by itself: the store knows whether the session lives. Every claim and heartbeat of the actor
+keeps the session alive; ACTOR_TTL_MS after the last one it ends, and all it holds is let go.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs.cli.framework.parse import UsageError
+from dibs.client.door import OVER_CODES
+from dibs.core.limits import ACTOR_TTL_MS, OWNER_CHARS_MAX
+from dibs.core.names import DEFAULT_NAMESPACE
+from dibs.digest import digest
+from dibs.errors import InvalidInput, RequestRefused
+from dibs.paths import state_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.cli.framework.context import Call
+    from dibs.wire.documents import Reply
+
+_BYTES_MAX = 256
+# What the skill writes where a name belongs. Two agents that copied it would be one worker, so it is nobody's name.
+PLACEHOLDER = "YOUR-NAME"
+
+
+def actor_named(call: Call) -> str | None:
+    """The actor's name, if one was given. A session that was given counts before it, and so does a flag before a
+    variable."""
+    values = call.values
+    if values.get("session") is not None:
+        return None
+    name: str | None = values.get("actor")
+    if name is None and not call.env.get("DIBS_SESSION"):
+        name = call.env.get("DIBS_ACTOR") or None
+    if name is not None and (not name.strip() or not name.isprintable() or len(name) > OWNER_CHARS_MAX):
+        raise UsageError(
+            f"--actor (DIBS_ACTOR) is a printable name of 1 to {OWNER_CHARS_MAX} characters, not {name!a}.",
+            call.command,
+        )
+    if name == PLACEHOLDER:
+        raise UsageError(
+            f"--actor {name} stands for a name of your own: take one that no other agent has.", call.command
+        )
+    return name
+
+
+class ActorSession:
+    """The session of one actor at one store and namespace."""
+
+    def __init__(self, call: Call, name: str) -> None:
+        settings = call.settings
+        self._call = call
+        self._name = name
+        self._folder = os.path.join(state_folder(call.env), "actors")
+        self._path = os.path.join(
+            self._folder, digest(settings.url or "", settings.namespace or DEFAULT_NAMESPACE, name)
+        )
+
+    def kept(self) -> str:
+        """The session that an earlier claim opened, kept alive: the actor shows that it is there. If the session is
+        over, whoever shows it as a proof is told so."""
+        session, _ = self._read()
+        if session is None:
+            raise UsageError(
+                f"The actor {self._name!a} has claimed nothing here. "
+                "Did the claim name the same actor, --url and --namespace?",
+                self._call.command,
+            )
+        self._call.door().call("session-keep", session, {})
+        return session
+
+    def opened(self, ttl_ms: int) -> str:
+        """The session, alive: kept if there is one, else opened. `ttl_ms`: it lives at least this long."""
+        import fcntl
+
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            gate = os.open(os.path.join(self._folder, "gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise InvalidInput(
+                f"{self._folder} cannot be written ({error.strerror}), so the actor could not be recognised. "
+                "Use --lease or --session instead."
+            ) from None
+        try:
+            fcntl.flock(gate, fcntl.LOCK_EX)  # two first claims of one actor open one session
+            return self._keep(ttl_ms) or self._open(ttl_ms)
+        finally:
+            os.close(gate)
+
+    def _keep(self, ttl_ms: int) -> str | None:
+        session, kept_ms = self._read()
+        if session is None:
+            return None
+        ttl_ms = max(ttl_ms, kept_ms)
+        reply = self._call.door().call("session-keep", session, {"ttl_ms": ttl_ms})
+        if (reply.body or {}).get("code") in OVER_CODES:
+            return None
+        _check(reply)
+        if ttl_ms > kept_ms:
+            self._write(session, ttl_ms)
+        return session
+
+    def _open(self, ttl_ms: int) -> str:
+        owner = self._call.settings.pick("owner", "DIBS_OWNER") or self._name
+        reply = self._call.door().call("session-open", "", {"owner": owner, "ttl_ms": ttl_ms})
+        _check(reply)
+        session: str = (reply.body or {})["session_id"]
+        self._write(session, ttl_ms)
+        return session
+
+    def _read(self) -> tuple[str | None, int]:
+        """The session's id, and how long it lives without a sign of life."""
+        try:
+            with open(self._path, "rb") as file:
+                words = file.read(_BYTES_MAX).decode("ascii", "replace").split()
+        except OSError:
+            return None, 0
+        return (words[0], int(words[1])) if len(words) == 2 and words[1].isdecimal() else (None, 0)
+
+    def _write(self, session: str, ttl_ms: int) -> None:
+        drafted = f"{self._path}.new"
+        handle = os.open(drafted, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(handle, "w", encoding="ascii") as file:
+            file.write(f"{session} {ttl_ms}\n")
+        os.replace(drafted, self._path)
+
+
+def claiming_session(call: Call, ttl_ms: int | None) -> str | None:
+    """The session of the actor that claims, opened if need be; None without an actor."""
+    name = actor_named(call)
+    return None if name is None else ActorSession(call, name).opened(max(ACTOR_TTL_MS, ttl_ms or 0))
+
+
+def proving_session(call: Call) -> str | None:
+    """The session that proves what the actor claimed; None without an actor."""
+    name = actor_named(call)
+    return None if name is None else ActorSession(call, name).kept()
+
+
+def _check(reply: Reply) -> None:
+    if reply.status >= 300:
+        body = reply.body or {}
+        raise RequestRefused(str(body.get("details") or body.get("error")), str(body.get("code")))

@@ -1,0 +1,158 @@
+"""One run of one command: what was typed, what applies, and the world it may touch. Commands get this and no more."""
+
+from __future__ import annotations
+
+from dibs.client.settings import Settings
+from dibs.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, BinaryIO, TextIO
+
+    from dibs.cli.supervise.unconfirmed import Unconfirmed
+    from dibs.cli.text.colour import Paint
+    from dibs.client.door import Door
+    from dibs.client.queueing import Place
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+
+    Opener = Callable[[Settings], Door]
+
+
+def open_door(settings: Settings) -> Door:
+    """The door that the settings name."""
+    from dibs.client.connect import connect_as
+
+    return connect_as(settings)
+
+
+def say_notices(door: object, stderr: TextIO | None) -> None:
+    """What a store noticed about its place, for whoever runs the command."""
+    notices: list[str] = getattr(door, "notices", list)()
+    if notices and stderr is not None:
+        from dibs.cli.text.words import plain
+
+        stderr.write("".join([f"dibs: {plain(notice)}\n" for notice in notices]))
+
+
+class Call:
+    """`values` are those of the command's flags and arguments. `stdout` and `stderr` are for those that go on
+    for long."""
+
+    def __init__(
+        self,
+        command: str,
+        values: Mapping[str, Any],
+        env: Mapping[str, str],
+        *,
+        stdin: BinaryIO | None,
+        stdout: TextIO | None,
+        stderr: TextIO | None = None,
+        paint: Paint,
+        opener: Opener = open_door,
+        unconfirmed: Unconfirmed | None = None,
+    ) -> None:
+        self.command = command
+        self.values = values
+        self.settings = Settings(values, env)
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+        self.paint = paint
+        self._opener = opener
+        self._door: Door | None = None
+        self._stdin_used = False
+        self.unconfirmed = unconfirmed
+        self.repository_namespace: str | None = None
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return self.settings.env
+
+    def said(self, key: str) -> str | None:
+        """What a flag or a variable says. The user's own file is the last to be asked, after a repository."""
+        return self.settings.pick(key, f"DIBS_{key.upper()}")
+
+    def fall_back_on(self, defaults: Mapping[str, str]) -> None:
+        """What a repository's own settings say (`url`, `namespace`) counts where neither flag nor variable does."""
+        missing = {key: value for key, value in defaults.items() if self.said(key) is None}
+        self.settings = Settings({**self.values, **missing}, self.env)
+        self.repository_namespace = missing.get("namespace")
+
+    def work_in(self, namespace: str) -> None:
+        """Ask in the namespace of the repository around this folder: nobody has named another."""
+        self.settings = Settings({**self.values, "namespace": namespace}, self.env)
+        self.repository_namespace = namespace
+
+    @property
+    def stated_namespace(self) -> str | None:
+        """The one that was named, for all names; not that of a repository."""
+        return None if self.repository_namespace else self.settings.namespace
+
+    def door(self) -> Door:
+        if self._door is None:
+            self._door = self._opener(self.settings)
+        return self._door
+
+    def door_in(self, namespace: str | None) -> Door:
+        """A way to the same place, in another namespace; None: in the one without a name. Whoever asks for it closes
+        it."""
+        place = {"url": self.settings.url, "namespace": namespace}
+        return self._opener(Settings({**self.values, **place}, self.env))
+
+    def another_door(self, timeout_ms: int) -> Door:
+        """One more way to the same place, for a second thread, that gives up sooner. Whoever asks for it closes it."""
+        timeout_ms = min(timeout_ms, self.settings.timeout_ms)
+        return self._opener(Settings({**self.values, "timeout": f"{timeout_ms}ms"}, self.env))
+
+    def keeping_door(self, timeout_ms: int) -> Door:
+        """The way for renewals: one that gives up sooner where a server may take its time, else the one there is.
+        Closing either is fine."""
+        from dibs.client.connect import server_at
+
+        return self.door() if server_at(self.settings.url) is None else self.another_door(timeout_ms)
+
+    def claim(self, verb: str, name: str, document: Document) -> Reply:
+        """Ask for a claim, without waiting. An interrupt gives back what it may have got."""
+        from dibs.client.queueing import Place, drive
+
+        place = Place(verb, name, document)
+        self.begin_claim(place)
+        return drive(self.door(), place.asking())
+
+    def begin_claim(self, place: Place) -> None:
+        """From now on, until its answer is printed, an interrupt gives the claim back."""
+        if self.unconfirmed is not None and self.values.get("request_key") is None:
+            from dibs.cli.supervise.unconfirmed import DOOR_MS
+
+            self.unconfirmed.begin(place, lambda: self.keeping_door(DOOR_MS))
+
+    def close(self) -> None:
+        if self._door is not None:
+            say_notices(self._door, self.stderr)
+            self._door.close()
+
+    def text(self, key: str, bytes_max: int) -> str | None:
+        """The text of a flag; `-` reads it from standard input, without the newline at its end."""
+        value: str | None = self.values.get(key)
+        if value != "-":
+            return value
+        flag = f"--{key.replace('_', '-')} -"
+        if self.stdin is None:
+            raise InvalidInput(f"{flag} reads standard input, which is closed.")
+        if self._stdin_used:
+            raise InvalidInput(
+                f"{flag}: standard input was read for another flag already; only one of them can have it."
+            )
+        self._stdin_used = True
+        content = self.stdin.read(bytes_max + 2)
+        if len(content.removesuffix(b"\n")) > bytes_max:
+            raise InvalidInput(
+                f"{flag}: standard input has more than the {bytes_max} bytes that are allowed."
+            )
+        try:
+            return content.decode().removesuffix("\n")
+        except UnicodeDecodeError:
+            raise InvalidInput(f"{flag}: standard input is not UTF-8 text.") from None

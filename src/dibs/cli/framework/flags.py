@@ -1,0 +1,272 @@
+"""From flags to fields of a request: what several commands take, and how it is read and refused."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.spec import Option
+from dibs.core.durations import format_duration, parse_duration
+from dibs.core.limits import ATTEMPTS_MAX, LOCK_DELAY_MS_MAX, SLOTS_MAX, TTL_MS_MAX, TTL_MS_MIN
+from dibs.errors import InvalidInput, InvalidTtl
+from dibs.ids import new_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+
+    Document = dict[str, Any]
+
+TTL = Option(
+    "--ttl",
+    "how long the claim lasts without a heartbeat: 90, 30s, 15m, 2h (default 60s; inside a session as long as that)",
+    value="TIME",
+)
+OWNER = Option(
+    "--owner",
+    "who you are, as shown to others (default user@host)",
+    value="NAME",
+    env="DIBS_OWNER",
+    filled=True,
+)
+LEASE = Option("--lease", "the lease id that the claim printed", value="ID", env="DIBS_LEASE")
+SESSION = Option(
+    "--session",
+    "the session it belongs to: inside one, names alone are enough",
+    value="ID",
+    env="DIBS_SESSION",
+    completes="session",
+)
+ACTOR = Option(
+    "--actor",
+    "a name of your own, the same in every command: it proves what you claimed (no lease id needed)",
+    value="NAME",
+    env="DIBS_ACTOR",
+)
+METADATA = Option("--metadata", "a short text that everybody sees, such as repo=acme/app", value="TEXT")
+CHECKPOINT = Option(
+    "--checkpoint", "how far the work has come, for whoever takes over; - reads it from stdin", value="TEXT"
+)
+SHARED = Option("--shared", "shared: coexists with other shared claims, excludes exclusive ones", short="-s")
+EXCLUSIVE = Option("--exclusive", "one owner at a time (the default)", short="-x")
+SLOTS = Option("--slots", "up to N owners at once; everybody must say the same N", value="N")
+MAX_ATTEMPTS = Option(
+    "--max-attempts",
+    "after this many failures or losses in a row, park the job until somebody frees it",
+    value="N",
+)
+LOCK_DELAY = Option(
+    "--lock-delay", "if the claim is lost, not released, the job rests this long (at most 60s)", value="TIME"
+)
+REQUEST_KEY = Option(
+    "--request-key",
+    "repeating a claim with the same key gives the same lease (default: a new key every time)",
+    value="KEY",
+)
+AGAIN = Option("--again", "claim it even though it is marked as done")
+WAIT = Option("--wait", "get in line and wait this long for the turn", value="TIME", short="-w")
+NO_WAIT = Option("--no-wait", "do not wait (the default)", short="-n")
+TICKET = Option("--ticket", "go on from a place in line that an earlier wait kept", value="TICKET")
+KEEP_PLACE = Option("--keep-place", "when the time is over, keep the place and print its ticket")
+KEEP = Option("--keep", "leave a process behind that heartbeats while the caller lives")
+KEEP_FOR = Option(
+    "--keep-for", "the same, while this process lives (default: the parent of dibs)", value="PID"
+)
+FAILED = Option("--failed", "the work did not succeed: it counts as an attempt")
+REASON = Option("--reason", "why it failed; everybody who may look sees it", value="TEXT")
+RETRY_AFTER = Option(
+    "--retry-after", "after a failure nobody gets the job before this time is over (at most 7d)", value="TIME"
+)
+
+# What a claim may answer but yes and no.
+CLAIM_EXITS = (
+    (2, "the request key or the session is over, or the job is held with other slots or in another mode"),
+    (3, "waiting would deadlock; the circle is shown"),
+    (4, "it was done already"),
+    (75, "it rests after a loss or a failure, or is parked; the answer says which"),
+)
+
+
+def put(document: Document, field: str, value: object) -> None:
+    """What was not given is not sent."""
+    if value is not None:
+        document[field] = value
+
+
+def asking(call: Call) -> Document:
+    """What every way of claiming asks for."""
+    lasts = ttl_seconds(call)
+    session = session_id(call) or _actor_session(call, lasts)
+    document: Document = {"owner": _owner(call, session)}
+    put(document, "ttl_seconds", lasts)
+    put(document, "session_id", session)
+    return document | terms(call)
+
+
+def is_actor(call: Call) -> bool:
+    """Whether the caller goes by the name of an actor, and by no session."""
+    return call.values.get("actor") is not None or (
+        session_id(call) is None and bool(call.env.get("DIBS_ACTOR"))
+    )
+
+
+def _actor_session(call: Call, ttl_seconds: int | None) -> str | None:
+    """The session of whoever is named with --actor. `dibs lock` has actors of its own."""
+    if call.command.startswith("lock ") or not is_actor(call):
+        return None
+    from dibs.cli.framework.actor_session import claiming_session
+
+    return claiming_session(call, None if ttl_seconds is None else ttl_seconds * 1000)
+
+
+def terms(call: Call) -> Document:
+    """On what terms: all of a claim but who asks, for how long, and in which session."""
+    values = call.values
+    refuse_contradictions(call)
+    key = values.get("request_key")
+    document: Document = {"request_key": new_id() if key is None else key}
+    put(document, "metadata", values.get("metadata"))
+    put(document, "lock_delay_seconds", seconds(call, "lock_delay", LOCK_DELAY_MS_MAX))
+    put(document, "slots", count(call, "slots", SLOTS_MAX))
+    put(document, "max_attempts", count(call, "max_attempts", ATTEMPTS_MAX))
+    if values.get("shared"):
+        document["mode"] = "shared"
+    if values.get("again"):
+        document["again"] = True
+    return document
+
+
+def refuse_contradictions(call: Call) -> None:
+    """Raise a UsageError for flags of a claim that cannot be meant together."""
+    values = call.values
+    if values.get("no_wait") and values.get("wait") is not None:
+        raise UsageError("--no-wait or --wait: one of them.", call.command)
+    if values.get("shared") and values.get("slots") is not None:
+        raise UsageError("--shared or --slots: a shared claim has no slots.", call.command)
+    if values.get("exclusive") and (values.get("shared") or values.get("slots") is not None):
+        raise UsageError("--exclusive means one owner: leave out --shared and --slots.", call.command)
+
+
+def _owner(call: Call, session: str | None) -> str:
+    """Who claims: as said, else the session's owner, else the user at this machine."""
+    if session is not None and call.settings.pick("owner", "DIBS_OWNER") is None:
+        found = call.door().call("session-show", session, {}).body or {}
+        if isinstance(found.get("owner"), str):
+            return str(found["owner"])
+    return call.settings.owner  # if there is no such session, the claim itself is told
+
+
+def proof(call: Call) -> Document:
+    """What proves that the job is the caller's: a lease id, or the session that claimed it. A lease given wins."""
+    lease: str | None = call.values.get("lease")
+    if lease is None and call.values.get("session") is None and call.values.get("actor") is None:
+        lease = call.env.get("DIBS_LEASE") or None
+    if lease is not None:
+        if not lease.strip():
+            raise UsageError("--lease is empty. Did the claim before it succeed?", call.command)
+        return {"lease_id": lease.strip()}
+    session = session_id(call)
+    if session is None and is_actor(call):
+        from dibs.cli.framework.actor_session import proving_session
+
+        session = proving_session(call)
+    if session is None:
+        raise UsageError(
+            f"{call.command} needs --lease ID, or DIBS_LEASE: the lease id that `dibs claim` printed. "
+            "Inside a session (--session, DIBS_SESSION), or with the --actor that claimed, the name is enough.",
+            call.command,
+        )
+    return {"session_id": session}
+
+
+def session_id(call: Call) -> str | None:
+    """The session that applies, if any. An actor named on the command line is another identity than DIBS_SESSION."""
+    if call.values.get("actor") is not None and call.values.get("session") is None:
+        return None
+    given = call.settings.pick("session", "DIBS_SESSION")
+    return None if given is None else checked_session(call, given, "--session (DIBS_SESSION)")
+
+
+def checked_session(call: Call, text: str, what: str) -> str:
+    from dibs.wire.shapes import is_id  # only where there are sessions
+
+    if not is_id(text.strip()):
+        hint = " Did opening it succeed?" if not text.strip() else ""
+        raise UsageError(
+            f"{what} is {text!a}, which is not a session id: `dibs session open` prints one.{hint}",
+            call.command,
+        )
+    return text.strip().lower()
+
+
+def ttl_seconds(call: Call) -> int | None:
+    text = call.values.get("ttl")
+    if text is None:
+        return None
+    try:
+        ttl_ms = parse_duration(text, "lease time")
+    except InvalidInput as error:
+        raise InvalidTtl(f"--ttl: {error.details}") from None
+    if not TTL_MS_MIN <= ttl_ms <= TTL_MS_MAX:
+        least, most = format_duration(TTL_MS_MIN), format_duration(TTL_MS_MAX)
+        raise InvalidTtl(f"--ttl {text}: a lease lasts from {least} to {most}.")
+    if ttl_ms % 1000:
+        raise InvalidTtl(f"--ttl {text}: a lease lasts whole seconds.")
+    return ttl_ms // 1000
+
+
+def seconds(call: Call, key: str, most_ms: int) -> int | None:
+    text = call.values.get(key)
+    if text is None:
+        return None
+    flag = f"--{key.replace('_', '-')}"
+    try:
+        length_ms = parse_duration(text)
+    except InvalidInput as error:
+        raise InvalidInput(f"{flag}: {error.details}") from None
+    if length_ms > most_ms or length_ms % 1000:
+        raise InvalidInput(f"{flag} {text}: whole seconds, {format_duration(most_ms)} at most.")
+    return length_ms // 1000
+
+
+def milliseconds(call: Call, key: str, default_ms: int, most_ms: int) -> int:
+    """A length of time that need not be whole seconds."""
+    text = call.values.get(key)
+    if text is None:
+        return default_ms
+    flag = f"--{key.replace('_', '-')}"
+    try:
+        length_ms = parse_duration(text)
+    except InvalidInput as error:
+        raise InvalidInput(f"{flag}: {error.details}") from None
+    if length_ms > most_ms:
+        raise InvalidInput(f"{flag} {text}: {format_duration(most_ms)} at most.")
+    return length_ms
+
+
+def count(call: Call, key: str, most: int) -> int | None:
+    """A whole number from 1 up."""
+    text = call.values.get(key)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most):
+        flag = f"--{key.replace('_', '-')}"
+        raise UsageError(f"{flag} is a whole number from 1 to {most}, not {text!a}.", call.command)
+    return int(text)
+
+
+def exit_code(call: Call, key: str, default: int) -> int:
+    """What a flag gives as an exit code."""
+    text = call.values.get(key)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 4 and int(text) < 256):
+        flag = f"--{key.replace('_', '-')}"
+        raise UsageError(f"{flag} is a number from 0 to 255, not {text!a}.", call.command)
+    return int(text)
+
+
+def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "session", "actor")) -> list[str]:
+    """Flags that the next command needs as well. What came from the environment is there next time, too."""
+    given = [(flag, call.values.get(flag)) for flag in flags]
+    return [word for flag, value in given if value for word in (f"--{flag}", value)]

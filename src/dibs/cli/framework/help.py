@@ -1,0 +1,140 @@
+"""Help for people, from the specifications. The reference page is made from the same."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.registry import ALIASES, GROUPS, SUMMARIES
+from dibs.cli.framework.spec import GLOBAL, REST
+from dibs.cli.text.words import table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dibs.cli.framework.spec import Command, Option
+
+WIDTH = 80
+
+
+def overview() -> str:
+    """`dibs --help`."""
+    lines = [
+        "dibs: one owner per job. Claim a job by its name; one worker gets it, the",
+        "others learn who has it.",
+        "",
+        "Usage: dibs COMMAND [arguments] [flags]",
+        "",
+    ]
+    for title, names in GROUPS:
+        lines += [f"{title}:", *_indented(table([(name, SUMMARIES[name]) for name in names], "   ")), ""]
+    lines += [
+        "For every command:",
+        *_options(GLOBAL),
+        "",
+        "Examples:",
+        "  dibs claim issue-1842 --ttl 2m        # yours, or who has it",
+        "  dibs claim issue-1842 --wait 5m       # in line, first come first served",
+        "  dibs run issue-42 -- ./fix.sh         # claim, run, heartbeat, let go",
+        "  dibs session run -- ./worker.sh       # what it claims is let go when it ends",
+        "  dibs owner issue-1842",
+        "  dibs serve                            # for workers on several machines",
+        "",
+        "`dibs COMMAND --help` says more, with examples and exit codes.",
+    ]
+    return "\n".join(lines)
+
+
+def page(command: Command) -> str:
+    """`dibs COMMAND --help`."""
+    lines = [*_usage(command), "", *_wrapped(_sentence(command.summary))]
+    if command.about:
+        lines += _wrapped(command.about)
+    others = aliases(command.name)
+    if others:
+        lines += _wrapped(f"Also: {', '.join(others)}.")
+    if command.arguments:
+        rows = [(each.name, _with_choices(each.help, each.choices)) for each in command.arguments]
+        lines += ["", *_columns(rows)]
+    if command.options:
+        lines += ["", "Flags:", *_options(command.options)]
+    lines += ["", "For every command:", *_options(GLOBAL)]
+    if command.examples:
+        lines += ["", "Examples:"]
+        for what, line in command.examples:
+            lines += [f"  # {what}", f"  {line}"]
+    if command.exits:
+        lines += ["", "Exit codes:", *_columns([(str(code), what) for code, what in command.exits])]
+    return "\n".join(lines)
+
+
+def aliases(name: str) -> list[str]:
+    """Other words for a command."""
+    return [f"dibs {alias}" for alias, meant in ALIASES.items() if name in meant]
+
+
+def usage_line(command: Command) -> str:
+    flags = [
+        f"[{option.flag} {option.value}]" if option.value else f"[{option.flag}]"
+        for option in command.options
+    ]
+    before = [each.shown for each in command.arguments if each.takes != REST]
+    after = [each.shown for each in command.arguments if each.takes == REST]
+    return " ".join(["dibs", command.name, *before, *flags, *after])
+
+
+def _usage(command: Command) -> list[str]:
+    """The line of usage within the width of the page. A flag and its value stay together."""
+    from textwrap import wrap
+
+    line = usage_line(command)
+    for option in command.options:
+        line = line.replace(f"[{option.flag} {option.value}]", f"[{option.flag}\0{option.value}]")
+    lead = f"Usage: dibs {command.name} "
+    lines = wrap(f"Usage: {line}", WIDTH, subsequent_indent=" " * len(lead), break_on_hyphens=False)
+    return [each.replace("\0", " ") for each in lines]
+
+
+def short_usage(command: Command) -> str:
+    """The same without naming flags, for beneath an error."""
+    before = [each.shown for each in command.arguments if each.takes != REST]
+    after = [each.shown for each in command.arguments if each.takes == REST]
+    return " ".join(["dibs", command.name, *before, "[flags]", *after])
+
+
+def _options(options: Iterable[Option]) -> list[str]:
+    rows = []
+    for option in options:
+        name = f"{option.short}, {option.flag}" if option.short else f"    {option.flag}"
+        name += f" {option.value}" if option.value else ""
+        env = f" [{option.env}]" if option.env else ""
+        rows.append((name, _with_choices(option.help, option.choices) + env))
+    return _columns(rows)
+
+
+def _columns(rows: list[tuple[str, str]]) -> list[str]:
+    """Names on the left, what they mean on the right, within the width of the page."""
+    from textwrap import wrap
+
+    indent = max(len(name) for name, _ in rows) + 5
+    lines = []
+    for name, text in rows:
+        first, *more = wrap(text, WIDTH - indent, break_on_hyphens=False)
+        lines += [f"  {name}".ljust(indent) + first, *(" " * indent + line for line in more)]
+    return lines
+
+
+def _with_choices(text: str, choices: tuple[str, ...]) -> str:
+    return f"{text}: {', '.join(choices)}" if choices else text
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + "."
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return ["  " + line for line in lines]
+
+
+def _wrapped(text: str) -> list[str]:
+    from textwrap import wrap
+
+    return wrap(text, WIDTH)

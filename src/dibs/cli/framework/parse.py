@@ -1,0 +1,247 @@
+"""From words to values. Pure: a command's specification and argv in, a dict or a UsageError out.
+
+Flags may stand anywhere, with `--flag VALUE` or `--flag=VALUE`; after `--` every word is an argument. Flags are not
+abbreviated: a script that relies on `--meta` breaks on the day `--method` comes.
+"""
+
+from __future__ import annotations
+
+from dibs.cli.framework.spec import ANY, ANYWHERE, GLOBAL, MANY, MAYBE, REST
+from dibs.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from dibs.cli.framework.spec import Command, Option
+
+    Values = dict[str, Any]
+
+
+class UsageError(InvalidInput):
+    """What was typed is no command of ours. `command` is the part of it that was understood."""
+
+    def __init__(self, details: str, command: str = "") -> None:
+        super().__init__(details)
+        self.command = command
+
+
+def wants(argv: Sequence[str], *flags: str) -> bool:
+    """Whether one of `flags` stands before any `--`."""
+    words = argv[: argv.index("--")] if "--" in argv else argv
+    return any(flag in words for flag in flags)
+
+
+def split_command(argv: Sequence[str], names: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The command's name, and all other words. None when there is no command in it."""
+    before, rest = _leading_flags(argv)
+    if not rest:
+        return None, before
+    word, after = rest[0], list(rest[1:])
+    if word in names:
+        return word, before + after
+    if any(name.startswith(word + " ") for name in names):
+        return _of_family(word, before, after, names)
+    from dibs.cli.framework.registry import ALIASES
+
+    if word in ALIASES:
+        return _of_alias(ALIASES[word], before + after), before + after
+    firsts = {name.split(" ")[0] for name in names}
+    raise UsageError(
+        f"{_shown(word)} is not a command of dibs.{did_you_mean(word, firsts)} `dibs --help` lists them."
+    )
+
+
+def _of_family(
+    first: str, before: list[str], after: list[str], names: Sequence[str]
+) -> tuple[str, list[str]]:
+    """The second word of a command, which flags of the family may stand before."""
+    seconds = [name.split(" ")[1] for name in names if name.startswith(first + " ")]
+    flags, rest = _leading_flags(after) if after[:1] and after[0].startswith("-") else ([], after)
+    if rest and rest[0] in seconds:
+        return f"{first} {rest[0]}", [*before, *flags, *rest[1:]]
+    if wants(after, "--help", "-h"):
+        return f"{first} {seconds[0]}", before + after
+    hint = did_you_mean(rest[0], seconds) if rest else ""
+    if first == "lock" and rest and not hint:
+        hint = f" To claim a job: dibs claim {_shown(rest[0])}."
+    raise UsageError(f"{first} needs one of: {', '.join(seconds)}.{hint}", first)
+
+
+def _of_alias(meant: tuple[str, ...], words: Sequence[str]) -> str:
+    """The first of the commands that takes these words, else the last."""
+    from dibs.cli.framework.registry import load
+
+    for name in meant[:-1]:
+        try:
+            parse(load(name), words)
+        except UsageError:
+            continue
+        return name
+    return meant[-1]
+
+
+def _leading_flags(argv: Sequence[str]) -> tuple[list[str], Sequence[str]]:
+    index = 0
+    while index < len(argv) and argv[index].startswith("-") and argv[index] != "--":
+        option = _find(argv[index].partition("=")[0], (*GLOBAL, *ANYWHERE))
+        if option is None:
+            raise UsageError(
+                f"{_shown(argv[index])} is not a flag that may stand before the command."
+                f"{did_you_mean(argv[index], _flags(GLOBAL))} Flags of a command come after it."
+            )
+        index += 2 if option.value and "=" not in argv[index] else 1
+    rest = argv[index + 1 :] if argv[index : index + 1] == ["--"] else argv[index:]
+    return list(argv[:index]), rest
+
+
+def parse(command: Command, words: Sequence[str]) -> Values:
+    """Values by key: of flags what was given (True for a switch), of arguments all."""
+    options = (*command.options, *GLOBAL)
+    values: Values = {}
+    loose: list[str] = []
+    rest: list[str] = []  # what stands after --
+    index = 0
+    while index < len(words):
+        word = words[index]
+        index += 1
+        if word == "--":
+            rest += words[index:]
+            break
+        if word == "-" or not word.startswith("-"):
+            loose.append(word)
+            continue
+        flag, equals, value = word.partition("=")
+        option = _find(flag, options)
+        if option is None and (option := _glued(word, options)) is not None:  # -w5, as getopt has it
+            equals, value = "=", word[2:]
+        if option is None:
+            raise _unknown_flag(command, flag, options)
+        if option.value is None:
+            if equals:
+                raise UsageError(f"{option.flag} takes no value.", command.name)
+            values[option.key] = True
+            continue
+        if not equals:
+            value = _next_word(command, option, words[index:], options)
+            index += 1
+        if option.filled and not value.strip():
+            raise UsageError(f"{option.flag} is empty. Give a name, or leave it out.", command.name)
+        values[option.key] = _chosen(command, option.flag, value, option.choices)
+    return values | _arguments(command, loose, rest)
+
+
+def _next_word(command: Command, option: Option, rest: Sequence[str], options: Iterable[Option]) -> str:
+    if not rest or rest[0] == "--":
+        raise UsageError(f"{option.flag} needs a value: {option.flag} {option.value}.", command.name)
+    if _find(rest[0].partition("=")[0], options) is not None:
+        raise UsageError(
+            f"{option.flag} needs a value, and {rest[0]} is a flag. If it is meant as the value, "
+            f"write {option.flag}={rest[0]}.",
+            command.name,
+        )
+    return rest[0]
+
+
+def _arguments(command: Command, loose: list[str], rest: list[str]) -> Values:
+    wanted = command.arguments
+    last = wanted[-1].takes if wanted else ""
+    if last == REST:
+        return _program(command, loose, rest)
+    loose = loose + rest
+    least = len(wanted) - (last in (MAYBE, ANY))
+    if len(loose) < least:
+        missing = wanted[len(loose)]
+        one_of = f", one of {', '.join(missing.choices)}" if missing.choices else ""
+        raise UsageError(f"{command.name} needs {missing.name}: {missing.help}{one_of}.", command.name)
+    if len(loose) > len(wanted) and last not in (MANY, ANY):
+        raise _too_many(command, loose)
+    values: Values = {
+        each.key: _chosen(command, each.name, word, each.choices)
+        for each, word in zip(wanted, loose, strict=False)
+    }
+    if last in (MANY, ANY):
+        values[wanted[-1].key] = loose[len(wanted) - 1 :]
+    return values
+
+
+def _too_many(command: Command, loose: list[str]) -> UsageError:
+    extra = _shown(loose[len(command.arguments)])
+    takes = " ".join(each.shown for each in command.arguments) or "no arguments"
+    hint = "Put quotes around a value with blanks."
+    if command.several:
+        named = " ".join(map(_shown, loose[:3])) + (" ..." if len(loose) > 3 else "")
+        ways = [f"dibs {name} {named} ({what})" for name, what in command.several]
+        hint = f"For several: {', or '.join(ways)}."
+    return UsageError(
+        f"{extra} is one word too many: dibs {command.name} takes {takes}. {hint}", command.name
+    )
+
+
+def _program(command: Command, loose: list[str], rest: list[str]) -> Values:
+    """The words after `--`, which are a program's and none of ours. What else there is stands before it; a name that
+    begins with a dash stands between two of them."""
+    *wanted, argument = command.arguments
+    if len(loose) < len(wanted) and rest[len(wanted) - len(loose) :][:1] == ["--"]:
+        missing = len(wanted) - len(loose)
+        loose, rest = loose + rest[:missing], rest[missing + 1 :]
+    if len(loose) < len(wanted):
+        missing_one = wanted[len(loose)]
+        raise UsageError(
+            f"{command.name} needs {missing_one.name} before --: {missing_one.help}.", command.name
+        )
+    if len(loose) > len(wanted):
+        line = " ".join(
+            ["dibs", command.name, *map(_shown, loose[: len(wanted)]), "--", _shown(loose[len(wanted)])]
+        )
+        raise UsageError(f"Write -- before the command, so that its flags are its own: {line}.", command.name)
+    if not rest:
+        raise UsageError(f"{command.name} needs {argument.name} after --: {argument.help}.", command.name)
+    return {each.key: word for each, word in zip(wanted, loose, strict=True)} | {argument.key: rest}
+
+
+def _chosen(command: Command, what: str, value: str, choices: tuple[str, ...]) -> str:
+    if choices and value not in choices:
+        hint = did_you_mean(value, choices)
+        raise UsageError(f"{what} is one of {', '.join(choices)}, not {_shown(value)}.{hint}", command.name)
+    return value
+
+
+def _unknown_flag(command: Command, flag: str, options: Iterable[Option]) -> UsageError:
+    hint = did_you_mean(flag, _flags(options))
+    if not hint and not flag.startswith("--") and command.arguments:
+        name = command.arguments[0].name
+        hint = f" If it is the {name}, write it after --: dibs {command.name} -- {_shown(flag)}."
+    return UsageError(f"{_shown(flag)} is not a flag of dibs {command.name}.{hint}", command.name)
+
+
+def _find(word: str, options: Iterable[Option]) -> Option | None:
+    for option in options:
+        if word in (option.flag, option.short):
+            return option
+    return None
+
+
+def _glued(word: str, options: Iterable[Option]) -> Option | None:
+    """The short flag that a word begins with, whose value is the rest of the word."""
+    if word.startswith("--"):
+        return None
+    option = _find(word[:2], options)
+    return option if option is not None and option.value else None
+
+
+def _flags(options: Iterable[Option]) -> list[str]:
+    return [option.flag for option in options]
+
+
+def _shown(word: str) -> str:
+    """A word of the command line, safe to print whatever it holds."""
+    return word if word.isprintable() and word and " " not in word else ascii(word)
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """ " Did you mean X?", or nothing."""
+    from dibs.cli.framework.suggestion import did_you_mean as suggested  # only where something was mistyped
+
+    return suggested(word, candidates)

@@ -1,0 +1,44 @@
+"""Asking for a session: what every command takes that opens one."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.flags import put
+from dibs.cli.framework.spec import Option
+from dibs.core.durations import format_duration, parse_duration
+from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_OWN_TTL_MS_MIN
+from dibs.errors import InvalidInput, InvalidTtl
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+
+    Document = dict[str, Any]
+
+TTL = Option(
+    "--ttl",
+    "how long the session lives without a sign of life, 1s to 1d (default 60s)",
+    value="TIME",
+)
+
+
+def open_request(call: Call) -> Document:
+    document: Document = {"owner": call.settings.owner}
+    put(document, "ttl_ms", _ttl_ms(call))
+    put(document, "metadata", call.values.get("metadata"))
+    return document
+
+
+def _ttl_ms(call: Call) -> int | None:
+    text = call.values.get("ttl")
+    if text is None:
+        return None
+    try:
+        ttl_ms = parse_duration(text, "session time")
+    except InvalidInput as error:
+        raise InvalidTtl(f"--ttl: {error.details}") from None
+    if not SESSION_OWN_TTL_MS_MIN <= ttl_ms <= SESSION_OWN_TTL_MS_MAX or ttl_ms % 1000:
+        least, most = format_duration(SESSION_OWN_TTL_MS_MIN), format_duration(SESSION_OWN_TTL_MS_MAX)
+        raise InvalidTtl(f"--ttl {text}: a session lives whole seconds from {least} to {most}.")
+    return ttl_ms

@@ -1,0 +1,156 @@
+"""What a command takes, said once: the parser, the help, the completions and the reference page are made from it.
+
+Plain classes, and no `argparse`: it costs a tenth of what a whole `dibs claim` may take, and its usage errors neither
+suggest nor come as JSON.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+
+
+class Option:
+    """A flag. `value` is what its value is called in help; None: it is a switch. `env` gives its default. `key` is what
+    its value is found under: the flag's own word unless an argument is called the same. `filled`: an empty value is
+    refused, because it is a shell variable that was not set."""
+
+    __slots__ = ("choices", "completes", "env", "filled", "flag", "help", "key", "short", "value")
+
+    def __init__(
+        self,
+        flag: str,
+        help_: str,
+        *,
+        value: str | None = None,
+        short: str | None = None,
+        env: str | None = None,
+        choices: tuple[str, ...] = (),
+        completes: str | None = None,
+        key: str | None = None,
+        filled: bool = False,
+    ) -> None:
+        self.flag = flag
+        self.help = help_
+        self.value = value
+        self.short = short
+        self.env = env
+        self.choices = choices
+        self.completes = completes
+        self.key = key or flag[2:].replace("-", "_")
+        self.filled = filled
+
+
+ONE, MAYBE, MANY, ANY, REST = "one", "maybe", "many", "any", "rest"
+_SHOWN = {ONE: "{}", MAYBE: "[{}]", MANY: "{}...", ANY: "[{}...]", REST: "-- {}..."}
+
+
+class Argument:
+    """A word that stands without a flag. `completes` says what a shell may offer for it: "job", "session", or None.
+
+    `takes` says how many words: ONE, or for a command's last argument MAYBE (one or none), MANY (one or more), ANY
+    (none or more), REST (all that stands after `--`)."""
+
+    __slots__ = ("choices", "completes", "help", "name", "takes")
+
+    def __init__(
+        self,
+        name: str,
+        help_: str,
+        *,
+        choices: tuple[str, ...] = (),
+        completes: str | None = None,
+        takes: str = "one",
+    ) -> None:
+        self.name = name
+        self.help = help_
+        self.choices = choices
+        self.completes = completes
+        self.takes = takes
+
+    @property
+    def key(self) -> str:
+        return self.name.lower()
+
+    @property
+    def shown(self) -> str:
+        """As a line of usage has it."""
+        return _SHOWN[self.takes].format(self.name)
+
+
+class Command:
+    """One command. `name` may be two words (`token new`). `exits` are the codes it gives, each with what it means;
+    `usage_exit` is the one for words that it does not understand. `several` are the commands that take more than one of
+    its argument, each with what it does."""
+
+    __slots__ = (
+        *("about", "arguments", "examples", "exits", "name"),
+        *("options", "run", "several", "summary", "usage_exit"),
+    )
+
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        run: Callable[[Call], Answer],
+        *,
+        about: str = "",
+        arguments: tuple[Argument, ...] = (),
+        options: tuple[Option, ...] = (),
+        examples: tuple[tuple[str, str], ...] = (),
+        exits: tuple[tuple[int, str], ...] = (),
+        usage_exit: int = 64,
+        several: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self.name = name
+        self.summary = summary
+        self.run = run
+        self.usage_exit = usage_exit
+        self.several = several
+        self.about = about
+        self.arguments = arguments
+        self.options = options
+        self.examples = examples
+        self.exits = exits
+
+
+JOBS = Argument("JOB", "the stable names of the work, such as issue-1842", completes="job", takes=MANY)
+JOB = Argument("JOB", "the stable name of the work, such as issue-1842", completes="job")
+NEW_JOB = Argument("JOB", "the stable name of the work, such as issue-1842", takes=MAYBE)
+
+URL = Option(
+    "--url",
+    "a server (http://, https://, unix://) or a store (sqlite:///path, git:origin); default: your own store",
+    value="URL",
+    env="DIBS_URL",
+)
+NAMESPACE = Option(
+    "--namespace",
+    "keeps the names of one project apart from others'",
+    value="NAME",
+    env="DIBS_NAMESPACE",
+    filled=True,
+)
+TIMEOUT = Option("--timeout", "how long a server may take to answer (default 10s)", value="TIME")
+JSON = Option("--json", "print one JSON document, whatever the outcome")
+QUIET = Option("--quiet", "print only what a script needs, or nothing", short="-q")
+HELP = Option("--help", "show this help", short="-h")
+VERSION = Option("--version", "show the version", short="-V")
+GLOBAL = (URL, NAMESPACE, TIMEOUT, JSON, QUIET, HELP, VERSION)
+
+# Flags of `dibs lock` that grite takes at any place; here they may stand before the command's words, too.
+LOCK_ACTOR = Option(
+    "--actor",
+    "who you are: the same name is the same holder (default: the shell that runs the command)",
+    value="NAME",
+    env="DIBS_ACTOR",
+)
+DATA_DIR = Option(
+    "--data-dir", "a folder that stands for who you are, as grite has it", value="FOLDER", env="GRITE_HOME"
+)
+NO_DAEMON = Option("--no-daemon", "accepted and without effect: there is no daemon")
+ANYWHERE = (LOCK_ACTOR, DATA_DIR, NO_DAEMON)

@@ -1,0 +1,221 @@
+"""Putting hooks beside those that are there, and taking them away again.
+
+A hook that was there keeps its file, under a new name beside ours, and runs first: it may change what is staged (a
+formatter), and ours must see the result. If it fails, its exit code is the answer and ours does not run. Nothing is
+overwritten; what cannot be done is refused before anything is touched.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs.cli.text.words import shell_word
+from dibs.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.cli.git.repository import Repository
+
+HOOKS = ("pre-commit", "pre-push")
+_SHELLS = ("sh", "bash", "dash", "ash", "ksh", "zsh")
+BEFORE = ".before-dibs"
+_MARK = "# Made by dibs."
+_BYTES_MAX = 1024 * 1024
+_PROGRAM = "dibs_program="
+_SHELL = "before_shell="
+# Many hooks find out by $0 which one they are, or where their helpers lie: husky's do. A shell that is told to read
+# such a hook, under the name it had, leaves $0 as it was. pre-commit runs what was there before it, and must not be run
+# by that a second time.
+_SCRIPT = """\
+#!/bin/sh
+# Made by dibs. Holds what you {what} against path: and repo: claims; `dibs hook uninstall` takes this away.
+# A hook that was here before is beside this one, with {before} at the end of its name, and runs first.
+name="${{0%/*}}/{hook}"
+before="$name{before}"
+{shell}
+{program}
+run_before() {{
+    [ -x "$before" ] && [ -z "$PRE_COMMIT_RUNNING_LEGACY" ] || return 0
+    if [ -n "$before_shell" ]; then
+        dibs_before="$before" $before_shell -c '. "$dibs_before"' "$name" "$@"
+    else
+        "$before" "$@"
+    fi
+}}
+"""
+_COMMIT = """\
+run_before "$@" || exit
+"""
+# Both read the same lines.
+_PUSH = """\
+lines=$(cat)
+[ -z "$lines" ] || lines="$lines
+"
+printf '%s' "$lines" | run_before "$@" || exit
+"""
+# A program that is gone, or cannot even say its version, is told apart from one that says no.
+_RUN = """\
+for program in "$dibs_program" dibs; do
+    command -v "${{program%% *}}" >/dev/null 2>&1 || continue
+    {given}$program hook run {hook} "$@" && exit
+    code=$?
+    $program --version >/dev/null 2>&1 && exit "$code"
+done
+echo "dibs: the program does not run here, so that the claims were not looked at. Install it, or remove $0." >&2
+[ "$(git config --get dibs.unreachable)" != block ]
+"""
+
+
+def script(hook: str, program: str, shell: str = "") -> str:
+    """The text of a hook. `program` is how to run dibs: one word, or a program and its first words. `shell`: the one
+    that reads the hook that was there, if that goes by its own name."""
+    push = hook == "pre-push"
+    head = _SCRIPT.format(
+        what="push" if push else "commit",
+        hook=hook,
+        before=BEFORE,
+        shell=_SHELL + shell_word(shell),
+        program=_PROGRAM + shell_word(program),
+    )
+    given = "printf '%s' \"$lines\" | " if push else ""
+    return head + (_PUSH if push else _COMMIT) + _RUN.format(hook=hook, given=given)
+
+
+def place_of(repository: Repository) -> str:
+    """The folder of hooks. Raises InvalidInput where none can be put, saying what to do by hand."""
+    hooks = repository.hooks()
+    folder = os.path.realpath(hooks)
+    inside = [os.path.realpath(place) for place in (repository.top, repository.common)]
+    if not any(folder == place or folder.startswith(place.rstrip("/") + "/") for place in inside):
+        raise InvalidInput(
+            f"git looks for hooks in {hooks} (core.hooksPath), which is outside this repository: a hook "
+            f"there would run for others, too. {_by_hand()}"
+        )
+    if os.path.exists(folder) and not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidInput(f"{hooks} cannot be written to. {_by_hand()}")
+    return hooks
+
+
+def _by_hand() -> str:
+    lines = " and ".join(f'`dibs hook run {hook} "$@"`' for hook in HOOKS)
+    return f"To have it nevertheless, put {lines} into the hooks of those names."
+
+
+def install(folder: str, program: str) -> dict[str, str]:
+    """Put all hooks in place; what speaks against one of them is found before anything is touched. What was done to
+    each: made, renewed, or chained (to one that was there)."""
+    plans = {hook: _plan(os.path.join(folder, hook), hook) for hook in HOOKS}
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for hook, plan in plans.items():
+            path = os.path.join(folder, hook)
+            new = f"{path}.dibs-new"
+            first = path if plan == "chained" and os.path.lexists(path) else path + BEFORE
+            with open(new, "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(script(hook, program, _shell_of(read_hook(first))))
+            os.chmod(new, 0o755)
+            if first == path:
+                os.rename(path, path + BEFORE)
+            os.replace(new, path)
+    except OSError as error:
+        raise InvalidInput(f"{error.filename} cannot be written: {error.strerror}. {_by_hand()}") from None
+    return plans
+
+
+def _plan(path: str, hook: str) -> str:
+    """What is to be done about one hook; raises InvalidInput where nothing can be."""
+    before = path + BEFORE
+    if not os.path.lexists(path):
+        return "chained" if os.path.lexists(before) else "made"
+    text = read_hook(path)
+    if is_ours(text):
+        _check_unchanged(path, hook, text)
+        return "renewed"
+    if os.path.lexists(before) and read_hook(before) != text:  # alike: its program has put it there again
+        raise InvalidInput(
+            f"{path} is not dibs's, and {before} is there as well: another program has put its hook over dibs's. "
+            "Put into one what shall run, remove the other, and install again."
+        )
+    if os.path.isdir(path) or (not os.path.exists(path) and os.path.islink(path)):
+        raise InvalidInput(f"{path} is a folder, or a link to nowhere. Remove it, and install again.")
+    if _asks_its_name(text) and not _shell_of(text):
+        raise InvalidInput(
+            f'{path} goes by its own file name, so that it cannot be moved aside. Put `dibs hook run {hook} "$@"` '
+            "into the hook that it runs, and leave this one as it is."
+        )
+    return "chained"
+
+
+def uninstall(folder: str) -> dict[str, str]:
+    """Take our hooks away and put back what was there. What was done to each: removed, restored, or none."""
+    plans: dict[str, str] = {}
+    for hook in HOOKS:
+        path = os.path.join(folder, hook)
+        text = read_hook(path) if os.path.lexists(path) else b""
+        plans[hook] = "none"
+        if is_ours(text):
+            _check_unchanged(path, hook, text)
+            plans[hook] = "restored" if os.path.lexists(path + BEFORE) else "removed"
+    try:
+        for hook, plan in plans.items():
+            path = os.path.join(folder, hook)
+            if plan == "restored":
+                os.replace(path + BEFORE, path)
+            elif plan == "removed":
+                os.unlink(path)
+    except OSError as error:
+        raise InvalidInput(f"{error.filename} cannot be changed: {error.strerror}.") from None
+    return plans
+
+
+def read_hook(path: str) -> bytes:
+    """Its text; empty where there is none to be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(_BYTES_MAX)
+    except OSError:
+        return b""
+
+
+def is_ours(text: bytes) -> bool:
+    """Whether dibs made a hook."""
+    return _MARK.encode() in text[:200]
+
+
+def _asks_its_name(text: bytes) -> bool:
+    """Whether a hook finds out by its own file name which one is meant."""
+    return b"basename" in text and any(
+        word in text for word in (b"$0", b"BASH_SOURCE", b"argv[0]", b"__file__")
+    )
+
+
+def _shell_of(text: bytes) -> str:
+    """The shell that must read a hook for it to see the name it had, with its flags. Empty: it runs by itself."""
+    if b"$0" not in text and b"${0" not in text:
+        return ""
+    line = text.partition(b"\n")[0].decode("utf-8", "replace")
+    words = line.removeprefix("#!").split() if line.startswith("#!") else []
+    if words and os.path.basename(words[0]) == "env":
+        words = words[1:]
+    if not words or os.path.basename(words[0]) not in _SHELLS or any(not _is_plain(word) for word in words):
+        return ""
+    return " ".join(words)
+
+
+def _is_plain(word: str) -> bool:
+    return word.replace("/", "").replace("-", "").replace(".", "").isalnum() and word.isascii()
+
+
+def _fixed(lines: list[str]) -> list[str]:
+    return [line for line in lines if not line.startswith((_PROGRAM, _SHELL))]
+
+
+def _check_unchanged(path: str, hook: str, text: bytes) -> None:
+    """Raise InvalidInput if somebody wrote into our hook: replacing or removing it would lose that."""
+    lines = text.decode("utf-8", "surrogateescape").splitlines()
+    ours = script(hook, "x").splitlines()
+    if _fixed(lines) != _fixed(ours):
+        raise InvalidInput(
+            f"{path} was made by dibs and changed since. Move what was added into {path}{BEFORE}, which runs first, "
+            f"remove {path}, and try again."
+        )

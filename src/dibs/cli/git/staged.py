@@ -1,0 +1,88 @@
+"""claim --staged: all that is staged in git, in one step, all or nothing."""
+
+from __future__ import annotations
+
+from dibs.cli.commands.claim_many import claim_names
+from dibs.cli.framework.flags import session_id
+from dibs.cli.git.path_check import path_name
+from dibs.cli.git.policy import policy_of
+from dibs.cli.git.repository import Repository
+from dibs.cli.text.words import plain, shell_line
+from dibs.clock import wall_ms
+from dibs.compat.grite.actor import actor_of
+from dibs.compat.grite.remembered_leases import Memory
+from dibs.core.limits import ALL_NAMES_MAX
+from dibs.core.names import above, check_name
+from dibs.errors import InvalidInput, InvalidName
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+
+    Document = dict[str, Any]
+
+_FOLDERS_SHOWN = 5
+
+
+def claim_staged(call: Call) -> Answer:
+    repository = Repository.here(call.env)
+    call.fall_back_on(policy_of(repository).place)
+    names = staged_names(repository.staged())
+    answer, document = claim_names(call, names)
+    leases = answer.document.get("leases")
+    if leases and session_id(call) is None:
+        _remember(call, leases, document["request_key"])
+    return answer
+
+
+def staged_names(paths: list[str]) -> list[str]:
+    """The names to claim, without those that another of them covers. Raises InvalidInput with what to do instead."""
+    if not paths:
+        raise InvalidInput("Nothing is staged: `git add` comes first.")
+    names = {_named(path) for path in paths}
+    needed = sorted(name for name in names if names.isdisjoint(above(name)))
+    if len(needed) > ALL_NAMES_MAX:
+        folders = sorted({(above(name) or [name])[-1] for name in needed})
+        shown = shell_line(["dibs", "claim-all", *folders[:_FOLDERS_SHOWN]])
+        more = " ..." if len(folders) > _FOLDERS_SHOWN else ""
+        raise InvalidInput(
+            f"{len(needed)} paths are staged, and {ALL_NAMES_MAX} can be claimed in one step. "
+            f"Claim the folders they are in:  {shown}{more}"
+        )
+    return needed
+
+
+def _named(path: str) -> str:
+    try:
+        return check_name(path_name(path))
+    except InvalidName as error:
+        folder = path.rpartition("/")[0]
+        instead = f"path:{plain(folder)}" if folder else "repo:NAME, which is everything"
+        shown = plain(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
+        raise InvalidName(
+            f"{shown} cannot be claimed by its name. {error.details} Claim {instead}."
+        ) from None
+
+
+def _remember(call: Call, leases: list[Document], request_key: str) -> None:
+    """For the hook that looks at the commit, and for `dibs lock release`."""
+    actor = actor_of(call)
+    if not actor.marks:
+        return
+    memory = Memory(call.env, call.settings.url, call.settings.namespace, wall_ms())
+    for lease in leases:
+        memory.remember(
+            lease["name"],
+            {
+                "marks": list(actor.marks),
+                "parent": actor.parent,
+                "owner": lease["owner"],
+                "request_key": request_key,
+                "lease_id": lease["lease_id"],
+                "token": lease["fencing_token"],
+                "until_ms": wall_ms() + lease["remaining_ms"],
+            },
+        )

@@ -1,0 +1,278 @@
+"""A command run for somebody else: in a process group of its own, with its signals passed on and its end noticed.
+
+Everything that is done to the command is done by its guardian (guardian.py), whom this file starts and talks to. At a
+terminal the command's group is put in the foreground, as a shell would, so that it reads the keyboard and Ctrl-C is its
+own.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whose import costs more than a claim
+import os
+import select
+
+from dibs.cli.supervise.guardian import Guardian
+from dibs.cli.supervise.process_tree import adopt_orphans, descendants
+from dibs.cli.supervise.warden import Warden
+from dibs.client.embedded import guarded_env, guarded_mark
+from dibs.ids import new_token
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import FrameType
+    from typing import Any
+
+NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at least this often
+PASSED_ON = tuple(
+    getattr(_signal, name) for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM".split()
+)
+INTERRUPTS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT)
+
+
+class Child:
+    """Its guards live from now on; the command starts when it is told to. Not for a process with threads. `bury` is
+    called in a guard that finds itself alone, with the session to end."""
+
+    def __init__(
+        self,
+        words: list[str],
+        *,
+        kill_after_ms: int,
+        leaves_children: bool = False,
+        bury: Callable[[str], None] = lambda session: None,
+    ) -> None:
+        self._terminal = 0 if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp() else None
+        self._pid = 0
+        self._trouble: int | None = None  # why the command could not be started
+        self._handlers: dict[int, Any] = {}
+        self._buffer = b""
+        self.code: int | None = None  # of the command, 128+n for a signal
+        self.was_stopped = False  # because the claim was no longer certain
+        self._passed_on: set[int] = set()
+        self.all_gone = False
+        self.some_left = False  # of other users, which cannot be stopped
+        self._token = new_token()
+        self._bury_session = bury
+        self.guardian_pid = self._fork_guardian(words, kill_after_ms, leaves_children)
+        self.warden_pid = self._fork_warden(kill_after_ms)
+
+    @property
+    def mark(self) -> str | None:
+        """Names all that must be gone before others may take the session for dead."""
+        return guarded_mark(self._token, (os.getpid(), self.guardian_pid, self.warden_pid))
+
+    @staticmethod
+    def _fill_gaps() -> None:
+        """If we were started without an input or output, no file of ours may end up in its place. The command finds it
+        closed as we did: what is opened here does not pass on."""
+        while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(number)
+
+    def _fork_guardian(self, words: list[str], kill_after_ms: int, leaves_children: bool) -> int:
+        self._fill_gaps()
+        hearing, self._orders = os.pipe()
+        self._reports, telling = os.pipe()
+        self._watched, self._warden = os.pipe()
+        os.set_blocking(self._warden, False)  # one that is paused must not keep the others waiting
+
+        def guard() -> None:
+            for end in (self._orders, self._reports, self._watched):
+                os.close(end)
+            Guardian(
+                hearing,
+                telling,
+                words,
+                kill_after_ms=kill_after_ms,
+                leaves_children=leaves_children,
+                terminal=self._terminal,
+                warden=self._warden,
+                bury=self._bury_session,
+            ).run()
+
+        pid = _forked(guard)
+        os.close(hearing)
+        os.close(telling)
+        return pid
+
+    def _fork_warden(self, kill_after_ms: int) -> int:
+        def guard() -> None:
+            Warden(self._watched, self._token, self.guardian_pid, kill_after_ms, self._bury_session).run()
+
+        pid = _forked(guard)
+        os.close(self._watched)
+        return pid
+
+    def belongs_to(self, session: str) -> None:
+        """Tell the guards which session is to be ended should they be left alone."""
+        self._order(b"I %b\n" % session.encode(), to_warden=True)
+
+    def start(self, env: Mapping[str, str], deadline_ms: int) -> None:
+        """Run the command. Raises what starting it raises: FileNotFoundError, PermissionError, OSError. A guardian that
+        was killed before it said a word may have started it: then it was stopped, and `wait` returns at once."""
+        for number in PASSED_ON:
+            if _signal.getsignal(number) is not _signal.SIG_IGN:
+                self._handlers[number] = _signal.signal(number, self._pass_on)
+        marked = {**env, **guarded_env(env, self._token)}
+        environment = b"\0".join([os.fsencode(f"{key}={value}") for key, value in marked.items()])
+        adopt_orphans()  # should the guardian be killed, all of it falls to us
+        # A signal that comes while this is written must not be passed on in the middle of it.
+        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, PASSED_ON)
+        self.certain_until(deadline_ms)
+        self._order(b"G %d\n%b" % (len(environment), environment))
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+        while not self._pid and self._trouble is None and not self.all_gone:
+            self._hear()
+        if self._trouble is not None:
+            raise OSError(self._trouble, os.strerror(self._trouble))
+
+    def certain_until(self, deadline_ms: int) -> None:
+        """The claim was renewed: on the steady clock, when the command must be stopped if no more is heard."""
+        self._order(b"D %d\n" % deadline_ms, to_warden=True)
+
+    def wait(self, tend: Callable[[], int | None]) -> None:
+        """Until nobody is left of what the command started. `tend` is called now and then: it does what is due, and
+        says in how many ms there is more, or None: stop it."""
+        nap_ms: int | None = 0
+        while not self.all_gone:
+            if nap_ms is not None:
+                nap_ms = tend()
+                if nap_ms is None:
+                    self.was_stopped = self.was_stopped or self.code is None
+                    self._order(b"T\n")
+            self._sleep(NAP_MS if nap_ms is None else min(NAP_MS, nap_ms))
+
+    def close(self) -> None:
+        """Signals and terminal as they were before. The guards go by themselves; nobody need wait for that."""
+        self._hand_terminal(self._pid, os.getpgrp())
+        for number, handler in self._handlers.items():
+            _signal.signal(number, handler)
+        self._tell_warden(b"Q\n")
+        for end in (self._orders, self._reports, self._warden):
+            os.close(end)
+        for pid in (self.guardian_pid, self.warden_pid):
+            os.waitpid(pid, os.WNOHANG)
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Somebody wanted it to end: a signal came to us, or its terminal sent one to the command itself."""
+        from_terminal = self._terminal is not None and self.code in [128 + number for number in INTERRUPTS]
+        return from_terminal or not self._passed_on.isdisjoint(INTERRUPTS)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self._passed_on.add(number)
+        self._order(b"S %d\n" % number)
+
+    def _order(self, order: bytes, *, to_warden: bool = False) -> None:
+        if to_warden:
+            self._tell_warden(order)
+        try:
+            while order:
+                order = order[os.write(self._orders, order) :]
+        except OSError:  # the guardian was killed, which the other pipe will say
+            pass
+
+    def _tell_warden(self, order: bytes) -> None:
+        try:
+            os.write(self._warden, order)
+        except OSError:  # it was killed, or is paused and its pipe is full: the guardian is still there
+            pass
+
+    def _sleep(self, ms: int) -> None:
+        if not self.all_gone and select.select([self._reports], [], [], max(0, ms) / 1000)[0]:
+            self._hear()
+
+    def _note(self, report: str, number: int) -> None:
+        if report == "P":
+            self._pid = number
+        elif report == "X":
+            self._trouble = number
+        elif report == "E":
+            self.code = number if number >= 0 else 128 - number
+        elif report == "L":
+            self.was_stopped = True
+        elif report == "Z":
+            self._paused()
+        elif report in ("Q", "U"):
+            self.all_gone = True
+            self.some_left = report == "U"
+
+    def _hear(self) -> None:
+        some = os.read(self._reports, 4096)
+        if not some:
+            self._guardian_was_killed()
+            return
+        *lines, self._buffer = (self._buffer + some).split(b"\n")
+        for line in lines:
+            report, _, number = line.decode().partition(" ")
+            self._note(report, int(number or 0))
+
+    def _guardian_was_killed(self) -> None:
+        """The command went down with it, where the system can do that. Whatever else there is, fell to us."""
+        self.was_stopped = True
+        if self._pid:
+            _killed(-self._pid)
+        beyond_us = guards = {self.guardian_pid, self.warden_pid}
+        while left := {*descendants(os.getpid())} - beyond_us:
+            for pid in left:
+                if _killed(pid):
+                    _bury(pid)
+                else:
+                    beyond_us = beyond_us | {pid}
+        self.all_gone = True
+        self.some_left = beyond_us != guards
+
+    def _paused(self) -> None:
+        """Ctrl-Z at a terminal: stop with it, so that the shell gets its prompt, and go on with it later."""
+        if self._terminal is None:
+            return
+        self._hand_terminal(self._pid, os.getpgrp())
+        os.kill(os.getpid(), _signal.SIGSTOP)
+        self._hand_terminal(os.getpgrp(), self._pid)
+        self._pass_on(_signal.SIGCONT, None)
+
+    def _hand_terminal(self, giver: int, taker: int) -> None:
+        """From one group to the other. If it is neither's, a shell has it and says who gets it."""
+        if self._terminal is None:
+            return
+        # SIGTTOU is sent to whoever does this from the background.
+        before = _signal.signal(_signal.SIGTTOU, _signal.SIG_IGN)
+        try:
+            if os.tcgetpgrp(self._terminal) == giver:
+                os.tcsetpgrp(self._terminal, taker)
+        except OSError:  # the terminal is gone, or the group
+            pass
+        finally:
+            _signal.signal(_signal.SIGTTOU, before)
+
+
+def _forked(guard: Callable[[], None]) -> int:
+    """A process of its own for a guard. Nothing reaches it before it knows what to do about it."""
+    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+    pid = os.fork()
+    if pid == 0:
+        try:
+            guard()
+        finally:
+            os._exit(0)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+    return pid
+
+
+def _killed(pid: int) -> bool:
+    """False when it is another user's."""
+    try:
+        os.kill(pid, _signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        return False
+    return True
+
+
+def _bury(pid: int) -> None:
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:  # not a child of ours, yet
+        pass

@@ -1,0 +1,67 @@
+"""What a command that dibs runs finds in its environment."""
+
+from __future__ import annotations
+
+from dibs.cli.supervise.outer_sessions import VARIABLE as OUTER
+from dibs.cli.supervise.outer_sessions import sessions_around
+from dibs.clock import steady_ms, wall_ms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.supervise.tenure import Tenure
+
+    Document = dict[str, Any]
+
+# Of a claim around this one, or of nobody: the command gets its own or none.
+_NOT_INHERITED = (
+    *("DIBS_LEASE", "DIBS_JOB", "DIBS_FENCING_TOKEN", "DIBS_ATTEMPT", "DIBS_DEADLINE_MS"),
+    *("DIBS_CHECKPOINT", "DIBS_CHECKPOINT_FILE", "DIBS_PREVIOUS_OWNER", "DIBS_PREVIOUS_END"),
+)
+
+
+def environment(call: Call, tenure: Tenure) -> dict[str, str]:
+    """Whatever the command asks dibs, it asks of the same place, in this session, under the same name. What it needs to
+    go on where the last owner stopped is there, too; the notes are filled."""
+    settings = call.settings
+    given: dict[str, str | None] = {
+        "DIBS_URL": settings.url or _default_url(),
+        "DIBS_NAMESPACE": call.stated_namespace,
+        "DIBS_OWNER": settings.owner,
+        "DIBS_SESSION": tenure.session,
+        OUTER: " ".join(sessions_around(call.env)) or None,
+    }
+    if tenure.grant is not None:
+        given |= _of_job(tenure, tenure.grant)
+        path = call.values.get("checkpoint_file")
+        if path is not None:
+            from dibs.cli.supervise.checkpoint_file import Notes
+
+            tenure.notes = Notes(path)
+            tenure.notes.fill((tenure.grant.get("previous") or {}).get("checkpoint"))
+            given["DIBS_CHECKPOINT_FILE"] = tenure.notes.path
+    env = {key: value for key, value in call.env.items() if key not in _NOT_INHERITED}
+    # A zero byte cannot be passed in an environment; whoever has one in a checkpoint reads it from the file.
+    return env | {key: value for key, value in given.items() if value is not None and "\0" not in value}
+
+
+def _of_job(tenure: Tenure, grant: Document) -> dict[str, str | None]:
+    previous: Document = grant.get("previous") or {}
+    until_ms = wall_ms() + tenure.plan.lost_ms - steady_ms()
+    return {
+        "DIBS_JOB": grant["name"],
+        "DIBS_FENCING_TOKEN": str(grant["fencing_token"]),
+        "DIBS_ATTEMPT": str(grant.get("attempt", 1)),
+        "DIBS_DEADLINE_MS": str(until_ms),
+        "DIBS_PREVIOUS_OWNER": previous.get("owner"),
+        "DIBS_PREVIOUS_END": previous.get("how"),
+        "DIBS_CHECKPOINT": previous.get("checkpoint"),
+    }
+
+
+def _default_url() -> str:
+    from dibs.client.embedded import default_store_url
+
+    return default_store_url()

@@ -1,0 +1,316 @@
+"""The process between `dibs run` and its command: it starts the command, and lets nothing of it outlive the claim.
+
+`dibs run` can be killed, paused, or stuck in a call to a server. The guardian talks to nobody but `dibs run`, over two
+pipes, so none of that stops it. It knows until when the claim is certain, because it is told of every renewal, and ends
+everything below it when that time comes, when it is told to, or when `dibs run` is gone.
+
+It is the parent of the command and adopts its orphans (see lineage.py): what the command started is found even if it
+left the process group. It stays until `dibs run` has let the claim go, because others on this machine take the session
+for dead when its process, which is this one, is gone.
+
+Should it be killed or paused together with `dibs run`, there is a second guard (warden.py).
+
+Orders, a line each: `I session`, `G bytes` and then so many bytes of environment (go), `D ms` (the new deadline),
+`S number` (a signal for the command), `T` (stop it). Reports: `P pid` (it runs), `X errno` (it could not be started),
+`Z` (it was paused), `E status` (it ended), `L` (it is being stopped, the deadline has come), `Q` (nobody is left) or
+`U` (only those of other users are left, whom we cannot stop).
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whose import costs more than a claim
+import os
+import select
+
+from dibs.cli.supervise.process_tree import adopt_orphans, children, descendants, die_with, wake_with_parent
+from dibs.clock import steady_ms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+LOOK_MS = 20
+NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at least this often
+# Whatever a terminal or a user may send to everybody: this process has no use for it.
+IGNORED = tuple(
+    getattr(_signal, name)
+    for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM SIGTSTP SIGTTIN SIGTTOU SIGPIPE".split()
+)
+_RESTORED = tuple(getattr(_signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(_signal, name))
+
+
+class Guardian:
+    """Lives in a process of its own, forked for it. `terminal` is the one whose foreground the command gets. `bury`
+    ends the session when `dibs run` is gone; `warden` is where the second guard is told that nobody is left."""
+
+    def __init__(
+        self,
+        orders: int,
+        reports: int,
+        words: list[str],
+        *,
+        kill_after_ms: int,
+        leaves_children: bool,
+        terminal: int | None,
+        warden: int | None = None,
+        bury: Callable[[str], None] | None = None,
+    ) -> None:
+        self._warden = warden
+        self._bury = bury
+        self._session = ""
+        self._orders = orders
+        self._reports = reports
+        self._words = words
+        self._kill_after_ms = kill_after_ms
+        self._leaves_children = leaves_children
+        self._terminal = terminal
+        self._buffer = b""
+        self._pid = 0
+        self._ended = False
+        self._orphaned = False  # dibs run is gone
+        self._deadline_ms: int | None = None
+        self._kill_ms: int | None = None  # set once everybody was asked to end
+        self._is_done = False
+        self._untouchable: set[int] = set()
+        self._defaults: set[int] = set()
+        self._adopts = False
+        self._waking, self._waker = os.pipe()
+
+    def run(self) -> None:
+        """Until there is nothing to guard and nobody to guard it for."""
+        self._prepare()
+        while not (self._orphaned and (not self._pid or self._is_done)):
+            watched = [self._waking] if self._orphaned else [self._waking, self._orders]
+            ready = select.select(watched, [], [], self._nap_ms() / 1000)[0]
+            if self._waking in ready:
+                os.read(self._waking, 4096)
+            if self._orders in ready:
+                self._hear()
+            if self._pid and not self._is_done:
+                self._look_after()
+        self._leave()
+
+    def _leave(self) -> None:
+        """`dibs run` is gone and so is the command: the job is free from now on."""
+        if self._untouchable:
+            return  # what runs on as another user may still work: only time frees the job
+        if self._bury is not None and self._session:
+            self._bury(self._session)
+        if self._warden is not None:
+            os.write(self._warden, b"Q\n")
+
+    def _prepare(self) -> None:
+        for number in IGNORED:
+            if _signal.signal(number, _signal.SIG_IGN) is not _signal.SIG_IGN:
+                self._defaults.add(number)
+        self._defaults.update(_RESTORED)  # which Python itself ignores
+        for end in (self._waking, self._waker):
+            os.set_blocking(end, False)
+        _signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        _signal.signal(_signal.SIGCHLD, _noted)
+        os.setpgid(0, 0)
+        wake_with_parent()
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
+        self._adopts = adopt_orphans()
+
+    def _nap_ms(self) -> int:
+        if not self._pid or self._is_done:
+            return NAP_MS
+        if self._kill_ms is not None:
+            return LOOK_MS
+        left_ms = NAP_MS if self._deadline_ms is None else self._deadline_ms - steady_ms()
+        return max(0, min(NAP_MS, left_ms))
+
+    # Orders
+
+    def _hear(self) -> None:
+        some = os.read(self._orders, 65536)
+        if not some:
+            self._orphaned = True
+            return
+        self._buffer += some
+        while b"\n" in self._buffer:
+            line, _, rest = self._buffer.partition(b"\n")
+            order, _, word = line.decode().partition(" ")
+            if order == "G":
+                if len(rest) < int(word):
+                    return  # more of it is on its way
+                environment, rest = rest[: int(word)], rest[int(word) :]
+                self._start(environment)
+            self._buffer = rest
+            if order == "I":
+                self._session = word
+            elif order == "D":
+                self._deadline_ms = int(word)
+            elif order == "S":
+                self._to_group(int(word))
+            elif order == "T":
+                self._stop()
+
+    def _tell(self, report: str) -> None:
+        try:
+            os.write(self._reports, f"{report}\n".encode())
+        except OSError:  # dibs run is gone, which the other pipe will say
+            pass
+
+    # The command
+
+    def _start(self, environment: bytes) -> None:
+        env = dict(pair.split(b"=", 1) for pair in environment.split(b"\0") if pair)
+        reading, writing = os.pipe()
+        guardian = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self._become_command(guardian, env)
+            except OSError as error:
+                os.write(writing, str(error.errno or 0).encode())
+            finally:
+                os._exit(127)
+        os.close(writing)
+        trouble = os.read(reading, 16)  # nothing: it became the command, which closed the other end
+        os.close(reading)
+        if trouble:
+            os.waitpid(pid, 0)
+            self._tell(f"X {trouble.decode()}")
+            return
+        self._pid = pid
+        self._let_go_of_files()
+        self._tell(f"P {pid}")
+
+    def _become_command(self, guardian: int, env: dict[bytes, bytes]) -> None:
+        die_with(guardian)
+        os.setpgid(0, 0)
+        if self._terminal is not None:
+            os.tcsetpgrp(self._terminal, os.getpid())  # SIGTTOU is still ignored
+        for number in self._defaults:
+            _signal.signal(number, _signal.SIG_DFL)
+        execute(self._words, env)
+
+    def _let_go_of_files(self) -> None:
+        """Whoever reads what the command writes must see its end, and not ours."""
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+        ends = (self._orders, self._reports, self._waking, self._waker, self._warden)
+        kept = sorted([end for end in ends if end is not None])
+        for low, high in zip((2, *kept), (*kept, 65536), strict=True):
+            os.closerange(low + 1, high)
+
+    # Looking after it
+
+    def _look_after(self) -> None:
+        if not self._ended:
+            self._ended = self._has_ended()
+        self._bury_adopted()
+        if self._is_over():
+            self._is_done = True
+            self._tell("U" if self._untouchable else "Q")
+        elif self._kill_ms is None:
+            self._judge()
+        elif steady_ms() >= self._kill_ms:
+            self._to_everybody(_signal.SIGKILL)
+
+    def _is_over(self) -> bool:
+        if not self._ended and self._pid not in self._untouchable:
+            return False
+        if not (self._leaves_children and self._kill_ms is None) and self._survivors():
+            return False
+        if self._ended and self._adopts:
+            os.waitpid(self._pid, 0)
+        return True
+
+    def _judge(self) -> None:
+        """Whether it is time to stop it all."""
+        late = self._deadline_ms is not None and steady_ms() >= self._deadline_ms
+        if late and not self._ended:
+            self._tell("L")
+        if late or self._orphaned or self._ended:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._pid and self._kill_ms is None:
+            self._kill_ms = steady_ms() + self._kill_after_ms
+            self._to_everybody(_signal.SIGTERM)
+            self._to_everybody(_signal.SIGCONT)  # one that was paused must hear it too
+
+    def _has_ended(self) -> bool:
+        """Whether the command itself has. Where its orphans are in sight it is buried last: until then its group's
+        number cannot become somebody else's."""
+        found = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | (os.WNOWAIT if self._adopts else 0))
+        if found is None:
+            if self._was_paused():
+                self._tell("Z")
+            return False
+        killed = found.si_code != os.CLD_EXITED
+        self._tell(f"E {-found.si_status if killed else found.si_status}")
+        return True
+
+    def _was_paused(self) -> bool:
+        try:
+            return os.waitid(os.P_PID, self._pid, os.WSTOPPED | os.WNOHANG) is not None
+        except (
+            ChildProcessError
+        ):  # it ended this very moment: who asks for the paused only, is told there is nobody
+            return False
+
+    def _bury_adopted(self) -> None:
+        if self._adopts:
+            for pid in children(os.getpid()):
+                if pid != self._pid:
+                    os.waitpid(pid, os.WNOHANG)
+
+    def _survivors(self) -> set[int]:
+        """Who is left but the command itself, as far as can be seen and stopped."""
+        if not self._adopts:
+            return {self._pid} if _kill(-self._pid, 0) else set()
+        for _ in range(2):  # a list that is read while its members end may skip some
+            found = {*descendants(os.getpid())} - {self._pid} - self._untouchable
+            if found:
+                return found
+        return set()
+
+    def _to_group(self, number: int) -> None:
+        if self._pid and not self._is_done:
+            _kill(-self._pid, number)
+
+    def _to_everybody(self, number: int) -> None:
+        self._to_group(number)
+        if self._adopts:
+            for pid in descendants(os.getpid()):
+                if not _kill(pid, number):
+                    self._untouchable.add(pid)
+
+
+def execute(words: list[str], env: dict[bytes, bytes]) -> None:
+    """Become the command, or raise the OSError that tells why not. Found on PATH as a shell would."""
+    name = os.fsencode(words[0])
+    if not name:
+        raise FileNotFoundError(2, "no command")
+    if b"/" in name:
+        os.execve(name, words, env)
+    refused: OSError | None = None
+    for folder in env.get(b"PATH", os.defpath.encode()).split(b":"):
+        try:
+            os.execve(os.path.join(folder, name), words, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            refused = error
+    raise refused or FileNotFoundError(2, "no command")
+
+
+def _kill(pid: int, number: int) -> bool:
+    """Send a signal. False when it is another user's: a program that changed who it is cannot be stopped by us."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:  # gone
+        return number != 0
+    except PermissionError:
+        return False
+    return True
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    """A handler makes the wake-up pipe be written; there is no more to do."""

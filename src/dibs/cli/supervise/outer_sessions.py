@@ -1,0 +1,53 @@
+"""Sessions around this command: one `dibs run` inside another would wait for itself, and is told so instead.
+
+The outer one keeps its job until its command ends, and its command would wait for that job."""
+
+from __future__ import annotations
+
+from dibs.core.names import in_tree, overlaps
+from dibs.wire.documents import Reply
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+
+    Document = dict[str, Any]
+
+VARIABLE = "DIBS_OUTER_SESSIONS"
+
+
+def sessions_around(env: Mapping[str, str]) -> list[str]:
+    """The sessions that a process is in, the nearest last."""
+    return [*env.get(VARIABLE, "").split(), *env.get("DIBS_SESSION", "").split()]
+
+
+def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
+    """The reply to a wait that cannot end, because a command around this one has the job. None: it may end."""
+    if "slots" in document or call.settings.namespace != (call.env.get("DIBS_NAMESPACE") or None):
+        return None  # another slot may come free; the same name elsewhere is another job
+    asked = document.get("names", [name])
+    for session in sessions_around(call.env):
+        if session == document.get("session_id"):
+            continue  # what this session has itself is no obstacle
+        reply = call.door().call("session-show", session, {})
+        body: Document = reply.body or {}
+        for hold in body.get("holds", ()) if reply.status < 300 else ():
+            shared = hold["mode"] == document.get("mode") == "shared"
+            if not shared and any(_conflict(each, hold["name"]) for each in asked):
+                return _refusal(hold["name"])
+    return None
+
+
+def _conflict(one: str, other: str) -> bool:
+    return one == other or (in_tree(one) and in_tree(other) and overlaps(one, other))
+
+
+def _refusal(name: str) -> Reply:
+    details = (
+        f"{name} is held by the `dibs run` that this command runs in, and waiting for it would never end. "
+        "The job is yours already: run the command without claiming it again."
+    )
+    return Reply(status=409, body={"error": "Waiting would deadlock", "code": "deadlock", "details": details})

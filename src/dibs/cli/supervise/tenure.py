@@ -1,0 +1,256 @@
+"""A session of this process and, perhaps, one job in it: opened, kept alive, ended. For `session run`, `run`, `hold`.
+
+Nothing here runs by itself. Whoever has a tenure calls `tend` when it says something is due, from the one thread there
+is: a call to a store of this machine is short, and while a server takes its time the guardian of the command (see
+guardian.py) still keeps the deadline.
+"""
+
+from __future__ import annotations
+
+import gc
+
+from dibs.cli.framework.flags import milliseconds, seconds, terms
+from dibs.cli.framework.result import failure, is_failure, refusal_exit
+from dibs.cli.framework.session_flags import open_request
+from dibs.client.plan import Plan, slack_ms, stop_ms_default, ttl_ms_min
+from dibs.clock import steady_ms
+from dibs.core.durations import format_duration
+from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT, TTL_MS_MAX
+from dibs.errors import InvalidTtl
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+    from dibs.cli.supervise.checkpoint_file import Notes
+    from dibs.client.door import Door
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+
+NAP_MS = 1_000  # no way of sleeping counts suspend, the clock does: look at it this often
+# A lease that its own session let go of, inside: that is no loss.
+_BY_OURSELVES = ("released", "failed", "transferred")
+
+
+class Terms:
+    """How long the session lives and how long stopping may take, for which there must be time before it is over."""
+
+    def __init__(self, call: Call, flag: str, wanted_ms: int, *, needs_slack: bool = False) -> None:
+        self.request = open_request(call)
+        ttl_ms = self.request.get("ttl_ms", SESSION_TTL_MS_DEFAULT)
+        slack = slack_ms(ttl_ms) if needs_slack else 0
+        default_ms = stop_ms_default(ttl_ms, wanted_ms, slack)
+        self.kill_after_ms = milliseconds(call, flag, default_ms, SESSION_OWN_TTL_MS_MAX)
+        self.stop_ms = self.kill_after_ms + slack
+        _check_time(ttl_ms, self.stop_ms)
+
+
+def _check_time(ttl_ms: int, stop_ms: int) -> None:
+    least_ms = ttl_ms_min(stop_ms)
+    if ttl_ms < least_ms:
+        most = format_duration(SESSION_OWN_TTL_MS_MAX)
+        hint = f"Give it --ttl {format_duration(least_ms)} or more"
+        if least_ms > SESSION_OWN_TTL_MS_MAX:
+            hint = f"Choose less, a TTL is {most} at most"
+        raise InvalidTtl(
+            f"A TTL of {format_duration(ttl_ms)} leaves no time to renew and then to stop the work in time. {hint}."
+        )
+
+
+def open_tenure(call: Call, request: Document, stop_ms: int, mark: str | None) -> Tenure | Answer:
+    """Open the session. It counts as dead, for others on this machine, when what `mark` names is gone."""
+    if mark is not None:
+        request = request | {"process": mark}
+    sent_ms = steady_ms()
+    reply = call.door().call("session-open", "", request)
+    if is_failure(reply):
+        return failure(reply)
+    opened: Document = reply.body or {}
+    return Tenure(call, opened["session_id"], Plan(opened["ttl_seconds"] * 1000, sent_ms, stop_ms))
+
+
+class Tenure:
+    """`on_kept` is called after every renewal, `on_trouble` with the reason after one that was not answered."""
+
+    def __init__(self, call: Call, session: str, plan: Plan) -> None:
+        self.session = session
+        self.plan = plan
+        self.grant: Document | None = None  # what claiming the job gave
+        self.why = "no keepalive was answered in time"
+        self.notes: Notes | None = None
+        self.on_kept: Callable[[], None] = _nothing
+        self.on_trouble: Callable[[str], None] = _ignored
+        self._call = call
+        self._keeping: Door | None = None
+        self._is_over = False
+        self._let_go = False
+
+    # Claiming
+
+    def claim(self, job: str, *, queued: Callable[[Document], None] | None = None) -> Answer | None:
+        """Claim the job in the session, in line if --wait says so. None when it is ours, else the answer."""
+        call = self._call
+        document = {"owner": call.settings.owner, "session_id": self.session} | terms(call)
+        if seconds(call, "wait", TTL_MS_MAX):
+            from dibs.cli.commands.claim_wait import wait_in_line
+
+            def meanwhile(body: Document | None) -> int:
+                if body is not None and queued is not None:
+                    queued(body)
+                self.tend()
+                return self.plan.left_ms(steady_ms())
+
+            reply = wait_in_line(call, "acquire", job, document, meanwhile)
+        else:
+            reply = call.claim("acquire", job, document)
+        if refusal_exit(reply) is not None or is_failure(reply):
+            from dibs.cli.commands.claim import refused
+
+            return refused(call, reply, document["request_key"])
+        self.grant = reply.body or {}
+        return None
+
+    @property
+    def job(self) -> str | None:
+        """The job that is ours, and must not be lost."""
+        return None if self.grant is None or self._let_go else str(self.grant["name"])
+
+    # Keeping
+
+    @property
+    def is_lost(self) -> bool:
+        """It is over, or must be taken for it."""
+        return self._is_over or steady_ms() >= self.plan.lost_ms
+
+    def tend(self) -> int | None:
+        """Do what is due. In how many ms there will be more, or None: it is lost."""
+        if not self.is_lost and steady_ms() >= self.plan.next_ms:
+            self._beat()
+        return None if self.is_lost else min(NAP_MS, self.plan.left_ms(steady_ms()))
+
+    def _beat(self) -> None:
+        gc.enable()  # whoever lives this long may leave garbage
+        sent_ms = steady_ms()
+        reply = self._ask("session-keep", self.session, {})
+        if reply is not None and reply.status < 300:
+            self.plan.kept(sent_ms)
+            self._renew_job()
+            if not self._is_over:
+                self.on_kept()
+            return
+        if reply is not None:
+            self.why = _details(reply)
+            self._is_over = reply.status in (404, 410)
+        self.plan.failed(steady_ms())
+        if not self._is_over:
+            self.on_trouble(self.why)
+
+    def _renew_job(self) -> None:
+        """Is the job still ours? Sends what is new in the notes. Somebody may have taken it from us by force."""
+        if self.job is None:
+            return
+        text = self.notes.news() if self.notes is not None else None
+        document: Document = {"session_id": self.session}
+        if text is not None:
+            document["checkpoint"] = text
+        reply = self._ask("renew", self.job, document)
+        if reply is None:
+            return  # the next beat asks again; the session is what keeps the job
+        body = reply.body or {}
+        if reply.status < 300 and text is not None and self.notes is not None:
+            self.notes.sent(text)
+        elif body.get("code") == "lease_not_current":
+            self._let_go = body.get("ended") in _BY_OURSELVES
+            self._is_over = not self._let_go
+            self.why = _details(reply)
+
+    def checkpoint(self, text: str) -> str | None:
+        """Send a checkpoint now. What is wrong with it, if anything."""
+        if self.job is None:
+            return "the job is no longer held"
+        reply = self._ask("renew", self.job, {"session_id": self.session, "checkpoint": text})
+        if reply is not None and reply.status < 300:
+            return None
+        return self.why if reply is None else _details(reply)
+
+    def _ask(self, verb: str, name: str, document: Document) -> Reply | None:
+        """None when it failed in a way that it should not: that is no reason to go silent, the next may do."""
+        try:
+            if self._keeping is None:
+                self._keeping = self._call.keeping_door(self.plan.call_ms)
+            return self._keeping.call(verb, name, document)
+        except Exception as error:
+            self.why = f"{type(error).__name__}: {error}"
+            return None
+
+    # Ending
+
+    def end(self, ending: Document | None = None) -> str | None:
+        """Let everything go; `ending` is what a release says of the job beside that: that it is done, or failed. What
+        could not be said, if anything: silence says it, later."""
+        trouble = self._release(ending)
+        reply = self._ask("session-end", self.session, {})
+        if self._keeping is not None:
+            self._keeping.close()
+        if reply is not None and (reply.status < 300 or reply.status in (404, 410)):
+            return trouble
+        why = self.why if reply is None else _details(reply)
+        ttl = format_duration(self.plan.ttl_ms)
+        return trouble or f"the session could not be ended and goes by itself within {ttl}: {why}"
+
+    def _release(self, ending: Document | None) -> str | None:
+        if self.job is None or self._is_over:
+            return None
+        text = self.notes.news() if self.notes is not None else None
+        trouble = self.notes.trouble if self.notes is not None else None
+        if trouble is not None and self.notes is not None:
+            trouble = f"{self.notes.path} was not sent as the checkpoint: {trouble}"
+        if not ending and text is None:
+            return trouble  # the session's end lets it go
+        document = {"session_id": self.session, **(ending or {})}
+        if text is not None:
+            document["checkpoint"] = text
+        reply = self._ask("release", self.job, document)
+        if reply is not None and reply.status < 300:
+            return _parked(reply) or trouble
+        why = self.why if reply is None else _details(reply)
+        return f"what came of {self.job} could not be said: {why}" if ending else None
+
+
+def _parked(reply: Reply) -> str | None:
+    body = reply.body or {}
+    if not body.get("parked"):
+        return None
+    name, count = body["name"], body["failures"]
+    return f"{name} is parked after {count} failures in a row; `dibs free` lets it be claimed again."
+
+
+def bury(call: Call, session: str) -> None:
+    """End a session whose `dibs run` was killed, once nothing of its command is left: what it held counts as lost. At a
+    server the session ends by its silence."""
+    from dibs.client.embedded import EmbeddedDoor
+
+    door = call.door()
+    try:
+        if isinstance(door, EmbeddedDoor):
+            door.bury(session)
+    except Exception:  # others see that we are dead, or time frees it
+        pass
+    finally:
+        door.close()
+
+
+def _details(reply: Reply) -> str:
+    return str((reply.body or {}).get("details") or f"status {reply.status}")
+
+
+def _nothing() -> None:
+    pass
+
+
+def _ignored(why: str) -> None:
+    pass

@@ -1,0 +1,258 @@
+"""From reply documents to what a person reads. Pure: no clock, no terminal, no I/O.
+
+The store's own "now" is in most documents (`expires_at` less `remaining_ms`), so that "4 minutes ago" is right on a
+machine whose clock is not.
+"""
+
+from __future__ import annotations
+
+from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from dibs.cli.text.colour import Paint
+
+    Document = dict[str, Any]
+
+
+def field(name: str, value: str) -> str:
+    return f"  {name:<15}{plain(value)}"
+
+
+def acquired(
+    document: Document,
+    paint: Paint,
+    after: list[str],
+    *,
+    timed: bool = False,
+    in_session: bool = False,
+    by_actor: bool = False,
+    kept_for: int | None = None,
+    more: Sequence[str] = (),
+) -> str:
+    """A claim that succeeded. `after` are the flags that the next command needs as well. Inside a session the name is
+    proof enough, and unless the claim is `timed` it has no time of its own. `by_actor`: the session is an actor's, and
+    each command of the actor keeps it alive. `kept_for` is the process for whose life a keeper heartbeats. `more` are
+    lines to stand before the last."""
+    name, remaining_ms = document["name"], document["remaining_ms"]
+    now_ms = instant_ms(document["expires_at"]) - remaining_ms
+    by_session = in_session and not timed
+    how_long = "for as long as the session lives" if by_session else f"for {span(remaining_ms)}"
+    if by_session and by_actor:
+        how_long = f"for {span(remaining_ms)} after each command of yours"
+    lines = [
+        f"{paint.good('Claimed')} {paint.strong(plain(name))} {how_long}, as {plain(document['owner'])}."
+    ]
+    if not in_session:
+        lines.append(field("lease", document["lease_id"]))
+    lines.append(field("fencing token", str(document["fencing_token"])))
+    if document.get("previous"):
+        lines += previous(document["previous"], now_ms)
+    if document.get("attempt", 1) > 1:
+        lines.append(field("attempt", str(document["attempt"])))
+    proof = [] if in_session else ["--lease", document["lease_id"]]
+    if kept_for is not None:
+        lines.append(field("kept for", f"process {kept_for}, until it ends"))
+    lines += more
+    if by_session or kept_for is not None:
+        lines.append(f"When it is done:  {_next('release', name, after, proof)}")
+    else:
+        within = span(document["renew_after_ms"])
+        lines.append(f"Stay alive within {within}:  {_next('heartbeat', name, after, proof)}")
+    return "\n".join(lines)
+
+
+def _next(verb: str, name: str, after: list[str], proof: list[str]) -> str:
+    """What to type next about a job. A name that begins with a dash comes last, after two of them."""
+    words = [*proof, "--", name] if name.startswith("-") else [name, *proof]
+    return shell_line(["dibs", verb, *after, *words])
+
+
+def held(document: Document, paint: Paint, asked_as: str | None = None) -> str:
+    """`asked_as` is the owner name of whoever asked without any proof."""
+    lines = [f"{paint.wait('Held:')} {held_sentence(document)}", *hold_fields(document)]
+    if is_namesake(document, asked_as):
+        command = _next("heartbeat", document["name"], [], ["--lease", "ID"])
+        lines.append(f"{NAMESAKE} If you have it:  {command}")
+    return "\n".join(lines)
+
+
+NAMESAKE = "You asked under that same name, which proves nothing: the lease id does."
+
+
+def is_namesake(document: Document, asked_as: str | None) -> bool:
+    """Whether the one owner in the way has the name of whoever asked."""
+    return asked_as is not None and document["owner"] == asked_as and "conflict" not in document
+
+
+def held_sentence(document: Document) -> str:
+    """Who is in the way: an owner, the owner of something that overlaps, or only others in line."""
+    name = plain(document["name"])
+    if document["owner"] is None:
+        return f"Nobody has {name} now, but others in line come first."
+    owner, others = plain(document["owner"]), len(document.get("holders", ())) - 1
+    if others > 0:
+        owner += f" and {others} {'other' if others == 1 else 'others'}"
+    verb, left = ("have" if others > 0 else "has"), span(document["remaining_ms"])
+    if document.get("conflict"):
+        conflict, first = plain(document["conflict"]), plain(document["owner"])
+        more = ""
+        if others > 0:
+            more = " One more overlaps it, too." if others == 1 else f" {others} more overlap it, too."
+        return f"{first} has {conflict}, which overlaps {name}, for another {left}.{more}"
+    return f"{owner} {verb} {name} for another {left}."
+
+
+def hold_fields(document: Document) -> list[str]:
+    """What everybody may see of a hold."""
+    lines = [field("since", ago(document["held_ms"]))] if "held_ms" in document else []
+    for key in ("metadata", "checkpoint"):
+        if document.get(key):
+            lines.append(field(key, plain(document[key])))
+    if document.get("attempt", 1) > 1:
+        lines.append(field("attempt", str(document["attempt"])))
+    if document.get("mode", "exclusive") != "exclusive":
+        lines.append(field("mode", plain(document["mode"])))
+    if "fencing_token" in document:
+        lines.append(field("fencing token", str(document["fencing_token"])))
+    if document.get("waiting"):
+        lines.append(field("waiting", f"{document['waiting']} in line"))
+    return lines
+
+
+def parked_sentence(document: Document) -> str:
+    failures = document["failures"]
+    failed = "its owner" if failures == 1 else f"{failures} owners in a row"
+    return f"{plain(document['name'])} is parked: {failed} failed at it or {'was' if failures == 1 else 'were'} lost."
+
+
+def parked(document: Document, paint: Paint, after: list[str]) -> str:
+    lines = [f"{paint.bad('Parked:')} {parked_sentence(document)}"]
+    if document.get("previous"):
+        lines += previous(document["previous"], instant_ms(document["previous"]["at"]))
+    command = _next("free", document["name"], after, [])
+    lines.append(f"Once the cause is gone, whoever looks after it frees it:  {command}")
+    return "\n".join(lines)
+
+
+def deadlock(cycle: list[str]) -> str:
+    """The circle as a path, from the asker back to the asker, and in words."""
+    names = [plain(each) for each in cycle]
+    path = " → ".join([*names, names[0]])
+    steps = []
+    for index in range(0, len(names) - 1, 2):
+        holder = names[(index + 2) % len(names)]
+        steps.append(f"{names[index]} waits for {names[index + 1]}, which {holder} has")
+    told = ";\n  ".join(steps)
+    return f"Waiting would never end:\n  {path}\n  {told}.\nRelease something and try again later."
+
+
+def done_sentence(document: Document) -> str:
+    """Of a `done` reply, which carries how long ago it was."""
+    return (
+        f"{plain(document['name'])} was done by {plain(document['owner'])}, {ago(document['done_ms_ago'])}. "
+        f"It counts as done for another {span(document['retry_after_ms'])}."
+    )
+
+
+def done(document: Document, paint: Paint, sentence: str) -> str:
+    lines = [f"{paint.good('Done:')} {sentence}"]
+    if document.get("result"):
+        lines.append(field("result", plain(document["result"])))
+    return "\n".join(lines)
+
+
+def delayed_sentence(document: Document) -> str:
+    name, left = plain(document["name"]), span(document["retry_after_ms"])
+    if (document.get("previous") or {}).get("how") == "failed":
+        return f"{name} failed and is to be tried again later. It can be claimed in {left}."
+    return f"{name} rests after its last owner was lost or failed. It can be claimed in {left}."
+
+
+def delayed(document: Document, paint: Paint) -> str:
+    lines = [f"{paint.wait('Not yet:')} {delayed_sentence(document)}"]
+    if document.get("previous"):
+        now_ms = instant_ms(document["available_at"]) - document["retry_after_ms"]
+        lines += previous(document["previous"], now_ms)
+    return "\n".join(lines)
+
+
+def previous(document: Document, now_ms: int) -> list[str]:
+    """Who had the job before, how that ended, and how far it had come."""
+    when = ago(now_ms - instant_ms(document["at"]))
+    owner = plain(document["owner"])
+    how = {
+        "released": f"{owner} released it {when}",
+        "failed": f"{owner} failed at it {when}{_because(document)}",
+        "transferred": f"{owner} handed it to {plain(document.get('by', 'somebody'))} {when}",
+        "expired": f"{owner} went silent; its claim ran out {when}",
+        "broken": f"{plain(document.get('by'))} took it from {owner} {when}: {plain(document.get('reason'))}",
+    }.get(document["how"], f"{owner}, {plain(document['how'])} {when}")
+    lines = [field("before", how)]
+    if document.get("checkpoint"):
+        lines.append(field("got to", plain(document["checkpoint"])))
+    return lines
+
+
+def _because(document: Document) -> str:
+    return f": {plain(document['reason'])}" if document.get("reason") else ""
+
+
+def renewed(name: str, document: Document, paint: Paint) -> str:
+    lines = [f"{paint.good('Still yours:')} {plain(name)}, for another {span(document['remaining_ms'])}."]
+    if document.get("checkpoint"):
+        lines.append(field("checkpoint", plain(document["checkpoint"])))
+    return "\n".join(lines)
+
+
+def released(name: str, done_ms: int, paint: Paint) -> str:
+    after = "Whoever is next gets it."
+    if done_ms:
+        after = f"Who claims it in the next {span(done_ms)} is told that it is done."
+    return f"{paint.good('Released')} {plain(name)}. {after}"
+
+
+def failed(document: Document, paint: Paint, after: list[str]) -> str:
+    name, count = plain(document["name"]), document["failures"]
+    told = f"{paint.wait('Let go as failed:')} {name}, {count} in a row."
+    if document["parked"]:
+        return f"{told} It is parked. Once the cause is gone:  {_next('free', document['name'], after, [])}"
+    if document["retry_after_ms"]:
+        return f"{told} It can be claimed in {span(document['retry_after_ms'])}."
+    return f"{told} Whoever is next gets it."
+
+
+def broken(document: Document, paint: Paint) -> str:
+    name = plain(document["name"])
+    if not document["broken"]:
+        return f"Nobody had {name}; nothing was taken away."
+    lines = []
+    for hold in document["broken"]:
+        lines.append(
+            f"{paint.wait('Taken:')} {plain(hold['owner'])} has lost {name}; its next heartbeat is told why."
+        )
+        if hold.get("checkpoint"):
+            lines.append(field("got to", plain(hold["checkpoint"])))
+    return "\n".join(lines)
+
+
+def transferred(document: Document, paint: Paint, *, to_session: bool) -> str:
+    name, owner = plain(document["name"]), plain(document["owner"])
+    lines = [
+        f"{paint.good('Handed over:')} {name} is {owner}'s now, for another {span(document['remaining_ms'])}."
+    ]
+    lines.append(field("fencing token", str(document["fencing_token"])))
+    if not to_session:
+        lines.append(field("lease", document["lease_id"]))
+        lines.append(f"Give the lease id to {owner}: it proves the claim. Yours is over.")
+    return "\n".join(lines)
+
+
+def freed(document: Document, paint: Paint) -> str:
+    name = plain(document["name"])
+    if not document["freed"]:
+        return f"{name} was not parked; nothing was changed."
+    return f"{paint.good('Freed:')} {name} can be claimed again, and its count of failures is back at none."

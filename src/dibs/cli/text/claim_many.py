@@ -1,0 +1,103 @@
+"""What claiming several jobs shows. Pure."""
+
+from __future__ import annotations
+
+from dibs.cli.text.claim import delayed_sentence, done_sentence, field, held_sentence, parked_sentence
+from dibs.cli.text.words import plain, shell_line, span, table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from dibs.cli.text.colour import Paint
+
+    Document = dict[str, Any]
+
+
+def pair(document: Document) -> str:
+    """For a script: no name holds a tab."""
+    return f"{plain(document['name'])}\t{plain(document['lease_id'])}"
+
+
+def acquired_all(document: Document, paint: Paint, after: list[str], *, timed: bool, in_session: bool) -> str:
+    """`after` are the flags that the next command needs as well."""
+    leases = document["leases"]
+    by_session = in_session and not timed
+    remaining = span(document["remaining_ms"])
+    how_long = "for as long as the session lives" if by_session else f"for {remaining}"
+    what = f"all {len(leases)}" if len(leases) > 1 else "it"
+    lines = [f"{paint.good('Claimed')} {what} {how_long}, as {plain(document['owner'])}."]
+    rows = [("JOB", "TOKEN") if in_session else ("JOB", "TOKEN", "LEASE")]
+    for lease in leases:
+        row = (plain(lease["name"]), str(lease["fencing_token"]))
+        rows.append(row if in_session else (*row, lease["lease_id"]))
+    head, *more = table(rows)
+    lines += [paint.faint(f"  {head}"), *(f"  {line}" for line in more)]
+    if not by_session:
+        proof = [] if in_session else ["--lease", document["lease_id"]]
+        names = [lease["name"] for lease in leases]
+        command = shell_line(["dibs", "heartbeat", *after, *proof, "--", *names])
+        if not any(name.startswith("-") for name in names):
+            command = shell_line(["dibs", "heartbeat", *names, *after, *proof])
+        lines.append(f"Stay alive within {span(document['renew_after_ms'])}:  {command}")
+    return "\n".join(lines)
+
+
+SKIPPED_SHOWN = 5
+
+
+def skipped(entries: Sequence[Document]) -> list[str]:
+    """Of a claim of one of several: which names were passed over, and why."""
+    lines = [
+        field("skipped", f"{plain(entry.get('name') or '?')}: {_why(entry)}")
+        for entry in entries[:SKIPPED_SHOWN]
+    ]
+    more = len(entries) - len(lines)
+    return [*lines, field("skipped", f"{more} more")] if more else lines
+
+
+ALL_DONE = "Nothing is left to do: all of them are done."
+
+
+def all_done(document: Document, paint: Paint) -> str:
+    rows = [(plain(entry.get("name") or "?"), _why(entry)) for entry in document["refused"]]
+    return "\n".join([paint.good(ALL_DONE), *(f"  {line}" for line in table(rows))])
+
+
+def refused_sentence(document: Document, wanted: str) -> str:
+    """`wanted` is "free" (any of them) or "all"."""
+    names = [plain(entry.get("name") or "?") for entry in document["refused"]]
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    if wanted == "free":
+        return f"None of these jobs is available: {shown}."
+    return f"Nothing was claimed, because not all are available: {shown}."
+
+
+def refused(document: Document, paint: Paint, wanted: str) -> str:
+    """Who has what."""
+    head = (
+        "None of these jobs is available."
+        if wanted == "free"
+        else "Nothing was claimed: not all are available."
+    )
+    rows = [(plain(entry.get("name") or "?"), _why(entry)) for entry in document["refused"]]
+    return "\n".join([paint.wait(head), *(f"  {line}" for line in table(rows))])
+
+
+def _why(entry: Document) -> str:
+    sentence = _SENTENCES.get(entry["status"])
+    # The name stands before it in the table.
+    return (
+        sentence({**entry, "name": "it"})
+        if sentence is not None
+        else plain(entry.get("details") or entry["status"])
+    )
+
+
+_SENTENCES: dict[str, Callable[[Document], str]] = {
+    "held": held_sentence,
+    "done": done_sentence,
+    "delayed": delayed_sentence,
+    "parked": parked_sentence,
+}

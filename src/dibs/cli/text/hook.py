@@ -1,0 +1,92 @@
+"""What the hooks say. Pure."""
+
+from __future__ import annotations
+
+from dibs.cli.text.words import plain, span
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from dibs.cli.git.path_check import Hold
+
+    Document = dict[str, Any]
+
+_SHOWN_MAX = 5
+_DOING = {"pre-commit": "commit", "pre-push": "push"}
+
+
+def findings(
+    hook: str, touched: Mapping[Hold, Sequence[str]], missing: Sequence[str], *, refuse: bool
+) -> str:
+    """Whose claims are touched, and what was not claimed."""
+    what = _DOING[hook]
+    lines = [f"this {what} is refused." if refuse else f"mind this {what}."]
+    for hold, paths in touched.items():
+        lines.append(
+            f"  {plain(hold.owner)} has {plain(hold.name)} for another {span(hold.remaining_ms)}; "
+            f"the {what} changes {_listed(paths)}"
+        )
+    if missing:
+        lines.append(f"  You have not claimed {_listed(missing)}")
+    if refuse:
+        lines.append(f"  {_next(hook, touched, missing)}")
+    return "\n".join(lines)
+
+
+def mentioned(touched: Mapping[Hold, Sequence[str]]) -> str:
+    """Claims that may be meant for this repository or for another."""
+    lines = ["for your information, claims outside of this repository's namespace:"]
+    for hold, paths in touched.items():
+        lines.append(f"  {plain(hold.owner)} has {plain(hold.name)}, which would touch {_listed(paths)}")
+    return "\n".join(lines)
+
+
+def _next(hook: str, touched: Mapping[Hold, Sequence[str]], missing: Sequence[str]) -> str:
+    claim = "`dibs claim --staged` claims what is staged." if hook == "pre-commit" and missing else ""
+    wait = "Wait until it is released, or leave those paths out." if touched else ""
+    if not touched and not claim:
+        wait = "Claim those paths first."
+    skip = f"`git {_DOING[hook]} --no-verify` goes past this."
+    return " ".join(part for part in (wait, claim, skip) if part)
+
+
+def _listed(paths: Sequence[str]) -> str:
+    shown = ", ".join(_shown(path) for path in paths[:_SHOWN_MAX])
+    return shown if len(paths) <= _SHOWN_MAX else f"{shown} and {len(paths) - _SHOWN_MAX} more"
+
+
+def _shown(path: str) -> str:
+    """On one line and without what a terminal would act on; bytes that are no text as escapes."""
+    return plain(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
+
+
+def document(
+    hook: str, policy: str, touched: Mapping[Hold, Sequence[str]], missing: Sequence[str], count: int
+) -> Document:
+    return {
+        "hook": hook,
+        "policy": policy,
+        "paths": count,
+        "touched": [
+            {
+                "name": hold.name,
+                "owner": hold.owner,
+                "remaining_ms": hold.remaining_ms,
+                "paths": [_shown(path) for path in paths],
+            }
+            for hold, paths in touched.items()
+        ],
+        "not_claimed": [_shown(path) for path in missing],
+    }
+
+
+def unreachable(hook: str, why: str, *, refuse: bool) -> str:
+    what = _DOING[hook]
+    if refuse:
+        return (
+            f"this {what} is refused, because the claims cannot be looked at: {why}\n"
+            f"  `git {what} --no-verify` goes past this; `git config dibs.unreachable warn` only warns."
+        )
+    return f"the claims were not looked at, and this {what} goes on: {why}"

@@ -1,0 +1,146 @@
+"""What owner, list and history show. Pure: the time comes in where a document does not carry it."""
+
+from __future__ import annotations
+
+from dibs.cli.text.claim import field, hold_fields, previous
+from dibs.cli.text.listing import how_held
+from dibs.cli.text.words import ago, instant_ms, plain, span, table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.text.colour import Paint
+
+    Document = dict[str, Any]
+
+
+def status(document: Document, paint: Paint, now_ms: int) -> str:
+    """How one job stands. `now_ms` is this machine's clock, for what carries no remaining time."""
+    if document["status"] == "held":
+        return _held(document, paint)
+    name = plain(document["name"])
+    if document["status"] == "done":
+        done = document["done"]
+        at_ms, until_ms = instant_ms(done["at"]), instant_ms(done["until"])
+        lines = [
+            f"{paint.good('Done:')} {name}, by {plain(done['owner'])}, {ago(now_ms - at_ms)}. "
+            f"It counts as done for another {span(until_ms - now_ms)}."
+        ]
+        if done.get("result"):
+            lines.append(field("result", plain(done["result"])))
+        return "\n".join(lines)
+    lines = [f"Nobody has {name}."]
+    if document["status"] == "parked":
+        lines[0] += f" It is parked after too many failures; `dibs free {name}` lets it be claimed again."
+    if document["status"] == "delayed":
+        lines[0] += f" It rests and can be claimed in {span(document['retry_after_ms'])}."
+    if document.get("previous"):
+        lines += previous(document["previous"], now_ms)
+    return "\n".join([*lines, *_around(document)])
+
+
+def _held(document: Document, paint: Paint) -> str:
+    name, holders = plain(document["name"]), document.get("holders", [])
+    if len(holders) > 1:
+        how = how_held(document)
+        rows = [("OWNER", "LEFT", "SINCE", "TOKEN")]
+        for each in holders:
+            left, since = span(each["remaining_ms"]), ago(each["held_ms"])
+            rows.append((plain(each["owner"]), left, since, str(each["fencing_token"])))
+        head, *lines = [f"  {line}" for line in table(rows)]
+        return "\n".join(
+            [f"{len(holders)} have {name} ({how}):", paint.faint(head), *lines, *_around(document)]
+        )
+    owner = paint.strong(plain(document["owner"]))
+    lines = [f"{owner} has {name} for another {span(document['remaining_ms'])}."]
+    # Who else waits or overlaps is said last, once.
+    lines += hold_fields({key: value for key, value in document.items() if key != "waiting"})
+    if document.get("slots", 1) > 1:
+        lines.append(field("slots", how_held(document)))
+    return "\n".join([*lines, *_around(document)])
+
+
+def _around(document: Document) -> list[str]:
+    """Who else is concerned: those with something that overlaps, and those in line."""
+    lines = [
+        field("overlaps", f"{plain(each['name'])}, which {plain(each['owner'])} has")
+        for each in document.get("overlapping", ())
+    ]
+    if document.get("waiting"):
+        lines.append(field("waiting", f"{document['waiting']} in line"))
+    return lines
+
+
+def history(document: Document, paint: Paint, now_ms: int, since: str | None = None) -> str:
+    events = document["events"]
+    if not events:
+        when = "" if since is None else f" since {plain(since)}"
+        return f"Nothing is on record about {plain(document['name'])}{when}."
+    rows = []
+    for event in events:
+        when = event["at"][:19].replace("T", " ") + "Z"
+        rows.append((when, ago(now_ms - instant_ms(event["at"])), _told(event)))
+    lines = table(rows)
+    if paint.on:
+        lines = [paint.faint(line[:20]) + line[20:] for line in lines]
+    return "\n".join(lines)
+
+
+def _told(event: Document) -> str:
+    """One event as a sentence."""
+    owner = plain(event.get("owner", ""))
+    note = {
+        key: f"{key} {plain(event[key])}" for key in ("metadata", "checkpoint", "result") if event.get(key)
+    }
+    kind = event["event"]
+    if kind == "acquired":
+        ttl = f" for {span(event['ttl_seconds'] * 1000)}" if event.get("ttl_seconds") else ""
+        attempt = f", attempt {event['attempt']}" if event.get("attempt", 1) > 1 else ""
+        told = f"{owner} claimed it{ttl} (token {event['fencing_token']}{attempt})"
+    elif kind == "progress":
+        told = f"{owner} got on"
+        if "checkpoint" in note:  # the metadata is repeated with every one of them
+            note.pop("metadata", None)
+    elif kind == "released":
+        told = f"{owner} released it" + (" as done" if event.get("done_until") else "")
+    elif kind == "failed":
+        told = _told_failed(event, owner)
+    elif kind == "expired":
+        told = f"{owner} went silent; the claim ran out"
+    elif kind == "broken":
+        told = f"{plain(event.get('by'))} took it from {owner}: {plain(event.get('reason'))}"
+    else:
+        told = _told_rarely(kind, event, owner)
+    return ": ".join([told, ", ".join(note.values())]) if note else told
+
+
+def _told_failed(event: Document, owner: str) -> str:
+    told = f"{owner} failed at it"
+    if event.get("reason"):
+        told += f": {plain(event['reason'])}"
+    if event.get("retry_after_seconds"):
+        told += f"; to be tried again after {span(event['retry_after_seconds'] * 1000)}"
+    return told
+
+
+def _told_rarely(kind: str, event: Document, owner: str) -> str:
+    if kind == "queued":
+        return f"{owner} got in line"
+    if kind == "refused":
+        return f"{owner} asked for it and was refused"
+    if kind == "renewed":
+        return f"{owner} sent a heartbeat"
+    if kind == "left":
+        why = {"left": "", "stopped asking": ": it stopped asking", "session ended": ": its session ended"}
+        reason = str(event.get("reason", "left"))
+        return f"{owner} left the line{why.get(reason, f': {plain(reason)}')}"
+    if kind == "transferred":
+        return f"{owner} handed it to {plain(event.get('by'))}"
+    if kind == "parked":
+        return f"parked: {owner} was the last of too many to fail at it or lose it"
+    if kind == "freed":
+        return f"{plain(event.get('by'))} freed it: it may be claimed again"
+    if kind == "forgotten":
+        return "idle for long; its record was put away"
+    return f"{plain(kind)} {owner}".rstrip()

@@ -1,0 +1,97 @@
+"""The table of `dibs list`. Pure: the time and the width come in."""
+
+from __future__ import annotations
+
+from dibs.cli.text.words import ago, instant_ms, plain, span, table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.text.colour import Paint
+
+    Document = dict[str, Any]
+    Row = tuple[str, ...]
+
+NOTE_CHARS_MAX = 60
+# The narrowest that a column is cut to, where the terminal is too narrow: the note first, the job's name last.
+_LEAST = (("NOTE", 12), ("OWNER", 10), ("JOB", 16))
+_NONE = {
+    "held": "No job is claimed.",
+    "parked": "No job is parked.",
+    "done": "No job is marked as done.",
+}
+
+
+def listing(document: Document, paint: Paint, now_ms: int, width: int | None = None) -> str:
+    """`width` is that of the terminal; None: lines may be as long as they need."""
+    locks = document["locks"]
+    if not locks:
+        return nothing(document)
+    with_state = any(lock["status"] != "held" for lock in locks)
+    with_mode = any(how_held(lock) != "exclusive" for lock in locks)
+    head = ("JOB", *(("STATE",) if with_state else ()), "OWNER", "LEFT", "SINCE")
+    rows: list[Row] = [(*head, *(("MODE",) if with_mode else ()), "NOTE")]
+    for lock in locks:
+        owner, left, since, note = _told(lock, now_ms)
+        row = (plain(lock["name"]), *((lock["status"],) if with_state else ()), owner, left, since)
+        rows.append((*row, *((how_held(lock),) if with_mode else ()), short(plain(note), NOTE_CHARS_MAX)))
+    first, *lines = table(rows if width is None else fitted(rows, width))
+    if document["next"]:
+        lines.append(paint.faint(f"More follow: --after {plain(document['next'])}"))
+    return "\n".join([paint.faint(first), *lines])
+
+
+def nothing(document: Document) -> str:
+    """What a list without jobs says."""
+    states = document.get("states", ["held"])
+    said = _NONE[states[0]] if states[0] in _NONE and len(states) <= 2 else "No job is on record."
+    if document["prefix"]:
+        said = f"{said[:-1]} whose name begins with {plain(document['prefix'])}."
+    return said if not document.get("owner") else f"{said[:-1]} by {plain(document['owner'])}."
+
+
+def _told(lock: Document, now_ms: int) -> Row:
+    """Owner, time left, since when, and a note."""
+    if lock["status"] == "held":
+        others = len(lock.get("holders", ())) - 1
+        owner = plain(lock["owner"]) + (f" +{others}" if others > 0 else "")
+        note = lock.get("checkpoint") or lock.get("metadata") or ""
+        since = ago(lock["held_ms"]) if "held_ms" in lock else "-"  # OctoStore's servers do not tell
+        return owner, span(lock["remaining_ms"]), since, note
+    if lock["status"] == "done":
+        done = lock["done"]
+        left = span(instant_ms(done["until"]) - now_ms)
+        return plain(done["owner"]), left, ago(now_ms - instant_ms(done["at"])), done.get("result") or ""
+    last = lock.get("previous")
+    if last is None:
+        return "-", "-", "-", ""
+    left = span(lock["retry_after_ms"]) if lock.get("retry_after_ms") else "-"
+    note = last.get("reason") or last.get("checkpoint") or ""
+    return plain(last["owner"]), left, ago(now_ms - instant_ms(last["at"])), note
+
+
+def how_held(document: Document) -> str:
+    """In which way a job is held: alone, shared, or some of its slots."""
+    count = len(document.get("holders", ())) or 1
+    if document.get("slots", 1) > 1:
+        return f"{count} of {document['slots']} slots"
+    if document.get("mode", "exclusive") == "exclusive":
+        return "exclusive"
+    return f"shared by {count}" if count > 1 else plain(document["mode"])
+
+
+def short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def fitted(rows: list[Row], width: int, gap: int = 2) -> list[Row]:
+    """The rows, with columns cut until a line is not longer than `width`."""
+    heads = rows[0]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    for head, least in _LEAST:
+        column = heads.index(head)
+        too_long = sum(widths) + gap * (len(widths) - 1) - width
+        if too_long > 0:
+            widths[column] = max(min(widths[column], least), widths[column] - too_long)
+    return [tuple([short(cell, most) for cell, most in zip(row, widths, strict=True)]) for row in rows]

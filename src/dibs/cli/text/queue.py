@@ -1,0 +1,75 @@
+"""What those who wait in line are shown. Pure."""
+
+from __future__ import annotations
+
+from dibs.cli.text.claim import held_sentence, hold_fields
+from dibs.cli.text.words import plain, span
+from dibs.core.limits import TICKET_MS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.text.colour import Paint
+
+    Document = dict[str, Any]
+
+
+def waiting(document: Document, waited_ms: int, wait_ms: int) -> str:
+    """One line that is drawn again and again: position, owner, remaining time."""
+    name, position = plain(document["name"]), document["position"]
+    place = "next in line" if position == 1 else f"number {position} in line"
+    waited = span(min(max(waited_ms, 1_000), wait_ms))
+    return f"Waiting for {name}, {place}: {_in_the_way(document)} ({waited} of {span(wait_ms)})"
+
+
+def waiting_for_any(refused: list[Document], waited_ms: int, wait_ms: int) -> str:
+    """The same for somebody who takes whichever of several is free first."""
+    waited = span(min(max(waited_ms, 1_000), wait_ms))
+    shown = ", ".join([plain(each.get("name")) for each in refused[:3]]) + (
+        ", ..." if len(refused) > 3 else ""
+    )
+    return f"Waiting for any of {len(refused)}: {shown} ({waited} of {span(wait_ms)})"
+
+
+def _in_the_way(document: Document) -> str:
+    owner = document["owner"]
+    if owner is None:
+        return "it rests, or others come first"
+    what = f" {plain(document['conflict'])}" if document.get("conflict") else ""
+    return f"{plain(owner)} has{what or ' it'} for another {span(document['remaining_ms'])}"
+
+
+def watching(taken: list[Document]) -> str:
+    """The same for somebody who only waits until nobody has any of these jobs."""
+    document, others = taken[0], len(taken) - 1
+    name, owner, overlapping = plain(document["name"]), document.get("owner"), document.get("overlapping")
+    more = f", and {others} more" if others else ""
+    if owner is None and overlapping:
+        return (
+            f"Waiting for {name}{more}: {plain(overlapping[0]['owner'])} has {plain(overlapping[0]['name'])}"
+        )
+    return f"Waiting for {name}{more}: {plain(owner)} has it for another {span(document['remaining_ms'])}"
+
+
+def unheard(document: Document) -> str:
+    return f"Waiting, though right now: {plain(document.get('details', 'no answer'))}"
+
+
+def over_sentence(document: Document) -> str:
+    """The time is over, and the job is still not to be had."""
+    position = document["position"]
+    place = "next in line" if position == 1 else f"number {position} in line"
+    if "ticket" in document:
+        kept = f"You are {place}, and the place is kept for {span(TICKET_MS)}."
+    else:
+        kept = f"You were {place}, and have left it."
+    return f"{held_sentence(document)} {kept}"
+
+
+def over(document: Document, paint: Paint, command: str | None) -> str:
+    """`command` goes on from the place that was kept."""
+    lines = [f"{paint.wait('Not yet:')} {over_sentence(document)}", *hold_fields(document)]
+    if command is not None:
+        lines.append(f"Go on waiting:  {command}")
+    return "\n".join(lines)

@@ -1,0 +1,51 @@
+"""While somebody waits at a terminal: one line on stderr, drawn again and again, and gone at the end."""
+
+from __future__ import annotations
+
+from dibs.cli.text.width import WIDTH_DEFAULT, width_of
+from dibs.terminal import plain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from dibs.cli.framework.context import Call
+
+
+class Live:
+    """Shows nothing where nobody looks: into a pipe, under --json and --quiet, on a terminal that cannot redraw."""
+
+    def __init__(self, call: Call) -> None:
+        stream = call.stderr
+        silent = call.values.get("json") or call.values.get("quiet") or call.env.get("TERM") == "dumb"
+        self._stream = stream if stream is not None and not silent and stream.isatty() else None
+        self._drawn = False
+
+    @property
+    def on(self) -> bool:
+        return self._stream is not None
+
+    def show(self, line: str) -> None:
+        if self._stream is not None:
+            self._write(f"\r{plain(line)[: self._width() - 1]}\x1b[K")
+            self._drawn = True
+
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn:
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        try:
+            assert self._stream is not None
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:  # a terminal that went away: the answer matters, this does not
+            self._stream = None
+
+    def _width(self) -> int:
+        return width_of(self._stream, {}) or WIDTH_DEFAULT

@@ -1,0 +1,164 @@
+"""What an answer must have to be one of dibs. Pure.
+
+What lacks a field, or has one of another kind, is some other server's JSON, or that of another dibs: it is called so
+here, and never reaches a program as a value that is not what it says.
+"""
+
+from __future__ import annotations
+
+from dibs.client.transport import NOT_NOW
+from dibs.compat.octostore.replies import completed
+from dibs.errors import BadReply, DibsError, ServerUnreachable
+from dibs.jsontext import decode
+from dibs.wire.documents import Reply
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.client.http1 import RawReply
+    from dibs.client.urls import ServerPlace
+
+    Document = dict[str, Any]
+
+UNKNOWN_TYPE = 415
+_CLAIMS = ("acquire", "acquire-any", "acquire-all")
+# What an answer has at least, by verb; a claim's by its status. What lacks it is some other server's JSON.
+_FIELDS = {
+    "renew": ("lease_id", "remaining_ms"),
+    "release": (),
+    "leave": ("left",),
+    "transfer": ("lease_id", "fencing_token", "owner", "remaining_ms"),
+    "free": ("freed",),
+    "inspect": ("name", "status", "fencing_token"),
+    "break": ("name", "broken"),
+    "acl": ("acl",),
+    "list": ("locks", "next"),
+    "history": ("name", "events"),
+    "session-open": ("session_id", "owner", "remaining_ms", "ttl_seconds"),
+    "session-keep": ("session_id", "remaining_ms"),
+    "session-show": ("session_id", "owner", "remaining_ms", "active"),
+    "session-end": (),
+    "sessions": ("sessions",),
+    "run-open": ("secret", "holder", "namespace"),
+    "runs": ("runs",),
+    "run-end": ("holder", "ended", "released"),
+}
+_CLAIM_FIELDS = {
+    "acquired": (
+        "name",
+        "lease_id",
+        "fencing_token",
+        "owner",
+        "expires_at",
+        "remaining_ms",
+        "renew_after_ms",
+    ),
+    "held": ("name", "owner", "remaining_ms"),
+    "queued": ("name", "ticket", "position", "owner", "remaining_ms", "retry_after_ms"),
+    "done": ("name", "owner", "done_ms_ago", "retry_after_ms"),
+    "delayed": ("name", "retry_after_ms"),
+    "parked": ("name", "failures"),
+}
+_LEASE_FIELDS = ("name", "lease_id", "fencing_token", "expires_at", "remaining_ms")  # one of several
+# Claiming several says these otherwise.
+_SEVERAL_FIELDS = {
+    ("acquire-any", "held"): ("refused",),
+    ("acquire-all", "held"): ("refused",),
+    ("acquire-all", "acquired"): ("leases", "owner", "remaining_ms", "renew_after_ms"),
+}
+
+
+# What is no text.
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("fencing_token", "position", "failures", "attempt", "ttl_seconds"), int),
+    **dict.fromkeys(("remaining_ms", "renew_after_ms", "retry_after_ms", "done_ms_ago"), int),
+    "ended": int,
+    **dict.fromkeys(
+        ("locks", "events", "sessions", "runs", "released", "leases", "refused", "skipped", "broken"), list
+    ),
+    **dict.fromkeys(("left", "freed", "active"), bool),
+    **dict.fromkeys(("acl", "previous"), dict),
+}
+
+
+def understood(verb: str, raw: RawReply, place: ServerPlace) -> Reply:
+    body = document_of(raw, place)
+    if raw.status == UNKNOWN_TYPE:
+        raise BadReply(
+            f"{place.url} is not a dibs server, or one that is older than this dibs: nothing was done there. "
+            "Is the address right?"
+        )
+    status = body.get("status") if body is not None else None
+    if body is not None and raw.status < 300 and verb in ("inspect", "list"):
+        body = completed(verb, body)
+    if raw.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
+        wanted = _claim_fields(verb, str(status)) if verb in _CLAIMS else _FIELDS[verb]
+        if not wanted or (body is not None and _has(body, wanted)):
+            return Reply(status=raw.status, body=body)
+        raise BadReply(
+            f"{place.url} answered with JSON that is not from dibs, or from another version of it."
+        )
+    if body is None or not isinstance(body.get("code"), str):
+        raise _not_dibs(raw, place)
+    after = raw.headers.get("retry-after", "")
+    if after.isdecimal() and len(after) < 7:
+        body.setdefault("retry_after_ms", int(after) * 1000)
+    return Reply(status=raw.status, body=body)
+
+
+def _has(body: Document, wanted: tuple[str, ...]) -> bool:
+    """Whether all of `wanted` is there and of its kind. A lease must say everything; of others, less may be known."""
+    if not all(field in body for field in wanted):
+        return False
+    sure = "lease_id" in wanted or "session_id" in wanted
+    more = tuple(
+        field for field in ("attempt", "previous", "skipped") if sure and body.get(field) is not None
+    )
+    if not all(_is_kind(field, body[field]) or (body[field] is None and not sure) for field in wanted + more):
+        return False
+    leases = body["leases"] if "leases" in wanted else ()
+    return all(isinstance(lease, dict) and _has(lease, _LEASE_FIELDS) for lease in leases)
+
+
+def _is_kind(field: str, value: object) -> bool:
+    kind = _KINDS.get(field, str)
+    if kind is int:
+        return type(value) is int and value >= 0  # True is no number here
+    if field == "previous":
+        return isinstance(value, dict) and all(
+            key in value for key in ("owner", "how", "at", "fencing_token")
+        )
+    return isinstance(value, kind)
+
+
+def _claim_fields(verb: str, status: str) -> tuple[str, ...]:
+    several = _SEVERAL_FIELDS.get((verb, status))
+    return several or _CLAIM_FIELDS.get(status, ("a status that we know",))
+
+
+def document_of(raw: RawReply, place: ServerPlace) -> Document | None:
+    if not raw.body:
+        if raw.status < 300:
+            return None
+        raise _not_dibs(raw, place)
+    try:
+        document = decode(raw.body.decode())
+    except (ValueError, RecursionError):
+        raise _not_dibs(raw, place) from None
+    if document is not None and not isinstance(document, dict):
+        raise _not_dibs(raw, place)
+    return document
+
+
+def _not_dibs(raw: RawReply, place: ServerPlace) -> DibsError:
+    if 300 <= raw.status < 400 and "location" in raw.headers:
+        where = raw.headers["location"][:200]
+        return BadReply(
+            f"{place.url} redirects to {where!r}. Redirects are not followed; give that as DIBS_URL or --url."
+        )
+    if raw.status in (502, 503, 504):
+        return ServerUnreachable(
+            f"Something before {place.url} answered {raw.status}: the server behind it is not up. {NOT_NOW}"
+        )
+    return BadReply(f"{place.url} answered {raw.status}, but not as dibs does. {NOT_NOW}")

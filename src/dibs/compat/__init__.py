@@ -1,0 +1,1 @@
+"""What only clients of other systems need. dibs stands without it."""

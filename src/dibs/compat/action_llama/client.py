@@ -1,0 +1,91 @@
+"""Asking a gateway that speaks Action Llama's lock protocol: ours, or theirs.
+
+One request, no repeats, ten seconds in all, as their scripts do it. What comes back is always a status and a document
+with `ok`; a status that HTTP does not have says that no answer came. Nobody is ever answered with silence.
+"""
+
+from __future__ import annotations
+
+from dibs.client.http1 import Broken, request_bytes
+from dibs.client.transport import Deadline, Line
+from dibs.client.urls import is_server, server_place
+from dibs.compat.action_llama.protocol import refusal
+from dibs.errors import DibsError, InvalidInput
+from dibs.jsontext import decode, encode
+from dibs.redact import without_secrets
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.client.http1 import RawReply
+    from dibs.client.urls import ServerPlace
+
+    Document = dict[str, Any]
+
+TIMEOUT_MS = 10_000
+NO_ANSWER = 599
+# A status that a lock route never sends: what answered is no gateway.
+NOT_A_GATEWAY = 421
+
+
+def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -> tuple[int, Document]:
+    """The answer to POST `url`/locks/`verb`."""
+    try:
+        if not is_server(url):
+            raise InvalidInput(f"{without_secrets(url)!a} is not the URL of a gateway")
+        place = server_place(url)
+        # The path of a unix:// place is the socket's.
+        base = "/gateway" if place.scheme == "unix" else place.path
+        body = encode(document).encode()
+        headers = {"Host": place.authority, "Accept": "application/json", "Connection": "close"}
+        request = request_bytes("POST", f"{base}/locks/{verb}", headers, body)
+        return _understood(place, Line(place).exchange(request, Deadline(timeout_ms), repeatable=False))
+    except UnicodeEncodeError:
+        return 400, refusal("invalid JSON body", "The key or the secret is not valid Unicode.")
+    except Broken:
+        reason = f"{without_secrets(url)} closed the connection without an answer. Asking again does no harm."
+        return NO_ANSWER, refusal("gateway unreachable", reason)
+    except DibsError as error:
+        # Only what happened: what to do about it is another thing here than where DIBS_URL named the place.
+        what = error.details.partition(". ")[0].rstrip(".")
+        hint = "Check GATEWAY_URL." if isinstance(error, InvalidInput) else "Do not go on without the lock."
+        return NO_ANSWER, refusal("gateway unreachable", f"{what}. {hint}")
+
+
+def _understood(place: ServerPlace, raw: RawReply) -> tuple[int, Document]:
+    try:
+        document = decode(raw.body.decode())
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        return _no_gateway(place, raw)
+    if document.get("ok") is True and raw.status == 200:
+        return 200, document
+    # Their gateway leaves out `ok` in errors, and the reason where it names the holder.
+    if (document.get("ok") is False and raw.status >= 400) or (
+        raw.status in (400, 401, 403) and isinstance(document.get("error"), str)
+    ):
+        reason = f"held by {document['holder']}" if "holder" in document else document.get("error")
+        return raw.status, {"ok": False, **document, "reason": document.get("reason") or str(reason)}
+    return _no_gateway(place, raw)
+
+
+# What a proxy says before a gateway that is there: too many requests, or it is not up.
+_LATER = {
+    429: "too many requests",
+    502: "it is not up",
+    503: "it is not up or busy",
+    504: "it takes too long",
+}
+
+
+def _no_gateway(place: ServerPlace, raw: RawReply) -> tuple[int, Document]:
+    if raw.status in _LATER:
+        after = raw.headers.get("retry-after", "").strip()
+        when = f"in {int(after)} s" if after.isdecimal() and len(after) < 7 else "later"
+        reason = f"{place.url} answered {raw.status}, {_LATER[raw.status]}. You do not have the lock; try again {when}."
+        return raw.status, refusal(f"HTTP {raw.status}", reason)
+    reason = f"{place.url} answered {raw.status}, but not as a gateway does. Is GATEWAY_URL right?"
+    status = raw.status if raw.status >= 500 else NOT_A_GATEWAY
+    return status, refusal(f"HTTP {raw.status}", reason)

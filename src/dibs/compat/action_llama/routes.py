@@ -1,0 +1,245 @@
+"""The gateway: Action Llama's lock routes for its unmodified scripts, on the same store as everything else.
+
+`/gateway/locks/...` speaks their language (`protocol.py`), errors included, and takes the secret of a run instead of a
+token. `/gateway/runs` is ours: there an admin begins and ends runs, in the documents of the rest of the server.
+A secret is in no log: not in ours, and not in the lines of the access log (`accesslog.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from dibs.compat.action_llama import protocol as theirs
+from dibs.compat.action_llama import upstream
+from dibs.compat.action_llama.runs import (
+    ended,
+    is_run,
+    opened,
+    opening,
+    principal_of,
+    require_admin,
+    run_document,
+    run_of,
+    session_of,
+)
+from dibs.compat.action_llama.upstream import Upstream
+from dibs.core.commands import EndSession, InspectSession, KeepSession
+from dibs.core.limits import RUN_SECRET_CHARS_MAX
+from dibs.errors import DibsError, InvalidInput
+from dibs.server.request import check_head, decode_name, parse_json, parse_query
+from dibs.server.response import Answer, Gone, answer_document, answer_for_error, encode
+from dibs.service.queries import claimed, open_sessions
+from dibs.wire.documents import reply_for_error, reply_to
+from dibs.wire.requests import command_for, require_operator, shape
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from dibs.compat.action_llama.protocol import Asking, Said
+    from dibs.compat.action_llama.runs import Run
+    from dibs.core.outcomes import SessionState
+    from dibs.server.app import Call
+    from dibs.server.handlers import Api
+    from dibs.wire.documents import Reply
+    from dibs.wire.requests import Caller
+
+    Document = dict[str, Any]
+    Handler = Callable[[Call], Awaitable[Answer]]
+
+PLACE = "/gateway"
+
+
+class Gateway:
+    def __init__(self, api: Api, ttl_ms: int, upstream_url: str | None = None) -> None:
+        """`upstream_url` is that of Action Llama's own gateway, for what is not about locks."""
+        self._api = api
+        self._upstream = Upstream(upstream_url)
+        self._batcher = api.engine.batcher
+        self._ttl_seconds = ttl_ms // 1000
+
+    def routes(self) -> list[tuple[str, str, Handler]]:
+        """Method, path and handler of every address. A GATEWAY_URL that ends in a slash makes two of them."""
+        locks: list[tuple[str, str, Callable[[Call], Awaitable[Said]]]] = [
+            ("POST", "/locks/acquire", self._acquire),
+            ("POST", "/locks/release", self._release),
+            ("POST", "/locks/heartbeat", self._heartbeat),
+            ("GET", "/locks/list", self._list),
+            ("GET", "/locks/status", self._status),
+            ("GET", "/health", self._health),
+        ]
+        table: list[tuple[str, str, Handler]] = [
+            ("POST", f"{PLACE}/runs", self.open_run),
+            ("GET", f"{PLACE}/runs", self.runs),
+            ("DELETE", f"{PLACE}/runs/{{name:segment}}", self.end_runs),
+        ]
+        for place in (PLACE, f"{PLACE}/"):
+            table += [(method, place + path, _in_their_words(handler)) for method, path, handler in locks]
+            table += [
+                (method, place + path, self._passing_on(method, path)) for method, path, _ in upstream.ROUTES
+            ]
+        return table
+
+    def _passing_on(self, method: str, path: str) -> Handler:
+        async def handle(call: Call) -> Answer:
+            name = call.raw_name.decode("latin-1")
+            return await self._upstream.forward(method, path.replace("{name:segment}", name), call)
+
+        return _told(handle)
+
+    async def _health(self, call: Call) -> Said:
+        """Their agents ask this before they begin. Ours says whether locks can be had, not only that it is up."""
+        answer = await self._api.health()
+        return (200, {"status": "ok"}) if answer.status == 200 else (answer.status, {"status": "unavailable"})
+
+    # Locks
+
+    async def _acquire(self, call: Call) -> Said:
+        run, key, ttl_seconds = await self._asked(call)
+        caller = run.caller
+        if self._api.is_full(caller):
+            caller = caller.replace(over_quota=True)
+        document = {
+            "session_id": run.session,
+            "owner": run.holder,
+            "ttl_seconds": ttl_seconds or self._ttl_seconds,
+        }
+        return theirs.acquired(key, await self._ask(run, caller, "acquire", key, document))
+
+    async def _release(self, call: Call) -> Said:
+        run, key, _ = await self._asked(call)
+        # It tries its proof with a heartbeat that nobody sent.
+        run = run.replace(caller=run.caller.replace(audited=False))
+        return await self._follow(run, theirs.release(key, {"session_id": run.session}))
+
+    async def _heartbeat(self, call: Call) -> Said:
+        run, key, ttl_seconds = await self._asked(call)
+        return await self._follow(run, theirs.heartbeat(key, {"session_id": run.session}, ttl_seconds))
+
+    async def _list(self, call: Call) -> Said:
+        secret = parse_query(call.query).get("secret")
+        if not secret:
+            raise theirs.Rejected("missing secret")
+        state = await self._inspect(secret)
+        await self._run(state)
+        entries = [theirs.own_entry(hold.name, hold.holder) for hold in state.holds]
+        return 200, entries  # type: ignore[return-value]  # theirs is a bare list
+
+    async def _status(self, call: Call) -> Said:
+        caller = self._api.caller_of(call.headers)
+        require_operator(caller, "see the locks of all")
+        ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
+
+        return 200, await self._api.in_reader(lambda: {"locks": self._all_locks(ns)})
+
+    def _all_locks(self, ns: str) -> list[Document]:
+        entries: list[Document] = []
+        after: str | None = ""
+        while after is not None:
+            page = claimed(self._api.engine.store, ns, after=after)
+            for lock in page.locks:
+                for holder in lock.holders:
+                    entries.append(theirs.status_entry(lock.name, holder, by_run=is_run(holder.principal)))
+            after = page.next_after
+        return entries
+
+    async def _asked(self, call: Call) -> tuple[Run, str, int | None]:
+        """Who asks, for which key and TTL. What can be wrong is looked at in the order of the contract."""
+        body = await call.rest()
+        try:
+            document = parse_json(body)
+        except InvalidInput as error:
+            raise theirs.Rejected("invalid JSON body", error.details) from None
+        secret, key, ttl_seconds = theirs.read_request(document)
+        return await self._run(await self._inspect(secret)), key, ttl_seconds
+
+    async def _inspect(self, secret: str) -> Any:
+        # No secret is that long; a megabyte need not be digested to know so.
+        session = session_of(secret[: RUN_SECRET_CHARS_MAX + 1])
+        return await self._batcher.submit(InspectSession(session=session, principal=None))
+
+    async def _run(self, state: Any) -> Run:
+        run = run_of(state)
+        if run is None:
+            raise theirs.Rejected("invalid secret", "No run has this secret, or it is over.", 403)
+        if run.stale:
+            await self._batcher.submit(KeepSession(session=run.session, principal=run.caller.principal))
+        return run
+
+    async def _follow(self, run: Run, asking: Asking) -> Said:
+        try:
+            question = next(asking)
+            while True:
+                question = asking.send(await self._ask(run, run.caller, *question))
+        except StopIteration as end:
+            said: Said = end.value
+            return said
+
+    async def _ask(self, run: Run, caller: Caller, verb: str, key: str, document: Document) -> Reply:
+        try:
+            command = command_for(verb, run.namespace, key, shape(verb, document), caller)
+            return reply_to(verb, await self._batcher.submit(command))
+        except DibsError as error:
+            return reply_for_error(error)
+
+    # Runs
+
+    async def open_run(self, call: Call) -> Answer:
+        check_head(call.headers)
+        document = parse_json(await call.rest())
+        caller, ns = self._operator(call)
+        command, secret = opening(ns, document, caller)
+        return answer_document(opened(command, await self._batcher.submit(command), secret), 201)
+
+    async def runs(self, call: Call) -> Answer:
+        caller, ns = self._operator(call)
+        require_operator(caller, "see the runs")
+        return answer_document({"runs": [run_document(state) for state in await self._runs_of(ns)]})
+
+    async def end_runs(self, call: Call) -> Answer:
+        caller, ns = self._operator(call)
+        require_admin(caller)
+        holder = decode_name(call.raw_name)
+        found = [state for state in await self._runs_of(ns) if state.session.owner == holder]
+        principal = principal_of(ns)
+        ends = [EndSession(session=state.session.id, principal=principal) for state in found]
+        await asyncio.gather(*[self._batcher.submit(end) for end in ends])
+        reply = ended(ns, holder, found)
+        return answer_document(reply.body or {}, reply.status)
+
+    def _operator(self, call: Call) -> tuple[Caller, str]:
+        caller = self._api.caller_of(call.headers)
+        return caller, self._api.namespace_of(caller, parse_query(call.query), call.headers)
+
+    async def _runs_of(self, ns: str) -> list[SessionState]:
+        return await self._api.in_reader(lambda: open_sessions(self._api.engine.store, principal_of(ns)))
+
+
+def _in_their_words(handler: Callable[[Call], Awaitable[Said]]) -> Handler:
+    """Whatever goes wrong is told as they tell it: `ok`, `error`, `reason`."""
+
+    async def handle(call: Call) -> Answer:
+        status, body = await handler(call)
+        return answer_document(body, status)
+
+    return _told(handle)
+
+
+def _told(handler: Handler) -> Handler:
+    async def handle(call: Call) -> Answer:
+        try:
+            return await handler(call)
+        except theirs.Rejected as rejected:
+            return answer_document(rejected.body, rejected.status)
+        except Gone:
+            raise
+        except Exception as error:
+            answer = answer_for_error(error)
+            told = "Unauthorized" if answer.status == 401 else getattr(error, "code", "internal_error")
+            reason = getattr(
+                error, "details", f"It failed; the server's log says more ({answer.request_id.decode()})."
+            )
+            return answer._replace(body=encode(theirs.refusal(told, reason)))
+
+    return handle

@@ -1,0 +1,126 @@
+"""run-secret create, list, end: secrets by which the runs of agents are known to `rlock` and the gateway."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import failure, is_failure, yes
+from dibs.cli.framework.spec import Argument, Command, Option
+from dibs.cli.text.words import plain, shell_word, table
+from dibs.client.embedded import EmbeddedDoor
+from dibs.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+    from dibs.client.http import HttpDoor
+
+    Document = dict[str, Any]
+
+
+def create(call: Call) -> Answer:
+    holder = call.values.get("holder")
+    if holder is None:
+        raise UsageError(
+            "run-secret create needs --holder NAME: who the run is, as others see it.", call.command
+        )
+    document = {"holder": holder}
+    secret = call.env.get("SHUTDOWN_SECRET")
+    if call.values.get("given"):
+        if not secret:
+            raise UsageError("--given takes the secret from SHUTDOWN_SECRET, which is not set.", call.command)
+        document["secret"] = secret
+    reply = _door(call).open_run(document)
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    end = f"dibs run-secret end {shell_word(holder)}"
+    text = (
+        f"{call.paint.good('Begun')}: the run of {plain(holder)}. Its secret, shown this once:\n"
+        f"{plain(body['secret'])}\n"
+        f"Give it to the run as SHUTDOWN_SECRET. When the run is over:  {end}"
+    )
+    return yes(body, text, quiet=plain(body["secret"]))
+
+
+def list_(call: Call) -> Answer:
+    reply = _door(call).runs()
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    runs = sorted(body["runs"], key=lambda run: (run["holder"], run["since"]))
+    rows = [("HOLDER", "SINCE", "LOCKS")]
+    rows += [(plain(run["holder"]), run["since"], plain(" ".join(run["locks"])) or "-") for run in runs]
+    text = "\n".join(table(rows)) if runs else "No run is under way."
+    return yes(body, text, quiet="\n".join(plain(run["holder"]) for run in runs))
+
+
+def end(call: Call) -> Answer:
+    reply = _door(call).end_runs(call.values["holder"])
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    freed = ", ".join(plain(name) for name in body["released"]) or "it held nothing"
+    return yes(
+        body,
+        f"{call.paint.good('Ended.')} Freed: {freed}.",
+        quiet="\n".join(plain(name) for name in body["released"]),
+    )
+
+
+def _door(call: Call) -> EmbeddedDoor | HttpDoor:
+    door = call.door()
+    if isinstance(door, EmbeddedDoor):
+        return door
+    from dibs.client.http import HttpDoor
+
+    if not isinstance(door, HttpDoor):
+        raise InvalidInput("Runs are kept by a store, or by a server that serves the gateway.")
+    return door
+
+
+_ADMIN = (77, "over HTTP only: the token is not an admin's")
+_NO_GATEWAY = (2, "the server does not serve the gateway: dibs serve --gateway")
+COMMANDS = {
+    "run-secret create": Command(
+        "run-secret create",
+        "begin a run and print its secret",
+        create,
+        about=(
+            "A run is one life of one agent. Whoever shows its secret is that run, to `rlock` (SHUTDOWN_SECRET) and to "
+            "the gateway of `dibs serve --gateway`. The secret is shown this once; only a digest of it is kept. A run "
+            "lives until it is ended, or has asked for nothing for two days."
+        ),
+        options=(
+            Option("--holder", "who it is, as others see it, such as dev-1a2b3c4d", value="NAME"),
+            Option("--given", "use the secret in SHUTDOWN_SECRET, which somebody else made"),
+        ),
+        examples=(
+            (
+                "before the agent starts",
+                "export SHUTDOWN_SECRET=$(dibs run-secret create -q --holder dev-1a2b3c4d)",
+            ),
+            ("a secret that a scheduler made", "dibs run-secret create --holder dev-1a2b3c4d --given"),
+        ),
+        exits=((0, "begun"), _NO_GATEWAY, (64, "the holder or the secret cannot be"), _ADMIN),
+    ),
+    "run-secret list": Command(
+        "run-secret list",
+        "the runs that are under way",
+        list_,
+        about="Who, since when, and what each has locked. Secrets are not among it. With --quiet the holders only.",
+        examples=(("who is at work", "dibs run-secret list"),),
+        exits=((0, "the list, which may be empty"), _NO_GATEWAY, _ADMIN),
+    ),
+    "run-secret end": Command(
+        "run-secret end",
+        "end a run and free what it locked",
+        end,
+        about="Its secret is worth nothing from then on. If several runs have the same holder, all of them end.",
+        arguments=(Argument("HOLDER", "whose run, as it was given to run-secret create"),),
+        examples=(("when the agent has ended", "dibs run-secret end dev-1a2b3c4d"),),
+        exits=((0, "ended"), (2, "there is no such run, or the server does not serve the gateway"), _ADMIN),
+    ),
+}

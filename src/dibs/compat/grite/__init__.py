@@ -1,0 +1,1 @@
+"""grite: `dibs lock` with its documents, codes and remembered leases."""

@@ -1,0 +1,104 @@
+"""lock acquire, renew, release, status, gc: what grite's commands take. `compat/grite/locks.py` is what they do."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.flags import LEASE, SESSION
+from dibs.cli.framework.spec import DATA_DIR, LOCK_ACTOR, MAYBE, NO_DAEMON, Argument, Command, Option
+from dibs.compat.grite.locks import acquire, as_grite, gc, release, renew, status
+from dibs.wire.codes import BAD_USAGE
+
+_ARGUMENT = Argument(
+    "RESOURCE",
+    "what to lock, such as issue:8057324b, path:src/auth.rs, repo:deploy",
+    takes=MAYBE,
+    completes="job",
+)
+_RESOURCE = Option("--resource", "the resource, instead of as a word", value="RESOURCE", key="resource_flag")
+_TTL = Option("--ttl", "how long it lasts: 30m, 2h, or seconds (default 5m)", value="TIME")
+_WHO = (LOCK_ACTOR, DATA_DIR, SESSION)
+_EXITS = (
+    (1, "our fault"),
+    (2, "what was typed cannot be: a flag, a TTL, a resource"),
+    (5, "the store cannot be reached, or is busy"),
+    (6, "the server cannot be reached"),
+)
+_CONFLICT = (4, "conflict: somebody else holds it")
+_REMEMBERS = (
+    "The lease is remembered for the shell that ran the command, or for the --actor you name, so that renew and "
+    "release need no lease id. Two shells are two holders."
+)
+
+COMMANDS = {
+    "lock acquire": Command(
+        "lock acquire",
+        "lock a resource, as grite does",
+        as_grite(acquire),
+        about=f"{_REMEMBERS} Acquiring again what you hold gives the same lease, never a shorter one.",
+        arguments=(_ARGUMENT,),
+        options=(_RESOURCE, _TTL, *_WHO, NO_DAEMON),
+        examples=(
+            ("for half an hour", "dibs lock acquire --resource issue:8057324b --ttl 30m"),
+            (
+                "as an agent whose commands each run in a shell of their own",
+                "dibs lock acquire issue:1 --actor agent-7",
+            ),
+        ),
+        exits=((0, "it is yours"), _CONFLICT, *_EXITS),
+        usage_exit=BAD_USAGE,
+    ),
+    "lock renew": Command(
+        "lock renew",
+        "extend a lock you hold",
+        as_grite(renew),
+        about="What is over is not revived: acquire it again. Without --ttl it lasts as long again as it did.",
+        arguments=(_ARGUMENT,),
+        options=(
+            _RESOURCE,
+            Option("--ttl", "how long from now: 30m, 2h, or seconds (default: the TTL it has)", value="TIME"),
+            LEASE,
+            *_WHO,
+            NO_DAEMON,
+        ),
+        examples=(("half way through", "dibs lock renew --resource repo:migration --ttl 2h"),),
+        exits=((0, "still yours"), (4, "conflict: it is another's, or nobody's any more"), *_EXITS),
+        usage_exit=BAD_USAGE,
+    ),
+    "lock release": Command(
+        "lock release",
+        "let go of a lock you hold",
+        as_grite(release),
+        about="What nobody holds is released already, which is fine. What another holds is left alone.",
+        arguments=(_ARGUMENT,),
+        options=(_RESOURCE, LEASE, *_WHO, NO_DAEMON),
+        examples=(
+            ("when done", "dibs lock release --resource issue:8057324b"),
+            ("whatever happens", "trap 'dibs lock release --resource \"issue:$ID\"' EXIT"),
+        ),
+        exits=((0, "nobody holds it now"), _CONFLICT, *_EXITS),
+        usage_exit=BAD_USAGE,
+    ),
+    "lock status": Command(
+        "lock status",
+        "all locks that are held",
+        as_grite(status),
+        about="What has run out is not listed: it can be acquired.",
+        arguments=(_ARGUMENT,),
+        options=(_RESOURCE, LOCK_ACTOR, DATA_DIR, NO_DAEMON),
+        examples=(("everything", "dibs lock status --json"),),
+        exits=((0, "the list, which may be empty"), *_EXITS),
+        usage_exit=BAD_USAGE,
+    ),
+    "lock gc": Command(
+        "lock gc",
+        "put away what has run out",
+        as_grite(gc),
+        about=(
+            "Nothing needs this: what has run out is free whether or not somebody swept it. A server sweeps by itself; "
+            "asked of one, this removes nothing and says so."
+        ),
+        options=(LOCK_ACTOR, DATA_DIR, NO_DAEMON),
+        examples=(("now and then", "dibs lock gc"),),
+        exits=((0, "swept"), *_EXITS),
+        usage_exit=BAD_USAGE,
+    ),
+}

@@ -1,0 +1,170 @@
+"""What `dibs lock` shows: grite's documents and words. Pure.
+
+grite's documentation and its program disagree about the fields; both sets are here, so that a script written against
+either finds what it looks for. `nonce` is the lease id: `--lease` takes it.
+"""
+
+from __future__ import annotations
+
+from dibs.cli.text.words import instant_ms, plain, table
+from dibs.core.durations import format_duration
+from dibs.core.names import check_name
+from dibs.errors import InvalidName
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Document = dict[str, Any]
+
+_NEXT = {
+    "held": "Wait until it is released or runs out, or take another.",
+    "done": "Nothing needs to be done: it was done already.",
+    "delayed": "Try again later: it rests after its last owner was lost.",
+    "parked": "Once the cause is gone, free it: dibs free RESOURCE.",
+}
+
+
+def lease_document(resource: str, owner: str, reply: Document, ttl_seconds: int) -> Document:
+    """Of a lease that was acquired or renewed, for its owner."""
+    lock = {
+        "resource": resource,
+        "owner": owner,
+        "nonce": reply["lease_id"],
+        "expires_unix_ms": instant_ms(reply["expires_at"]),
+    }
+    return {**lock, "ttl_seconds": ttl_seconds, "fencing_token": reply["fencing_token"], "lock": lock}
+
+
+def lease_text(what: str, resource: str, reply: Document, *, show_lease: bool, kept: bool = False) -> str:
+    """`kept`: the lease is remembered for the shell that ran the command."""
+    lines = [f"Lock {what}", f"  Resource: {plain(resource)}", f"  Expires: {clock(reply['expires_at'])}"]
+    if show_lease:
+        lines.append(f"  Lease: {reply['lease_id']}")
+    if show_lease and not kept:
+        lines.append(
+            "Nothing remembers this lease: pass it with --lease, or name yourself with --actor or DIBS_ACTOR."
+        )
+    return "\n".join(lines)
+
+
+SPELLED = "resource="
+
+
+def spelled(name: str, metadata: object) -> str:
+    """A resource as whoever acquired it spelled it, if the metadata says so truly."""
+    if isinstance(metadata, str) and metadata.startswith(SPELLED):
+        given = metadata.removeprefix(SPELLED)
+        try:
+            return given if check_name(given) == name else name
+        except InvalidName:
+            pass
+    return name
+
+
+def released_document(resource: str, owner: str | None, lease_id: str | None, *, was_held: bool) -> Document:
+    """A lock that is over expires at 0, as grite's documentation has it."""
+    lock = {"resource": resource, "owner": owner, "nonce": lease_id, "expires_unix_ms": 0}
+    return {"resource": resource, "released": True, "was_held": was_held, "lock": lock}
+
+
+def released_text(resource: str, *, was_held: bool) -> str:
+    if was_held:
+        return f"Lock released\n  Resource: {plain(resource)}"
+    return f"Nothing to release\n  Resource: {plain(resource)}"
+
+
+def status_document(locks: list[Document]) -> Document:
+    """Live locks, one entry an owner. What has run out is not held, so `expired` is false of all that are listed; and
+    two that conflict are never granted, so `conflicts` is empty."""
+    shown = [_lock(lock["name"], holder) for lock in locks for holder in lock.get("holders") or (lock,)]
+    return {"locks": shown, "conflicts": [], "total": len(shown)}
+
+
+def _lock(resource: str, holder: Document) -> Document:
+    return {
+        "resource": spelled(resource, holder.get("metadata")),
+        "owner": holder["owner"],
+        "expires_unix_ms": instant_ms(holder["expires_at"]),
+        "time_remaining_seconds": holder["remaining_ms"] // 1000,
+        "expired": False,
+        "fencing_token": holder["fencing_token"],
+    }
+
+
+def status_text(document: Document) -> str:
+    if not document["locks"]:
+        return "No active locks"
+    rows = [
+        (
+            plain(lock["resource"]),
+            plain(lock["owner"]),
+            f"expires in {format_duration(max(1, lock['time_remaining_seconds']) * 1000)}",
+        )
+        for lock in document["locks"]
+    ]
+    return "\n".join(["Active Locks:", *(f"  {line}" for line in table(rows))])
+
+
+def gc_document(removed: int, kept: int) -> Document:
+    return {"removed": removed, "kept": kept, "expired_pruned": removed}
+
+
+def gc_text(document: Document, *, server: bool) -> str:
+    if server:
+        return f"Nothing to remove: a server does it by itself, all the time. Kept {document['kept']}."
+    return f"Removed {document['removed']} expired, kept {document['kept']}."
+
+
+def refused(resource: str, reply: Document) -> tuple[str, Document, str]:
+    """Somebody else has it, or it is not to be had now: message, details and text."""
+    status = reply["status"]
+    suggestions = [_NEXT.get(status, _NEXT["held"])]
+    owner, expires = reply.get("owner"), reply.get("expires_at")
+    remaining_s = (reply.get("remaining_ms") or reply.get("retry_after_ms") or 0) // 1000
+    details: Document = {
+        "resource": resource,
+        "owner": owner,
+        "expires_unix_ms": instant_ms(expires) if expires else None,
+        "time_remaining_seconds": remaining_s,
+        "status": status,
+        "suggestions": suggestions,
+    }
+    lines = ["Error: Lock conflict", f"  Resource: {plain(resource)}"]
+    if owner is not None:
+        lines.append(f"  Owner: {plain(owner)}")
+    if expires:
+        lines.append(f"  Expires: {clock(expires)}")
+    if reply.get("conflict"):
+        details["conflict"] = reply["conflict"]
+        lines.append(f"  Overlaps: {plain(reply['conflict'])}")
+    if status != "held":
+        lines.append(f"  {suggestions[0]}")
+    held = f"held by {plain(owner or 'unknown')}" if status == "held" else status
+    return (
+        f"conflict: Lock on {plain(resource)} is {held} (expires in {remaining_s}s)",
+        details,
+        "\n".join(lines),
+    )
+
+
+def not_yours(verb: str, resource: str, state: Document) -> tuple[str, Document, str]:
+    """Renew or release of what the caller does not hold: message, details and text. `state` is how it stands."""
+    owner = state.get("owner")
+    if owner is None:
+        body = f"Cannot {verb} lock on {plain(resource)} - nobody holds it"
+        suggestion = (
+            f"Acquire it again: dibs lock acquire {plain(resource)}. Somebody may have had it meanwhile."
+        )
+    else:
+        body = f"Cannot {verb} lock on {plain(resource)} - owned by {plain(owner)}"
+        suggestion = (
+            "If it is yours, prove it: --lease NONCE, as acquire printed it, or the --actor that acquired it."
+        )
+    details = {"resource": resource, "owner": owner, "suggestions": [suggestion]}
+    return f"conflict: {body}", details, f"Error: {body}\n  {suggestion}"
+
+
+def clock(timestamp: str) -> str:
+    """`2024-01-15 11:30:00 UTC`."""
+    return f"{timestamp[:10]} {timestamp[11:19]} UTC"

@@ -1,0 +1,303 @@
+"""What `dibs lock` does: grite's commands, on any store, for people and scripts that know them.
+
+Same words in, same documents, error codes and exit codes out. What differs is that they exclude: `actor.py` says who
+counts as the same caller, `remembered_leases.py` keeps the lease ids that grite's recipes do not pass along.
+"""
+
+from __future__ import annotations
+
+from dibs.cli.framework.flags import asking, session_id, ttl_seconds
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import Answer, failure, is_failure, refusal_exit, yes
+from dibs.cli.git.namespace import tree_locks
+from dibs.client.urls import is_server
+from dibs.clock import wall_ms
+from dibs.compat.grite import documents
+from dibs.compat.grite.actor import actor_of, may_end, may_keep, took_it
+from dibs.compat.grite.remembered_leases import Memory
+from dibs.core.limits import LIST_PAGE_DEFAULT, LOCK_TTL_MS_DEFAULT
+from dibs.core.names import check_name
+from dibs.errors import DibsError
+from dibs.ids import new_id
+from dibs.wire.codes import CONFLICT, lock_code
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.compat.grite.actor import Actor
+    from dibs.compat.grite.remembered_leases import Entry
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+
+TTL_SECONDS_DEFAULT = LOCK_TTL_MS_DEFAULT // 1000
+
+
+def memory_of(call: Call) -> Memory:
+    return Memory(call.env, call.settings.url, call.settings.namespace, wall_ms())
+
+
+def acquire(call: Call) -> Answer:
+    resource = _resource(call)
+    session = _session(call)
+    if session is not None:
+        asked = _asked(call, None)
+        return _acquired(call, resource, call.claim("acquire", resource, asked), asked, None)
+    actor, memory = actor_of(call), memory_of(call)
+    known = next((entry for entry in memory.entries(resource) if took_it(entry, actor)), None)
+    made = _entry(call, actor, known)
+    begun = memory.begin(resource, made) if actor.marks else None
+    entry = made if begun is None else begun
+    asked = _asked(call, entry)
+    is_old = known is not None or entry["request_key"] != made["request_key"]
+    claim = call.door().call if is_old else call.claim  # what is held already is not given back
+    reply = claim("acquire", resource, asked)
+    if is_old and (reply.body or {}).get("code") == "conflict":  # that lease is over: ask for another
+        entry.update(request_key=new_id(), lease_id=None, token=None)
+        asked["request_key"] = entry["request_key"]
+        memory.remember(resource, entry)
+        reply = call.claim("acquire", resource, asked)
+    if begun is not None:
+        _keep_or_forget(memory, resource, {**entry, "until_ms": made["until_ms"]}, reply)
+    return _acquired(call, resource, reply, asked, begun)
+
+
+def _asked(call: Call, entry: Entry | None) -> Document:
+    """The request: grite's lasts five minutes unless told otherwise. A session claims for itself."""
+    document = asking(call)
+    document.setdefault("ttl_seconds", TTL_SECONDS_DEFAULT)
+    given = _as_given(call, _resource(call))
+    if given != _resource(call):  # for whoever lists the locks
+        document["metadata"] = f"{documents.SPELLED}{given}"
+    if entry is not None:
+        document.update(owner=entry["owner"], request_key=entry["request_key"])
+        document.pop("session_id", None)
+    return document
+
+
+def _entry(call: Call, actor: Actor, known: Entry | None) -> Entry:
+    """What is remembered of this acquire. `known` is what the same actor got before, if anything."""
+    ttl_ms = (ttl_seconds(call) or TTL_SECONDS_DEFAULT) * 1000
+    before = known or {"request_key": new_id(), "lease_id": None, "token": None}
+    return {
+        "marks": list(actor.marks),
+        "parent": actor.parent,
+        "owner": actor.owner or call.settings.owner,
+        "request_key": before["request_key"],
+        "lease_id": before["lease_id"],
+        "token": before["token"],
+        "until_ms": wall_ms() + ttl_ms,
+    }
+
+
+def _keep_or_forget(memory: Memory, resource: str, entry: Entry, reply: Reply) -> None:
+    """The key was written down before it was asked with: whoever is killed in between, or hears nothing, asks again
+    with the same key and has the same lease."""
+    body = reply.body or {}
+    if body.get("status") == "acquired":
+        entry.update(lease_id=body["lease_id"], token=body["fencing_token"])
+        memory.remember(resource, entry)
+    elif refusal_exit(reply) is not None:  # a failure tells nothing about the lease that may be there
+        memory.forget(resource, entry["request_key"])
+
+
+def _acquired(call: Call, resource: str, reply: Reply, asked: Document, entry: Entry | None) -> Answer:
+    body: Document = reply.body or {}
+    if is_failure(reply):
+        return _failed(call, failure(reply))
+    shown = _as_given(call, resource)
+    if refusal_exit(reply) is not None:
+        return _conflict(documents.refused(shown, body))
+    document = documents.lease_document(shown, body["owner"], body, asked["ttl_seconds"])
+    in_session = "session_id" in asked
+    is_shell = entry is not None and not entry["marks"][0].startswith(("name:", "home:"))
+    text = documents.lease_text(
+        "acquired", shown, body, show_lease=not in_session and (entry is None or is_shell), kept=is_shell
+    )
+    return yes(document, text)
+
+
+def renew(call: Call) -> Answer:
+    resource = _resource(call)
+    memory = memory_of(call)
+    proof, entry = _proof(call, memory, resource, _may_renew)
+    if proof is None:
+        return _conflict(documents.not_yours("renew", _as_given(call, resource), _state(call, resource)))
+    length_s = ttl_seconds(call)
+    if length_s is not None:
+        proof["ttl_seconds"] = length_s
+    reply = call.door().call("renew", resource, proof)
+    if is_failure(reply):
+        return _lost(call, "renew", resource, reply)
+    body: Document = reply.body or {}
+    if entry is not None:
+        memory.remember(resource, {**entry, "until_ms": wall_ms() + body["remaining_ms"]})
+    owner = entry["owner"] if entry is not None else _state(call, resource).get("owner")
+    echoed_s = length_s or (body["remaining_ms"] + 500) // 1000
+    shown = _as_given(call, resource)
+    document = documents.lease_document(shown, str(owner), body, echoed_s)
+    return yes(document, documents.lease_text("renewed", shown, body, show_lease=False))
+
+
+def _may_renew(entry: Entry, actor: Actor) -> bool:
+    return may_keep(entry, actor) or may_end(entry, actor)
+
+
+def release(call: Call) -> Answer:
+    resource = _resource(call)
+    memory = memory_of(call)
+    proof, entry = _proof(call, memory, resource, may_end)
+    if proof is None:
+        return _nothing_to_release(call, resource, _state(call, resource))
+    reply = call.door().call("release", resource, proof)
+    if is_failure(reply):
+        if entry is not None and (reply.body or {}).get("code") == "lease_not_current":
+            memory.forget(resource, entry["request_key"])
+            return _nothing_to_release(call, resource, _state(call, resource))
+        return _lost(call, "release", resource, reply)
+    if entry is not None:
+        memory.forget(resource, entry["request_key"])
+    owner = entry["owner"] if entry is not None else None
+    shown = _as_given(call, resource)
+    document = documents.released_document(shown, owner, proof.get("lease_id"), was_held=True)
+    return yes(document, documents.released_text(shown, was_held=True))
+
+
+def _nothing_to_release(call: Call, resource: str, state: Document) -> Answer:
+    """What nobody holds is released; what another holds is left alone, and that is said."""
+    if state.get("owner") is not None:
+        return _conflict(documents.not_yours("release", _as_given(call, resource), state))
+    shown = _as_given(call, resource)
+    document = documents.released_document(shown, None, None, was_held=False)
+    return yes(document, documents.released_text(shown, was_held=False))
+
+
+def status(call: Call) -> Answer:
+    wanted = _resource(call, needed=False)
+    locks = _live(call)
+    if isinstance(locks, Answer):
+        return locks
+    document = documents.status_document([lock for lock in locks if wanted in ("", lock["name"])])
+    return yes(document, documents.status_text(document))
+
+
+def gc(call: Call) -> Answer:
+    from dibs.client.embedded import EmbeddedDoor
+
+    memory_of(call).tidy()
+    door = call.door()
+    swept = door.sweep() if isinstance(door, EmbeddedDoor) else None
+    locks = _live(call)
+    if isinstance(locks, Answer):
+        return locks
+    document = documents.gc_document(swept["expired"] if swept else 0, len(locks))
+    return yes(document, documents.gc_text(document, server=swept is None))
+
+
+def _live(call: Call) -> list[Document] | Answer:
+    """All that is held now, or why that cannot be told."""
+    locks: list[Document] = []
+    after = ""
+    while True:
+        reply = call.door().claimed("", after, LIST_PAGE_DEFAULT)
+        if is_failure(reply):
+            return _failed(call, failure(reply))
+        page: Document = reply.body or {}
+        locks += page["locks"]
+        after = page["next"]
+        if not after:
+            return [*locks, *tree_locks(call)]
+
+
+def _session(call: Call) -> str | None:
+    """The session that applies. A folder named on the command line is another identity, as an actor is."""
+    if call.values.get("data_dir") is not None and call.values.get("session") is None:
+        return None
+    return session_id(call)
+
+
+def _as_given(call: Call, resource: str) -> str:
+    """The resource as it was typed: grite gives back `path:src/`, which is `path:src` to the store."""
+    flag = call.values.get("resource_flag")
+    given: str | None = flag if flag is not None else call.values.get("resource")
+    return resource if given is None else given
+
+
+def _resource(call: Call, *, needed: bool = True) -> str:
+    """The resource, however it was given, as the store spells it."""
+    flag, word = call.values.get("resource_flag"), call.values.get("resource")
+    if flag is not None and word is not None and flag != word:
+        raise UsageError("The resource was given twice: as a word and with --resource.", call.command)
+    given = flag if flag is not None else word
+    if given is None:
+        if needed:
+            raise UsageError(f"{call.command} needs a resource: --resource issue:8057324b.", call.command)
+        return ""
+    return check_name(given)
+
+
+def _proof(
+    call: Call, memory: Memory, resource: str, mine: Callable[[Entry, Actor], bool]
+) -> tuple[Document | None, Entry | None]:
+    """What proves that the lock is the caller's, and the entry it was found in: a lease id that was passed, the
+    session, what is remembered for the actor, and last DIBS_LEASE, which may be about another job."""
+    lease = call.values.get("lease")
+    if lease is not None:
+        if not lease.strip():
+            raise UsageError("--lease is empty. Did the acquire before it succeed?", call.command)
+        return {"lease_id": lease.strip()}, None
+    session = _session(call)
+    if session is not None:
+        return {"session_id": session}, None
+    actor = actor_of(call)
+    for entry in memory.entries(resource):
+        if entry["lease_id"] is not None and mine(entry, actor):
+            return {"lease_id": entry["lease_id"]}, entry
+    lease = call.env.get("DIBS_LEASE", "").strip()
+    return ({"lease_id": lease} if lease else None), None
+
+
+def _state(call: Call, resource: str) -> Document:
+    return call.door().call("inspect", resource, {}).body or {}
+
+
+def _lost(call: Call, verb: str, resource: str, reply: Reply) -> Answer:
+    """A refusal of proof is a conflict in grite's words; anything else is what it is."""
+    answer = failure(reply)
+    if answer.code != "lease_not_current":
+        return _failed(call, answer)
+    return _conflict(documents.not_yours(verb, _as_given(call, resource), _state(call, resource)))
+
+
+def _conflict(shown: tuple[str, Document, str]) -> Answer:
+    message, details, text = shown
+    code, exit_code = CONFLICT
+    return Answer(exit_code, details, text, code=code, message=message, is_error=True, lead="")
+
+
+def _failed(call: Call, answer: Answer) -> Answer:
+    """The same answer with grite's code and exit code."""
+    url = call.settings.url
+    answer.code, answer.exit = lock_code(answer.code, server=bool(url) and is_server(str(url)))
+    answer.lead, answer.text = "", f"error: {answer.text}"
+    answer.message = f"{answer.code}: {answer.message}"
+    return answer
+
+
+def as_grite(run: Callable[[Call], Answer]) -> Callable[[Call], Answer]:
+    """Whatever goes wrong below is told in grite's codes. What was typed wrongly is told by whoever reads flags."""
+
+    def told(call: Call) -> Answer:
+        try:
+            return run(call)
+        except UsageError:
+            raise
+        except DibsError as error:
+            from dibs.wire.documents import reply_for_error
+
+            return _failed(call, failure(reply_for_error(error)))
+
+    return told

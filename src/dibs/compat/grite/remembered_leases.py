@@ -1,0 +1,132 @@
+"""Which lease an actor has on which resource, remembered between commands for those who come from grite.
+
+Its recipes acquire, and later renew and release, without passing a lease id along; so the id is kept in a file, under
+`locks` in the state folder, readable by its owner only. Written by `dibs lock` and `dibs claim --staged`, read by them
+and by the hooks; no other command looks here. Whose an entry is, `compat/grite/actor.py` decides.
+
+An entry proves nothing by itself: the store decides, by the lease id in it, whether the lease is current.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs.core.limits import LOCK_MEMORY_MS
+from dibs.core.names import DEFAULT_NAMESPACE
+from dibs.jsontext import decode, encode
+from dibs.paths import state_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    Entry = dict[str, Any]
+    Change = Callable[[list[Entry]], list[Entry]]
+
+
+class Memory:
+    """What is remembered about the resources of one namespace at one place. `now_ms` is wall time."""
+
+    def __init__(self, env: Mapping[str, str], url: str | None, namespace: str | None, now_ms: int) -> None:
+        self._folder = os.path.join(state_folder(env), "locks")
+        self._where = [url or "", namespace or DEFAULT_NAMESPACE]
+        self._now_ms = now_ms
+
+    def entries(self, resource: str) -> list[Entry]:
+        """What is remembered about a resource, newest first. Whatever cannot be read is as good as forgotten."""
+        key = [*self._where, resource]
+        return [entry for entry in _read(self._file(resource)) if entry["key"] == key]
+
+    def remember(self, resource: str, entry: Entry) -> bool:
+        """Keep `entry`, in place of what the same actor had there. False where nothing can be written."""
+        key = [*self._where, resource]
+        made: Entry = {"key": key, **entry}
+
+        def change(entries: list[Entry]) -> list[Entry]:
+            others = [each for each in entries if (each["key"], each["marks"]) != (key, made["marks"])]
+            return [made, *others]
+
+        return self._change(self._file(resource), change)
+
+    def begin(self, resource: str, entry: Entry) -> Entry | None:
+        """Keep `entry` unless the same actor has one there: two commands of one actor ask with one request key. The
+        entry that is kept; None where nothing can be written."""
+        key = [*self._where, resource]
+        found: Entry = {"key": key, **entry}
+
+        def change(entries: list[Entry]) -> list[Entry]:
+            nonlocal found
+            same = [each for each in entries if (each["key"], each["marks"]) == (key, found["marks"])]
+            if same:
+                found = same[0]
+                return entries
+            return [found, *entries]
+
+        return found if self._change(self._file(resource), change) else None
+
+    def forget(self, resource: str, request_key: str) -> None:
+        """The lease that was asked for with this key is over, or was never had."""
+        self._change(
+            self._file(resource), lambda all_: [each for each in all_ if each["request_key"] != request_key]
+        )
+
+    def tidy(self) -> None:
+        """Drop everything that is long over."""
+        try:
+            names = [name for name in os.listdir(self._folder) if name.endswith(".json")]
+        except OSError:
+            return
+        for name in names:
+            self._change(os.path.join(self._folder, name), lambda entries: entries)
+
+    def _file(self, resource: str) -> str:
+        import binascii
+
+        # Several keys may share a file; each entry carries its own.
+        digest = binascii.crc32("\0".join([*self._where, resource]).encode("utf-8", "surrogatepass"))
+        return os.path.join(self._folder, f"{digest:08x}.json")
+
+    def _change(self, path: str, change: Change) -> bool:
+        """One writer at a time, and readers see the old file or the new one."""
+        import fcntl
+
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            gate = os.open(os.path.join(self._folder, "gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            left = [
+                entry for entry in change(_read(path)) if self._now_ms < entry["until_ms"] + LOCK_MEMORY_MS
+            ]
+            _write(path, left)
+        except OSError:
+            return False
+        finally:
+            os.close(gate)
+        return True
+
+
+def _read(path: str) -> list[Entry]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            entries: list[Entry] = decode(file.read())
+    except (OSError, ValueError):
+        return []
+    return entries
+
+
+def _write(path: str, entries: list[Entry]) -> None:
+    if not entries:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        return
+    new = f"{path}.new"
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(encode(entries))
+    os.replace(new, path)

@@ -1,0 +1,158 @@
+"""Several jobs in one command: the first free one, or all or none. The promise `all-or-nothing`."""
+
+from __future__ import annotations
+
+from dibs.core.claims import check_session, judge, waits_otherwise
+from dibs.core.deadlock import find_cycle
+from dibs.core.exclusion import blockers, own_hold
+from dibs.core.names import in_tree, overlaps
+from dibs.core.outcomes import (
+    Blocker,
+    Deadlock,
+    Delayed,
+    Granted,
+    GrantedAll,
+    Held,
+    Queued,
+    QuotaExceeded,
+    Refused,
+)
+from dibs.core.queue import advance_all, ahead, grant, place_of, refresh, serve_own
+from dibs.core.records import SHARED, lock_key
+from dibs.core.tickets import drop, join, keep
+from dibs.core.wants import forget_want, note_want
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.commands import AcquireAll, AcquireAny
+    from dibs.core.draft import Draft
+    from dibs.core.outcomes import Outcome
+    from dibs.core.records import Ticket
+
+
+def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
+    """The first of the names that can be claimed now. A repeat with the same request key gets the same one; what the
+    caller's session holds already is passed over, so that asking again gives the next one."""
+    refused = check_session(draft, command)
+    if refused is not None:
+        return refused
+    draft.need(*[lock_key(command.ns, name) for name in command.names])
+    told = _told_before(draft, command)
+    if told is not None:
+        return told
+    answers: list[Outcome] = []
+    for name in command.names:
+        lock = refresh(draft, command.ns, name, command.mode)
+        verdict = judge(draft, command, lock, by_session=False)
+        own = own_hold(draft, lock, command.session, command.mode)
+        if verdict is None and own is not None:  # one of several owners already
+            verdict = Held(now_ms=draft.now_ms, name=name, blockers=(Blocker(name=name, holder=own),))
+        if verdict is None:
+            granted = grant(draft, command, name, command.fresh_lease_id)
+            serve_own(draft, command.ns, command.session)
+            return granted.replace(skipped=tuple(answers))
+        if isinstance(verdict, Granted):
+            return verdict
+        answers.append(verdict)
+    forget_want(draft, command)  # whoever takes any of several waits for none of them
+    return Refused(now_ms=draft.now_ms, outcomes=tuple(answers))
+
+
+def _told_before(draft: Draft, command: AcquireAny) -> Outcome | None:
+    """The answer to a repeat: the job that this request key, or this very command, got before, or lost since. A name
+    further up the list may be free by now, and must not become a second lease."""
+    for name in command.names:
+        lock = draft.lock(command.ns, name)
+        known = [(hold.principal, hold.lease_id, hold.request_key) for hold in lock.holders]
+        known += [(end.principal, end.lease_id, end.request_key) for end in lock.endings]
+        for principal, lease_id, key in known:
+            same_key = command.request_key is not None and key == command.request_key
+            if principal == command.principal and (same_key or lease_id == command.fresh_lease_id):
+                lock = refresh(draft, command.ns, name, command.mode)
+                return judge(draft, command, lock, by_session=False)
+    return None
+
+
+def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
+    """All of the names, or none of them: at once, or by waiting in all their lines with nothing in hand."""
+    refused = check_session(draft, command)
+    if refused is not None:
+        return refused
+    draft.need(*[lock_key(command.ns, name) for name in command.names])
+    for name in command.names:
+        refresh(draft, command.ns, name, command.mode)
+    ticket = place_of(draft, command, command.names)
+    locks = [draft.lock(command.ns, name) for name in command.names]
+    verdicts = [judge(draft, command, lock, command.ticket_id) for lock in locks]
+    bad = tuple([verdict for verdict in verdicts if verdict is not None and not isinstance(verdict, Granted)])
+    waitable = all(isinstance(verdict, Held | Delayed) for verdict in bad)
+    if ticket is not None:
+        if bad and waitable:
+            keep(draft, ticket)
+            return _queued(draft, command, ticket)
+        drop(draft, ticket, "answered")
+        advance_all(draft, ticket)
+    if all(verdict is None or isinstance(verdict, Granted) for verdict in verdicts):
+        grants = [
+            verdict if isinstance(verdict, Granted) else grant(draft, command, name, command.fresh_lease_id)
+            for name, verdict in zip(command.names, verdicts, strict=True)
+        ]
+        serve_own(draft, command.ns, command.session)
+        return GrantedAll(now_ms=draft.now_ms, grants=tuple(grants))
+    differs = [waits_otherwise(draft, command, name) for name in command.names]
+    if waitable and any(differs):
+        bad = tuple([each for each in differs if each is not None])
+    if not waitable or any(differs):
+        forget_want(draft, command)
+        return Refused(now_ms=draft.now_ms, outcomes=bad)
+    return _wait_for_all(draft, command, bad)
+
+
+def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[Outcome, ...]) -> Outcome:
+    """Not all can be had now, and none of what is in the way is there for good."""
+    refused = tuple([verdict.name for verdict in bad])  # type: ignore[union-attr]  # `judge` always names the job
+    cycle = find_cycle(draft, command, command.names)
+    if cycle:
+        note_want(draft, command, refused)
+        return Deadlock(now_ms=draft.now_ms, name=cycle[1], cycle=cycle)
+    if not command.wait:
+        note_want(draft, command, refused)
+        return Refused(now_ms=draft.now_ms, outcomes=bad)
+    if command.over_quota:
+        forget_want(draft, command)
+        return QuotaExceeded(now_ms=draft.now_ms, name=command.names[0])
+    return _queued(draft, command, join(draft, command, command.names))
+
+
+def _queued(draft: Draft, command: AcquireAll, ticket: Ticket) -> Queued:
+    """Where one stands: as far back as in the longest of the lines."""
+    numbers = {part.name: part.number for part in ticket.whole} or {ticket.name: ticket.number}
+    locks = [draft.lock(command.ns, name) for name in command.names]
+    in_way = {
+        (blocker.name, blocker.holder.lease_id): blocker
+        for lock in locks
+        if own_hold(draft, lock, command.session, command.mode) is None
+        for blocker in blockers(draft, lock, command.mode, command.slots, command.session)
+    }
+    return Queued(
+        now_ms=draft.now_ms,
+        ns=ticket.ns,
+        name=ticket.name,
+        ticket=ticket.number,
+        ticket_id=ticket.lease_id,
+        position=1 + max(ahead(draft, lock, numbers.get(lock.name, 0), command.mode) for lock in locks),
+        blockers=tuple(in_way.values()),
+        delay_until_ms=max(lock.delay_until_ms for lock in locks),
+    )
+
+
+def overlapping_pair(names: tuple[str, ...], mode: str) -> tuple[str, str] | None:
+    """Two of the names that would stand in each other's way; claiming both could never succeed."""
+    places = [name for name in names if in_tree(name)]
+    if mode == SHARED:
+        return None
+    for index, one in enumerate(places):
+        for other in places[index + 1 :]:
+            if overlaps(one, other):
+                return one, other
+    return None

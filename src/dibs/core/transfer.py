@@ -1,0 +1,154 @@
+"""Handing over and taking away: transfer, break, freeing a parked job, access lists."""
+
+from __future__ import annotations
+
+from dibs.core import events
+from dibs.core.access import put_list
+from dibs.core.deadlock import find_own_cycle
+from dibs.core.exclusion import blockers
+from dibs.core.expiry import end_hold, event_of, session_over, shown
+from dibs.core.limits import TTL_MS_DEFAULT
+from dibs.core.outcomes import (
+    AclSet,
+    Broken,
+    Deadlock,
+    Forbidden,
+    Freed,
+    Held,
+    NotFound,
+    SessionUnknown,
+    Transferred,
+)
+from dibs.core.proof import ended, held_by, not_current
+from dibs.core.queue import advance, drop_forbidden, note_hold, serve_own, settled
+from dibs.core.records import BROKEN, TRANSFERRED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.commands import Break, Free, SetAcl, Transfer
+    from dibs.core.draft import Draft
+    from dibs.core.outcomes import Outcome
+    from dibs.core.records import Holder, Lock, Session
+
+
+def transfer(draft: Draft, command: Transfer) -> Outcome:
+    """Hand the job to another owner: a new lease id, a higher token, the same attempt, metadata and checkpoint."""
+    lock = settled(draft, command.ns, command.name)
+    handed = held_by(lock, command.fresh_lease_id, None, None)
+    if handed is not None:  # this very command went through before and its reply was lost
+        return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, handed))
+    mine = held_by(lock, command.lease_id, command.session, command.principal)
+    if mine is None:
+        ending = ended(lock, command.lease_id, command.session, command.principal)
+        return not_current(draft, lock, ending)
+    heir = draft.session(command.to_session) if command.to_session is not None else None
+    if command.to_session is not None and (
+        heir is None or heir.ns not in (None, command.ns) or session_over(draft, heir)
+    ):
+        return SessionUnknown(now_ms=draft.now_ms, session=command.to_session)
+    lease = _heirs_lease(draft, command, mine, heir, token=max(lock.token, draft.meta().token_floor) + 1)
+    lock = end_hold(
+        draft, lock, mine, how=TRANSFERRED, at_ms=draft.now_ms, by=lease.owner, checkpoint=lease.checkpoint
+    )
+    lock = lock.replace(token=lease.token, holders=(*lock.holders, lease))
+    draft.put(lock)
+    draft.tell(
+        event_of(
+            lock,
+            lease,
+            events.ACQUIRED,
+            draft.now_ms,
+            metadata=lease.metadata,
+            checkpoint=lease.checkpoint,
+            ttl_ms=lease.ttl_ms,
+        )
+    )
+    note_hold(draft, lock, lease)
+    stops = _stops_transfer(draft, lock, lease)
+    if stops is not None:
+        draft.discard()
+        return stops
+    serve_own(draft, lock.ns, lease.session)
+    return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, lease))
+
+
+def _heirs_lease(
+    draft: Draft, command: Transfer, mine: Holder, heir: Session | None, *, token: int
+) -> Holder:
+    ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
+    if heir is None and not ttl_ms:
+        ttl_ms = TTL_MS_DEFAULT  # it lived by its session; without one it needs a time of its own
+    return mine.replace(
+        lease_id=command.fresh_lease_id,
+        owner=command.to_owner or (heir.owner if heir is not None else mine.owner),
+        principal=heir.principal if heir is not None else mine.principal,
+        token=token,
+        session=heir.id if heir is not None else None,
+        since_ms=draft.now_ms,
+        renewed_ms=draft.now_ms,
+        ttl_ms=ttl_ms,
+        expires_ms=draft.now_ms + ttl_ms if ttl_ms or heir is None else heir.expires_ms,
+        request_key=None,
+        checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
+    )
+
+
+def _stops_transfer(draft: Draft, lock: Lock, lease: Holder) -> Held | Deadlock | None:
+    """Claims of one session may overlap, so the giver may keep one that the heir's would overlap; and the heir may wait
+    for somebody who waits for this job."""
+    in_way = blockers(draft, lock, lease.mode, lock.slots, lease.session)
+    others = tuple([blocker for blocker in in_way if blocker.name != lock.name])
+    if others:
+        return Held(now_ms=draft.now_ms, name=lock.name, blockers=others)
+    cycle = find_own_cycle(draft, lease.session)
+    return Deadlock(now_ms=draft.now_ms, name=lock.name, cycle=cycle) if cycle else None
+
+
+def break_(draft: Draft, command: Break) -> Outcome:
+    """Take the job away from whoever has it. The old owner learns who did so and why when it next asks."""
+    lock = settled(draft, command.ns, command.name)
+    taken = lock.holders
+    for holder in taken:
+        lock = end_hold(
+            draft,
+            lock,
+            holder,
+            how=BROKEN,
+            at_ms=draft.now_ms,
+            by=command.principal,
+            reason=command.reason,
+        )
+    if taken:
+        advance(draft, command.ns, command.name)
+    return Broken(now_ms=draft.now_ms, name=lock.name, holders=taken)
+
+
+def free(draft: Draft, command: Free) -> Outcome:
+    """Let a job that is parked or rests be claimed again now, with its count of failures at nought."""
+    lock = settled(draft, command.ns, command.name)
+    if lock.parked or draft.now_ms < lock.delay_until_ms:
+        lock = lock.replace(parked=False, failures=0, delay_until_ms=0)
+        draft.put(lock)
+        draft.tell(
+            events.Event(
+                at_ms=draft.now_ms, kind=events.FREED, ns=lock.ns, job=lock.name, by=command.principal
+            )
+        )
+        advance(draft, command.ns, command.name)  # a line waits out a rest
+        return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
+    return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)
+
+
+def set_acl(draft: Draft, command: SetAcl) -> Outcome:
+    """Replace a job's access list, or remove it: for its current owner, or an admin. Whoever waits for the job and is
+    not allowed any more is out of the line."""
+    if not draft.knows(command.ns, command.name):
+        return NotFound(now_ms=draft.now_ms, name=command.name)
+    lock = settled(draft, command.ns, command.name)
+    if not command.admin and all(holder.principal != command.principal for holder in lock.holders):
+        return Forbidden(now_ms=draft.now_ms, name=lock.name)
+    if command.acl != lock.acl:
+        put_list(draft, lock, command.acl)
+        drop_forbidden(draft, command.ns, command.name)
+        advance(draft, command.ns, command.name)  # in a tree the list is for other names' places too
+    return AclSet(now_ms=draft.now_ms, name=lock.name, acl=command.acl)

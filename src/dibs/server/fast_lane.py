@@ -1,0 +1,234 @@
+"""The short way through HTTP for acquire (one, any, all), renew, release and looking at a job.
+
+A request that is one of those and in no way unusual goes from the parser to the handlers and back, without ASGI, a task
+or a coroutine. Everything else takes the long way: another address, a query, a pipelined request behind one that is
+not answered, HTTP/1.0, `Expect`, chunks, a large body, a client that does not read. Both ways call the same handlers
+and write the same bytes; `tests/server/test_lane.py` holds them to that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from dibs.core.commands import Acquire, AcquireAll
+from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX
+from dibs.server.protocol import CarefulProtocol
+from dibs.server.response import answer_for
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.core.commands import Command
+    from dibs.core.outcomes import Outcome
+    from dibs.server.handlers import Api
+    from dibs.server.response import Answer
+
+_PLACE = b"/locks/"
+_VERBS = {b"acquire": "acquire", b"renew": "renew", b"release": "release"}
+_SEVERAL = {b"/locks/acquire-any": "acquire-any", b"/locks/acquire-all": "acquire-all"}
+_UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
+_BODY_BYTES_MAX = HIGH_WATER_LIMIT
+
+
+class _Turn:
+    """What uvicorn wants to know about the request that is being answered."""
+
+    __slots__ = ("disconnected", "keep_alive", "message_event", "response_complete")
+
+    def __init__(self) -> None:
+        self.response_complete = True
+        self.disconnected = False
+        self.keep_alive = True
+        self.message_event = _NoEvent()
+
+
+class _NoEvent:
+    def set(self) -> None:
+        """Nobody waits."""
+
+
+class LaneProtocol(CarefulProtocol):
+    def __init__(self, *args: Any, api: Api, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._api = api
+        self._turn = _Turn()
+        self._in_lane = False
+        self._verb = ""
+        self._raw_name = b""
+        self._found: dict[bytes, bytes] = {}
+        self._body = b""
+        self._command: Command | None = None  # the one that is being decided and does not wait
+
+    # Parsing. What uvicorn prepares for ASGI is prepared only when the request takes the long way.
+
+    def on_message_begin(self) -> None:
+        self._receiving = self._in_head = True
+        self._head_bytes = 0
+        self.url = b""
+        self.headers = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._in_lane = self._recognise()
+        if self._in_lane:
+            self._body = b""
+            self.begin_turn()
+        else:
+            self._take_the_long_way()
+
+    def begin_turn(self) -> None:
+        """From here on it is our turn to speak."""
+        turn = self._turn
+        turn.response_complete = False
+        turn.keep_alive = True
+        self.cycle = turn
+
+    def _recognise(self) -> bool:
+        """Is this a hot verb, and in no way unusual? Then what its handler needs is kept."""
+        url = self.url
+        if b"?" in url or b"#" in url or not url.isascii() or not self.route(self.parser.get_method(), url):
+            return False
+        headers = dict(self.headers)
+        if (
+            len(headers) != len(self.headers)
+            or not _UNUSUAL.isdisjoint(headers)
+            or b"host" not in headers
+            or self.peer
+        ):
+            return False
+        length = headers.get(b"content-length", b"0")
+        if len(length) > 6 or int(length) > (0 if self._verb == "inspect" else _BODY_BYTES_MAX):
+            return False
+        self._found = headers
+        return self._is_plain(headers.get(b"connection"))
+
+    def route(self, method: bytes, url: bytes) -> bool:
+        """Is this the address of a hot verb? Then verb and name are kept."""
+        if not url.startswith(_PLACE):
+            return False
+        verb: str | None = "inspect"
+        name = url[len(_PLACE) :]
+        if method == b"POST":
+            name, _, word = name.rpartition(b"/")
+            verb = _VERBS.get(word) or _SEVERAL.get(url)
+        elif method != b"GET":
+            return False
+        if verb is None or b"/" in name:
+            return False
+        self._verb, self._raw_name = verb, name
+        return True
+
+    def _is_plain(self, connection: bytes | None) -> bool:
+        """Nothing before it is unanswered, the head came in one piece, and the connection goes on."""
+        return (
+            not self._busy()
+            and not self._head_bytes
+            and self._part_bytes <= HEAD_BYTES_MAX
+            and len(self.headers) <= HEADERS_MAX
+            and not self.flow.write_paused
+            and not self.access_log
+            and self.parser.should_keep_alive()
+            and (connection is None or self._is_keep_alive(connection))
+        )
+
+    def _is_keep_alive(self, connection: bytes) -> bool:
+        return connection.lower() == b"keep-alive" and self.parser.get_http_version() == "1.1"
+
+    def _take_the_long_way(self) -> None:
+        url, headers = self.url, self.headers
+        super().on_message_begin()
+        self._in_head = False
+        self.url = url
+        for name, value in headers:
+            super().on_header(name, value)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._in_lane:
+            super().on_body(body)
+        else:
+            self._body = self._body + body if self._body else body
+
+    def on_message_complete(self) -> None:
+        if not self._in_lane:
+            super().on_message_complete()
+            return
+        self._receiving = False
+        try:
+            command, wait_ms = self._api.command(self._verb, self._raw_name, b"", self._found, self._body)
+            if wait_ms and isinstance(command, Acquire | AcquireAll):
+                self._command = None  # the room knows what to do about its waiters
+                self.waiting = self._api.wait(command, wait_ms, self._finish_waiting)
+            else:
+                self._command = command
+                self._api.post(command, self._finish)
+        except Exception as error:
+            self._finish(error)
+
+    # Answering
+
+    def _finish(self, result: Outcome | BaseException) -> None:
+        """The answer is there: write it, if there is still somebody to read it."""
+        turn = self._turn
+        turn.response_complete = True
+        transport = self.transport
+        if transport.is_closing():
+            if self._command is not None:
+                self._api.undelivered(self._command, result)
+            return
+        answer = answer_for(result)
+        if turn.keep_alive:
+            transport.write(self._head(answer) + answer.body)
+        else:
+            transport.write(self.head_of(answer, close=True) + answer.body)
+            transport.close()
+        self.on_response_complete()
+
+    def _finish_waiting(self, result: Outcome | BaseException) -> bool:
+        """The answer to one who waited for it. False if there is nobody left to take it."""
+        self.waiting = None
+        is_there = not self.transport.is_closing()
+        self._finish(result)
+        return is_there
+
+    def _head(self, answer: Answer) -> bytes:
+        status, body, request_id, more = answer
+        if more:
+            return self.head_of(answer)
+        return b"%b%bcontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\n\r\n" % (
+            STATUS_LINE[status],
+            _joined.lines(self.server_state.default_headers),
+            len(body),
+            request_id,
+        )
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """A client that has said all it wants to say may still want to hear the answer, if that comes soon. One that
+        waits in line cannot be told from one that hung up, and must not be given a job that it will not use."""
+        if self.waiting is None and self.cycle is self._turn and self._busy() and not self._receiving:
+            self._turn.keep_alive = False
+            return True
+        return None
+
+
+class _Joined:
+    """uvicorn makes a new list of default headers (the date) once a second: as lines, made as often."""
+
+    def __init__(self) -> None:
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._lines = b""
+
+    def lines(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+        if headers is not self._headers:
+            self._headers = headers
+            self._lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+        return self._lines
+
+
+_joined = _Joined()

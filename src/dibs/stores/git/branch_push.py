@@ -1,0 +1,142 @@
+"""A branch that goes in the same push as a claim: the server takes both or neither.
+
+So a worker that lost its job while it was paused cannot publish what it did: its claim's ref is not what it was, and
+the server refuses the whole push, branch and all. The branch is pushed as `git push` would without force: what is
+there must be an ancestor of what comes, and must still be there when it comes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from dibs.errors import BranchMoved, HookRefused, InvalidInput
+from dibs.redact import without_secrets
+from dibs.stores.git.errors import unreachable
+from dibs.stores.git.process import LOCAL_MS_MAX, environment, run_program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.stores.git.location import Place
+    from dibs.stores.git.process import Result
+
+HOOK_MS_MAX = 3600 * 1000
+
+
+class Rider:
+    """A ref of the user's, by its full name: what it must be, and what it shall be. `env` leads to its objects."""
+
+    __slots__ = ("env", "name", "new", "old")
+
+    def __init__(self, name: str, old: str, new: str, env: dict[str, str]) -> None:
+        self.name = name
+        self.old = old
+        self.new = new
+        self.env = env
+
+    def check(self, place: Place) -> None:
+        """Raise BranchMoved if the branch is the reason that a push was refused."""
+        if _at_remote(place, self.name) not in (self.old, self.new):
+            raise BranchMoved(
+                f"Somebody pushed to {self.name} at the same moment. Your claim is as it was. "
+                "Fetch, rebase, and try again."
+            )
+
+
+def rider_for(place: Place, branch: str | None, folder: str) -> Rider:
+    """The branch of the clone at `folder`, ready to go. Runs the clone's pre-push hook, as a push would."""
+    if place.is_local:
+        raise InvalidInput(
+            "git: is this clone itself, and nothing is pushed to it. Name a remote: --url git:origin."
+        )
+    clone = _Clone(folder)
+    branch = branch or clone.say("symbolic-ref", "--short", "--quiet", "HEAD")
+    if not branch:
+        raise InvalidInput("No branch is checked out here. Name one: dibs git push origin BRANCH --job JOB.")
+    new = clone.say("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}^{{commit}}")
+    if not new:
+        raise InvalidInput(f"This clone has no branch {branch!r}.")
+    name = f"refs/heads/{branch}"
+    old = _at_remote(place, name)
+    if old and old != new and clone.run("merge-base", "--is-ancestor", old, new).code:
+        where = without_secrets(place.remote)
+        raise BranchMoved(
+            f"{branch} at {where} is not where this clone's began: somebody pushed to it. Your claim is as it was. "
+            f"Run: git pull --rebase {where} {branch}"
+        )
+    if old != new:
+        clone.ask_hook(place.remote, f"{name} {new} {name} {old or '0' * len(new)}\n")
+    return Rider(name, old, new, clone.lead())
+
+
+def _at_remote(place: Place, name: str) -> str:
+    said = place.git.run("ls-remote", place.remote, name, timeout_ms=place.timeout_ms)
+    if said.code or said.timed_out:
+        raise unreachable(place, said)
+    found = [line.split("\t") for line in said.out.decode("utf-8", "replace").splitlines()]
+    return next((oid for oid, found_name in found if found_name == name), "")
+
+
+class _Clone:
+    """The user's clone, to read from."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._env = environment(keep=("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR"))
+
+    def run(self, *words: str) -> Result:
+        return run_program(
+            ["git", *words], env=self._env, folder=self._folder, given=b"", timeout_ms=LOCAL_MS_MAX
+        )
+
+    def say(self, *words: str) -> str:
+        return os.fsdecode(self.run(*words).out).strip()
+
+    def path(self, name: str) -> str:
+        return self.say("rev-parse", "--path-format=absolute", "--git-path", name)
+
+    def lead(self) -> dict[str, str]:
+        """How git finds the clone's objects from another repository."""
+        env = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": self.path("objects")}
+        shallow = self.path("shallow")
+        if os.path.exists(shallow):
+            env["GIT_SHALLOW_FILE"] = shallow
+        return env
+
+    def ask_hook(self, remote: str, line: str) -> None:
+        hook = self.path("hooks/pre-push")
+        if not os.access(hook, os.X_OK):
+            return
+        top = self.say("rev-parse", "--show-toplevel") or self._folder
+        words = [hook, remote, self.say("remote", "get-url", "--push", remote) or remote]
+        code = _run_hook(words, top, line)
+        if code:
+            raise HookRefused(
+                f"The pre-push hook of this clone said no (exit {code}): {hook}. What it said stands above."
+            )
+
+
+def _run_hook(words: list[str], top: str, line: str) -> int:
+    """As git runs it: in the caller's environment and terminal, and all that it says goes to standard error."""
+    try:
+        os.fstat(2)
+        said: int = 2
+    except OSError:
+        said = subprocess.DEVNULL
+    try:
+        ran = subprocess.run(
+            words,
+            input=line.encode(),
+            stdout=said,
+            stderr=said,
+            cwd=top,
+            check=False,
+            timeout=HOOK_MS_MAX / 1000,
+        )
+    except subprocess.TimeoutExpired:
+        raise HookRefused(f"The pre-push hook of this clone took more than an hour: {words[0]}.") from None
+    except OSError as error:
+        raise HookRefused(
+            f"The pre-push hook of this clone cannot be run: {error.strerror}: {words[0]}."
+        ) from None
+    return ran.returncode

@@ -1,0 +1,131 @@
+"""What a failed git command means, in words. The one door at which git's errors become ours."""
+
+from __future__ import annotations
+
+from dibs.errors import NotAllowed, StoreFull, StoreUnavailable
+from dibs.redact import without_secrets
+from dibs.stores.git.location import HEADS_PREFIX
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.errors import DibsError
+    from dibs.stores.git.location import Place
+    from dibs.stores.git.process import Result
+
+__all__ = ["StoreUnavailable", "is_passing", "lost", "may_have_arrived", "refused", "unreachable"]
+
+# Two pushes met in the server's lock files: nothing is wrong, try again. Unless something is.
+_PASSING = ("cannot lock ref", "failed to lock", ".lock': file exists", "reference already exists")
+_FULL = ("no space left", "quota exceeded")
+_LASTING = ("permission denied", "read-only file system", *_FULL)
+# Said before anything was sent.
+_NOT_SENT = (
+    "unable to access",
+    "could not read from remote repository",
+    "could not resolve host",
+    "connection refused",
+    "does not appear to be a git repository",
+    "authentication failed",
+    "could not read username",
+    "could not read password",
+    "terminal prompts disabled",
+    "permission denied",
+    "not found",
+    "does not support --atomic",
+    "stale info",
+    "hash algorithm",
+    "no such file or directory",
+    "service not enabled",
+    "repository not exported",
+)
+# Said to whoever may read and not write.
+_READ_ONLY = (
+    "service not enabled",
+    "repository not exported",
+    "returned error: 403",
+    "returned error: 401",
+    "write access to repository not granted",
+    "permission to",
+    "permission denied",
+    "authentication failed",
+    "could not read username",
+    "terminal prompts disabled",
+    "read-only",
+)
+_CREDENTIALS = (
+    "authentication failed",
+    "could not read username",
+    "could not read password",
+    "terminal prompts disabled",
+    "permission denied",
+    "403",
+    "401",
+    "access denied",
+)
+
+
+def _says(result: Result, phrases: tuple[str, ...]) -> bool:
+    said = result.err.lower() + result.out.decode("utf-8", "replace").lower()
+    return any(phrase in said for phrase in phrases)
+
+
+def is_passing(result: Result) -> bool:
+    return _says(result, _PASSING) and not _says(result, _LASTING)
+
+
+def may_have_arrived(result: Result) -> bool:
+    """Whether the server may have done what it was asked and the answer got lost."""
+    if result.timed_out:
+        return True
+    if not result.code or b"\n!\t" in b"\n" + result.out:  # it answered, ref by ref
+        return False
+    if "RPC failed" in result.err or "unexpected disconnect" in result.err or "hung up" in result.err:
+        return True
+    return not _says(result, _NOT_SENT)
+
+
+def unreachable(place: Place, result: Result) -> StoreUnavailable:
+    """A read failed: nothing is known, so nothing is given."""
+    where = without_secrets(place.remote)
+    if _says(result, _CREDENTIALS):
+        return StoreUnavailable(
+            f"{where} did not let git in: {result.words}. dibs never asks for a password: set up a credential helper, "
+            f"an SSH agent or a token, until `git ls-remote {where}` works without asking."
+        )
+    return StoreUnavailable(f"{where} cannot be read: {result.words}")
+
+
+def lost(place: Place, result: Result, *, unknown: bool) -> StoreUnavailable:
+    where = without_secrets(place.remote)
+    if unknown:
+        return StoreUnavailable(
+            f"{where} did not say whether it took the push: {result.words}. Ask how things stand.",
+            unknown=True,
+        )
+    return StoreUnavailable(f"{where} cannot be written: {result.words}")
+
+
+def refused(place: Place, result: Result) -> DibsError:
+    """The refs are as they were expected to be, and the push was refused all the same."""
+    where = without_secrets(place.remote) or place.git.git_dir
+    reasons = [
+        line.rpartition("\t")[2]
+        for line in result.out.decode("utf-8", "replace").splitlines()
+        if line.startswith("!\t")
+    ]
+    said = "; ".join(dict.fromkeys([*reasons, result.words]))
+    if "does not support --atomic" in result.err:
+        return StoreUnavailable(f"{where} cannot change several refs in one step, which dibs needs: {said}")
+    if _says(result, _FULL):
+        return StoreFull(f"There is no room left at {where}: {said}")
+    if not place.is_local and not reasons and _says(result, _READ_ONLY):
+        return NotAllowed(
+            f"There is no push access to {where}: {said}. Claims are pushes: give git an address and credentials that "
+            "may push, or name another remote."
+        )
+    if place.is_local:
+        return StoreUnavailable(f"The refs of {where} cannot be written: {said}")
+    other = "" if place.prefix == HEADS_PREFIX else f"; another prefix may do (?prefix={HEADS_PREFIX})"
+    return NotAllowed(
+        f"{where} refused the push: {said}. `dibs doctor {place.shown}` finds out what it allows{other}."
+    )
