@@ -165,7 +165,7 @@ class McpEndpoint:
             from dibs.agents.mcp import build_server
         except ImportError as error:
             raise Refused(
-                f"There is no MCP here: {error.name} is not installed. Run pip install 'dibs[mcp]' where the server "
+                f"There is no MCP here: {error.name} is not installed. Run pip install '.[mcp]' in a clone of dibs, where the server "
                 "runs, and start it again.",
                 404,
                 code="not_found",

@@ -127,7 +127,9 @@ def _check_extras() -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        raise MissingExtra(f"dibs serve needs {error.name}. Run: pip install 'dibs[server]'") from None
+        raise MissingExtra(
+            f"dibs serve needs {error.name}. In a clone of dibs, run: pip install '.[server]'"
+        ) from None
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -26,7 +26,9 @@ def mcp(call: Call) -> Answer:
     try:
         from dibs.agents.stdio import run
     except ImportError as error:
-        raise MissingExtra(f"dibs mcp needs {error.name}. Run: pip install 'dibs[mcp]'") from None
+        raise MissingExtra(
+            f"dibs mcp needs {error.name}. In a clone of dibs, run: pip install '.[mcp]'"
+        ) from None
     if call.stdin is None or call.stdout is None:
         raise UsageError(
             "dibs mcp speaks through standard input and output, and one of them is closed.", "mcp"
@@ -66,7 +68,7 @@ COMMANDS = {
         about=(
             "Started by the client, not by hand. What the agent claims is kept alive while its client lives and let go "
             "when that ends. Claims go to --url, else DIBS_URL, else your own store. It needs the mcp "
-            "extra: pip install 'dibs[mcp]'. A dibs server answers MCP clients itself, at /mcp."
+            "extra: pip install '.[mcp]' in a clone. A dibs server answers MCP clients itself, at /mcp."
         ),
         options=(
             Option(
