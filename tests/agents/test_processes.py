@@ -204,4 +204,4 @@ def test_without_the_extra_it_says_what_to_install(env: dict[str, str]) -> None:
         [sys.executable, "-c", script], env=env, capture_output=True, timeout=WAIT_S_MAX, check=False
     )
     assert done.returncode == 64
-    assert b"pip install 'dibs[mcp]'" in done.stderr
+    assert b"pip install '.[mcp]'" in done.stderr

@@ -165,8 +165,8 @@ class McpEndpoint:
             from dibs.agents.mcp import build_server
         except ImportError as error:
             raise Refused(
-                f"There is no MCP here: {error.name} is not installed. Run pip install '.[mcp]' in a clone of dibs, where the server "
-                "runs, and start it again.",
+                f"There is no MCP here: {error.name} is not installed. Where the server runs, in a clone of dibs, run "
+                "pip install '.[mcp]', and start the server again.",
                 404,
                 code="not_found",
             ) from None

@@ -134,7 +134,8 @@ COMMANDS = {
             "On its first start without a tokens file it makes one token, in a file that only you can read; the dibs "
             "of the same user on the same machine finds it by itself. To be reached from other machines it needs "
             "--tokens. SIGHUP reads the tokens again, SIGTERM ends it. It needs the server extra: "
-            "pip install '.[server]' in a clone; with the mcp extra it answers MCP clients at /mcp, under the same tokens."
+            "pip install '.[server]' in a clone; with the mcp extra it answers MCP clients at /mcp, under the same "
+            "tokens."
         ),
         options=(
             Option(
