@@ -306,6 +306,6 @@ async def test_a_server_without_the_sdk_says_what_is_missing(monkeypatch: pytest
 
     monkeypatch.setitem(sys.modules, "mcp.server.streamable_http_manager", None)
     endpoint = McpEndpoint(api=None)  # type: ignore[arg-type]  # it is not asked
-    with pytest.raises(Refused, match=r"pip install 'dibs\[mcp\]'") as refused:
+    with pytest.raises(Refused, match=r"pip install '\.\[mcp\]'") as refused:
         endpoint._load()
     assert refused.value.status == 404
