@@ -43,6 +43,13 @@ def work(tmp_path: Path) -> list[str]:
     return [str(script)]
 
 
+def end_all(agents: list[subprocess.Popen[bytes]]) -> None:
+    """Also of a test that fails: what it leaves behind would be held against the next one."""
+    for agent in agents:
+        with agent:  # closes its pipe and waits for its end
+            agent.kill()
+
+
 def assert_each_is_done_once(folder: Path, env: dict[str, str]) -> None:
     assert Counter((folder / "done").read_text().split()) == Counter(JOBS)
     assert run_dibs(env, "list", "--json").data["locks"] == []
@@ -74,8 +81,7 @@ def test_five_agents_do_ten_jobs_once_each(
             said = agent.communicate(timeout=BOUND_S)[0]
             assert agent.returncode == 0, said
     finally:
-        for agent in agents:
-            agent.kill()
+        end_all(agents)
     assert_each_is_done_once(tmp_path, env)
 
 
@@ -105,8 +111,7 @@ def test_two_agents_do_not_starve_behind_a_job_that_always_fails(
             assert agent.returncode == 1, said
             assert b"parked" in said
     finally:
-        for agent in agents:
-            agent.kill()
+        end_all(agents)
     tried = Counter((tmp_path / "tried").read_text().split())
     assert tried == {"poison": 3, "issue-1": 1, "issue-2": 1}
     parked = run_dibs(env, "owner", "poison", "--json").error["details"]

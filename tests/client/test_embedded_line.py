@@ -192,28 +192,21 @@ def asked_in(place: Place, replies: list[Reply]) -> list[dict[str, Any]]:
     return asked
 
 
-def test_a_turn_that_came_and_went_unseen_is_waited_for_again_under_a_new_key() -> None:
-    replies = [
-        Reply(status=200, body=QUEUED),
-        Reply(status=409, body=SPENT),
-        Reply(status=200, body={"status": "held"}),
-    ]
-    first, second, third = asked_in(Place("acquire", "job", {"request_key": "k"}, own_key=True), replies)
-    assert first["request_key"] == second["request_key"] == "k" != third["request_key"]
-    assert "ticket" in second
-    assert "ticket" not in third
-
-
-@pytest.mark.parametrize(
-    ("own_key", "replies"),
-    [
-        (False, [Reply(status=200, body=QUEUED), Reply(status=409, body=SPENT)]),
-        (True, [Reply(status=409, body=SPENT)]),
-    ],
-)
-def test_a_key_that_others_may_know_or_that_was_spent_before_is_not_exchanged(
-    own_key: bool, replies: list[Reply]
+@pytest.mark.parametrize("told_first", [[Reply(status=200, body=QUEUED)], []])
+def test_a_turn_that_came_and_went_unseen_is_waited_for_again_under_a_new_key(
+    told_first: list[Reply],
 ) -> None:
-    count = len(replies)
-    asked = asked_in(Place("acquire", "job", {"request_key": "k"}, own_key=own_key), replies)
-    assert [each["request_key"] for each in asked] == ["k"] * count
+    """Also when it came and went within the first question: the caller was told nothing before."""
+    replies = [*told_first, Reply(status=409, body=SPENT), Reply(status=200, body={"status": "held"})]
+    asked = asked_in(Place("acquire", "job", {"request_key": "k"}, own_key=True), replies)
+    *before, after = asked
+    assert [each["request_key"] for each in before] == ["k"] * (len(told_first) + 1)
+    assert after["request_key"] != "k"
+    assert ["ticket" in each for each in before] == [False, True][: len(before)]
+    assert "ticket" not in after
+
+
+def test_a_key_that_others_may_know_is_not_exchanged() -> None:
+    replies = [Reply(status=200, body=QUEUED), Reply(status=409, body=SPENT)]
+    asked = asked_in(Place("acquire", "job", {"request_key": "k"}, own_key=False), replies)
+    assert [each["request_key"] for each in asked] == ["k", "k"]
