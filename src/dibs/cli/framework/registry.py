@@ -87,7 +87,7 @@ SUMMARIES = {
     "claim-any": "claim the first free one of several jobs",
     "claim-all": "claim several jobs, all or none",
     "heartbeat": "say that you are still at it, and how far you got",
-    "release": "let a job go, perhaps as done",
+    "release": "let a job go, perhaps as done or failed",
     "transfer": "hand a job to another owner",
     "wait": "wait until nobody has a job",
     "hold": "hold a job until told to stop, and say what happens",
