@@ -87,6 +87,8 @@ def _options(options: Iterable[Option]) -> list[str]:
     for option in options:
         names = ", ".join(filter(None, (option.short, option.flag)))
         value = f" \\fI{_text(option.value)}\\fR" if option.value else ""
+        if option.value and option.bare is not None:
+            value = f"[=\\fI{_text(option.value)}\\fR]"
         choices = f": {', '.join(option.choices)}" if option.choices else ""
         lines += [".TP", f"\\fB{_text(names)}\\fR{value}", _text(option.help + choices)]
     return lines

@@ -78,7 +78,7 @@ def _command(command: Command) -> Iterable[str]:
 def _options(options: Iterable[Option]) -> list[str]:
     lines = ["| flag | environment | meaning |", "| --- | --- | --- |"]
     for option in options:
-        flag = f"`{option.flag}{f' {option.value}' if option.value else ''}`"
+        flag = f"`{option.shown}`"
         if option.short:
             flag = f"`{option.short}`, {flag}"
         choices = f": {', '.join(f'`{choice}`' for choice in option.choices)}" if option.choices else ""

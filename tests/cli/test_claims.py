@@ -21,7 +21,7 @@ def test_a_claim_prints_the_lease_on_a_line_of_its_own_and_the_next_command(term
     assert head == "Claimed issue-1 for 2m, as agent-7."
     assert lease.split()[0] == "lease"
     assert token.split() == ["fencing", "token", "1"]
-    assert after == f"Stay alive within 1m:  dibs heartbeat issue-1 --lease {lease.split()[1]}"
+    assert after == f"Send a heartbeat within 1m:  dibs heartbeat issue-1 --lease {lease.split()[1]}"
 
 
 def test_the_next_command_names_the_flags_that_it_needs_too(terminal: Terminal) -> None:
@@ -196,7 +196,7 @@ def test_a_result_without_done_is_a_mistake(terminal: Terminal) -> None:
     lease = terminal.claim("issue-1")
     ran = terminal("release", "issue-1", "--lease", lease, "--result", "PR 77")
     assert ran.exit == 64
-    assert "--done 1h" in ran.err
+    assert "--result needs --done" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from dibs.cli.text.hold import said
 from dibs.clock import steady_ms
+from dibs.wire.parts import instant_ms
 from tests.cli.processes import Machine, finished, first_line
 from tests.processes import ServerProcess
 
@@ -86,11 +87,19 @@ def test_when_nobody_reads_what_it_says_it_lets_go(machine: Machine) -> None:
     child.stdout = None
 
 
-def test_done_marks_the_job(machine: Machine) -> None:
+@pytest.mark.parametrize(
+    ("order", "for_seconds", "result"),
+    [("done 1h PR 77", 3_600, "PR 77"), ("done", 86_400, None), ("done PR 77 merged", 86_400, "PR 77 merged")],
+)
+def test_done_marks_the_job_for_a_day_or_as_long_as_said(
+    machine: Machine, order: str, for_seconds: int, result: str | None
+) -> None:
     child = hold(machine, "--until-eof")
-    out, _ = child.communicate("done x\ndone 1h PR 77\n", timeout=30)
-    assert [json.loads(line)["event"] for line in out.splitlines()] == ["acquired", "error", "released"]
-    assert machine.run("hold", "job")[0] == 4
+    out, _ = child.communicate(f"{order}\n", timeout=30)
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["acquired", "released"]
+    done = machine.look("job")["done"]
+    lasts_ms = instant_ms(done["until"]) - instant_ms(done["at"])
+    assert (lasts_ms, done.get("result")) == (for_seconds * 1000, result)
 
 
 def test_who_waits_says_for_whom_and_gets_it(machine: Machine) -> None:

@@ -219,5 +219,34 @@ def test_a_keeper_that_cannot_keep_says_so_and_the_claim_is_given_back(
     )
     assert ran.returncode == 69
     assert says in ran.stderr
-    assert "job is not claimed" in ran.stderr
+    assert "no process can keep job" in ran.stderr
     assert machine.look("job")["status"] == "free"
+
+
+def test_all_that_were_claimed_together_are_kept_and_what_is_released_is_kept_no_more(
+    machine: Machine, agent: subprocess.Popen[bytes]
+) -> None:
+    one, other = f"one-{os.getpid()}", f"other-{os.getpid()}"
+    words = ("claim-all", one, other, "--json", "--ttl", "3s", "--keep-for", str(agent.pid))
+    code, out = machine.run(*words)
+    grant = json.loads(out)["data"]
+    assert (code, grant["kept_for"]) == (0, agent.pid)
+    assert machine.run("release", one, "--lease", grant["lease_id"])[0] == 0
+    first = expiry(machine, other)
+    second = wait_until(lambda: (now := expiry(machine, other)) != first and now, "it is renewed")
+    wait_until(lambda: (now := expiry(machine, other)) != second and now, "it is renewed again")
+    assert machine.look(one)["status"] == "free"
+    agent.kill()
+    agent.wait()
+    machine.until(lambda: machine.look(other)["status"] == "free")
+    wait_until(lambda: not keepers(other), "the keeper has gone")
+
+
+def test_the_text_of_claim_all_names_the_process_and_not_the_heartbeat(
+    machine: Machine, agent: subprocess.Popen[bytes]
+) -> None:
+    code, out = machine.run("claim-all", "a", "b", "--keep-for", str(agent.pid))
+    assert code == 0
+    *_, kept, after = out.splitlines()
+    assert kept.split() == ["kept", "for", "process", f"{agent.pid},", "until", "it", "ends"]
+    assert after.startswith("When they are done:  dibs release a b --lease ")

@@ -197,7 +197,7 @@ def test_several_names_for_one_claim_are_told_of_the_commands_that_take_them(ter
 def test_what_a_claim_all_gave_is_kept_and_released_in_one_command(terminal: Terminal) -> None:
     got = terminal("claim-all", "a", "b", "--ttl", "1m")
     lease = got.out.split("--lease ")[1].split()[0]
-    assert got.out.splitlines()[-1] == f"Stay alive within 30s:  dibs heartbeat a b --lease {lease}"
+    assert got.out.splitlines()[-1] == f"Send a heartbeat within 30s:  dibs heartbeat a b --lease {lease}"
     beat = terminal("heartbeat", "a", "b", "--lease", lease, "--json").data
     assert [(each["name"], each["ok"]) for each in beat["jobs"]] == [("a", True), ("b", True)]
     ran = terminal("release", "a", "b", "--lease", lease)

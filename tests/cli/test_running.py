@@ -153,10 +153,20 @@ def test_doctor_asks_the_server_and_names_the_token_file(outside: Terminal, tmp_
 def test_doctor_sees_a_token_that_is_not_accepted(outside: Terminal) -> None:
     outside.env["DIBS_TOKEN"] = "wrong"
     refused = reply_of(401, {"error": "x", "code": "authentication_failed", "details": "No such token."})
-    with ScriptedServer([reply_of(200, {"status": "ok"}), refused]) as server:
+    with ScriptedServer([reply_of(200, {"status": "ok", "dibs": "1"}), refused]) as server:
         ran = outside("doctor", "--url", server.url)
     assert ran.exit == 69
     assert "BAD  allowed    No such token." in ran.out
+
+
+def test_doctor_says_that_a_server_is_not_dibs(outside: Terminal) -> None:
+    outside.env["DIBS_TOKEN"] = "some"
+    theirs = reply_of(200, {"status": "ok", "storage": "wal", "db_size_bytes": 4096})
+    with ScriptedServer([theirs]) as server:
+        ran = outside("doctor", "--url", server.url)
+    assert ran.exit == 69
+    assert "BAD  answers    not a dibs server; nothing can be claimed there" in ran.out
+    assert "All is well" not in ran.out
 
 
 def test_a_lost_claim_tells_how_to_ask_for_it(outside: Terminal) -> None:

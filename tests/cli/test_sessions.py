@@ -18,7 +18,7 @@ def test_opening_prints_the_id_and_what_to_do_with_it(terminal: Terminal) -> Non
     head, export, after = ran.out.splitlines()
     assert head == "Opened a session for agent-7; it lives 1m 30s from each sign of life."
     assert export.startswith("  export DIBS_SESSION=")
-    assert after == "Stay alive within 45s:  dibs session keep"
+    assert after == "Send a keepalive within 45s:  dibs session keep"
     data = terminal("session", "open", "--json").data
     assert data["active"] is True
     assert data["owner"].startswith("ann@")
@@ -36,7 +36,7 @@ def test_inside_a_session_names_are_enough_and_its_end_lets_go_of_all(terminal: 
     timed = terminal("claim", "b", "--ttl", "20s").out.splitlines()
     assert (timed[0], timed[-1]) == (
         "Claimed b for 20s, as agent-7.",
-        "Stay alive within 10s:  dibs heartbeat b",
+        "Send a heartbeat within 10s:  dibs heartbeat b",
     )
     assert terminal("heartbeat", "a", "--checkpoint", "half way").exit == 0
     assert terminal("release", "b").exit == 0

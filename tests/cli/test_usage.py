@@ -9,6 +9,8 @@ import pytest
 from dibs._version import __version__
 from dibs.cli.framework.parse import UsageError, parse, split_command
 from dibs.cli.framework.registry import NAMES, SUMMARIES, load
+from dibs.core.durations import format_duration
+from dibs.core.limits import DONE_MS_DEFAULT
 from dibs.wire import codes
 
 if TYPE_CHECKING:
@@ -178,3 +180,57 @@ def test_help_fits_a_terminal_of_80_columns(terminal: Terminal, name: str) -> No
     lines = terminal(*name.split(" "), "--help").out.splitlines()
     examples = {line for _, line in load(name).examples}
     assert [line for line in lines if len(line) > 80 and line.strip() not in examples] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "done", "jobs"),
+    [
+        (("--done", "issue-1"), "1d", ["issue-1"]),
+        (("issue-1", "--done"), "1d", ["issue-1"]),
+        (("--done", "1h", "issue-1"), "1h", ["issue-1"]),
+        (("--done=1h", "issue-1"), "1h", ["issue-1"]),
+        (("issue-1", "--done", "--result", "x"), "1d", ["issue-1"]),
+        (("--done", "--", "42"), "1d", ["42"]),
+        (("--done", "42", "issue-1"), "42", ["issue-1"]),
+    ],
+)
+def test_done_alone_means_a_day_and_does_not_take_the_job_for_a_time(
+    words: tuple[str, ...], done: str, jobs: list[str]
+) -> None:
+    values = parse(load("release"), words)
+    assert (values["done"], values["job"]) == (done, jobs)
+
+
+def test_run_takes_done_without_a_time_before_its_job() -> None:
+    values = parse(load("run"), ("--done", "nightly", "--", "true"))
+    assert (values["done"], values["job"]) == (format_duration(DONE_MS_DEFAULT), "nightly")
+
+
+def test_a_time_that_is_none_is_refused_after_an_equals_sign(terminal: Terminal) -> None:
+    ran = terminal("release", "issue-1", "--done=soon", "--lease", "x")
+    assert ran.exit == 64
+    assert "--done" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"),
+    [
+        (("break", "issue-1"), "--reason TEXT"),
+        (("transfer", "issue-1"), "(--to OWNER | --to-session ID)"),
+        (("git", "push"), "--job JOB"),
+        (("run-secret", "create"), "--holder NAME"),
+    ],
+)
+def test_a_flag_that_is_required_is_shown_as_such_and_asked_for(
+    terminal: Terminal, words: tuple[str, ...], needed: str
+) -> None:
+    ran = terminal(*words)
+    assert ran.exit == 64
+    first, usage = ran.err.splitlines()
+    assert f" needs {needed.strip('()').replace(' | ', ' or ')}: " in first
+    assert needed in usage
+    assert f" {needed}" in " ".join(terminal(*words[:2], "--help").out.split())
+
+
+def test_a_hold_without_a_job_says_so(terminal: Terminal) -> None:
+    assert terminal("hold").err.startswith("dibs: hold needs JOB: ")

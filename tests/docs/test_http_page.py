@@ -48,7 +48,7 @@ KINDS = {
 SERVER_ONLY = set(
     "storage db_size_bytes uptime_seconds active_locks version total_acquires total_releases total_failures".split()
 )
-SERVER_ONLY |= {"request_id", "proof"}
+SERVER_ONLY |= {"dibs", "request_id", "proof"}
 
 
 def words(cell: str) -> list[str]:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from dibs._version import __version__
 from tests.server.harness import TOKENS, UNKNOWN_LEASE, Poll, wait_until
 
 if TYPE_CHECKING:
@@ -359,6 +360,7 @@ def test_every_response_has_a_request_id_of_its_own(server: Server, name: str) -
 
 def test_the_open_addresses_need_no_token(server: Server) -> None:
     health = server.ask("GET", "/health", who=None)
+    assert health.json["dibs"] == __version__
     assert (health.status, health.json["status"], health.json["storage"]) == (200, "ok", "memory")
     assert isinstance(health.json["db_size_bytes"], int)
     assert server.ask("GET", "/healthz", who=None).status == 200

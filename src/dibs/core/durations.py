@@ -26,6 +26,15 @@ def parse_duration(text: str, what: str = "duration") -> int:
     return int(digits) * unit
 
 
+def is_duration(text: str) -> bool:
+    """Whether `parse_duration` understands it."""
+    try:
+        parse_duration(text)
+    except InvalidInput:
+        return False
+    return True
+
+
 def duration_ms(value: Duration, what: str = "duration") -> int:
     """Milliseconds of what a program gives: a number of seconds, text as people write it, or a timedelta."""
     if isinstance(value, str):

@@ -263,7 +263,8 @@ def _states(asked: Mapping[str, str]) -> tuple[str, ...]:
 def _health(store: Store) -> Answer:
     """`ok`, or `degraded` with what the store has shown to be wrong with it: some of it may still be readable."""
     store.read((META_KEY,))
-    document = {"status": "ok", "storage": store.capabilities.name, "db_size_bytes": store.size_bytes()}
+    storage, size = store.capabilities.name, store.size_bytes()
+    document = {"status": "ok", "dibs": __version__, "storage": storage, "db_size_bytes": size}
     if isinstance(store.trouble(), StoreUnavailable):  # it may be over, and nobody have written since
         with contextlib.suppress(StoreUnavailable):
             store.commit({}, {}, ())

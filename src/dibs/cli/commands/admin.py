@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 def break_(call: Call) -> Answer:
-    reason = (call.values.get("reason") or "").strip()
-    if not reason:
-        raise UsageError("break needs --reason TEXT: the old owner is told, and history keeps it.", "break")
-    reply = call.door().call("break", call.values["job"], {"reason": reason})
+    reply = call.door().call("break", call.values["job"], {"reason": call.values["reason"].strip()})
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -88,7 +85,15 @@ COMMANDS = {
             "the next claim gets a higher fencing token. On a server this needs the role operator or admin."
         ),
         arguments=(JOB,),
-        options=(Option("--reason", "why: the old owner is told, and history keeps it", value="TEXT"),),
+        options=(
+            Option(
+                "--reason",
+                "why you take it; the old owner is told, and history keeps it",
+                value="TEXT",
+                filled=True,
+                required="reason",
+            ),
+        ),
         examples=(("a worker hangs", 'dibs break issue-1842 --reason "agent-7 hangs since noon"'),),
         exits=((0, "nobody has it any more"), (77, "this token may not do that")),
     ),

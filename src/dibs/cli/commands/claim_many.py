@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.cli.commands.claim import ask, granted, refused, watched_for
+from dibs.cli.commands.claim_request import ask, granted, keep, refused, watched_for
 from dibs.cli.framework.flags import (
     ACTOR,
     AGAIN,
@@ -64,13 +64,20 @@ def claim_all(call: Call) -> Answer:
 def claim_names(call: Call, names: list[str]) -> tuple[Answer, Document]:
     """Claim all of `names` or none. The answer, and what was asked for."""
     document = {"names": names, **asking(call)}
+    watched = watched_for(call)
     reply = ask(call, "acquire-all", "", document)
     if _got_nothing(reply):
         return _refused(call, reply, document, "all"), document
     body: Document = reply.body or {}
+    keep(call, body, names, document, watched)
     timed, in_session = "ttl_seconds" in document, "session_id" in document
     text = claim_many_text.acquired_all(
-        body, call.paint, next_words(call), timed=timed, in_session=in_session
+        body,
+        call.paint,
+        next_words(call),
+        timed=timed,
+        in_session=in_session,
+        kept_for=body.get("kept_for"),
     )
     return yes(body, text, quiet="\n".join(claim_many_text.pair(lease) for lease in body["leases"])), document
 
@@ -166,10 +173,11 @@ COMMANDS = {
             "and the lease id."
         ),
         arguments=(Argument("NAME", "jobs; with none, or with -, they are read from stdin", takes=ANY),),
-        options=(*_ASK, WAIT, KEEP_PLACE, TICKET),
+        options=(*_ASK, WAIT, KEEP_PLACE, TICKET, KEEP, KEEP_FOR),
         examples=(
             ("two files at once", "dibs claim-all path:src/a.py path:src/b.py"),
             ("when all are free", "dibs claim-all staging database --wait 10m"),
+            ("without heartbeats", "dibs claim-all staging database --keep"),
         ),
         exits=(
             (0, "all of them are yours"),

@@ -58,7 +58,9 @@ def _valued(kind: str | None) -> list[str]:
     for command in _commands():
         options |= {option.flag: option for option in (*command.options, *GLOBAL)}
     return sorted(
-        flag for flag, option in options.items() if option.value and kind in (None, option.completes)
+        flag
+        for flag, option in options.items()
+        if option.value and option.bare is None and kind in (None, option.completes)
     )
 
 
@@ -171,6 +173,8 @@ def _zsh_option(option: Option) -> str:
         value = f":{option.value}:({' '.join(option.choices)})"
     elif option.completes == "session":
         value = f":{option.value}:($({_LISTS['session']}))"
+    elif option.bare is not None:
+        return f"'{option.flag}=-[{_zsh_text(option.help)}]::{option.value}: '"
     elif option.value:
         value = f":{option.value}:{'_files' if option.completes == 'file' else ' '}"
     return f"'{option.flag}[{_zsh_text(option.help)}]{value}'"
@@ -208,7 +212,11 @@ def _fish_option(option: Option, when: str) -> str:
     choices = f" -a '{' '.join(option.choices)}'" if option.choices else ""
     if option.completes == "session":
         choices = f" -a '({_LISTS['session']})'"
-    value = f" -r{' -F' if option.completes == 'file' else ''}{choices}" if option.value else ""
+    value = (
+        f" -r{' -F' if option.completes == 'file' else ''}{choices}"
+        if option.value and option.bare is None
+        else ""
+    )
     return f"complete -c dibs {when}-l {option.flag[2:]}{short}{value} -d '{_fish_text(option.help)}'"
 
 

@@ -204,7 +204,10 @@ def _server(found: Findings, call: Call, place: ServerPlace) -> None:
     if health.get("status") != "ok":
         found.bad("answers", str(health.get("details") or health))
         return
-    found.good("answers", f"yes, on {health.get('storage', 'an unnamed store')}")
+    if "dibs" not in health:
+        found.bad("answers", "not a dibs server; nothing can be claimed there")
+        return
+    found.good("answers", f"yes: dibs {health['dibs']}, on {health.get('storage', 'an unnamed store')}")
     _allowed(found, door)
 
 

@@ -27,9 +27,7 @@ _NOTHING = "Nothing was pushed."
 def push(call: Call) -> Answer:
     from dibs.client.embedded import EmbeddedDoor
 
-    name: str | None = call.values.get("job")
-    if name is None:
-        raise UsageError("git push needs --job JOB: the claim that the work was done under.", call.command)
+    name: str = call.values["job"]
     remote, branch = _target(call)
     document = proof(call)
     put(document, "ttl_seconds", ttl_seconds(call))
@@ -82,7 +80,7 @@ COMMANDS = {
             ),
         ),
         options=(
-            Option("--job", "the job that the work belongs to", value="JOB", completes="job"),
+            Option("--job", "the job that the work belongs to", value="JOB", completes="job", required="job"),
             LEASE,
             SESSION,
             ACTOR,

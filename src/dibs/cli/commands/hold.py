@@ -32,9 +32,8 @@ from dibs.cli.supervise.tenure import Tenure, Terms, open_tenure
 from dibs.cli.text.hold import said
 from dibs.client.embedded import process_mark
 from dibs.clock import steady_ms, wall_ms
-from dibs.core.durations import parse_duration
-from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_MAX, REASON_CHARS_MAX
-from dibs.errors import InvalidInput
+from dibs.core.durations import is_duration, parse_duration
+from dibs.core.limits import CHECKPOINT_BYTES_MAX, DONE_MS_DEFAULT, DONE_MS_MAX, REASON_CHARS_MAX
 from dibs.jsontext import encode_ascii
 from dibs.terminal import plain
 from dibs.wire.codes import LOST, NO
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 NOTICE_MS = 2_000
 LINE_BYTES_MAX = CHECKPOINT_BYTES_MAX + 64
 _TOLD = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP)
-_ORDERS = "checkpoint TEXT, release, done TIME [RESULT], fail [REASON]"
+_ORDERS = "checkpoint TEXT, release, done [TIME] [RESULT], fail [REASON]"
 
 
 def hold(call: Call) -> Answer:
@@ -203,7 +202,7 @@ class Holding:
             trouble = self._tenure.checkpoint(rest)
             if trouble is not None:
                 self._tell("error", {"message": f"the checkpoint was not kept: {trouble}"})
-        elif order == "done" and rest:
+        elif order == "done":
             self._finish(rest)
         elif order == "fail":
             self._ending = {"failed": True} | ({"reason": rest[:REASON_CHARS_MAX]} if rest else {})
@@ -213,11 +212,11 @@ class Holding:
 
     def _finish(self, rest: str) -> None:
         time, _, result = rest.partition(" ")
-        try:
+        done_ms = DONE_MS_DEFAULT
+        if is_duration(time):
             done_ms = parse_duration(time)
-        except InvalidInput as error:
-            self._tell("error", {"message": f"done: {error.details}"})
-            return
+        else:
+            result = rest
         self._ending = {"done_seconds": max(1, done_ms // 1000)} | ({"result": result} if result else {})
         self.why = "it was told to"
 

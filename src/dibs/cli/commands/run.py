@@ -5,6 +5,7 @@ from __future__ import annotations
 from dibs.cli.framework.flags import (
     AGAIN,
     CLAIM_EXITS,
+    DONE_DEFAULT,
     EXCLUSIVE,
     LOCK_DELAY,
     MAX_ATTEMPTS,
@@ -15,12 +16,10 @@ from dibs.cli.framework.flags import (
     SHARED,
     SLOTS,
     WAIT,
+    done_fields,
     exit_code,
-    put,
     refuse_contradictions,
-    seconds,
 )
-from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer
 from dibs.cli.framework.session_flags import TTL
 from dibs.cli.framework.spec import NEW_JOB, REST, Argument, Command, Option
@@ -28,7 +27,6 @@ from dibs.cli.supervise.child import Child
 from dibs.cli.supervise.environment import environment
 from dibs.cli.supervise.tenure import Tenure, Terms, bury, open_tenure
 from dibs.cli.supervise.verdict import OK_CODES, UNCOUNTED, Verdict
-from dibs.core.limits import DONE_MS_MAX
 from dibs.terminal import plain
 from dibs.wire.codes import DONE, LOST, NO
 
@@ -55,25 +53,9 @@ class _Wishes:
         self.terms = Terms(call, "kill_after", KILL_AFTER_MS, needs_slack=True)
         self.refusal_code = exit_code(call, "conflict_exit_code", NO)
         self.done_code = exit_code(call, "done_exit_code", DONE)
-        self.done = done_fields(call)
+        self.done = done_fields(call, call.values.get("result")) or None
         self.verdict = Verdict(call)
         refuse_contradictions(call)
-
-
-def done_fields(call: Call) -> Document | None:
-    """What a release says that marks the job as done; None when that was not asked for."""
-    done_seconds = seconds(call, "done", DONE_MS_MAX)
-    result = call.values.get("result")
-    if result is not None and not done_seconds:
-        raise UsageError(
-            "--result is shown while the job counts as done: add --done 1h, or how long it shall be.",
-            call.command,
-        )
-    if not done_seconds:
-        return None
-    fields: Document = {"done_seconds": done_seconds}
-    put(fields, "result", result)
-    return fields
 
 
 def session_run(call: Call) -> Answer:
@@ -210,8 +192,13 @@ _RUN_OPTIONS = (
         "what the command writes into this file is its checkpoint; filled with the last owner's if it is not there",
         value="FILE",
     ),
-    Option("--done", "if the command says 0, the job counts as done for this long", value="TIME"),
-    Option("--result", "what came of it, shown while it counts as done", value="TEXT"),
+    Option(
+        "--done",
+        f"if the command exits with 0, mark the job as done for this long (default {DONE_DEFAULT})",
+        value="TIME",
+        bare=DONE_DEFAULT,
+    ),
+    Option("--result", "what came of it, shown while the job is marked as done", value="TEXT"),
     OK_CODES,
     RETRY_AFTER,
     *(OWNER, METADATA, AGAIN, MAX_ATTEMPTS, LOCK_DELAY, _LEAVE_CHILDREN),

@@ -12,7 +12,6 @@ from dibs.cli.framework.flags import (
     put,
     ttl_seconds,
 )
-from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import JOB, Command, Option
 from dibs.cli.text import claim as claim_text
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 def transfer(call: Call) -> Answer:
     to, to_session = call.values.get("to"), call.values.get("to_session")
-    if not to and to_session is None:
-        raise UsageError("transfer needs --to OWNER, or --to-session ID: whose it shall be.", "transfer")
     document = proof(call)
     put(document, "to_owner", to)
     if to_session is not None:
@@ -62,8 +59,14 @@ COMMANDS = {
         ),
         arguments=(JOB,),
         options=(
-            Option("--to", "the new owner, as shown to others", value="OWNER"),
-            Option("--to-session", "the new owner's open session", value="ID", completes="session"),
+            Option("--to", "the new owner, as shown to others", value="OWNER", filled=True, required="to"),
+            Option(
+                "--to-session",
+                "the new owner's open session",
+                value="ID",
+                completes="session",
+                required="to",
+            ),
             LEASE,
             SESSION,
             ACTOR,

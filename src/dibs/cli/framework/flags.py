@@ -5,7 +5,15 @@ from __future__ import annotations
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.spec import Option
 from dibs.core.durations import format_duration, parse_duration
-from dibs.core.limits import ATTEMPTS_MAX, LOCK_DELAY_MS_MAX, SLOTS_MAX, TTL_MS_MAX, TTL_MS_MIN
+from dibs.core.limits import (
+    ATTEMPTS_MAX,
+    DONE_MS_DEFAULT,
+    DONE_MS_MAX,
+    LOCK_DELAY_MS_MAX,
+    SLOTS_MAX,
+    TTL_MS_MAX,
+    TTL_MS_MIN,
+)
 from dibs.errors import InvalidInput, InvalidTtl
 from dibs.ids import new_id
 
@@ -72,6 +80,13 @@ KEEP = Option("--keep", "leave a process behind that heartbeats while the caller
 KEEP_FOR = Option(
     "--keep-for", "the same, while this process lives (default: the parent of dibs)", value="PID"
 )
+DONE_DEFAULT = format_duration(DONE_MS_DEFAULT)
+DONE = Option(
+    "--done",
+    f"mark the job as done for this long (default {DONE_DEFAULT}); whoever claims it meanwhile is told so",
+    value="TIME",
+    bare=DONE_DEFAULT,
+)
 FAILED = Option("--failed", "the work did not succeed: it counts as an attempt")
 REASON = Option("--reason", "why it failed; everybody who may look sees it", value="TEXT")
 RETRY_AFTER = Option(
@@ -85,6 +100,8 @@ CLAIM_EXITS = (
     (4, "it was done already"),
     (75, "it rests after a loss or a failure, or is parked; the answer says which"),
 )
+# What a heartbeat or a release is told about a claim that is over.
+NOT_YOURS = (2, "the lease is not current: it ran out, was released, or was taken away. Stop the work")
 
 
 def put(document: Document, field: str, value: object) -> None:
@@ -197,6 +214,20 @@ def checked_session(call: Call, text: str, what: str) -> str:
             call.command,
         )
     return text.strip().lower()
+
+
+def done_fields(call: Call, result: str | None) -> Document:
+    """What a release says that marks the job as done; empty when that was not asked for."""
+    done_seconds = seconds(call, "done", DONE_MS_MAX)
+    if not done_seconds:
+        if result is not None:
+            raise UsageError(
+                "--result needs --done: it is shown while the job is marked as done.", call.command
+            )
+        return {}
+    fields: Document = {"done_seconds": done_seconds}
+    put(fields, "result", result)
+    return fields
 
 
 def ttl_seconds(call: Call) -> int | None:

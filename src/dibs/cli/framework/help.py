@@ -72,39 +72,44 @@ def aliases(name: str) -> list[str]:
 
 
 def usage_line(command: Command) -> str:
-    flags = [
-        f"[{option.flag} {option.value}]" if option.value else f"[{option.flag}]"
-        for option in command.options
-    ]
+    return " ".join(_usage_parts(command))
+
+
+def _usage_parts(command: Command) -> list[str]:
+    """The words of a usage line. What belongs together is one of them, and what is required comes first."""
+    return _around_flags(command, [f"[{each.shown}]" for each in command.options if each.required is None])
+
+
+def _around_flags(command: Command, flags: list[str]) -> list[str]:
+    groups: dict[str, list[str]] = {}
+    for option in command.options:
+        if option.required is not None:
+            groups.setdefault(option.required, []).append(option.shown)
+    needed = [each[0] if len(each) == 1 else f"({' | '.join(each)})" for each in groups.values()]
     before = [each.shown for each in command.arguments if each.takes != REST]
     after = [each.shown for each in command.arguments if each.takes == REST]
-    return " ".join(["dibs", command.name, *before, *flags, *after])
+    return ["dibs", command.name, *before, *needed, *flags, *after]
 
 
 def _usage(command: Command) -> list[str]:
     """The line of usage within the width of the page. A flag and its value stay together."""
     from textwrap import wrap
 
-    line = usage_line(command)
-    for option in command.options:
-        line = line.replace(f"[{option.flag} {option.value}]", f"[{option.flag}\0{option.value}]")
+    line = " ".join([part.replace(" ", "\0") for part in _usage_parts(command)])
     lead = f"Usage: dibs {command.name} "
     lines = wrap(f"Usage: {line}", WIDTH, subsequent_indent=" " * len(lead), break_on_hyphens=False)
     return [each.replace("\0", " ") for each in lines]
 
 
 def short_usage(command: Command) -> str:
-    """The same without naming flags, for beneath an error."""
-    before = [each.shown for each in command.arguments if each.takes != REST]
-    after = [each.shown for each in command.arguments if each.takes == REST]
-    return " ".join(["dibs", command.name, *before, "[flags]", *after])
+    """The same without naming flags that are not required, for beneath an error."""
+    return " ".join(_around_flags(command, ["[flags]"]))
 
 
 def _options(options: Iterable[Option]) -> list[str]:
     rows = []
     for option in options:
-        name = f"{option.short}, {option.flag}" if option.short else f"    {option.flag}"
-        name += f" {option.value}" if option.value else ""
+        name = f"{option.short}, {option.shown}" if option.short else f"    {option.shown}"
         env = f" [{option.env}]" if option.env else ""
         rows.append((name, _with_choices(option.help, option.choices) + env))
     return _columns(rows)

@@ -7,6 +7,7 @@ abbreviated: a script that relies on `--meta` breaks on the day `--method` comes
 from __future__ import annotations
 
 from dibs.cli.framework.spec import ANY, ANYWHERE, GLOBAL, MANY, MAYBE, REST
+from dibs.core.durations import is_duration
 from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False
@@ -124,15 +125,31 @@ def parse(command: Command, words: Sequence[str]) -> Values:
             values[option.key] = True
             continue
         if not equals:
-            value = _next_word(command, option, words[index:], options)
-            index += 1
-        if option.filled and not value.strip():
-            raise UsageError(f"{option.flag} is empty. Give a name, or leave it out.", command.name)
-        values[option.key] = _chosen(command, option.flag, value, option.choices)
-    return values | _arguments(command, loose, rest)
+            value, used = _value_after(command, option, words[index:], options)
+            index += used
+        values[option.key] = _checked(command, option, value)
+    values |= _arguments(command, loose, rest)
+    _check_required(command, values)
+    return values
 
 
-def _next_word(command: Command, option: Option, rest: Sequence[str], options: Iterable[Option]) -> str:
+def _check_required(command: Command, values: Values) -> None:
+    groups: dict[str, list[Option]] = {}
+    for option in command.options:
+        if option.required is not None:
+            groups.setdefault(option.required, []).append(option)
+    for options in groups.values():
+        if all(option.key not in values for option in options):
+            wanted = " or ".join([option.shown for option in options])
+            raise UsageError(f"{command.name} needs {wanted}: {options[0].help}.", command.name)
+
+
+def _value_after(
+    command: Command, option: Option, rest: Sequence[str], options: Iterable[Option]
+) -> tuple[str, int]:
+    """The value of a flag without `=`, and how many of the words after it that takes."""
+    if option.bare is not None and not (rest and is_duration(rest[0])):
+        return option.bare, 0
     if not rest or rest[0] == "--":
         raise UsageError(f"{option.flag} needs a value: {option.flag} {option.value}.", command.name)
     if _find(rest[0].partition("=")[0], options) is not None:
@@ -141,7 +158,14 @@ def _next_word(command: Command, option: Option, rest: Sequence[str], options: I
             f"write {option.flag}={rest[0]}.",
             command.name,
         )
-    return rest[0]
+    return rest[0], 1
+
+
+def _checked(command: Command, option: Option, value: str) -> str:
+    if option.filled and not value.strip():
+        instead = "" if option.required else ", or leave it out"
+        raise UsageError(f"{option.flag} is empty. Give it a value{instead}.", command.name)
+    return _chosen(command, option.flag, value, option.choices)
 
 
 def _arguments(command: Command, loose: list[str], rest: list[str]) -> Values:

@@ -17,9 +17,14 @@ if TYPE_CHECKING:
 class Option:
     """A flag. `value` is what its value is called in help; None: it is a switch. `env` gives its default. `key` is what
     its value is found under: the flag's own word unless an argument is called the same. `filled`: an empty value is
-    refused, because it is a shell variable that was not set."""
+    refused, because it is a shell variable that was not set. `bare` is the value of a flag that stands alone: its value
+    may be left out, and the next word is the value only if it is a duration. `required` names the group of flags of
+    which one must be given; a group may have one flag."""
 
-    __slots__ = ("choices", "completes", "env", "filled", "flag", "help", "key", "short", "value")
+    __slots__ = (
+        *("bare", "choices", "completes", "env", "filled", "flag", "help"),
+        *("key", "required", "short", "value"),
+    )
 
     def __init__(
         self,
@@ -33,6 +38,8 @@ class Option:
         completes: str | None = None,
         key: str | None = None,
         filled: bool = False,
+        bare: str | None = None,
+        required: str | None = None,
     ) -> None:
         self.flag = flag
         self.help = help_
@@ -43,6 +50,15 @@ class Option:
         self.completes = completes
         self.key = key or flag[2:].replace("-", "_")
         self.filled = filled
+        self.bare = bare
+        self.required = required
+
+    @property
+    def shown(self) -> str:
+        """With its value, as help has it."""
+        if self.value is None:
+            return self.flag
+        return f"{self.flag} {self.value}" if self.bare is None else f"{self.flag}[={self.value}]"
 
 
 ONE, MAYBE, MANY, ANY, REST = "one", "maybe", "many", "any", "rest"
@@ -120,7 +136,7 @@ class Command:
 
 JOBS = Argument("JOB", "the stable names of the work, such as issue-1842", completes="job", takes=MANY)
 JOB = Argument("JOB", "the stable name of the work, such as issue-1842", completes="job")
-NEW_JOB = Argument("JOB", "the stable name of the work, such as issue-1842", takes=MAYBE)
+NEW_JOB = Argument("JOB", "the stable name of the work, such as issue-1842")
 
 URL = Option(
     "--url",

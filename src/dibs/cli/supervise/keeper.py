@@ -78,9 +78,11 @@ def watched_process(call: Call) -> Watched | None:
     return watched
 
 
-def leave_keeper(call: Call, grant: Document, request: Document, watched: Watched) -> str | None:
+def leave_keeper(
+    call: Call, grant: Document, names: list[str], request: Document, watched: Watched
+) -> str | None:
     """Start the keeper, which is nobody's child and holds none of our files. Returns when it has kept the claim for the
-    first time; else why it could not."""
+    first time; else why it could not. `names` are the jobs that `grant` gave, under one lease id."""
     session = request.get("session_id")
     proof = {"lease_id": grant["lease_id"]} if session is None else {"session_id": session}
     ttl_ms: int = grant["remaining_ms"]
@@ -97,7 +99,7 @@ def leave_keeper(call: Call, grant: Document, request: Document, watched: Watche
             door = call.another_door(max(1_000, ttl_ms // 6))  # reads a token while paths still mean the same
             _detach(telling, call.settings.url)
             plan = Plan(ttl_ms, steady_ms(), 0)
-            Keeper(door, grant["name"], proof, plan, watched).run(telling)
+            Keeper(door, names, proof, plan, watched).run(telling)
     finally:
         os._exit(0)
 
@@ -129,11 +131,12 @@ def _detach(telling: int, url: str | None) -> None:
 
 
 class Keeper:
-    """`proof` is a lease id, or the session in which the job is held; the session is then kept alive as well."""
+    """`proof` is a lease id, or the session in which the jobs are held; the session is then kept alive as well. A job
+    that is over is kept no more; the keeper ends when none is left."""
 
-    def __init__(self, door: Door, job: str, proof: Document, plan: Plan, watched: Watched) -> None:
+    def __init__(self, door: Door, jobs: list[str], proof: Document, plan: Plan, watched: Watched) -> None:
         self._door = door
-        self._job = job
+        self._jobs = jobs
         self._proof = proof
         self._plan = plan
         self._watched = watched
@@ -157,13 +160,17 @@ class Keeper:
         """False when there is nothing to keep any more."""
         sent_ms = steady_ms()
         lengths_ms: list[int] = []
-        asked = [("renew", self._job, self._proof)]
+        asked = [("renew", job, self._proof) for job in self._jobs]
         if "session_id" in self._proof:
             asked.insert(0, ("session-keep", self._proof["session_id"], {}))
         for verb, name, document in asked:
             status, body = self._ask(verb, name, document)
             if body.get("code") in OVER_CODES:
-                return False
+                if verb != "renew" or self._jobs == [name]:
+                    return False
+                self._jobs = [job for job in self._jobs if job != name]
+                self._trouble = ""
+                continue
             if status >= 300:
                 self._plan.failed(steady_ms())
                 return True
@@ -174,11 +181,15 @@ class Keeper:
 
     def _let_go(self) -> None:
         while steady_ms() < self._plan.lost_ms:
-            status, body = self._ask("release", self._job, self._proof)
-            if status < 300 or body.get("code") in OVER_CODES:
+            self._jobs = [job for job in self._jobs if not self._is_let_go(job)]
+            if not self._jobs:
                 return
             self._plan.failed(steady_ms())
             select.select([], [], [], self._plan.left_ms(steady_ms()) / 1000)
+
+    def _is_let_go(self, job: str) -> bool:
+        status, body = self._ask("release", job, self._proof)
+        return status < 300 or body.get("code") in OVER_CODES
 
     def _ask(self, verb: str, name: str, document: Document) -> tuple[int, Document]:
         """A store is opened for each question, so that nothing is in its way for as long as the keeper lives."""

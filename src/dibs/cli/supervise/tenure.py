@@ -108,7 +108,7 @@ class Tenure:
         else:
             reply = call.claim("acquire", job, document)
         if refusal_exit(reply) is not None or is_failure(reply):
-            from dibs.cli.commands.claim import refused
+            from dibs.cli.commands.claim_request import refused
 
             return refused(call, reply, document["request_key"])
         self.grant = reply.body or {}

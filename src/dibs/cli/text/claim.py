@@ -61,7 +61,7 @@ def acquired(
         lines.append(f"When it is done:  {_next('release', name, after, proof)}")
     else:
         within = span(document["renew_after_ms"])
-        lines.append(f"Stay alive within {within}:  {_next('heartbeat', name, after, proof)}")
+        lines.append(f"Send a heartbeat within {within}:  {_next('heartbeat', name, after, proof)}")
     return "\n".join(lines)
 
 

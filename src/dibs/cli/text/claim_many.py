@@ -20,8 +20,17 @@ def pair(document: Document) -> str:
     return f"{plain(document['name'])}\t{plain(document['lease_id'])}"
 
 
-def acquired_all(document: Document, paint: Paint, after: list[str], *, timed: bool, in_session: bool) -> str:
-    """`after` are the flags that the next command needs as well."""
+def acquired_all(
+    document: Document,
+    paint: Paint,
+    after: list[str],
+    *,
+    timed: bool,
+    in_session: bool,
+    kept_for: int | None = None,
+) -> str:
+    """`after` are the flags that the next command needs as well. `kept_for` is the process for whose life a keeper
+    heartbeats."""
     leases = document["leases"]
     by_session = in_session and not timed
     remaining = span(document["remaining_ms"])
@@ -34,14 +43,22 @@ def acquired_all(document: Document, paint: Paint, after: list[str], *, timed: b
         rows.append(row if in_session else (*row, lease["lease_id"]))
     head, *more = table(rows)
     lines += [paint.faint(f"  {head}"), *(f"  {line}" for line in more)]
-    if not by_session:
-        proof = [] if in_session else ["--lease", document["lease_id"]]
-        names = [lease["name"] for lease in leases]
-        command = shell_line(["dibs", "heartbeat", *after, *proof, "--", *names])
-        if not any(name.startswith("-") for name in names):
-            command = shell_line(["dibs", "heartbeat", *names, *after, *proof])
-        lines.append(f"Stay alive within {span(document['renew_after_ms'])}:  {command}")
+    proof = [] if in_session else ["--lease", document["lease_id"]]
+    words = [*after, *proof], [lease["name"] for lease in leases]
+    if kept_for is not None:
+        lines.append(field("kept for", f"process {kept_for}, until it ends"))
+        lines.append(f"When they are done:  {_next('release', *words)}")
+    elif not by_session:
+        within = span(document["renew_after_ms"])
+        lines.append(f"Send a heartbeat within {within}:  {_next('heartbeat', *words)}")
     return "\n".join(lines)
+
+
+def _next(verb: str, flags: list[str], names: list[str]) -> str:
+    """What to type next about the jobs."""
+    if any(name.startswith("-") for name in names):
+        return shell_line(["dibs", verb, *flags, "--", *names])
+    return shell_line(["dibs", verb, *names, *flags])
 
 
 SKIPPED_SHOWN = 5

@@ -21,7 +21,7 @@ def opened(document: Document, paint: Paint, flags: list[str]) -> str:
         [
             f"{paint.good('Opened')} a session for {owner}; it lives {ttl} from each sign of life.",
             f"  export DIBS_SESSION={plain(document['session_id'])}",
-            f"Stay alive within {span(document['ttl_seconds'] * 500)}:  {keep}",
+            f"Send a keepalive within {span(document['ttl_seconds'] * 500)}:  {keep}",
         ]
     )
 

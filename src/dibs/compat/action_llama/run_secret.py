@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 def create(call: Call) -> Answer:
-    holder = call.values.get("holder")
-    if holder is None:
-        raise UsageError(
-            "run-secret create needs --holder NAME: who the run is, as others see it.", call.command
-        )
+    holder = call.values["holder"]
     document = {"holder": holder}
     secret = call.env.get("SHUTDOWN_SECRET")
     if call.values.get("given"):
@@ -94,7 +90,12 @@ COMMANDS = {
             "lives until it is ended, or has asked for nothing for two days."
         ),
         options=(
-            Option("--holder", "who it is, as others see it, such as dev-1a2b3c4d", value="NAME"),
+            Option(
+                "--holder",
+                "who the run is, as others see it, such as dev-1a2b3c4d",
+                value="NAME",
+                required="holder",
+            ),
             Option("--given", "use the secret in SHUTDOWN_SECRET, which somebody else made"),
         ),
         examples=(

@@ -1,0 +1,118 @@
+"""What every way of claiming shares: asking, in line if that is wanted, and the answer to it."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.flags import is_actor, next_words
+from dibs.cli.framework.result import failure, is_failure, no, refusal_exit
+from dibs.cli.text import claim as claim_text
+from dibs.errors import FATE_UNKNOWN, StoreUnavailable
+from dibs.terminal import plain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+    from dibs.cli.supervise.keeper import Watched
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+
+
+def watched_for(call: Call) -> Watched | None:
+    """The process for whose life the claim shall be kept; None: nobody asked for that."""
+    if not call.values.get("keep") and call.values.get("keep_for") is None:
+        return None
+    from dibs.cli.supervise.keeper import watched_process
+
+    return watched_process(call)
+
+
+def granted(
+    call: Call, body: Document, asked: Document, watched: Watched | None, more: Sequence[str] = ()
+) -> str:
+    """The text about a claim that succeeded, with `more` lines. Leaves the keeper behind, if one was asked for."""
+    keep(call, body, [body["name"]], asked, watched)
+    return claim_text.acquired(
+        body,
+        call.paint,
+        next_words(call),
+        timed="ttl_seconds" in asked,
+        in_session="session_id" in asked,
+        by_actor=is_actor(call),
+        kept_for=body.get("kept_for"),
+        more=more,
+    )
+
+
+def keep(call: Call, grant: Document, names: list[str], asked: Document, watched: Watched | None) -> None:
+    """Leave a keeper behind for what was claimed, if one was asked for. If it cannot keep, nothing stays claimed."""
+    if watched is None:
+        return
+    from dibs.cli.supervise.keeper import leave_keeper
+
+    trouble = leave_keeper(call, grant, names, asked, watched)
+    if trouble is not None:
+        _give_back(call, grant, names)
+        told = ", ".join([plain(name) for name in names])
+        raise StoreUnavailable(
+            f"Nothing was claimed, because no process can keep {told}: {trouble.rstrip('.')}. "
+            "Claim without --keep, and heartbeat."
+        )
+    grant["kept_for"] = watched.pid
+
+
+def _give_back(call: Call, grant: Document, names: list[str]) -> None:
+    """A claim that would run out unnoticed is none."""
+    if call.unconfirmed:
+        call.unconfirmed.give_back()
+        return
+    for name in names:
+        call.door().call("release", name, {"lease_id": grant["lease_id"]})
+
+
+def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
+    """Ask for it, in line if that is wanted."""
+    if any(call.values.get(key) is not None for key in ("wait", "ticket", "keep_place")):
+        from dibs.cli.commands.claim_wait import wait_in_line
+
+        return wait_in_line(call, verb, name, document)
+    return call.claim(verb, name, document)
+
+
+def refused(call: Call, reply: Reply, request_key: str) -> Answer:
+    """The answer to a claim that got nothing."""
+    body: Document = reply.body or {}
+    if is_failure(reply):
+        return _failed(call, failure(reply), request_key)
+    status: str = body["status"]
+    if status == "queued":
+        from dibs.cli.commands.claim_wait import time_is_over
+
+        return time_is_over(call, body)
+    if status == "held":
+        asked_as = call.settings.owner
+        message, text = claim_text.held_sentence(body), claim_text.held(body, call.paint, asked_as)
+        if claim_text.is_namesake(body, asked_as):
+            message = f"{message} {claim_text.NAMESAKE}"
+    elif status == "done":
+        message = claim_text.done_sentence(body)
+        text = claim_text.done(body, call.paint, message)
+    elif status == "parked":
+        message = claim_text.parked_sentence(body)
+        text = claim_text.parked(body, call.paint, next_words(call, ("url", "namespace")))
+    else:
+        message, text = claim_text.delayed_sentence(body), claim_text.delayed(body, call.paint)
+    return no(refusal_exit(reply) or 0, body, text, code=status, message=message)
+
+
+def _failed(call: Call, answer: Answer, request_key: str) -> Answer:
+    """A claim whose fate is not known can be asked about: the same request key gives the same lease."""
+    if FATE_UNKNOWN in answer.text:
+        answer.text += f"\nTo find out, repeat the claim with --request-key {request_key}"
+        answer.message = answer.text
+    elif answer.document.get("cycle"):
+        answer.text = claim_text.deadlock(answer.document["cycle"])
+    return answer

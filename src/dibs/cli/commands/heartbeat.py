@@ -1,0 +1,74 @@
+"""heartbeat: renew claims, and say how far the work has come."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.batch import combined
+from dibs.cli.framework.flags import (
+    ACTOR,
+    CHECKPOINT,
+    LEASE,
+    METADATA,
+    NOT_YOURS,
+    SESSION,
+    proof,
+    put,
+    ttl_seconds,
+)
+from dibs.cli.framework.result import failure, is_failure, yes
+from dibs.cli.framework.spec import JOBS, Command, Option
+from dibs.cli.text import claim as claim_text
+from dibs.core.limits import CHECKPOINT_BYTES_MAX
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+
+    Document = dict[str, Any]
+
+
+def heartbeat(call: Call) -> Answer:
+    document = proof(call)
+    put(document, "ttl_seconds", ttl_seconds(call))
+    put(document, "metadata", call.values.get("metadata"))
+    put(document, "checkpoint", call.text("checkpoint", CHECKPOINT_BYTES_MAX))
+    return combined([(name, _renewed(call, name, document)) for name in call.values["job"]])
+
+
+def _renewed(call: Call, name: str, document: Document) -> Answer:
+    reply = call.door().call("renew", name, document)
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = {"name": name, **(reply.body or {})}  # a server that is older names none
+    return yes(body, claim_text.renewed(name, body, call.paint))
+
+
+COMMANDS = {
+    "heartbeat": Command(
+        "heartbeat",
+        "say that you are still at it, and how far you got",
+        heartbeat,
+        about=(
+            "Starts the claim's TTL anew. A checkpoint is kept, and shown to whoever takes over. Of several jobs, each "
+            "is renewed by itself."
+        ),
+        arguments=(JOBS,),
+        options=(
+            LEASE,
+            SESSION,
+            ACTOR,
+            Option("--ttl", "a new TTL (default: the one it has)", value="TIME"),
+            CHECKPOINT,
+            METADATA,
+        ),
+        examples=(
+            ("still here", 'dibs heartbeat issue-1842 --lease "$LEASE"'),
+            ("with progress", 'dibs heartbeat issue-1842 --lease "$LEASE" --checkpoint "tests pass"'),
+            ("inside a session", "dibs heartbeat issue-1842 --checkpoint 'half way'"),
+            ("progress from a file", 'dibs heartbeat issue-1842 --lease "$LEASE" --checkpoint - < notes.txt'),
+        ),
+        exits=((0, "still yours"), NOT_YOURS),
+    ),
+}
