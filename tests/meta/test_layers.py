@@ -32,6 +32,7 @@ CORE_VALUES = {
     "draft",
     "durations",
     "events",
+    "identity",
     "limits",
     "names",
     "outcomes",

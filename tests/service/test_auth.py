@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.core.identity import Caller
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput
 from dibs.service.auth import Guard, ensure_token_file, principal_name, read_tokens
-from dibs.wire.requests import Caller, token_badge
+from dibs.wire.requests import token_badge
 
 if TYPE_CHECKING:
     from pathlib import Path

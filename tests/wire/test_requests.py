@@ -21,8 +21,9 @@ from dibs.core.commands import (
     SetAcl,
     Transfer,
 )
+from dibs.core.identity import LOCAL, Caller
 from dibs.errors import DibsError, InvalidInput, InvalidName, InvalidTtl, NotAllowed, Unprocessable
-from dibs.wire.requests import LOCAL, Caller, command_for, namespace_for, shape, token_badge, wait_ms
+from dibs.wire.requests import command_for, namespace_for, shape, token_badge, wait_ms
 from dibs.wire.tickets import ticket_text
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from _thread import allocate_lock
 
+from dibs.core.identity import LOCAL
 from dibs.errors import DibsError, HookRefused, InvalidInput, StoreUnavailable
 from dibs.wire.documents import reply_for_error, reply_to
 from dibs.wire.inspect import history_document, list_document
-from dibs.wire.requests import LOCAL, command_for, namespace_for, shape, wait_ms
+from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.compat.action_llama.runs import Run
+    from dibs.core.identity import Caller
     from dibs.stores.port import Store
     from dibs.wire.documents import Reply
-    from dibs.wire.requests import Caller
 
     Document = dict[str, Any]
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from dibs._version import __version__
 from dibs.core import events
 from dibs.core.commands import Acquire, AcquireAll
+from dibs.core.identity import AGENT
 from dibs.core.limits import (
     HEALTH_MS_MAX,
     HISTORY_PAGE_DEFAULT,
@@ -41,7 +42,7 @@ from dibs.service.queries import claimed, open_sessions
 from dibs.wire.documents import session_document
 from dibs.wire.inspect import history_document, list_document
 from dibs.wire.parts import challenge_text
-from dibs.wire.requests import AGENT, command_for, namespace_for, shape, wait_ms
+from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 from dibs.wire.shapes import is_id
 
 if TYPE_CHECKING:
@@ -49,11 +50,11 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from dibs.core.commands import Command
+    from dibs.core.identity import Caller
     from dibs.server.engine import Engine
     from dibs.server.polls import Seat
     from dibs.service.auth import Guard
     from dibs.stores.port import Store
-    from dibs.wire.requests import Caller
 
     Headers = Mapping[bytes, bytes]
     Found = TypeVar("Found")

@@ -19,12 +19,12 @@ import stat
 from typing import TYPE_CHECKING
 
 from dibs.clock import wall_ms
+from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import PRINCIPAL_CHARS_MAX, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import PRINCIPAL_CHARACTERS
 from dibs.digest import proof_key_id, proof_of
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, InvalidName
 from dibs.ids import new_id, new_secret
-from dibs.wire.requests import ADMIN, AGENT, Caller
 from dibs.wire.tokenfile import TokenLine, is_entry, parse_line
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from dibs.core.commands import (
     SetAcl,
     Transfer,
 )
+from dibs.core.identity import ADMIN, OPERATOR
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
-from dibs.core.record import Record
 from dibs.core.several import overlapping_pair
 from dibs.errors import InvalidInput, InvalidTtl, NotAllowed
 from dibs.ids import new_id
@@ -52,30 +52,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.commands import Command
+    from dibs.core.identity import Caller
 
     Document = dict[str, Any]
 
-__all__ = ["LOCAL", "Caller", "command_for", "namespace_for", "shape", "token_badge", "wait_ms"]
-
-AGENT = "agent"
-OPERATOR = "operator"
-ADMIN = "admin"
-ROLES = (AGENT, OPERATOR, ADMIN)
-
-
-class Caller(Record):
-    """Who asks. `namespace` None: any namespace may be named."""
-
-    principal: str
-    role: str = AGENT
-    namespace: str | None = None
-    badges: tuple[str, ...] = ()
-    over_quota: bool = False
-    audited: bool = False  # refusals and heartbeats are in the history, too
-
-
-# The embedded store is the user's own file: whoever can write it is its admin.
-LOCAL = Caller(principal="local", role=ADMIN, badges=("user:local",))
+__all__ = ["command_for", "namespace_for", "shape", "token_badge", "wait_ms"]
 
 
 def namespace_for(caller: Caller, asked: str | None) -> str:

@@ -9,11 +9,11 @@ taken, with a warning. `expires` is a time in UTC without colons, as in 20261215
 
 from __future__ import annotations
 
+from dibs.core.identity import AGENT, ROLES
 from dibs.core.names import check_namespace, check_principal
 from dibs.core.record import Record
 from dibs.errors import InvalidInput
 from dibs.wire.parts import instant_ms, timestamp
-from dibs.wire.requests import AGENT, ROLES
 
 HASH = "sha256="
 _HEX = frozenset("0123456789abcdef")

@@ -10,6 +10,7 @@ from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.text.words import table
 from dibs.clock import wall_ms
 from dibs.core.durations import parse_duration
+from dibs.core.identity import ROLES
 from dibs.core.limits import TOKENS_FILE_BYTES_MAX
 from dibs.core.names import check_namespace, check_principal
 from dibs.errors import InvalidInput, InvalidName
@@ -17,7 +18,6 @@ from dibs.ids import new_id, new_secret
 from dibs.terminal import plain
 from dibs.wire.codes import NO
 from dibs.wire.parts import timestamp
-from dibs.wire.requests import ROLES
 from dibs.wire.tokenfile import TokenLine, digest_of, is_entry, parse_line
 
 TYPE_CHECKING = False

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
     from dibs.compat.action_llama.protocol import Asking, Said
     from dibs.compat.action_llama.runs import Run
+    from dibs.core.identity import Caller
     from dibs.core.outcomes import SessionState
     from dibs.server.app import Call
     from dibs.server.handlers import Api
     from dibs.wire.documents import Reply
-    from dibs.wire.requests import Caller
 
     Document = dict[str, Any]
     Handler = Callable[[Call], Awaitable[Answer]]

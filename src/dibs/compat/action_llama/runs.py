@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dibs.core import limits
 from dibs.core.commands import OpenSession
+from dibs.core.identity import ADMIN, Caller
 from dibs.core.names import check_namespace
 from dibs.core.outcomes import SessionState
 from dibs.core.record import Record
@@ -19,7 +20,6 @@ from dibs.errors import InvalidInput, NotAllowed, Unprocessable
 from dibs.ids import new_id
 from dibs.wire.documents import Reply
 from dibs.wire.parts import timestamp
-from dibs.wire.requests import ADMIN, Caller
 from dibs.wire.shapes import is_unicode
 
 TYPE_CHECKING = False
