@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-from dibs.agents.shapes import Before, Holder, Lost
+from dibs.agents.shapes import JobOwner, LostClaim, PreviousOwner
 from dibs.agents.tools import TOOLS
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     Schema = dict[str, Any]
 
-PARTS: tuple[type[BaseModel], ...] = (Holder, Before, Lost)
+PARTS: tuple[type[BaseModel], ...] = (JobOwner, PreviousOwner, LostClaim)
 
 
 def tools_section() -> str:
@@ -33,7 +34,7 @@ def tools_section() -> str:
 
 def _part(model: type[BaseModel]) -> str:
     head = [
-        f"### {model.__name__.lower()}",
+        f"### {spoken(model.__name__)}",
         "",
         model.__doc__ or "",
         "",
@@ -90,9 +91,14 @@ _TYPES = {"string": "text", "integer": "whole number", "boolean": "true or false
 def _type(schema: Schema) -> str:
     for each in schema.get("anyOf", [schema]):
         if "$ref" in each:
-            return str(each["$ref"]).rsplit("/", 1)[1].lower()
+            return spoken(str(each["$ref"]).rsplit("/", 1)[1])
         if each.get("type") == "array":
             return f"list of {_type(each['items'])}"
         if each.get("type") in _TYPES:
             return _TYPES[each["type"]]
     raise AssertionError(f"no word for {schema}")
+
+
+def spoken(class_name: str) -> str:
+    """`lost claim` for LostClaim."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", class_name).lower()

@@ -227,9 +227,9 @@ async def test_all_tools_together_are_described_in_twelve_thousand_characters(st
 async def test_what_the_connection_keeps_has_no_deadline_in_its_answers(store: Store) -> None:
     async with store.agent("agent-7") as agent:
         claimed = await agent.call("claim_job", job="issue-42")
-        beaten = await agent.call("heartbeat_job", job="issue-42")
-        assert "expires_in_seconds" not in claimed | beaten
-        assert beaten["message"] == "issue-42 is still yours."
+        noted = await agent.call("heartbeat_job", job="issue-42")
+        assert "expires_in_seconds" not in claimed | noted
+        assert noted["message"] == "issue-42 is still yours."
         # A lease from elsewhere is not kept here, so its deadline counts.
         lease = (store.ask("acquire", "issue-43", owner="x", ttl_seconds=60).body or {})["lease_id"]
         elsewhere = await agent.call("heartbeat_job", job="issue-43", lease_id=lease)

@@ -12,7 +12,7 @@ import pytest
 from dibs.cli.framework.context import Call
 from dibs.cli.text.colour import Paint
 from dibs.client.settings import Settings
-from dibs.client.urls import server_place
+from dibs.client.urls import server_address
 from dibs.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def test_xdg_config_home_says_where_it_is_if_it_is_absolute(home: Path) -> None:
 def test_a_token_file_may_be_named_from_home_and_a_variable_wins(home: Path) -> None:
     write(home, f'token_file = "{home}/secret"\n')
     (home / "secret").write_text("from-the-file\n", encoding="utf-8")
-    place = server_place("https://dibs.example.org")
+    place = server_address("https://dibs.example.org")
     assert settings(home).token(place) == "from-the-file"
     assert settings(home, {"DIBS_TOKEN": "other"}).token(place) == "other"
 

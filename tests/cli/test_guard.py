@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.cli.git.path_check import Hold, Holds, not_owned, others_touched, path_name
+from dibs.cli.git.path_check import PathClaim, PathClaims, not_owned, others_touched, path_name
 from dibs.core.names import above, check_name, covers, overlaps
 
 PARTS = st.lists(st.sampled_from(["a", "b", "ab", "a b"]), min_size=1, max_size=4).map("/".join)
@@ -15,15 +15,15 @@ NAMES = st.one_of(
 )
 
 
-def hold(name: str, mode: str = "exclusive") -> Hold:
-    return Hold(name, "agent-7", 1, mode, 60_000)
+def hold(name: str, mode: str = "exclusive") -> PathClaim:
+    return PathClaim(name, "agent-7", 1, mode, 60_000)
 
 
 @pytest.mark.promise("tree")
 @given(st.lists(NAMES, max_size=8), st.lists(PARTS, max_size=8))
 def test_looking_up_finds_what_comparing_would(names: list[str], paths: list[str]) -> None:
     holds = [hold(name) for name in names]
-    tree = Holds(holds)
+    tree = PathClaims(holds)
     for path in paths:
         name = path_name(path)
         assert set(tree.touching(path)) == {each for each in holds if overlaps(each.name, name)}
@@ -48,7 +48,7 @@ def test_a_path_as_git_gives_it_has_the_one_spelling_of_names(path: str) -> None
 
 def test_mine_are_not_in_the_way_and_shared_ones_do_not_make_me_owner() -> None:
     mine, theirs, shared = hold("path:a"), hold("path:b"), hold("path:c", "shared")
-    tree = Holds([mine, theirs, shared])
+    tree = PathClaims([mine, theirs, shared])
     paths = ["a/1", "b/1", "b/2", "c/1", "d"]
     assert others_touched(tree, paths, {mine, shared}) == {theirs: ["b/1", "b/2"]}
     assert not_owned(tree, paths, {mine, shared}) == ["b/1", "b/2", "c/1", "d"]

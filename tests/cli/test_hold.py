@@ -89,7 +89,11 @@ def test_when_nobody_reads_what_it_says_it_lets_go(machine: Machine) -> None:
 
 @pytest.mark.parametrize(
     ("order", "for_seconds", "result"),
-    [("done 1h PR 77", 3_600, "PR 77"), ("done", 86_400, None), ("done PR 77 merged", 86_400, "PR 77 merged")],
+    [
+        ("done 1h PR 77", 3_600, "PR 77"),
+        ("done", 86_400, None),
+        ("done PR 77 merged", 86_400, "PR 77 merged"),
+    ],
 )
 def test_done_marks_the_job_for_a_day_or_as_long_as_said(
     machine: Machine, order: str, for_seconds: int, result: str | None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.compat.grite.remembered_leases import Memory
+from dibs.compat.grite.remembered_leases import RememberedLeases
 from dibs.wire.codes import CODES, OUTCOMES, lock_code
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def test_a_command_that_died_before_it_heard_the_answer_finds_its_lease_again(
     terminal: Terminal, tmp_path: Path
 ) -> None:
     first = terminal("lock", "acquire", "a", "--json").data
-    memory = Memory(terminal.env, None, None, 0)
+    memory = RememberedLeases(terminal.env, None, None, 0)
     [entry] = memory.entries("a")
     memory.remember("a", {**entry, "lease_id": None, "token": None})  # as it was when the request was sent
     assert terminal("lock", "release", "a").exit == 4
@@ -259,7 +259,9 @@ def test_a_command_that_died_before_it_heard_the_answer_finds_its_lease_again(
 def test_a_refused_acquire_leaves_nothing_behind(terminal: Terminal, tmp_path: Path) -> None:
     terminal("lock", "acquire", "a", "--actor", "other")
     terminal("lock", "acquire", "a")
-    assert [entry["owner"] for entry in Memory(terminal.env, None, None, 0).entries("a")] == ["other"]
+    assert [entry["owner"] for entry in RememberedLeases(terminal.env, None, None, 0).entries("a")] == [
+        "other"
+    ]
 
 
 def test_where_nothing_can_be_written_the_lease_is_shown(terminal: Terminal, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.supervise.checkpoint_file import Notes
+from dibs.cli.supervise.checkpoint_file import CheckpointFile
 from dibs.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def test_only_what_is_new_is_news(tmp_path: Path) -> None:
     file = tmp_path / "notes"
-    notes = Notes(str(file))
+    notes = CheckpointFile(str(file))
     assert notes.news() is None
     file.write_text("page 3\n")
     assert notes.news() == "page 3"
@@ -27,7 +27,7 @@ def test_only_what_is_new_is_news(tmp_path: Path) -> None:
 
 
 def test_what_the_last_owner_left_is_no_news(tmp_path: Path) -> None:
-    notes = Notes(str(tmp_path / "notes"))
+    notes = CheckpointFile(str(tmp_path / "notes"))
     notes.fill("page 3")
     assert (tmp_path / "notes").read_text() == "page 3"
     assert notes.news() is None
@@ -35,21 +35,21 @@ def test_what_the_last_owner_left_is_no_news(tmp_path: Path) -> None:
 
 def test_a_file_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("mine")
-    notes = Notes(str(tmp_path / "notes"))
+    notes = CheckpointFile(str(tmp_path / "notes"))
     notes.fill("theirs")
     assert (tmp_path / "notes").read_text() == "mine"
     assert notes.news() == "mine"
 
 
 def test_without_anything_left_no_file_is_made(tmp_path: Path) -> None:
-    Notes(str(tmp_path / "notes")).fill(None)
+    CheckpointFile(str(tmp_path / "notes")).fill(None)
     assert not (tmp_path / "notes").exists()
 
 
 @pytest.mark.parametrize(("content", "says"), [(b"x" * 4097, "4096 bytes"), (b"\xff", "not UTF-8")])
 def test_what_is_no_checkpoint_is_not_sent_and_told(tmp_path: Path, content: bytes, says: str) -> None:
     file = tmp_path / "notes"
-    notes = Notes(str(file))
+    notes = CheckpointFile(str(file))
     file.write_bytes(content)
     assert notes.news() is None
     assert says in str(notes.trouble)
@@ -60,4 +60,4 @@ def test_what_is_no_checkpoint_is_not_sent_and_told(tmp_path: Path, content: byt
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be written"):
-        Notes(str(tmp_path / "no" / "such")).fill("x")
+        CheckpointFile(str(tmp_path / "no" / "such")).fill("x")

@@ -10,7 +10,7 @@ import pytest
 from dibs.cli.framework.context import open_door
 from dibs.clock import wall_ms
 from dibs.errors import AuthenticationFailed
-from dibs.service.auth import Guard, read_tokens
+from dibs.service.auth import TokenGuard, read_tokens
 from tests.client.scripted import ScriptedServer, reply_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def test_a_new_token_is_a_line_that_the_server_reads(terminal: Terminal, tmp_pat
     assert token not in line
     (entry,) = read_tokens(str(file))
     assert (entry.name, entry.role, entry.namespace, entry.is_clear) == ("ci", "agent", None, False)
-    assert Guard(str(file)).caller(f"Bearer {token}".encode()).principal == "ci"
+    assert TokenGuard(str(file)).caller(f"Bearer {token}".encode()).principal == "ci"
 
 
 def test_append_makes_a_private_file_and_adds_to_it(terminal: Terminal, tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_token_ends_when_it_was_said_to(terminal: Terminal, tmp_path: Path) ->
     assert line.expires_ms is not None
     assert 29 * 86_400_000 < line.expires_ms - wall_ms() <= 30 * 86_400_000
     now = [line.expires_ms - 1]
-    guard = Guard(str(file), wall=lambda: now[0])
+    guard = TokenGuard(str(file), wall=lambda: now[0])
     assert guard.caller(f"Bearer {token}".encode()).principal == "a"
     now[0] += 1
     with pytest.raises(AuthenticationFailed, match="has expired"):
@@ -81,10 +81,10 @@ def test_tokens_are_listed_revoked_and_hashed(terminal: Terminal, tmp_path: Path
     assert "in-the-clear" not in file.read_text()
     assert "# by hand" in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
-    assert Guard(str(file)).caller(b"Bearer in-the-clear").namespace == "acme"
+    assert TokenGuard(str(file)).caller(b"Bearer in-the-clear").namespace == "acme"
 
     assert terminal("token", "revoke", "b", "--id", entries[1]["id"], *where).exit == 0
-    guard = Guard(str(file))
+    guard = TokenGuard(str(file))
     assert guard.caller(f"Bearer {tokens[2]}".encode()).principal == "b"
     with pytest.raises(AuthenticationFailed):
         guard.caller(f"Bearer {tokens[1]}".encode())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dibs.client.settings import Settings, read_token
-from dibs.client.urls import server_place
+from dibs.client.urls import server_address
 from dibs.errors import InvalidInput
 from dibs.paths import state_folder, token_path
 
@@ -53,18 +53,18 @@ def env(tmp_path: Path) -> dict[str, str]:
     ["http://127.0.0.1:3427", "http://localhost:1", "http://[::1]:9", "unix:///run/x", "https://127.9.9.9"],
 )
 def test_the_own_token_goes_to_this_machine(env: dict[str, str], url: str) -> None:
-    assert Settings({}, env).token(server_place(url)) == "own-token"
+    assert Settings({}, env).token(server_address(url)) == "own-token"
 
 
 @pytest.mark.parametrize(
     "url", ["http://example.org", "http://127.0.0.1.example.org", "http://127.example", "https://10.0.0.1"]
 )
 def test_the_own_token_goes_nowhere_else(env: dict[str, str], url: str) -> None:
-    assert Settings({}, env).token(server_place(url)) is None
+    assert Settings({}, env).token(server_address(url)) is None
 
 
 def test_the_environment_names_a_token_for_any_server(env: dict[str, str], tmp_path: Path) -> None:
-    place = server_place("https://example.org")
+    place = server_address("https://example.org")
     file = tmp_path / "file"
     file.write_text("bare-token\n")
     env["DIBS_TOKEN_FILE"] = str(file)

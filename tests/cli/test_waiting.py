@@ -13,7 +13,7 @@ from dibs.cli.text.claim import held
 from dibs.cli.text.colour import Paint
 from dibs.cli.text.status_line import Live
 from dibs.client import queueing as places
-from dibs.client.queueing import Place
+from dibs.client.queueing import PendingClaim
 from dibs.errors import ServerUnreachable
 from dibs.wire.documents import Reply, reply_for_error
 from tests.cli.conftest import Screen
@@ -68,13 +68,13 @@ def test_a_job_that_comes_at_the_very_end_of_the_wait_is_taken_and_not_lost(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = terminal.claim("job", "--owner", "agent-7")
-    leaving = Place.leaving
+    leaving = PendingClaim.leaving
 
-    def late(self: Place, reply: Reply) -> Flow[Reply]:
+    def late(self: PendingClaim, reply: Reply) -> Flow[Reply]:
         terminal("release", "job", "--lease", lease)  # between the last answer and the leaving
         return leaving(self, reply)
 
-    monkeypatch.setattr(Place, "leaving", late)
+    monkeypatch.setattr(PendingClaim, "leaving", late)
     ran = terminal("claim", "job", "--wait", "1s", "--owner", "bob", "--json")
     assert ran.data["owner"] == "bob"
 
@@ -143,14 +143,14 @@ def test_the_line_says_who_is_in_the_way(change: dict[str, object], says: str) -
 def flaky(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, after: int, count: int) -> None:
     """The `after`th ask of a place and the following are not answered, `count` of them."""
     asked = iter(range(1_000))
-    real = Place.asking
+    real = PendingClaim.asking
 
-    def asking(self: Place, wait_seconds: int = 0) -> Flow[Reply]:
+    def asking(self: PendingClaim, wait_seconds: int = 0) -> Flow[Reply]:
         if after <= next(asked) < after + count:
             return reply_for_error(ServerUnreachable("It restarts."))
         return (yield from real(self, wait_seconds))
 
-    monkeypatch.setattr(Place, "asking", asking)
+    monkeypatch.setattr(PendingClaim, "asking", asking)
     monkeypatch.setattr(places, "RETRY_MS", 1)
 
 

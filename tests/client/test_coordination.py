@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.client.claiming import claim, give_up
 from dibs.client.embedded import EmbeddedDoor
+from dibs.client.embedded_claim import claim, give_up
 from dibs.client.http import HttpDoor
-from dibs.client.urls import server_place
+from dibs.client.urls import server_address
 from dibs.core.commands import Acquire
 from dibs.errors import FATE_UNKNOWN
 from dibs.service.coordinator import Coordinator
@@ -36,7 +36,7 @@ LEASE = {"lease_id": "x", "fencing_token": 1, "owner": "o", "remaining_ms": 5}
 
 
 def door_to(server: ScriptedServer, timeout_ms: int = 10_000) -> HttpDoor:
-    return HttpDoor(server_place(server.url), timeout_ms=timeout_ms)
+    return HttpDoor(server_address(server.url), timeout_ms=timeout_ms)
 
 
 @pytest.mark.parametrize(

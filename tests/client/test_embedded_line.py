@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.client.claiming import claim
-from dibs.client.queueing import Ask, Place
+from dibs.client.embedded_claim import claim
+from dibs.client.queueing import Ask, PendingClaim
 from dibs.core.commands import Acquire, Release
 from dibs.core.outcomes import Granted, Queued
 from dibs.core.records import ticket_key
@@ -69,8 +69,8 @@ def test_a_hand_over_wakes_the_one_it_is_for_and_nobody_else(
     # Nobody looks by itself while this test lasts: whoever comes back was woken.
     for limit in ("POLL_MS_MIN", "POLL_MS_MAX", "HEARD_POLL_MS_MAX"):
         monkeypatch.setattr(store_module, limit, 600_000)
-    monkeypatch.setattr("dibs.client.claiming.EMBEDDED_POLL_MS", 600_000)
-    monkeypatch.setattr("dibs.client.claiming.TICKET_KEEP_MS", 600_000)
+    monkeypatch.setattr("dibs.client.embedded_claim.EMBEDDED_POLL_MS", 600_000)
+    monkeypatch.setattr("dibs.client.embedded_claim.TICKET_KEEP_MS", 600_000)
     store = Counting(path)
     first = Coordinator(store).one(ask("first"))
     assert isinstance(first, Granted)
@@ -108,11 +108,11 @@ def _until_in_line(store: SqliteStore, count: int) -> None:
 
 WAIT_IN_A_PROCESS = """
 import sys
-from dibs.client.claiming import claim
+from dibs.client.embedded_claim import claim
 from dibs.service.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore, store as store_module
 from dibs.core.commands import Acquire
-import dibs.client.claiming as claiming
+import dibs.client.embedded_claim as claiming
 store_module.POLL_MS_MIN = store_module.HEARD_POLL_MS_MAX = 600_000
 claiming.EMBEDDED_POLL_MS = claiming.TICKET_KEEP_MS = 600_000
 store = SqliteStore(sys.argv[1])
@@ -179,7 +179,7 @@ SPENT = {"code": "conflict", "details": "This request key's lease was expired 2s
 QUEUED = {"status": "queued", "name": "job", "ticket": "1.x.y"}
 
 
-def asked_in(place: Place, replies: list[Reply]) -> list[dict[str, Any]]:
+def asked_in(place: PendingClaim, replies: list[Reply]) -> list[dict[str, Any]]:
     """What a wait asks, given these replies one after another."""
     flow, asked, answer = place.waiting(60_000), [], None
     with contextlib.suppress(StopIteration):
@@ -198,7 +198,7 @@ def test_a_turn_that_came_and_went_unseen_is_waited_for_again_under_a_new_key(
 ) -> None:
     """Also when it came and went within the first question: the caller was told nothing before."""
     replies = [*told_first, Reply(status=409, body=SPENT), Reply(status=200, body={"status": "held"})]
-    asked = asked_in(Place("acquire", "job", {"request_key": "k"}, own_key=True), replies)
+    asked = asked_in(PendingClaim("acquire", "job", {"request_key": "k"}, own_key=True), replies)
     *before, after = asked
     assert [each["request_key"] for each in before] == ["k"] * (len(told_first) + 1)
     assert after["request_key"] != "k"
@@ -208,5 +208,5 @@ def test_a_turn_that_came_and_went_unseen_is_waited_for_again_under_a_new_key(
 
 def test_a_key_that_others_may_know_is_not_exchanged() -> None:
     replies = [Reply(status=200, body=QUEUED), Reply(status=409, body=SPENT)]
-    asked = asked_in(Place("acquire", "job", {"request_key": "k"}, own_key=False), replies)
+    asked = asked_in(PendingClaim("acquire", "job", {"request_key": "k"}, own_key=False), replies)
     assert [each["request_key"] for each in asked] == ["k", "k"]

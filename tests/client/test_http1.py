@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.client.http1 import Broken, RawReply, read_reply, request_bytes
+from dibs.client.http1 import ConnectionLost, RawReply, read_reply, request_bytes
 from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
 from dibs.errors import BadReply
 
@@ -59,7 +59,7 @@ def test_headers_are_found_in_lower_case() -> None:
 @pytest.mark.parametrize("data", [WHOLE, CHUNKED, INTERIM])
 def test_a_reply_cut_short_anywhere_is_broken_and_never_half_a_reply(data: bytes) -> None:
     for end in range(len(data)):
-        with pytest.raises(Broken):
+        with pytest.raises(ConnectionLost):
             read([data[:end]] if end else [])
 
 

@@ -13,7 +13,7 @@ import pytest
 import dibs
 from dibs.client.connect import connect_as
 from dibs.client.settings import Settings
-from dibs.client.urls import server_place
+from dibs.client.urls import server_address
 from tests.client.scripted import ScriptedServer
 from tests.processes import ServerProcess, clean_env
 
@@ -87,7 +87,7 @@ def test_a_thief_that_asks_the_real_server_gets_nothing_either(tmp_path: Path) -
 
 @contextmanager
 def relay_to(url: str) -> Iterator[tuple[str, list[bytes]]]:
-    place = server_place(url)
+    place = server_address(url)
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -130,7 +130,7 @@ def test_a_token_that_was_given_for_the_server_is_sent_as_ever(tmp_path: Path) -
     with ScriptedServer([]) as scripted:
         env = {"XDG_STATE_HOME": str(tmp_path), "DIBS_TOKEN": TOKEN}
         settings = Settings({"url": scripted.url}, env)
-        place = server_place(scripted.url)
+        place = server_address(scripted.url)
         assert settings.token(place) == TOKEN
         assert place.own_token is None
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.client.connect import server_at
-from dibs.client.urls import quote, server_place
+from dibs.client.urls import quote, server_address
 from dibs.errors import InvalidInput
 
 
@@ -26,7 +26,7 @@ from dibs.errors import InvalidInput
     ],
 )
 def test_a_server_url_has_these_parts(url: str, host: str, port: int, path: str, authority: str) -> None:
-    place = server_place(url)
+    place = server_address(url)
     assert (place.host, place.port, place.path, place.authority) == (host, port, path, authority)
 
 
@@ -41,7 +41,7 @@ def test_a_server_url_has_these_parts(url: str, host: str, port: int, path: str,
 )
 def test_a_broken_server_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput):
-        server_place(url)
+        server_address(url)
 
 
 @pytest.mark.parametrize("url", [None, "sqlite:///x", "sqlite:x", "memory://", "nonsense"])

@@ -12,7 +12,7 @@ from dibs.core.records import (
     PULSE_KEY,
     Ending,
     Holder,
-    Lock,
+    LockRecord,
     Meta,
     Outage,
     Pulse,
@@ -51,9 +51,9 @@ def ending(**changes: Any) -> Ending:
     return made.replace(**changes)
 
 
-def lock(*holders: Holder, **changes: Any) -> Lock:
+def lock(*holders: Holder, **changes: Any) -> LockRecord:
     token = max([each.token for each in holders], default=1)
-    return Lock(ns=NS, name=JOB, token=token, holders=holders).replace(**changes)
+    return LockRecord(ns=NS, name=JOB, token=token, holders=holders).replace(**changes)
 
 
 def outage(began_ms: int, ended_ms: int) -> Outage:
@@ -61,25 +61,27 @@ def outage(began_ms: int, ended_ms: int) -> Outage:
 
 
 def view(
-    now_ms: int, stored: Lock | None = None, *, meta: Meta | None = None, pulse_ms: int | None = None
+    now_ms: int, stored: LockRecord | None = None, *, meta: Meta | None = None, pulse_ms: int | None = None
 ) -> View:
     pulse = None if pulse_ms is None else Pulse(at_ms=pulse_ms)
     return View(now_ms, {KEY: stored, META_KEY: meta, PULSE_KEY: pulse})
 
 
-def draft(now_ms: int, stored: Lock | None = None, outages: tuple[Outage, ...] = ()) -> Draft:
+def draft(now_ms: int, stored: LockRecord | None = None, outages: tuple[Outage, ...] = ()) -> Draft:
     """What a rule is given to work on."""
     return Draft(view(now_ms, stored, meta=Meta(outages=outages)))
 
 
-def decided(now_ms: int, stored: Lock | None, command: Command, *, meta: Meta | None = None) -> Decision:
+def decided(
+    now_ms: int, stored: LockRecord | None, command: Command, *, meta: Meta | None = None
+) -> Decision:
     return decide(view(now_ms, stored, meta=meta), command)
 
 
-def written(decision: Decision) -> Lock:
+def written(decision: Decision) -> LockRecord:
     """The job as this decision writes it."""
     record = decision.writes[KEY]
-    assert isinstance(record, Lock)
+    assert isinstance(record, LockRecord)
     return record
 
 

@@ -12,15 +12,15 @@ from dibs.core.records import (
     META_KEY,
     SHARED,
     Holder,
-    Lock,
+    LockRecord,
     Meta,
-    Session,
+    SessionRecord,
     Ticket,
     Tree,
     lock_key,
     session_key,
 )
-from dibs.core.replay import Claim, replay
+from dibs.core.replay import ReplayedHold, replay
 from tests.models.queue import Hold, Place, Run, Wish, World, overlap
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ class Raw(NamedTuple):
 
     now_ms: int
     meta: Meta
-    locks: dict[str, Lock]
+    locks: dict[str, LockRecord]
     tickets: dict[tuple[str, int], Ticket]
-    sessions: dict[str, Session]
+    sessions: dict[str, SessionRecord]
     tree: Tree
     events: list[Event]
 
@@ -63,7 +63,7 @@ class Raw(NamedTuple):
             return False
         return self.now_ms < self.credited(ticket.expires_ms, ticket.renewed_ms, TICKET_MS)
 
-    def live(self) -> list[tuple[Lock, Holder]]:
+    def live(self) -> list[tuple[LockRecord, Holder]]:
         return [(lock, each) for lock in self.locks.values() for each in lock.holders if self.hold_live(each)]
 
 
@@ -74,9 +74,9 @@ def raw_of(store: MemoryStore, now_ms: int) -> Raw:
     return Raw(
         now_ms,
         meta if isinstance(meta, Meta) else Meta(),
-        {each.name: each for each in kept if isinstance(each, Lock)},
+        {each.name: each for each in kept if isinstance(each, LockRecord)},
         {(each.name, each.number): each for each in kept if isinstance(each, Ticket)},
-        {each.id: each for each in kept if isinstance(each, Session)},
+        {each.id: each for each in kept if isinstance(each, SessionRecord)},
         tree if isinstance(tree, Tree) else Tree(ns=NS),
         store.events(0, 1_000_000),
     )
@@ -205,7 +205,7 @@ def tokens_rise(history: list[Event]) -> None:
 def history_is_what_is_stored(raw: Raw) -> None:
     stored = {
         (NS, lock.name): {
-            each.token: Claim(
+            each.token: ReplayedHold(
                 owner=each.owner,
                 principal=each.principal,
                 token=each.token,

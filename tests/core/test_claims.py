@@ -33,7 +33,7 @@ from tests.core.make import (
 
 if TYPE_CHECKING:
     from dibs.core.commands import Acquire, Command
-    from dibs.core.records import Lock
+    from dibs.core.records import LockRecord
     from dibs.core.view import Decision
 
 DONE = Done(owner="a1", token=1, at_ms=0, until_ms=50_000, result="merged")
@@ -112,7 +112,7 @@ def test_the_first_thing_that_stops_a_claim_is_the_answer_and_nothing_is_written
         (lock(endings=(ending(principal="solo"),)), acquire()),
     ],
 )
-def test_what_no_longer_stops_a_claim_lets_it_through(stored: Lock, asked: Acquire) -> None:
+def test_what_no_longer_stops_a_claim_lets_it_through(stored: LockRecord, asked: Acquire) -> None:
     decision = decided(20_000, stored, asked)
     assert isinstance(decision.outcome, outcomes.Granted)
     after = written(decision)
@@ -391,7 +391,7 @@ def test_a_break_takes_the_job_away_and_keeps_who_did_it_and_why() -> None:
 
 
 @pytest.mark.parametrize("stored", [None, lock(), lock(endings=(ending(),), done=DONE)])
-def test_breaking_what_nobody_holds_changes_nothing(stored: Lock | None) -> None:
+def test_breaking_what_nobody_holds_changes_nothing(stored: LockRecord | None) -> None:
     decision = decided(1_000, stored, break_())
     assert decision.outcome == outcomes.Broken(now_ms=1_000, name=JOB)
     assert not decision.writes
@@ -435,7 +435,7 @@ def test_setting_the_access_list_that_is_there_already_writes_nothing() -> None:
     ],
 )
 def test_looking_shows_how_the_job_stands_now_and_writes_nothing(
-    now_ms: int, stored: Lock | None, meta: Meta | None, seen: bool
+    now_ms: int, stored: LockRecord | None, meta: Meta | None, seen: bool
 ) -> None:
     decision = decided(now_ms, stored, INSPECT, meta=meta)
     assert isinstance(decision.outcome, outcomes.Status)

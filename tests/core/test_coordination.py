@@ -46,7 +46,7 @@ from tests.models.queue import Run, Wish, World, overlap
 if TYPE_CHECKING:
     from dibs.core.commands import Command
     from dibs.core.outcomes import Outcome
-    from dibs.core.view import Handed
+    from dibs.core.view import HandedOver
 
 SOAK = os.environ.get("DIBS_SOAK") == "1"
 SETTINGS = settings(
@@ -112,7 +112,7 @@ class Life(RuleBasedStateMachine):
         super().__init__()
         self.now_ms = 1_000_000
         self.store = MemoryStore(lambda: self.now_ms)
-        self.handed: list[Handed] = []
+        self.handed: list[HandedOver] = []
         self.coordinator = Coordinator(self.store, on_handed=self.handed.extend)
         self.fresh = 0
         self.leases: list[tuple[str, str]] = []  # job and lease id
@@ -442,7 +442,7 @@ class Loose(Life):
         if kind == "old" and self.sent:
             return data.draw(st.sampled_from(self.sent[-20:]))
         if kind == "let go":
-            return self.letting_go(data)
+            return self.a_release(data)
         if kind == "session":
             session = data.draw(st.sampled_from(SESSIONS))
             if data.draw(st.booleans()):
@@ -463,7 +463,7 @@ class Loose(Life):
             return AcquireAll(names=names, **more) if len(names) > 1 else Acquire(name=names[0], **more)
         return Acquire(name=names[0], wait=wait, **asked)
 
-    def letting_go(self, data: st.DataObject) -> Command:
+    def a_release(self, data: st.DataObject) -> Command:
         proof: dict[str, Any] = {"ns": NS, "name": data.draw(jobs), "principal": "team"}
         if bool(self.leases) and data.draw(st.booleans()):
             proof["name"], proof["lease_id"] = data.draw(st.sampled_from(self.leases[-6:]))

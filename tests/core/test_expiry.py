@@ -19,7 +19,7 @@ from dibs.core.limits import (
     PULSE_LATE_MS,
     TTL_MS_MIN,
 )
-from dibs.core.records import META_KEY, PULSE_KEY, Done, Holder, Lock, Meta, Outage, Pulse
+from dibs.core.records import META_KEY, PULSE_KEY, Done, Holder, LockRecord, Meta, Outage, Pulse
 from dibs.core.view import Decision, View
 from tests.core.make import (
     JOB,
@@ -40,13 +40,15 @@ from tests.core.make import (
 BOUND_MS = OUTAGE_CREDIT_MS_MAX
 
 
-def settle(stored: Lock, now_ms: int, outages: tuple[Outage, ...] = ()) -> tuple[Lock, list[Event]]:
+def settle(
+    stored: LockRecord, now_ms: int, outages: tuple[Outage, ...] = ()
+) -> tuple[LockRecord, list[Event]]:
     """The lock as it stands now, and what was told."""
     here = draft(now_ms, stored, outages)
     return expiry.settle(here, NS, JOB), here.events
 
 
-def live(stored: Lock, now_ms: int, outages: tuple[Outage, ...] = ()) -> tuple[Holder, ...]:
+def live(stored: LockRecord, now_ms: int, outages: tuple[Outage, ...] = ()) -> tuple[Holder, ...]:
     return live_holders(draft(now_ms, stored, outages), stored)
 
 
@@ -142,13 +144,15 @@ def test_a_server_that_stalls_for_ever_does_not_keep_a_dead_owners_lease(ttl_ms:
     """One stall just long enough to be an outage, again and again. The lease is over when the server was up for its TTL
     and for one chance to renew, however many outages are remembered as one."""
     stall_ms = PULSE_LATE_MS + 1
-    stored: Lock = lock(holder(ttl_ms=ttl_ms))
+    stored: LockRecord = lock(holder(ttl_ms=ttl_ms))
     here = view(0, stored, pulse_ms=0)
     bound_ms = ttl_ms + min(ttl_ms, BOUND_MS) + stall_ms + BOUND_MS
     while stored.holders:
         began_ms = here.now_ms + max(0, every_ms - stall_ms)
         here.apply(
-            Decision(outcome=outcomes.Beaten(now_ms=began_ms), writes={PULSE_KEY: Pulse(at_ms=began_ms)})
+            Decision(
+                outcome=outcomes.BeatRecorded(now_ms=began_ms), writes={PULSE_KEY: Pulse(at_ms=began_ms)}
+            )
         )
         here.now_ms = began_ms + stall_ms
         here.apply(decide(here, Beat(alive_since_ms=here.now_ms)))
@@ -257,7 +261,7 @@ def test_a_silence_before_a_beat_is_an_outage(
     why: str, pulse_ms: int | None, since_ms: int, outage_ms: int
 ) -> None:
     decision = decide(view(100_000, pulse_ms=pulse_ms), Beat(alive_since_ms=since_ms))
-    assert decision.outcome == outcomes.Beaten(now_ms=100_000, outage_ms=outage_ms), why
+    assert decision.outcome == outcomes.BeatRecorded(now_ms=100_000, outage_ms=outage_ms), why
     assert decision.writes[PULSE_KEY] == Pulse(at_ms=100_000)
     if outage_ms:
         assert decision.writes[META_KEY] == Meta(outages=(outage(100_000 - outage_ms, 100_000),))
@@ -276,7 +280,7 @@ def test_a_short_silence_before_a_server_that_came_up_after_it_stays_in_doubt(do
     began_ms = doubt_ms or 99_500
     here = View(100_000, {META_KEY: None, PULSE_KEY: pulse})
     in_doubt = decide(here, Beat(alive_since_ms=100_000))
-    assert in_doubt.outcome == outcomes.Beaten(now_ms=100_000)
+    assert in_doubt.outcome == outcomes.BeatRecorded(now_ms=100_000)
     assert in_doubt.writes == {PULSE_KEY: Pulse(at_ms=100_000, doubt_ms=began_ms)}
     here.apply(in_doubt)
     here.now_ms = 100_300
@@ -297,8 +301,8 @@ def test_a_lease_of_the_shortest_kind_outlives_the_longest_silence_that_is_no_ou
     """Otherwise a restart of the server takes the job from an owner that had no chance to renew."""
     down_ms = PULSE_LATE_MS
     mine = holder(ttl_ms=TTL_MS_MIN)
-    beaten = decide(view(down_ms, lock(mine), pulse_ms=0), Beat(alive_since_ms=down_ms))
-    meta = beaten.writes.get(META_KEY)
+    noted = decide(view(down_ms, lock(mine), pulse_ms=0), Beat(alive_since_ms=down_ms))
+    meta = noted.writes.get(META_KEY)
     assert meta is None or isinstance(meta, Meta)
     assert isinstance(decided(down_ms, lock(mine), acquire(), meta=meta).outcome, outcomes.Held)
 
@@ -361,7 +365,7 @@ def test_a_sweep_of_a_lease_with_credit_writes_its_later_deadline_so_that_it_is_
     ],
 )
 def test_a_record_says_when_to_look_at_it_again_and_then_there_is_something_to_do(
-    stored: Lock, due_ms: int | None
+    stored: LockRecord, due_ms: int | None
 ) -> None:
     assert stored.due_ms() == due_ms
     if due_ms is not None:

@@ -27,8 +27,8 @@ from dibs.core import outcomes
 from dibs.core.commands import Acquire, Beat, Break, Inspect, Release, Renew, SetAcl, Sweep
 from dibs.core.decide import decide, keys_of
 from dibs.core.limits import OUTAGE_CREDIT_MS_MAX, OUTAGES_KEPT, PULSE_LATE_MS
-from dibs.core.records import LOCK_PREFIX, Lock, lock_key
-from dibs.core.replay import Claim, replay
+from dibs.core.records import LOCK_PREFIX, LockRecord, lock_key
+from dibs.core.replay import ReplayedHold, replay
 from dibs.core.view import Missing, View
 from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
@@ -99,14 +99,14 @@ def told_by(outcome: Outcome) -> Told:
             return Told("key-spent", ending.owner, ending.token, ended=ending.how)
         case outcomes.Broken(holders=holders):
             return Told("broken", holders[0].owner, holders[0].token) if holders else Told("broken")
-        case outcomes.Status(lock=Lock(holders=())):
+        case outcomes.Status(lock=LockRecord(holders=())):
             return Told("free")
-        case outcomes.Status(lock=Lock(holders=(holder,))):
+        case outcomes.Status(lock=LockRecord(holders=(holder,))):
             return Told("held", holder.owner, holder.token, until_ms=holder.expires_ms)
         case outcomes.Swept(expired=count, forgotten=forgotten):
             return Told("forgotten" if forgotten else "swept", count=count)
-        case outcomes.Beaten(outage_ms=lasted_ms):
-            return Told("beaten", count=lasted_ms)
+        case outcomes.BeatRecorded(outage_ms=lasted_ms):
+            return Told("noted", count=lasted_ms)
     raise AssertionError(f"no words for {outcome!r}")
 
 
@@ -173,10 +173,10 @@ class Life(RuleBasedStateMachine):
             assert [holder.lease_id for holder in holders] == [getattr(command, "lease_id", None)]
         return first.outcome
 
-    def lock(self, job: str) -> Lock:
+    def lock(self, job: str) -> LockRecord:
         record = self.store.read([lock_key(NS, job)]).records[lock_key(NS, job)].record
-        assert record is None or isinstance(record, Lock)
-        return record or Lock(ns=NS, name=job)
+        assert record is None or isinstance(record, LockRecord)
+        return record or LockRecord(ns=NS, name=job)
 
     def claim(self, command: Acquire) -> None:
         expected = self.model.claim(
@@ -395,11 +395,11 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def history_played_from_the_start_gives_what_is_stored(self) -> None:
-        live: dict[tuple[str, str], dict[int, Claim]] = {}
+        live: dict[tuple[str, str], dict[int, ReplayedHold]] = {}
         for _, found in self.store.scan(LOCK_PREFIX):
-            assert isinstance(found.record, Lock)
+            assert isinstance(found.record, LockRecord)
             for holder in found.record.holders:
-                claim = Claim(
+                claim = ReplayedHold(
                     owner=holder.owner,
                     principal=holder.principal,
                     token=holder.token,

@@ -159,4 +159,4 @@ def test_a_namespace_with_anything_else_is_refused(namespace: object) -> None:
 def test_a_key_says_which_job_it_is_whatever_the_name_holds(namespace: str, name: str) -> None:
     key = lock_key(namespace, name)
     assert split_lock_key(key) == (namespace, name)
-    assert class_of(key).__name__ == "Lock"
+    assert class_of(key).__name__ == "LockRecord"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dibs.core import commands, events, outcomes, records, replay
 from dibs.core.record import Record
-from dibs.core.records import Done, Ending, Holder, Lock, Meta, Outage, Pulse
+from dibs.core.records import Done, Ending, Holder, LockRecord, Meta, Outage, Pulse
 from tests.core.make import acquire, ending, holder, lock
 
 MODULES = (records, events, commands, outcomes, replay)
@@ -93,7 +93,7 @@ def test_an_optional_field_may_be_null_where_it_is_read() -> None:
 
 
 def test_a_field_at_its_default_is_not_written() -> None:
-    assert Lock(ns="n", name="j").dump() == {"ns": "n", "name": "j"}
+    assert LockRecord(ns="n", name="j").dump() == {"ns": "n", "name": "j"}
     assert Meta().dump() == {}
     assert Pulse(at_ms=0).dump() == {"at_ms": 0}, "a field without a default is always written"
     assert "attempt" not in holder().dump()
@@ -105,7 +105,7 @@ def test_records_inside_records_are_written_and_read_as_themselves() -> None:
     written = json.loads(json.dumps(job.dump()))
     assert written["holders"] == [holder().dump()]
     assert written["done"] == {"owner": "a", "token": 1, "at_ms": 2, "until_ms": 3}
-    again = Lock.load(written)
+    again = LockRecord.load(written)
     assert isinstance(again.holders, tuple)
     assert isinstance(again.holders[0], Holder)
     assert isinstance(again.endings[0], Ending)
@@ -116,23 +116,23 @@ def test_records_inside_records_are_written_and_read_as_themselves() -> None:
 def test_a_key_that_a_newer_version_added_is_ignored_where_it_is_read() -> None:
     written = {**lock(holder()).dump(), "colour": "red"}
     written["holders"][0]["taste"] = "sweet"
-    assert Lock.load(written) == lock(holder())
+    assert LockRecord.load(written) == lock(holder())
 
 
 def test_a_field_that_must_be_there_is_missed_where_it_is_read() -> None:
     with pytest.raises(KeyError, match="name"):
-        Lock.load({"ns": "n"})
+        LockRecord.load({"ns": "n"})
 
 
 def test_a_field_that_is_none_is_refused() -> None:
     with pytest.raises(TypeError, match="colour"):
-        Lock(ns="n", name="j", colour="red")  # type: ignore[call-arg]
+        LockRecord(ns="n", name="j", colour="red")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="colour"):
         lock().replace(colour="red")
     with pytest.raises(TypeError, match="name"):
-        Lock(ns="n")  # type: ignore[call-arg]
+        LockRecord(ns="n")  # type: ignore[call-arg]
     with pytest.raises(TypeError):
-        Lock("n", "j")  # type: ignore[call-arg]
+        LockRecord("n", "j")  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
         lock().colour = "red"  # type: ignore[attr-defined]
 

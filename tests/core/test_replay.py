@@ -6,10 +6,10 @@ import pytest
 
 from dibs.core import events
 from dibs.core.events import Event
-from dibs.core.replay import Claim, apply, replay
+from dibs.core.replay import ReplayedHold, apply, replay
 
 JOB = ("default", "issue-1")
-CLAIM = Claim(owner="a1", principal="team", token=1, mode="exclusive", attempt=1)
+CLAIM = ReplayedHold(owner="a1", principal="team", token=1, mode="exclusive", attempt=1)
 
 
 def event(kind: str, **more: Any) -> Event:
@@ -52,7 +52,7 @@ def event(kind: str, **more: Any) -> Event:
     ],
 )
 def test_history_played_from_the_start_gives_who_owns_what(
-    history: list[Event], live: dict[tuple[str, str], dict[int, Claim]]
+    history: list[Event], live: dict[tuple[str, str], dict[int, ReplayedHold]]
 ) -> None:
     assert replay(history) == live
 
@@ -66,7 +66,7 @@ def test_an_end_or_progress_of_what_is_not_known_is_passed_over() -> None:
 
 
 def test_events_can_be_added_one_at_a_time() -> None:
-    live: dict[tuple[str, str], dict[int, Claim]] = {}
+    live: dict[tuple[str, str], dict[int, ReplayedHold]] = {}
     for each in (event(events.ACQUIRED), event(events.ACQUIRED, job="issue-2"), event(events.RELEASED)):
         apply(live, each)
     assert live == {("default", "issue-2"): {1: CLAIM}}

@@ -12,11 +12,11 @@ from dibs.core.records import (
     Done,
     Ending,
     Holder,
-    Lock,
+    LockRecord,
     Meta,
     Outage,
     Pulse,
-    Session,
+    SessionRecord,
     Ticket,
     Want,
     shifted,
@@ -52,7 +52,7 @@ def stored() -> st.SearchStrategy[records.Stored]:
         lambda at_ms, until_ms: Done(owner="o", token=1, at_ms=at_ms, until_ms=until_ms), instants, instants
     )
     locks = st.builds(
-        Lock,
+        LockRecord,
         ns=st.just("n"),
         name=st.just("j"),
         holders=st.lists(holders(), max_size=2).map(tuple),
@@ -62,7 +62,7 @@ def stored() -> st.SearchStrategy[records.Stored]:
         delay_until_ms=st.just(0) | instants,
     )
     sessions = st.builds(
-        lambda at_ms, ended_ms, until_ms: Session(
+        lambda at_ms, ended_ms, until_ms: SessionRecord(
             id="s",
             principal="p",
             owner="o",
@@ -108,7 +108,7 @@ def test_there_and_back_is_where_it_was(record: records.Stored, by_ms: int) -> N
 def test_what_is_due_is_due_by_as_much_later(record: records.Stored, by_ms: int) -> None:
     due_ms = record.due_ms()
     moved_ms = shifted(record, by_ms).due_ms()
-    never_used = isinstance(record, Lock) and not record.holders and not record.endings
+    never_used = isinstance(record, LockRecord) and not record.holders and not record.endings
     if due_ms is None:
         assert moved_ms is None
     elif not never_used:  # a job that nobody ever had is due at a fixed moment of 1970

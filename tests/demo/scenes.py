@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from dibs.demo.plan import STEPS, Plan, checkpoint_of, plan_of
-from dibs.demo.story import Entry, Story
+from dibs.demo.plan import STEPS, DemoPlan, checkpoint_of, plan_of
+from dibs.demo.story import LogEntry, Story
 
 
 class Telling:
     """Tells a story event by event, 100 ms apart, and keeps the log."""
 
-    def __init__(self, plan: Plan | None = None) -> None:
+    def __init__(self, plan: DemoPlan | None = None) -> None:
         self.plan = plan or plan_of(jobs=3, workers=3, seed=1)
         self.story = Story(self.plan)
-        self.log: list[Entry] = []
+        self.log: list[LogEntry] = []
         self.now_ms = 0
 
     def tell(self, worker: str, event: str, **fields: Any) -> None:

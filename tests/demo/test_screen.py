@@ -9,7 +9,7 @@ import pytest
 
 from dibs.cli.text.colour import Paint
 from dibs.demo.ledger import Effect
-from dibs.demo.outcome import Outcome, outcome_of
+from dibs.demo.outcome import DemoResult, outcome_of
 from dibs.demo.plan import STEPS, plan_of
 from dibs.demo.screen import ASCII, PRETTY, Screen
 from dibs.demo.show import Show
@@ -27,7 +27,7 @@ def log_of(telling: Telling, width: int = 80, colour: bool = False) -> list[str]
     return [line for entry in telling.log for line in screen.entry(entry)]
 
 
-def outcome(telling: Telling) -> Outcome:
+def outcome(telling: Telling) -> DemoResult:
     steps = range(1, len(STEPS) + 1)
     effects = [Effect(name, step, "w", 1) for name in telling.story.jobs for step in steps]
     return outcome_of(telling.story, effects, 7_700, [])

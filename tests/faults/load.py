@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.client.connect import connect
 from dibs.clock import steady_ms
-from dibs.testing.history import Hold
+from dibs.testing.history import ObservedHold
 from tests.processes import WAIT_S_MAX, pause
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Client(threading.Thread):
         if not holds:
             self.wrong.append(otherwise)
 
-    def holds(self) -> list[Hold]:
+    def holds(self) -> list[ObservedHold]:
         """What this client was sure to have, by its own clock."""
         now_ms = steady_ms()
         found = []
@@ -143,6 +143,8 @@ class Client(threading.Thread):
                 if intent.left_behind:
                     until_ms = intent.asked_ms + SHORT_TTL_S * 1000
                 found.append(
-                    Hold(intent.job, intent.owner, intent.token, intent.got_ms, max(intent.got_ms, until_ms))
+                    ObservedHold(
+                        intent.job, intent.owner, intent.token, intent.got_ms, max(intent.got_ms, until_ms)
+                    )
                 )
         return found

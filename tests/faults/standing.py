@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.records import Lock, Session, Ticket
+from dibs.core.records import LockRecord, SessionRecord, Ticket
 from dibs.stores.registry import open_store
 from tests.processes import wait_until
 
@@ -16,14 +16,14 @@ def left_behind(url: str, job: str = "") -> list[str]:
         found = []
         for _, versioned in store.scan(""):
             record = versioned.record
-            if isinstance(record, Lock | Ticket) and not record.name.startswith(job):
+            if isinstance(record, LockRecord | Ticket) and not record.name.startswith(job):
                 continue
-            if isinstance(record, Lock):
+            if isinstance(record, LockRecord):
                 live = [each for each in record.holders if not each.ttl_ms or each.expires_ms > now_ms]
                 found += [f"{each.owner} holds {record.name} (token {each.token})" for each in live]
             elif isinstance(record, Ticket) and record.expires_ms > now_ms:
                 found.append(f"{record.owner} waits for {record.name}")
-            elif isinstance(record, Session) and not record.ended_ms and record.expires_ms > now_ms:
+            elif isinstance(record, SessionRecord) and not record.ended_ms and record.expires_ms > now_ms:
                 found.append(f"{record.owner} has a session")
         return found
     finally:

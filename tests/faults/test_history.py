@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dibs.core.events import Event
-from dibs.testing.history import Hold, broken_promises, overlaps
+from dibs.testing.history import ObservedHold, broken_promises, overlaps
 
 
 def history(*lines: str) -> list[Event]:
@@ -55,7 +55,11 @@ def test_events_out_of_order_are_found() -> None:
 
 
 def test_clients_that_were_sure_at_the_same_time_are_found() -> None:
-    apart = [Hold("j", "a", 1, 0, 10), Hold("j", "b", 2, 10, 20), Hold("other", "c", 1, 5, 15)]
+    apart = [
+        ObservedHold("j", "a", 1, 0, 10),
+        ObservedHold("j", "b", 2, 10, 20),
+        ObservedHold("other", "c", 1, 5, 15),
+    ]
     assert overlaps(apart) == []
-    assert overlaps([*apart, Hold("j", "d", 3, 19, 30)])
-    assert overlaps([*apart, Hold("j", "d", 2, 25, 30)]), "a token that does not rise"
+    assert overlaps([*apart, ObservedHold("j", "d", 3, 19, 30)])
+    assert overlaps([*apart, ObservedHold("j", "d", 2, 25, 30)]), "a token that does not rise"

@@ -12,7 +12,7 @@ import pytest
 
 from dibs.cli.main import run
 from dibs.errors import InvalidInput
-from dibs.server.run import Settings, serve
+from dibs.server.run import ServerSettings, serve
 from tests.git.harness import git
 
 if TYPE_CHECKING:
@@ -109,4 +109,4 @@ def test_gc_names_what_it_left_alone(remote: Remote, clone: Path) -> None:
 
 def test_a_server_is_told_that_it_cannot_stand_on_git(clone: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot stand on git:origin"):
-        serve(Settings(store="git:origin", bind="127.0.0.1:0"))
+        serve(ServerSettings(store="git:origin", bind="127.0.0.1:0"))

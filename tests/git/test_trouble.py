@@ -14,7 +14,7 @@ from dibs.redact import without_secrets
 from dibs.stores.git import errors as trouble
 from dibs.stores.git.entries import tail_of
 from dibs.stores.git.location import place_of
-from dibs.stores.git.process import Result
+from dibs.stores.git.process import GitResult
 from dibs.stores.git.refs import Swap
 from dibs.stores.port import Conflict
 from tests.git.harness import Machine, acquire, git, granted, renew, store_at
@@ -210,7 +210,7 @@ def test_claims_are_read_from_where_they_are_pushed(remote: Remote) -> None:
 
 
 def test_a_message_of_git_is_one_line(remote: Remote) -> None:
-    result = Result(1, b"", b"remote: no\nhint: try\n\nerror: failed\n")
+    result = GitResult(1, b"", b"remote: no\nhint: try\n\nerror: failed\n")
     assert result.words == "remote: no; error: failed"
 
 
@@ -293,7 +293,7 @@ def test_the_cache_is_thrown_away_when_it_has_grown(remote: Remote, monkeypatch:
     ],
 )
 def test_what_a_server_says_is_told_apart(remote: Remote, said: str, kind: Any) -> None:
-    result = Result(1, b"!\tx:refs/dibs/x\t[remote rejected] (failed)\n", said.encode())
+    result = GitResult(1, b"!\tx:refs/dibs/x\t[remote rejected] (failed)\n", said.encode())
     assert trouble.is_passing(result) == (kind == "passing")
     if kind != "passing":
         assert type(trouble.refused(place_of("git:origin", str(remote.clone("one"))), result)) is kind

@@ -81,7 +81,9 @@ def service_may_not(importer: str, imported: str) -> bool:
 
 def client_may_not(importer: str, imported: str) -> bool:
     reaches_in = within(imported, "dibs.stores") or within(imported, "dibs.service")
-    embedded = any(within(importer, f"dibs.client.{part}") for part in ("embedded", "claiming", "branches"))
+    embedded = any(
+        within(importer, f"dibs.client.{part}") for part in ("embedded", "embedded_claim", "branches")
+    )
     return reaches_in and not embedded
 
 

@@ -279,17 +279,17 @@ class Model:
         last = self.pulses[0] if self.pulses else None
         if last is None or alive_since_ms <= self.pulses[-1]:
             self.pulses = [now_ms]
-            return Told("beaten")
+            return Told("noted")
         if alive_since_ms - last <= limits.PULSE_LATE_MS:
             self.pulses.append(now_ms)
-            return Told("beaten")
+            return Told("noted")
         self.pulses = [now_ms]
         self.outage_count += 1
         for job in self.grants:
             grant = self.current(job)
             if grant and grant.until_ms > last:
                 self._credit(grant, last, now_ms)
-        return Told("beaten", count=now_ms - last)
+        return Told("noted", count=now_ms - last)
 
     def _hear(self, grant: Grant, now_ms: int, ttl_ms: int) -> None:
         grant.heard_ms, grant.ttl_ms, grant.until_ms, grant.lost_ms = now_ms, ttl_ms, now_ms + ttl_ms, []

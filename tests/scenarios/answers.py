@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dibs.core.records import Ending, Holder
-    from dibs.core.view import Handed
+    from dibs.core.view import HandedOver
 
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 
@@ -167,7 +167,7 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     outcomes.Parked: lambda told: _words("parked", failures=told.failures, **_end(told.ending)),
     outcomes.Freed: lambda told: _words("freed", None if told.was_parked else "was not parked"),
     outcomes.Left: lambda told: _words("left", None if told.was_in else "was not in line"),
-    outcomes.Kept: lambda told: _words("gone" if told.gone else "kept"),
+    outcomes.PlacesKept: lambda told: _words("gone" if told.gone else "kept"),
     outcomes.Transferred: lambda told: _words(
         "transferred",
         to=told.lease.owner,
@@ -210,11 +210,13 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
         "swept", "forgotten" if told.forgotten else None, expired=told.expired or None
     ),
     outcomes.Raised: lambda told: _words("raised", floor=told.floor),
-    outcomes.Beaten: lambda told: _words("beaten", outage=span(told.outage_ms) if told.outage_ms else None),
+    outcomes.BeatRecorded: lambda told: _words(
+        "noted", outage=span(told.outage_ms) if told.outage_ms else None
+    ),
 }
 
 
-def told_handed(handed: Handed) -> str:
+def told_handed(handed: HandedOver) -> str:
     """`a2 gets issue-1#2`: a waiter that this very commit gave the job to."""
     outcome = handed.outcome
     grants = outcome.grants if isinstance(outcome, outcomes.GrantedAll) else (outcome,)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.core.outcomes import Outcome
-    from dibs.core.view import Handed
+    from dibs.core.view import HandedOver
     from dibs.stores.port import Store
 
 __all__ = ["ANSWERS", "VERBS", "ScenarioError", "run"]
@@ -66,7 +66,7 @@ class _Run:
     told_seq: int = 0
     leases: dict[tuple[str, str], str] = field(default_factory=dict)
     tickets: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
-    handed: list[Handed] = field(default_factory=list)
+    handed: list[HandedOver] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.store = self.open_store(lambda: self.now_ms)

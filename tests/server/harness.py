@@ -19,10 +19,10 @@ from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, LOCKS_PER_PRINCIPAL_MAX
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
-from dibs.server.listen import Address, open_socket
+from dibs.server.listen import BindAddress, open_socket
 from dibs.server.mcp import McpEndpoint
 from dibs.server.run import make_server
-from dibs.service.auth import Guard
+from dibs.service.auth import TokenGuard
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 
@@ -73,7 +73,13 @@ class Response:
 
 class Server:
     def __init__(
-        self, store: Store, clock: ManualClock, port: int, engine: Engine, guard: Guard, inner: uvicorn.Server
+        self,
+        store: Store,
+        clock: ManualClock,
+        port: int,
+        engine: Engine,
+        guard: TokenGuard,
+        inner: uvicorn.Server,
     ) -> None:
         self._inner = inner
         self.store = store
@@ -167,8 +173,8 @@ def running(
     tokens = folder / "tokens"
     tokens.touch(mode=0o600)
     tokens.write_text(LINES)
-    guard = Guard(str(tokens))
-    listening = open_socket(Address(host="127.0.0.1"))
+    guard = TokenGuard(str(tokens))
+    listening = open_socket(BindAddress(host="127.0.0.1"))
     port = listening.getsockname()[1]
     ready: list[tuple[Engine, uvicorn.Server]] = []
     up = threading.Event()

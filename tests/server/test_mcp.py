@@ -302,10 +302,10 @@ def test_what_is_no_message_is_refused(fast: Server) -> None:
 async def test_a_server_without_the_sdk_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    from dibs.server.response import Refused
+    from dibs.server.response import HttpError
 
     monkeypatch.setitem(sys.modules, "mcp.server.streamable_http_manager", None)
     endpoint = McpEndpoint(api=None)  # type: ignore[arg-type]  # it is not asked
-    with pytest.raises(Refused, match=r"pip install '\.\[mcp\]'") as refused:
+    with pytest.raises(HttpError, match=r"pip install '\.\[mcp\]'") as refused:
         endpoint._load()
     assert refused.value.status == 404

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.errors import InvalidInput, MissingExtra, Unavailable
-from dibs.server.listen import Address, open_socket, parse_bind, url_of
-from dibs.server.run import Settings, serve
+from dibs.server.listen import BindAddress, open_socket, parse_bind, url_of
+from dibs.server.run import ServerSettings, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 WAIT_S = 20.0
 PROGRAM = """
 import sys
-from dibs.server.run import Settings, serve
-serve(Settings(bind=sys.argv[1], store=sys.argv[2], tokens_file=sys.argv[3] if len(sys.argv) > 3 else None))
+from dibs.server.run import ServerSettings, serve
+serve(ServerSettings(bind=sys.argv[1], store=sys.argv[2], tokens_file=sys.argv[3] if len(sys.argv) > 3 else None))
 """
 
 
@@ -167,17 +167,17 @@ def test_a_stopped_process_does_not_give_away_what_it_could_not_renew(tmp_path: 
 
 
 def test_a_port_in_use_is_said_in_words(tmp_path: Path) -> None:
-    with open_socket(Address(host="127.0.0.1")) as taken:
+    with open_socket(BindAddress(host="127.0.0.1")) as taken:
         port = taken.getsockname()[1]
         file = tokens_file(tmp_path, "a:one\n")
         with pytest.raises(Unavailable, match=f"127.0.0.1:{port} is in use"):
-            serve(Settings(bind=f"127.0.0.1:{port}", store="memory://", tokens_file=str(file)))
+            serve(ServerSettings(bind=f"127.0.0.1:{port}", store="memory://", tokens_file=str(file)))
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0:0", "[::]:0", "192.0.2.1:3427", "example.org:80"])
 def test_an_address_that_others_can_reach_needs_tokens(bind: str) -> None:
     with pytest.raises(InvalidInput, match="--tokens"):
-        serve(Settings(bind=bind, store="memory://"))
+        serve(ServerSettings(bind=bind, store="memory://"))
 
 
 @pytest.mark.parametrize(
@@ -240,16 +240,16 @@ def test_a_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None:
 
 def test_a_log_level_that_is_not_one_is_refused() -> None:
     with pytest.raises(InvalidInput, match="log level"):
-        serve(Settings(log_level="loud"))
+        serve(ServerSettings(log_level="loud"))
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(MissingExtra, match=r"pip install 'dibs\[server\]'"):
-        serve(Settings())
+        serve(ServerSettings())
 
 
 def test_a_store_url_that_is_not_one_is_refused(tmp_path: Path) -> None:
     file = tokens_file(tmp_path, "a:one\n")
     with pytest.raises(InvalidInput):
-        serve(Settings(bind="127.0.0.1:0", store="ftp://x", tokens_file=str(file)))
+        serve(ServerSettings(bind="127.0.0.1:0", store="ftp://x", tokens_file=str(file)))

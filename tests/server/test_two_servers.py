@@ -10,7 +10,7 @@ import pytest
 
 from dibs.core.commands import Release
 from dibs.service.coordinator import Coordinator
-from dibs.service.waiters import Waiter, WaitingRoom
+from dibs.service.waiters import Waiter, Waiters
 from dibs.stores.sqlite import SqliteStore
 from tests.server.harness import Poll, Server, running, wait_until
 from tests.server.test_sessions import open_session
@@ -49,13 +49,13 @@ def test_a_release_at_one_server_wakes_the_one_waiter_at_the_other(
 ) -> None:
     here, there = start(), start()
     asked: list[object] = []
-    ask_again = WaitingRoom._ask_again
+    ask_again = Waiters._ask_again
 
-    def spy(room: WaitingRoom, waiter: Waiter) -> None:
+    def spy(room: Waiters, waiter: Waiter) -> None:
         asked.append(waiter)
         ask_again(room, waiter)
 
-    monkeypatch.setattr(WaitingRoom, "_ask_again", spy)
+    monkeypatch.setattr(Waiters, "_ask_again", spy)
     lease = there.lease("job")
     polls = wait_for_job(here, "job", 3)
     for number, poll in enumerate(polls):

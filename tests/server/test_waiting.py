@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.server.fast_lane import LaneProtocol
-from dibs.service.waiters import Waiter, WaitingRoom
+from dibs.service.waiters import Waiter, Waiters
 from dibs.testing.faulty import FaultyStore
 from tests.server.harness import WAIT_S, Poll, read_response, running, wait_until
 from tests.server.test_lane import AUTH, JSON, request
@@ -84,7 +84,7 @@ def test_fifty_waiters_are_served_in_order_and_each_release_wakes_one(
         finish(self, result)
 
     monkeypatch.setattr(Waiter, "finish", spy)
-    monkeypatch.setattr(WaitingRoom, "_ask_again", lambda *args: pytest.fail("somebody asked again"))
+    monkeypatch.setattr(Waiters, "_ask_again", lambda *args: pytest.fail("somebody asked again"))
     lease = alone.lease("job")
     polls = wait_for_job(alone, "job", 50)
     for number, poll in enumerate(polls):

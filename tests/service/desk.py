@@ -9,7 +9,7 @@ from dibs.core.commands import Acquire, AcquireAll, Release
 from dibs.core.outcomes import Granted
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
-from dibs.service.waiters import WaitingRoom
+from dibs.service.waiters import Waiters
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 
@@ -40,7 +40,7 @@ class Desk:
         self.coordinator = Coordinator(
             self.store, self._committed, lambda handed: self._tell("handed", handed)
         )
-        self.room = WaitingRoom(self.post, self.later, lambda: self.filled.append(len(self.room)))
+        self.room = Waiters(self.post, self.later, lambda: self.filled.append(len(self.room)))
         self.queue: list[tuple[Command, Callable[[Result], None]]] = []
         self.posted: list[Command] = []
         self.filled: list[int] = []

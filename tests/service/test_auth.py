@@ -10,7 +10,7 @@ import pytest
 
 from dibs.core.identity import Caller
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput
-from dibs.service.auth import Guard, ensure_token_file, principal_name, read_tokens
+from dibs.service.auth import TokenGuard, ensure_token_file, principal_name, read_tokens
 from dibs.wire.requests import token_badge
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_line_names_a_principal_its_role_and_its_namespace(file: Path) -> None:
     file.write_text("# people\n\nalice:t1\n bob:t2:operator \ncarol:t3:admin:team-a\ndave:t4::team-b\n")
-    guard = Guard(str(file))
+    guard = TokenGuard(str(file))
     assert len(guard) == 4
     assert guard.caller(b"Bearer t1") == Caller(principal="alice", badges=("user:alice", token_badge("t1")))
     assert guard.caller(b"Bearer t2").role == "operator"
@@ -38,7 +38,7 @@ def test_a_line_names_a_principal_its_role_and_its_namespace(file: Path) -> None
 
 def test_a_principal_may_have_two_tokens_while_one_replaces_the_other(file: Path) -> None:
     file.write_text("alice:old\nalice:new\n")
-    guard = Guard(str(file))
+    guard = TokenGuard(str(file))
     assert guard.caller(b"Bearer old").principal == guard.caller(b"Bearer new").principal == "alice"
 
 
@@ -46,7 +46,7 @@ def test_a_principal_may_have_two_tokens_while_one_replaces_the_other(file: Path
 def test_without_a_bearer_token_one_is_required(file: Path, header: bytes | None) -> None:
     file.write_text("alice:t1\n")
     with pytest.raises(AuthenticationRequired, match="Bearer token required"):
-        Guard(str(file)).caller(header)
+        TokenGuard(str(file)).caller(header)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_without_a_bearer_token_one_is_required(file: Path, header: bytes | None
 def test_a_token_that_is_not_in_the_file_fails(file: Path, header: bytes) -> None:
     file.write_text("alice:t1\n")
     with pytest.raises(AuthenticationFailed):
-        Guard(str(file)).caller(header)
+        TokenGuard(str(file)).caller(header)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_file_that_is_no_text_or_endless_is_refused(file: Path, monkeypatch: p
 
 def test_reloading_revokes_what_was_removed_and_adds_what_is_new(file: Path) -> None:
     file.write_text("alice:t1\nbob:t2\n")
-    guard = Guard(str(file))
+    guard = TokenGuard(str(file))
     file.write_text("bob:t2\ncarol:t3\n")
     assert guard.reload()
     assert guard.caller(b"Bearer t3").principal == "carol"
@@ -128,7 +128,7 @@ def test_a_broken_file_keeps_the_old_tokens_and_says_so_loudly(
     file: Path, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     file.write_text("alice:t1\n")
-    guard = Guard(str(file))
+    guard = TokenGuard(str(file))
     assert "dibs token hash --tokens" in caplog.text
     caplog.clear()
     if fault == "line":
@@ -145,7 +145,7 @@ def test_a_broken_file_keeps_the_old_tokens_and_says_so_loudly(
 
 def test_a_file_emptied_on_purpose_revokes_everything(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     file.write_text("alice:t1\n")
-    guard = Guard(str(file))
+    guard = TokenGuard(str(file))
     file.write_text("# nobody\n")
     assert guard.reload()
     assert len(guard) == 0
@@ -155,7 +155,7 @@ def test_a_file_emptied_on_purpose_revokes_everything(file: Path, caplog: pytest
 def test_tokens_are_kept_hashed(file: Path) -> None:
     secret = "very" + "-secret-" + "token-1234567890"
     file.write_text(f"alice:{secret}\n")
-    guard = Guard(str(file))
+    guard = TokenGuard(str(file))
     assert guard.caller(f"Bearer {secret}".encode()).principal == "alice"
     assert secret not in repr(vars(guard))
     gc.collect()
@@ -171,7 +171,7 @@ def test_a_first_start_makes_a_token_for_its_user_alone(tmp_path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["token"]
     name, token, role = path.read_text().strip().split(":")
     assert (name, role) == ("alice", "admin")
-    assert Guard(str(path)).caller(f"Bearer {token}".encode()).role == "admin"
+    assert TokenGuard(str(path)).caller(f"Bearer {token}".encode()).role == "admin"
     assert not ensure_token_file(str(path), "alice")
     assert path.read_text().split(":")[1] == token
 

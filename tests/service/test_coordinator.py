@@ -23,7 +23,7 @@ from dibs.core.commands import (
 )
 from dibs.core.decide import decide
 from dibs.core.limits import CONFLICT_RETRIES_MAX, IDLE_RECORD_MS, UNKNOWN_RETRIES_MAX
-from dibs.core.records import META_KEY, Lock, lock_key
+from dibs.core.records import META_KEY, LockRecord, lock_key
 from dibs.errors import DibsError, StoreFull, StoreUnavailable
 from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
@@ -98,9 +98,9 @@ class World:
     def one(self, command: Command) -> Any:
         return self.coordinator.one(command)
 
-    def lock(self, name: str = JOB) -> Lock:
+    def lock(self, name: str = JOB) -> LockRecord:
         record = self.store.read([lock_key(NS, name)]).records[lock_key(NS, name)].record
-        assert isinstance(record, Lock)
+        assert isinstance(record, LockRecord)
         return record
 
     def history(self) -> list[tuple[str, str]]:
@@ -176,7 +176,7 @@ def test_a_takeover_that_was_overtaken_by_news_of_an_outage_gives_way_to_the_cre
     world.one(Beat(alive_since_ms=0))
     world.one(acquire("a1"))
     world.clock.now_ms = 60_000
-    world.store.before_commit.append(lambda: beaten(world.other.one(Beat(alive_since_ms=60_000))))
+    world.store.before_commit.append(lambda: noted(world.other.one(Beat(alive_since_ms=60_000))))
     assert isinstance(world.one(acquire("a2")), outcomes.Held)
 
 
@@ -607,8 +607,8 @@ def broken(outcome: Outcome) -> None:
     assert outcome.holders
 
 
-def beaten(outcome: Outcome) -> None:
-    assert isinstance(outcome, outcomes.Beaten)
+def noted(outcome: Outcome) -> None:
+    assert isinstance(outcome, outcomes.BeatRecorded)
     assert outcome.outage_ms
 
 

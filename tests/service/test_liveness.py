@@ -13,7 +13,7 @@ from dibs.core.records import META_KEY, PULSE_KEY, Meta, Pulse, lock_key
 from dibs.errors import StoreUnavailable
 from dibs.ids import new_id
 from dibs.service.coordinator import Contended
-from dibs.service.liveness import STALLS_MAX, Decider, Liveness, Stalled
+from dibs.service.liveness import STALLS_MAX, Decider, Liveness, ProcessPaused
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict
 from dibs.testing.clock import ManualClock
@@ -143,7 +143,7 @@ def test_a_stop_between_the_look_and_the_read_is_noticed(beat_was_due: bool) -> 
 def test_a_store_that_is_always_that_slow_is_given_up_on() -> None:
     world, sleepy = sleepy_world()
     sleepy.naps_ms = [PULSE_LATE_MS + 1] * STALLS_MAX
-    with pytest.raises(Stalled):
+    with pytest.raises(ProcessPaused):
         world.acquire()
     assert sleepy.naps_ms == []
     assert isinstance(world.acquire(), Granted)

@@ -22,7 +22,7 @@ from dibs.core.commands import (
 )
 from dibs.core.decide import decide
 from dibs.core.limits import CONFLICT_RETRIES_MAX, REREAD_KEYS_MAX
-from dibs.core.records import Lock, lock_key, session_key
+from dibs.core.records import LockRecord, lock_key, session_key
 from dibs.core.view import View
 from dibs.errors import StoreUnavailable
 from dibs.service.coordinator import Contended, Coordinator
@@ -339,7 +339,7 @@ def test_who_conflicts_without_end_fails_alone_and_pauses_by_chance_and_for_a_bo
             key = lock_key(NS, "hot")
             if key in expect:
                 here = self.read([key]).records[key].version
-                super().commit({key: here}, {key: Lock(ns=NS, name="hot", token=here)}, ())
+                super().commit({key: here}, {key: LockRecord(ns=NS, name="hot", token=here)}, ())
             return super().commit(expect, puts, events)
 
     store = Hot(lambda: 1_000)

@@ -8,7 +8,7 @@ import pytest
 
 from dibs.core.commands import Acquire, AcquireAll, OpenSession, Release
 from dibs.core.outcomes import Granted, Queued
-from dibs.core.records import Lock, lock_key
+from dibs.core.records import LockRecord, lock_key
 from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.faulty import FaultyStore
@@ -16,7 +16,7 @@ from dibs.testing.faulty import FaultyStore
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dibs.core.view import Handed
+    from dibs.core.view import HandedOver
     from dibs.stores.port import Snapshot
 
 NS, JOB = "default", "job"
@@ -38,13 +38,13 @@ class World:
     def __init__(self) -> None:
         self.store = Counting()
         self.line = FaultyStore(self.store)
-        self.handed: list[Handed] = []
+        self.handed: list[HandedOver] = []
         self.coordinator = Coordinator(self.line, on_handed=self.handed.extend)
         self.coordinator.one(wait("owner", ttl_ms=86_400_000))
 
-    def lock(self) -> Lock:
+    def lock(self) -> LockRecord:
         record = self.store.read([KEY]).records[KEY].record
-        assert isinstance(record, Lock)
+        assert isinstance(record, LockRecord)
         return record
 
     def reads(self, command: Acquire) -> tuple[Any, set[str]]:

@@ -9,7 +9,7 @@ from dibs.core.limits import KEEP_BATCH_MAX, TICKET_KEEP_MS, TICKET_MS
 from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, Queued, SessionOver, SessionState
 from dibs.errors import StoreUnavailable, Unavailable
 from dibs.ids import new_id
-from dibs.service.waiters import LAST_WORD_MS, WaitingRoom
+from dibs.service.waiters import LAST_WORD_MS, Waiters
 from tests.service.desk import Caller, Desk, claim, claim_all
 
 
@@ -352,7 +352,7 @@ def test_at_the_end_of_a_server_all_are_told_where_they_stand_and_keep_their_pla
     late = desk.caller()
     desk.decide()
     assert late.answer.position == 5
-    next_server = WaitingRoom(desk.post, desk.later)
+    next_server = Waiters(desk.post, desk.later)
     desk.room = next_server
     first = callers[0].answer
     back = desk.caller(ticket=first.ticket, ticket_id=first.ticket_id)

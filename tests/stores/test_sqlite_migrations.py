@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core.records import Ending, Lock, Session
+from dibs.core.records import Ending, LockRecord, SessionRecord
 from dibs.errors import DibsError
 from dibs.stores.codec import encode
 from dibs.stores.sqlite import SqliteStore, schema
@@ -133,22 +133,22 @@ def test_what_an_older_version_writes_to_a_newer_file_is_listed(path: str) -> No
     store.close()
 
 
-def idle(name: str) -> Lock:
+def idle(name: str) -> LockRecord:
     """A job that nobody holds. Its texts hold what a live record's own would."""
     ending = Ending(
         lease_id='"holders":[', owner='"line":[1]', principal="p", token=1, how="released", at_ms=5
     )
-    return Lock(ns="default", name=name, token=1, endings=(ending,))
+    return LockRecord(ns="default", name=name, token=1, endings=(ending,))
 
 
 def _make_version_1(path: str) -> int:
     """Written by the statements of that version. Returns the store's time at its anchor, at steady time 1000."""
     now_ms = 1_700_000_000_000
     held = lock("held").replace(acl=("user:a",))
-    session = Session(
+    session = SessionRecord(
         id="open", principal="p", owner="o", ttl_ms=1, since_ms=1, renewed_ms=1, expires_ms=10**15
     )
-    records: dict[str, Lock | Session] = {
+    records: dict[str, LockRecord | SessionRecord] = {
         key_of("held"): held,
         key_of("idle"): idle("idle"),
         key_of("waited"): idle("waited").replace(line=(3,)),

@@ -18,7 +18,7 @@ import pytest
 
 from dibs.core.commands import Acquire
 from dibs.core.outcomes import Granted, Held
-from dibs.core.records import Lock, lock_key
+from dibs.core.records import LockRecord, lock_key
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore
@@ -153,7 +153,7 @@ def test_processes_killed_under_load_lose_nothing_they_acknowledged(
     assert set(acknowledged) <= told
     for name in {name for name, _ in acknowledged}:
         record = store.read([lock_key("default", name)]).records[lock_key("default", name)].record
-        assert isinstance(record, Lock)
+        assert isinstance(record, LockRecord)
         assert record.token >= max(token for each, token in acknowledged if each == name)
     store.close()
     assert is_sound(path)

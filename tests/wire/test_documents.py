@@ -9,7 +9,7 @@ import pytest
 
 from dibs.core import outcomes
 from dibs.core.events import Event
-from dibs.core.records import Done, Ending, Holder, Lock, Session, Wait
+from dibs.core.records import Done, Ending, Holder, LockRecord, SessionRecord, Wait
 from dibs.wire import parts
 from dibs.wire.documents import reply_for, reply_to
 from dibs.wire.inspect import event_document, history_document, list_document
@@ -50,11 +50,11 @@ ENDING = Ending(
     reason="stuck",
 )
 DONE = Done(owner="agent-6", token=6, at_ms=NOW - 240_000, until_ms=NOW + 60_000, result="PR 12")
-LOCK = Lock(
+LOCK = LockRecord(
     ns="d", name="job", token=7, holders=(HOLDER,), endings=(ENDING,), acl=("user:a", "token:sha256:abc")
 )
 
-SESSION = Session(
+SESSION = SessionRecord(
     id=SECRET,
     principal="team",
     owner="agent-7",
@@ -100,7 +100,12 @@ EXAMPLES: list[Outcome] = [
     outcomes.Broken(now_ms=NOW, name="job", holders=(HOLDER,)),
     outcomes.Status(now_ms=NOW, name="job", lock=LOCK, seen=True),
 ]
-INTERNAL = {outcomes.Swept, outcomes.Beaten, outcomes.Kept, outcomes.Raised}  # never asked for by a client
+INTERNAL = {
+    outcomes.Swept,
+    outcomes.BeatRecorded,
+    outcomes.PlacesKept,
+    outcomes.Raised,
+}  # never asked for by a client
 
 
 def test_the_examples_are_all_that_a_client_can_meet() -> None:

@@ -9,9 +9,9 @@ from dibs.errors import InvalidInput, LeaseLost
 from dibs.sdk import operations
 from dibs.sdk.async_claim import taken
 from dibs.sdk.async_doors import drive
-from dibs.sdk.async_guard import to_the_end
+from dibs.sdk.async_guard import shielded
 from dibs.sdk.client import TIMEOUT_SECONDS
-from dibs.sdk.operations import Wish
+from dibs.sdk.operations import ClaimRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Desk:
     async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Lease, bool]:
         """The lease, and whether it was ours before."""
         asked["owner"] = asked.get("owner") or self.owner
-        wish = Wish(verb, jobs, slice_seconds=self.door.slice_seconds, **asked)
+        wish = ClaimRequest(verb, jobs, slice_seconds=self.door.slice_seconds, **asked)
         return (await taken(self.door, wish, TIMEOUT_MS, None)).leases[0], False
 
     async def heartbeat(
@@ -58,7 +58,7 @@ class Desk:
         checkpoint: str | None,
     ) -> None:
         proof = self.proof(job, lease_id)
-        await to_the_end(
+        await shielded(
             lambda: self.run(
                 operations.releasing(job, proof, done=done, result=result, checkpoint=checkpoint)
             )
@@ -75,7 +75,7 @@ class Desk:
     ) -> None:
         proof = self.proof(job, lease_id)
         flow = operations.failing
-        await to_the_end(
+        await shielded(
             lambda: self.run(flow(job, proof, reason, retry_after=retry_after, checkpoint=checkpoint))
         )
 
@@ -90,7 +90,7 @@ class Desk:
         checkpoint: str | None,
     ) -> Lease:
         proof = self.proof(job, lease_id)
-        return await to_the_end(
+        return await shielded(
             lambda: self.run(
                 operations.transferring(
                     job,

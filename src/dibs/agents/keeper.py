@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.agents.desk import TIMEOUT_MS, Desk
-from dibs.agents.kept import Kept, either, holds_of, nothing_to_ask_for, seen, with_time
+from dibs.agents.kept_claim import KeptClaim, either, holds_of, nothing_to_ask_for, seen, with_time
 from dibs.client.door import OVER_CODES
 from dibs.core.names import check_name
 from dibs.errors import DibsError, LeaseLost, RequestRefused, Unavailable
@@ -45,7 +45,7 @@ class KeptDesk(Desk):
         self._closing = asyncio.Event()
         self._session_task: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # each holds a claim, or is about to, or lets one go
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, KeptClaim] = {}
         self._asked_for: set[str] = set()  # names that a call under way may bring
         self._lost: list[LeaseLost] = []
 
@@ -89,8 +89,8 @@ class KeptDesk(Desk):
         claim = session.claim(names[0], **asked) if verb == "acquire" else session.claim_any(names, **asked)
         return (await self._take(claim)).claim.leases[0]
 
-    async def _take(self, claim: AsyncClaim) -> Kept:
-        kept = Kept(claim)
+    async def _take(self, claim: AsyncClaim) -> KeptClaim:
+        kept = KeptClaim(claim)
         task = asyncio.create_task(self._hold(kept), name="dibs mcp claim")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -104,7 +104,7 @@ class KeptDesk(Desk):
             raise
         return kept
 
-    async def _hold(self, kept: Kept) -> None:
+    async def _hold(self, kept: KeptClaim) -> None:
         name = ""
         try:
             async with kept.claim:
@@ -178,12 +178,12 @@ class KeptDesk(Desk):
             raise LeaseLost(job, 0, "this connection has not claimed it, or has lost it or let it go since.")
         return kept.claim.lease_id
 
-    def _own(self, job: str, lease_id: str | None) -> Kept | None:
+    def _own(self, job: str, lease_id: str | None) -> KeptClaim | None:
         """The kept claim that a call means: the one on the job, unless it shows another's lease id."""
         kept = self._kept.get(check_name(job))
         return None if kept is None or (lease_id and lease_id.lower() != kept.claim.lease_id) else kept
 
-    async def _ended(self, kept: Kept, end: Awaitable[T]) -> T:
+    async def _ended(self, kept: KeptClaim, end: Awaitable[T]) -> T:
         """The agent ends a claim. When that went through, or showed that it was lost, its block is over."""
         kept.ending = True
         try:
@@ -196,7 +196,7 @@ class KeptDesk(Desk):
         self._let_go(kept)
         return result
 
-    def _let_go(self, kept: Kept) -> None:
+    def _let_go(self, kept: KeptClaim) -> None:
         """Its block is to end, and the agent need not be told why."""
         kept.told = True
         kept.over.set()
@@ -243,7 +243,7 @@ class KeptDesk(Desk):
         except DibsError:  # no answer: whoever must stop learns it from the heart
             return
 
-    async def _still_ours(self, kept: Kept) -> Lease | None:
+    async def _still_ours(self, kept: KeptClaim) -> Lease | None:
         """Renew a claim. None when it is lost, which is told beside the next answer."""
         lease = kept.claim.leases[0]
         try:
@@ -253,7 +253,7 @@ class KeptDesk(Desk):
             self._let_go(kept)
             return None
 
-    def _tell(self, kept: Kept, lost: LeaseLost) -> None:
+    def _tell(self, kept: KeptClaim, lost: LeaseLost) -> None:
         """To be told with the next answer, once."""
         if not kept.told:
             kept.told = True

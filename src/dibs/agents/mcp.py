@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from dibs._version import __version__
 from dibs.agents import resources, words
 from dibs.agents.schemas import input_schema, output_schema
-from dibs.agents.shapes import Lost, Told
+from dibs.agents.shapes import LostClaim, ToolAnswer
 from dibs.agents.tools import TOOLS, Tool
 from dibs.errors import DibsError
 
@@ -135,7 +135,7 @@ async def _called(tool: Tool, desk: Desk, arguments: dict[str, Any], *, kept: bo
     return await _answered(answer, desk)
 
 
-async def _answered(answer: Told, desk: Desk) -> types.CallToolResult:
+async def _answered(answer: ToolAnswer, desk: Desk) -> types.CallToolResult:
     answer.lost = await _losses(desk)
     document = answer.model_dump(mode="json", exclude_none=True)
     for field in _ONLY_WITH_CONTENT:
@@ -151,8 +151,8 @@ async def _failed(sentence: str, desk: Desk) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=sentence + lost)], is_error=True)
 
 
-async def _losses(desk: Desk) -> list[Lost]:
-    return [Lost(job=each.name, why=each.why) for each in await desk.losses()]
+async def _losses(desk: Desk) -> list[LostClaim]:
+    return [LostClaim(job=each.name, why=each.why) for each in await desk.losses()]
 
 
 def _what_is_wrong(error: ValidationError) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dibs.agents.shapes import Asked, Told
+    from dibs.agents.shapes import ToolAnswer, ToolArguments
 
     Schema = dict[str, Any]
 
 
-def input_schema(model: type[Asked]) -> Schema:
+def input_schema(model: type[ToolArguments]) -> Schema:
     full = model.model_json_schema()
     schema: Schema = {
         "type": "object",
@@ -26,7 +26,7 @@ def input_schema(model: type[Asked]) -> Schema:
     return schema
 
 
-def output_schema(model: type[Told]) -> Schema:
+def output_schema(model: type[ToolAnswer]) -> Schema:
     """The fields that every answer has. Others may be there: nothing forbids them."""
     full = model.model_json_schema(mode="serialization")
     required = [name for name in full["required"] if "type" in full["properties"][name]]

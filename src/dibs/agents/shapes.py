@@ -60,13 +60,13 @@ RequestKey = Annotated[
 Again = Annotated[bool, Field(description="Claim it even if it counts as done.")]
 
 
-class Asked(BaseModel):
+class ToolArguments(BaseModel):
     """Arguments of a tool. What is not known is refused, so that a misspelt field is not silently without effect."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class ClaimJob(Asked):
+class ClaimJob(ToolArguments):
     job: Job
     owner: Owner = None
     metadata: Metadata = None
@@ -74,7 +74,7 @@ class ClaimJob(Asked):
     again: Again = False
 
 
-class ClaimAnyJob(Asked):
+class ClaimAnyJob(ToolArguments):
     jobs: Annotated[
         list[str], Field(min_length=1, max_length=1000, description="Names, the one you like best first.")
     ]
@@ -93,14 +93,14 @@ class LooseClaimAnyJob(ClaimAnyJob):
     request_key: RequestKey = None
 
 
-class HeartbeatJob(Asked):
+class HeartbeatJob(ToolArguments):
     job: Job
     lease_id: OwnLeaseId = None
     checkpoint: Checkpoint = None
     metadata: Metadata = None
 
 
-class ReleaseJob(Asked):
+class ReleaseJob(ToolArguments):
     job: Job
     lease_id: OwnLeaseId = None
     done: Annotated[
@@ -127,7 +127,7 @@ class ReleaseJob(Asked):
     checkpoint: Checkpoint = None
 
 
-class HandOverJob(Asked):
+class HandOverJob(ToolArguments):
     job: Job
     lease_id: OwnLeaseId = None
     to_owner: Annotated[str | None, Field(description="Name of the new owner, as others are shown it.")] = (
@@ -141,7 +141,7 @@ class HandOverJob(Asked):
     ttl_seconds: Ttl = TTL_SECONDS_LOOSE
 
 
-class GetJobOwner(Asked):
+class GetJobOwner(ToolArguments):
     job: Job
 
 
@@ -164,12 +164,12 @@ class LooseGetJobOwner(GetJobOwner):
     ] = None
 
 
-class ListClaimedJobs(Asked):
+class ListClaimedJobs(ToolArguments):
     prefix: Annotated[str, Field(description="Only names that begin with this.")] = ""
     limit: Annotated[int, Field(ge=1, le=LIST_MAX, description="How many at most; 1000 is the most.")] = 100
 
 
-class WaitForJob(Asked):
+class WaitForJob(ToolArguments):
     job: Job
     wait_seconds: Annotated[
         int,
@@ -182,14 +182,14 @@ OwnerName = Annotated[str, Field(description="Whose it is or was.")]
 Expires = Annotated[int | None, Field(description="How long it stays yours if nothing keeps it alive.")]
 
 
-class Lost(BaseModel):
+class LostClaim(BaseModel):
     """A claim of this connection that it lost."""
 
     job: Name
     why: Annotated[str, Field(description="How it was lost.")]
 
 
-class Before(BaseModel):
+class PreviousOwner(BaseModel):
     """Who had the job before you, how that ended, and where it stopped."""
 
     owner: OwnerName
@@ -201,17 +201,17 @@ class Before(BaseModel):
     reason: Annotated[str | None, Field(description="Why it failed or was broken.")] = None
 
 
-class Told(BaseModel):
+class ToolAnswer(BaseModel):
     """What every answer has."""
 
     message: Annotated[str, Field(description="What happened, and what to do next.")]
     lost: Annotated[
-        list[Lost],
+        list[LostClaim],
         Field(description="Jobs of yours that were lost since the last call. Stop any work on them at once."),
     ] = []
 
 
-class Holder(BaseModel):
+class JobOwner(BaseModel):
     """Somebody who has a job."""
 
     job: Name
@@ -230,7 +230,7 @@ class Holder(BaseModel):
     result: Annotated[str | None, Field(description="If it is done: what its owner left.")] = None
 
 
-class ClaimAnswer(Told):
+class ClaimAnswer(ToolAnswer):
     claimed: Annotated[bool, Field(description="True: the job is yours, begin. False: do not begin.")]
     job: Name | None = None
     lease_id: Annotated[str | None, Field(description="The proof that it is yours. Tell nobody.")] = None
@@ -244,25 +244,25 @@ class ClaimAnswer(Told):
         Field(description="1 for the first owner since it was last finished, 2 for the next."),
     ] = None
     expires_in_seconds: Expires = None
-    previous: Annotated[Before | None, Field(description="Who had it before you.")] = None
+    previous: Annotated[PreviousOwner | None, Field(description="Who had it before you.")] = None
     refused: Annotated[
-        list[Holder], Field(description="Why not: one entry for each job that you cannot have.")
+        list[JobOwner], Field(description="Why not: one entry for each job that you cannot have.")
     ] = []
 
 
-class HeartbeatAnswer(Told):
+class HeartbeatAnswer(ToolAnswer):
     yours: Annotated[bool, Field(description="False: stop the work, somebody else may have it.")]
     job: Name
     expires_in_seconds: Expires = None
     checkpoint: Annotated[str | None, Field(description="What was noted.")] = None
 
 
-class ReleaseAnswer(Told):
+class ReleaseAnswer(ToolAnswer):
     released: Annotated[bool, Field(description="False: it was not yours any more; the message says why.")]
     job: Name
 
 
-class HandOverAnswer(Told):
+class HandOverAnswer(ToolAnswer):
     handed_over: Annotated[bool, Field(description="False: it was not yours to give; the message says why.")]
     job: Name
     owner: OwnerName | None = None
@@ -275,17 +275,17 @@ class HandOverAnswer(Told):
     ] = None
 
 
-class JobAnswer(Told, Holder):
+class JobAnswer(ToolAnswer, JobOwner):
     yours: Annotated[bool, Field(description="Whether you showed, or this connection has, its lease.")] = (
         False
     )
     fencing_token: Annotated[int, Field(description="The one given out last.")] = 0
     waiting: Annotated[int, Field(description="How many stand in line.")] = 0
-    previous: Annotated[Before | None, Field(description="Who had it last, before any owner it has now.")] = (
-        None
-    )
+    previous: Annotated[
+        PreviousOwner | None, Field(description="Who had it last, before any owner it has now.")
+    ] = None
 
 
-class JobsAnswer(Told):
-    jobs: Annotated[list[Holder], Field(description="One entry for each.")]
+class JobsAnswer(ToolAnswer):
+    jobs: Annotated[list[JobOwner], Field(description="One entry for each.")]
     more: Annotated[bool, Field(description="There are more than were asked for.")] = False

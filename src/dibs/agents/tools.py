@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dibs.agents.desk import Desk
 
-    Do = Callable[[Desk, Any], Awaitable[shapes.Told]]
+    Do = Callable[[Desk, Any], Awaitable[shapes.ToolAnswer]]
 
 PAUSE_MS_MIN = 100
 PAUSE_MS_MAX = 2_000
@@ -40,9 +40,9 @@ class Tool:
     name: str
     title: str
     about: str
-    takes: type[shapes.Asked]
-    takes_loose: type[shapes.Asked]
-    gives: type[shapes.Told]
+    takes: type[shapes.ToolArguments]
+    takes_loose: type[shapes.ToolArguments]
+    gives: type[shapes.ToolAnswer]
     do: Do
     reads: bool = False
     renews_loose: bool = (
@@ -56,7 +56,7 @@ class Tool:
     def description(self, *, kept: bool) -> str:
         return " ".join(part for part in (self.about, self.about_kept if kept else self.about_loose) if part)
 
-    def arguments(self, *, kept: bool) -> type[shapes.Asked]:
+    def arguments(self, *, kept: bool) -> type[shapes.ToolArguments]:
         return self.takes if kept else self.takes_loose
 
 

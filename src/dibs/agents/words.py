@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dibs.agents.shapes import (
-    Before,
     ClaimAnswer,
     HandOverAnswer,
     HeartbeatAnswer,
-    Holder,
     JobAnswer,
+    JobOwner,
     JobsAnswer,
+    PreviousOwner,
     ReleaseAnswer,
 )
 from dibs.core.durations import format_duration
@@ -44,10 +44,10 @@ def seconds(ms: int | None) -> int | None:
     return None if ms is None else max(0, ms // 1000)
 
 
-def before(previous: Previous | None) -> Before | None:
+def before(previous: Previous | None) -> PreviousOwner | None:
     if previous is None:
         return None
-    return Before(
+    return PreviousOwner(
         owner=previous.owner,
         how=previous.how,
         at=previous.at,
@@ -99,7 +99,7 @@ def not_claimed(error: NotClaimed, job: str | None) -> ClaimAnswer:
     return ClaimAnswer(message=message, claimed=False, job=job, refused=refused)
 
 
-def _none_of(refused: list[Holder], error: NotClaimed) -> str:
+def _none_of(refused: list[JobOwner], error: NotClaimed) -> str:
     """What stands in the way of each of several jobs: held and done are told apart, because only the first may change
     soon."""
     kinds: dict[str, list[str]] = {}
@@ -121,11 +121,11 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:NAMES_SAID_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
-def holder_of(document: Document) -> Holder:
+def holder_of(document: Document) -> JobOwner:
     """One entry of a refusal, a list or a status."""
     status = str(document.get("status", "held"))
     done = document.get("done") or {}
-    return Holder(
+    return JobOwner(
         job=str(document.get("name") or ""),
         status="held" if status == "queued" else status,
         owner=document.get("owner") or done.get("owner"),
@@ -210,7 +210,7 @@ def standing(status: JobStatus, *, yours: bool = False) -> JobAnswer:
     )
 
 
-def _stands(status: JobStatus, shown: Holder, *, yours: bool) -> str:
+def _stands(status: JobStatus, shown: JobOwner, *, yours: bool) -> str:
     name = status.name
     if yours:
         return f"{name} is yours."

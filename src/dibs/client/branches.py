@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.records import Lock, lock_key
+from dibs.core.records import LockRecord, lock_key
 from dibs.errors import InvalidInput
 from dibs.service.coordinator import Coordinator
 
@@ -31,7 +31,7 @@ def push_with_claim(
     def holds(puts: Mapping[str, Stored | None]) -> bool:
         """Whether what is to be written leaves the job with the caller. A note that it was lost carries no branch."""
         lock = puts.get(key)
-        return isinstance(lock, Lock) and any(
+        return isinstance(lock, LockRecord) and any(
             holder.lease_id == command.lease_id
             if command.lease_id is not None
             else holder.session == command.session

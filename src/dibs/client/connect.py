@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dibs.client.urls import is_server, server_place
+from dibs.client.urls import is_server, server_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.client.door import Door
     from dibs.client.settings import Settings
-    from dibs.client.urls import ServerPlace
+    from dibs.client.urls import ServerAddress
 
 
-def server_at(url: str | None) -> ServerPlace | None:
+def server_at(url: str | None) -> ServerAddress | None:
     """The server that `url` names, or None when it names a store. Raises InvalidInput when it names nothing."""
-    return server_place(url) if url is not None and is_server(url) else None
+    return server_address(url) if url is not None and is_server(url) else None
 
 
 def connect(url: str | None, *, namespace: str | None, token: str | None, timeout_ms: int) -> Door:
@@ -29,7 +29,7 @@ def connect_as(settings: Settings) -> Door:
 
 
 def _door(
-    place: ServerPlace | None, url: str | None, namespace: str | None, token: str | None, timeout_ms: int
+    place: ServerAddress | None, url: str | None, namespace: str | None, token: str | None, timeout_ms: int
 ) -> Door:
     if place is None:
         from dibs.client.embedded import EmbeddedDoor

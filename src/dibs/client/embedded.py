@@ -123,14 +123,14 @@ class EmbeddedDoor:
             command = command_for(verb, ns, name, shaped, self._caller)
             coordinator = Coordinator(self.store())
             if verb in CLAIMS:
-                from dibs.client.claiming import claim
+                from dibs.client.embedded_claim import claim
 
                 return reply_to(verb, claim(coordinator, command, wait_ms(shaped)))
             return reply_to(verb, coordinator.one(command))
 
         return _reply(answer)
 
-    def bury(self, session: str) -> None:
+    def end_dead_session(self, session: str) -> None:
         """End a session whose worker is dead: what it held is lost, not released. Raises what the store meets."""
         from dibs.core.commands import EndSession
         from dibs.service.coordinator import Coordinator
@@ -298,13 +298,13 @@ class EmbeddedDoor:
 
     def holds_anything(self) -> bool:
         """Whether any job of any namespace is held right now."""
-        from dibs.core.records import LOCK_PREFIX, Lock
+        from dibs.core.records import LOCK_PREFIX, LockRecord
 
         after = ""
         while page := self.store().scan(LOCK_PREFIX, after, 1_000, live=True):
             now_ms = self.store().read(()).now_ms
             for _, found in page:
-                held = found.record.holders if isinstance(found.record, Lock) else ()
+                held = found.record.holders if isinstance(found.record, LockRecord) else ()
                 if any(each.expires_ms > now_ms or not each.ttl_ms for each in held):
                     return True
             after = page[-1][0]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dibs.client import requests as questions
-from dibs.client.http1 import Broken
+from dibs.client.http1 import ConnectionLost
 from dibs.client.replies import document_of, understood
-from dibs.client.requests import Manner, Tries
-from dibs.client.transport import Deadline, Line, NotConnected, TimedOut
+from dibs.client.requests import RequestBuilder, RetryBudget
+from dibs.client.transport import Deadline, NotConnected, ServerConnection, TimedOut
 from dibs.errors import BadReply, DibsError, ServerUnreachable
 from dibs.ids import new_id
 from dibs.wire.documents import Reply, reply_for_error
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dibs.client.http1 import RawReply
     from dibs.client.requests import Question
-    from dibs.client.urls import ServerPlace
+    from dibs.client.urls import ServerAddress
 
     Document = dict[str, Any]
 
@@ -32,7 +32,7 @@ class HttpDoor:
 
     def __init__(
         self,
-        place: ServerPlace,
+        place: ServerAddress,
         *,
         token: str | None = None,
         namespace: str | None = None,
@@ -41,8 +41,8 @@ class HttpDoor:
     ) -> None:
         self.place = place
         self.timeout_ms = timeout_ms
-        self._manner = Manner(place, token=token, namespace=namespace, keep=keep)
-        self._line = Line(place, keep=keep)
+        self._manner = RequestBuilder(place, token=token, namespace=namespace, keep=keep)
+        self._line = ServerConnection(place, keep=keep)
 
     def call(self, verb: str, name: str, document: Document) -> Reply:
         return self._reply(lambda: questions.question(verb, name, document))
@@ -92,12 +92,12 @@ class HttpDoor:
     def _exchange(self, asked: Question) -> RawReply:
         request = self._manner.request(asked)
         deadline = Deadline(self.timeout_ms + asked.waits_ms)
-        tries = Tries(self.place, asked)
+        tries = RetryBudget(self.place, asked)
         while True:
             try:
                 try:
                     return self._line.exchange(request, deadline, repeatable=asked.repeatable)
-                except Broken:
+                except ConnectionLost:
                     tries.broken()
             except TimedOut as error:
                 raise tries.timed_out(error) from None

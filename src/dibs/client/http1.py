@@ -1,8 +1,8 @@
 """HTTP/1.1 as bytes, without I/O: the request we send, and a reader for the reply. Just what dibs needs of it.
 
 Replies with Content-Length, in chunks, or until the connection closes. What cannot be read as HTTP raises BadReply; a
-reply that stops short raises `Broken`, because then the request may be asked again. The reader is a generator that
-yields when it needs more bytes: whoever drives it may wait for them in a thread or in an event loop.
+reply that stops short raises `ConnectionLost`, because then the request may be sent again. The reader is a generator
+that yields when it needs more bytes; its driver waits for them in a thread or in an event loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     ]  # each yield is answered with the next bytes, none when the other side closed
 
 
-class Broken(Exception):
+class ConnectionLost(Exception):
     """The connection ended before the reply did."""
 
 
@@ -65,7 +65,7 @@ class ReplyReader:
     def __init__(self) -> None:
         self._buffer = b""
         self._size = 0
-        self._to_the_end = False
+        self._closes_after = False
 
     @property
     def started(self) -> bool:
@@ -77,7 +77,7 @@ class ReplyReader:
             if status >= 200:
                 break
         body = yield from self._body(status, headers)
-        closes = self._to_the_end or headers.get("connection", "").lower() == "close" or self._buffer
+        closes = self._closes_after or headers.get("connection", "").lower() == "close" or self._buffer
         return RawReply(status, headers, body, again=not closes)
 
     def _more(self) -> Reading[bool]:
@@ -96,7 +96,7 @@ class ReplyReader:
             if searched > HEAD_BYTES_MAX:
                 raise BadReply("The reply has a line without end: that is not HTTP.")
             if not (yield from self._more()):
-                raise Broken
+                raise ConnectionLost
         line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
         return line.removesuffix(b"\r")
 
@@ -106,7 +106,7 @@ class ReplyReader:
         while have < size:
             self._buffer = b""
             if not (yield from self._more()):
-                raise Broken
+                raise ConnectionLost
             parts.append(self._buffer)
             have += len(self._buffer)
         joined = b"".join(parts)
@@ -129,7 +129,7 @@ class ReplyReader:
             if not mark:
                 raise BadReply(f"The reply has a header that is not one: {field[:40]!r}.")
             headers[field.strip().lower()] = value.strip()
-        self._to_the_end = version == "HTTP/1.0"
+        self._closes_after = version == "HTTP/1.0"
         return int(code), headers
 
     def _body(self, status: int, headers: dict[str, str]) -> Reading[bytes]:
@@ -159,7 +159,7 @@ class ReplyReader:
         return b"".join(parts)
 
     def _until_closed(self) -> Reading[bytes]:
-        self._to_the_end = True
+        self._closes_after = True
         parts = [self._buffer]
         while True:
             self._buffer = b""

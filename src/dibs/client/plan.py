@@ -11,7 +11,7 @@ RETRY_MS = 1_000
 SLACK_MS = 500
 
 
-class Plan:
+class RenewalPlan:
     """Times only. `stop_ms` is what it takes to stop the work once what is kept is lost."""
 
     def __init__(self, ttl_ms: int, sent_ms: int, stop_ms: int) -> None:

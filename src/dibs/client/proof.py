@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.client.http1 import RawReply
-    from dibs.client.urls import ServerPlace
+    from dibs.client.urls import ServerAddress
 
 
 class Challenge:
     """One question, and the only right answer to it. `peer` is what we are connected to, as the kernel says."""
 
-    def __init__(self, place: ServerPlace, token: str, peer: Any) -> None:
+    def __init__(self, place: ServerAddress, token: str, peer: Any) -> None:
         self._place = place
         key, nonce = token_key(token), new_id()
         self._answer = proof_of(key, challenge_text(nonce, peer))
@@ -46,7 +46,7 @@ def is_ours(uid: int) -> bool:
     return uid in (os.geteuid(), 0)
 
 
-def not_ours(place: ServerPlace) -> ServerUnreachable:
+def not_ours(place: ServerAddress) -> ServerUnreachable:
     return ServerUnreachable(
         f"What listens at {place.url} does not have the token of your own server, so it was not sent there. "
         "Do not begin the work. If it is another server, set DIBS_TOKEN to a token of its."

@@ -1,8 +1,8 @@
 """Waiting in line without I/O: what to ask next, how long to bear with silence, how to leave nothing behind.
 
 A flow is a generator that yields steps. Whoever drives it (`drive` here, an event loop elsewhere) answers each `Ask`
-with the reply, each `Pause` with None, and each `Still` with None or with in how many milliseconds it wants to be told
-again. One long wait is asked for in slices. The first is short, so
+with the reply, each `Pause` with None, and each `StillWaiting` with None or with the milliseconds until it wants to be
+told again. A long wait is asked for in slices. The first is short, so
 that the place in line is soon known and can be given up; asking again with the ticket keeps the place, also when the
 server was gone for a moment.
 """
@@ -57,8 +57,8 @@ class Pause:
         self.ms = ms
 
 
-class Still:
-    """Still waiting, for whoever shows it. `reply` is the last one: a place in line, or why none was heard of."""
+class StillWaiting:
+    """The claim still waits. `reply` is the last one: a place in line, or why no reply came."""
 
     __slots__ = ("reply", "waited_ms")
 
@@ -68,10 +68,10 @@ class Still:
 
 
 if TYPE_CHECKING:
-    Step = Ask | Pause | Still
+    Step = Ask | Pause | StillWaiting
 
 
-def drive(door: Door, flow: Flow[T], show: Callable[[Still], int | None] | None = None) -> T:
+def drive(door: Door, flow: Flow[T], show: Callable[[StillWaiting], int | None] | None = None) -> T:
     """Run a flow on a door, in this thread."""
     answer: Reply | int | None = None
     while True:
@@ -99,7 +99,7 @@ def ask(door: Door, step: Ask) -> Reply:
     return door.call(step.verb, step.name, step.document)
 
 
-class Place:
+class PendingClaim:
     """One claim, perhaps with a place in line, perhaps on the way to one.
 
     `document` must have a request key: whatever happened to a reply, asking again finds the same lease. `own_key`: the
@@ -157,7 +157,7 @@ class Place:
                 continue
             elif not self._bears_with(reply, now_ms - heard_ms):
                 return reply
-            within_ms = yield Still(reply, wait_ms - (until_ms - now_ms))
+            within_ms = yield StillWaiting(reply, wait_ms - (until_ms - now_ms))
             if now_ms >= until_ms:
                 return reply
             if not queued:
@@ -173,7 +173,7 @@ class Place:
             if left_ms <= 0 or not (_may_come(reply) or (heard and _is_unheard(reply))):
                 return reply
             heard = True
-            yield Still(reply, wait_ms - left_ms)
+            yield StillWaiting(reply, wait_ms - left_ms)
             hint_ms = (reply.body or {}).get("retry_after_ms") or pause_ms
             yield Pause(max(1, min(pause_ms, hint_ms, left_ms)))
             pause_ms = min(2 * pause_ms, POLL_MS_MAX)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.client.http1 import RawReply
-    from dibs.client.urls import ServerPlace
+    from dibs.client.urls import ServerAddress
 
     Document = dict[str, Any]
 
@@ -82,7 +82,7 @@ _KINDS: dict[str, type] = {
 }
 
 
-def understood(verb: str, raw: RawReply, place: ServerPlace) -> Reply:
+def understood(verb: str, raw: RawReply, place: ServerAddress) -> Reply:
     body = document_of(raw, place)
     if raw.status == UNKNOWN_TYPE:
         raise BadReply(
@@ -137,7 +137,7 @@ def _claim_fields(verb: str, status: str) -> tuple[str, ...]:
     return several or _CLAIM_FIELDS.get(status, ("a status that we know",))
 
 
-def document_of(raw: RawReply, place: ServerPlace) -> Document | None:
+def document_of(raw: RawReply, place: ServerAddress) -> Document | None:
     if not raw.body:
         if raw.status < 300:
             return None
@@ -151,7 +151,7 @@ def document_of(raw: RawReply, place: ServerPlace) -> Document | None:
     return document
 
 
-def _not_dibs(raw: RawReply, place: ServerPlace) -> DibsError:
+def _not_dibs(raw: RawReply, place: ServerAddress) -> DibsError:
     if 300 <= raw.status < 400 and "location" in raw.headers:
         where = raw.headers["location"][:200]
         return BadReply(

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.client.urls import ServerPlace
+    from dibs.client.urls import ServerAddress
 
     Document = dict[str, Any]
 
@@ -97,10 +97,10 @@ SESSIONS = Question("sessions", "GET", "/sessions")
 HEALTH = Question("health", "GET", "/health")
 
 
-class Manner:
+class RequestBuilder:
     """How a door speaks to its server: as whom, in which namespace, and whether the connection stays."""
 
-    def __init__(self, place: ServerPlace, *, token: str | None, namespace: str | None, keep: bool) -> None:
+    def __init__(self, place: ServerAddress, *, token: str | None, namespace: str | None, keep: bool) -> None:
         self.place = place
         self.keep = keep
         self._token = token
@@ -126,10 +126,10 @@ class Manner:
         return headers
 
 
-class Tries:
+class RetryBudget:
     """Whether to ask once more when no answer came."""
 
-    def __init__(self, place: ServerPlace, asked: Question) -> None:
+    def __init__(self, place: ServerAddress, asked: Question) -> None:
         self._place = place
         self._asked = asked
         self._left = RETRIES_MAX if asked.repeatable else 0

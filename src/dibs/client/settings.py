@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from dibs.client.urls import ServerPlace
+    from dibs.client.urls import ServerAddress
 
 TIMEOUT_MS_DEFAULT = 10_000
 TOKEN_FILE_BYTES_MAX = 64 * 1024
@@ -95,7 +95,7 @@ class Settings:
             raise InvalidInput(f"{what} 0 would give up before asking. Leave it out for 10s.")
         return timeout_ms
 
-    def token_source(self, place: ServerPlace) -> str | None:
+    def token_source(self, place: ServerAddress) -> str | None:
         """Where the token for a server would come from: `DIBS_TOKEN`, or a file's path. None: there is none."""
         if self.env.get("DIBS_TOKEN"):
             return "DIBS_TOKEN"
@@ -107,7 +107,7 @@ class Settings:
         # The token of this user's own server goes to this machine only, never to whatever DIBS_URL names.
         return own if place.is_local and os.path.exists(own) else None
 
-    def is_system(self, place: ServerPlace) -> bool:
+    def is_system(self, place: ServerAddress) -> bool:
         """Whether it is the machine's service, which knows its users without a token."""
         if place.scheme != "unix":
             return False
@@ -115,7 +115,7 @@ class Settings:
 
         return place.path == socket_path(self.env)
 
-    def token(self, place: ServerPlace) -> str | None:
+    def token(self, place: ServerAddress) -> str | None:
         source = self.token_source(place)
         if source is None:
             return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import _socket
 from sys import byteorder
 
-from dibs.client.http1 import Broken, read_reply
+from dibs.client.http1 import ConnectionLost, read_reply
 from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX
 from dibs.errors import ServerUnreachable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ssl import SSLError
 
     from dibs.client.http1 import RawReply
-    from dibs.client.urls import ServerPlace
+    from dibs.client.urls import ServerAddress
 
     Address = tuple[int, int, object]  # family, protocol, where
 
@@ -55,17 +55,18 @@ class TimedOut(ServerUnreachable):
         self.sent = sent
 
 
-class Line:
+class ServerConnection:
     """A way to a server. With `keep` its connection stays open for the next request, if the server agrees."""
 
-    def __init__(self, place: ServerPlace, *, keep: bool = False) -> None:
+    def __init__(self, place: ServerAddress, *, keep: bool = False) -> None:
         self._place = place
         self._keep = keep
         self._kept: _socket.socket | None = None
         self._kept_ms = 0
 
     def exchange(self, request: bytes, deadline: Deadline, *, repeatable: bool) -> RawReply:
-        """Send, and read the reply. Raises ServerUnreachable when it was not sent, Broken when its fate is not known.
+        """Send, and read the reply. Raises ServerUnreachable if nothing was sent, ConnectionLost if it is not known
+        whether the server carried it out.
 
         A kept connection may have been closed by the other side in the meantime, which shows only when it is used. What
         may be asked twice is then asked over a new one; what may not goes over a new one from the start."""
@@ -74,7 +75,7 @@ class Line:
             if repeatable and steady_ms() - self._kept_ms < CLIENT_IDLE_MS_MAX:
                 try:
                     return self._over(kept, request, deadline)
-                except Broken:
+                except ConnectionLost:
                     return self._over(self._again(deadline), request, deadline)
             else:
                 kept.close()
@@ -99,7 +100,7 @@ class Line:
             proven = True
         except TimeoutError:
             raise TimedOut(too_slow(self._place, deadline.timeout_ms), sent=False) from None
-        except (OSError, Broken):
+        except (OSError, ConnectionLost):
             raise not_ours(self._place) from None
         finally:
             if not proven:
@@ -110,7 +111,7 @@ class Line:
         try:
             return _connect(self._place, deadline)
         except ServerUnreachable:
-            raise Broken from None
+            raise ConnectionLost from None
 
     def close(self) -> None:
         if self._kept is not None:
@@ -160,10 +161,10 @@ def _receive(connection: _socket.socket, deadline: Deadline) -> bytes:
     except TimeoutError:
         raise
     except OSError as error:  # reset, or a TLS stream cut off
-        raise Broken from error
+        raise ConnectionLost from error
 
 
-def _connect(place: ServerPlace, deadline: Deadline) -> _socket.socket:
+def _connect(place: ServerAddress, deadline: Deadline) -> _socket.socket:
     why: OSError | None = None
     for family, protocol, where in _addresses(place):
         connection = _socket.socket(family, _socket.SOCK_STREAM, protocol)
@@ -180,7 +181,7 @@ def _connect(place: ServerPlace, deadline: Deadline) -> _socket.socket:
     raise NotConnected(not_there(place, why))
 
 
-def _addresses(place: ServerPlace) -> list[Address]:
+def _addresses(place: ServerAddress) -> list[Address]:
     if place.scheme == "unix":
         return [(_socket.AF_UNIX, 0, place.path)]
     try:
@@ -191,7 +192,7 @@ def _addresses(place: ServerPlace) -> list[Address]:
     return [(family, protocol, where) for family, _, protocol, _, where in found]
 
 
-def _secured(connection: _socket.socket, place: ServerPlace, deadline: Deadline) -> _socket.socket:
+def _secured(connection: _socket.socket, place: ServerAddress, deadline: Deadline) -> _socket.socket:
     import ssl
 
     context = ssl.create_default_context()
@@ -203,14 +204,14 @@ def _secured(connection: _socket.socket, place: ServerPlace, deadline: Deadline)
         raise not_trusted(place, error) from None
 
 
-def no_host(place: ServerPlace, why: OSError | UnicodeError) -> NotConnected:
+def no_host(place: ServerAddress, why: OSError | UnicodeError) -> NotConnected:
     reason = getattr(why, "strerror", None) or "its name is not one"
     return NotConnected(
         f"There is no host {place.host} ({reason}), so {place.url} cannot be asked. {NOT_NOW}"
     )
 
 
-def not_trusted(place: ServerPlace, why: SSLError) -> NotConnected:
+def not_trusted(place: ServerAddress, why: SSLError) -> NotConnected:
     if reason := getattr(why, "verify_message", None):
         return NotConnected(
             f"The certificate of {place.url} is not trusted ({reason}). "
@@ -221,10 +222,10 @@ def not_trusted(place: ServerPlace, why: SSLError) -> NotConnected:
     )
 
 
-def too_slow(place: ServerPlace, timeout_ms: int) -> str:
+def too_slow(place: ServerAddress, timeout_ms: int) -> str:
     return f"{place.url} did not answer within {timeout_ms / 1000:g} s. {NOT_NOW}"
 
 
-def not_there(place: ServerPlace, why: OSError | None) -> str:
+def not_there(place: ServerAddress, why: OSError | None) -> str:
     reason = (why.strerror or str(why)).lower() if why else "no address"
     return f"No server answers at {place.url} ({reason}). {NOT_NOW}"

@@ -11,7 +11,7 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 _EXAMPLES = "Examples: http://127.0.0.1:3427, https://dibs.example.org, unix:///run/dibs.sock, sqlite:///var/lib/dibs.db."
 
 
-class ServerPlace:
+class ServerAddress:
     """Where a server listens. `path` is the socket's for unix, else what stands before `/locks`. `own_token`: the token
     of this user's own server, which the server must show to have before it is sent (`client/proof.py`)."""
 
@@ -54,7 +54,7 @@ def is_server(url: str) -> bool:
     return bool(mark) and head.lower() in SERVER_SCHEMES
 
 
-def server_place(url: str) -> ServerPlace:
+def server_address(url: str) -> ServerAddress:
     """The parts of a server URL, or InvalidInput."""
     head, _, rest = url.partition("://")
     scheme = head.lower()
@@ -67,7 +67,7 @@ def server_place(url: str) -> ServerPlace:
             raise InvalidInput(
                 f"{without_secrets(url)!r} needs an absolute path after unix://, as in unix:///run/dibs.sock."
             )
-        return ServerPlace(url, scheme, "", 0, rest)
+        return ServerAddress(url, scheme, "", 0, rest)
     authority, _, path = rest.partition("/")
     if "?" in rest or "#" in rest:
         raise InvalidInput(f"{without_secrets(url)!r} may not carry a query or a fragment. {_EXAMPLES}")
@@ -76,7 +76,7 @@ def server_place(url: str) -> ServerPlace:
             "A server URL carries no user or password. Put the token into DIBS_TOKEN or DIBS_TOKEN_FILE."
         )
     host, port = _host_and_port(url, authority, _PORTS[scheme])
-    return ServerPlace(url, scheme, host, port, "/" + path.strip("/") if path.strip("/") else "")
+    return ServerAddress(url, scheme, host, port, "/" + path.strip("/") if path.strip("/") else "")
 
 
 def _host_and_port(url: str, authority: str, port: int) -> tuple[str, int]:

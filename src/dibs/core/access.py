@@ -13,12 +13,12 @@ from dibs.core.records import lock_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Ask
+    from dibs.core.commands import AcquireTerms
     from dibs.core.draft import Draft
-    from dibs.core.records import Lock, Ticket
+    from dibs.core.records import LockRecord, Ticket
 
 
-def allowed(draft: Draft, lock: Lock, ask: Ask | Ticket) -> bool:
+def allowed(draft: Draft, lock: LockRecord, ask: AcquireTerms | Ticket) -> bool:
     """Whether every list that concerns this job names the caller, who may be an admin."""
     if ask.admin:
         return True
@@ -32,14 +32,14 @@ def allowed(draft: Draft, lock: Lock, ask: Ask | Ticket) -> bool:
     return all(set(entries).intersection(ask.badges) for entries in lists if entries)
 
 
-def put_list(draft: Draft, lock: Lock, entries: tuple[str, ...]) -> None:
+def put_list(draft: Draft, lock: LockRecord, entries: tuple[str, ...]) -> None:
     """Give a job an access list, or with no entries take it away."""
     lock = lock.replace(acl=entries)
     draft.put(lock)
     note_list(draft, lock)
 
 
-def note_list(draft: Draft, lock: Lock) -> None:
+def note_list(draft: Draft, lock: LockRecord) -> None:
     """Write in the tree whether a name has a list. Also for one that an older version set, when it is next claimed."""
     if not in_tree(lock.name):
         return

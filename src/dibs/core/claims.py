@@ -36,13 +36,13 @@ from dibs.core.outcomes import (
 )
 from dibs.core.proof import ended, held_by, not_current, own_claim, own_session
 from dibs.core.queue import advance, ahead, grant, place_of, refresh, serve_own, settled
-from dibs.core.records import EXCLUSIVE, FAILED, RELEASED, Done, Holder, Lock, Session
+from dibs.core.records import EXCLUSIVE, FAILED, RELEASED, Done, Holder, LockRecord, SessionRecord
 from dibs.core.tickets import drop, join, keep
 from dibs.core.wants import forget_want, note_want
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Acquire, Ask, Inspect, Release, Renew
+    from dibs.core.commands import Acquire, AcquireTerms, Inspect, Release, Renew
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Ending, Ticket
@@ -119,18 +119,18 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     return queued(draft, lock, join(draft, command, (command.name,)))
 
 
-def check_session(draft: Draft, ask: Ask) -> SessionUnknown | SessionOver | None:
+def check_session(draft: Draft, ask: AcquireTerms) -> SessionUnknown | SessionOver | None:
     """A session that is not the caller's, or is over, may claim nothing."""
     if ask.session is None:
         return None
     session = own_session(draft, ask.session, ask.principal, ask.bound)
-    return None if isinstance(session, Session) else session
+    return None if isinstance(session, SessionRecord) else session
 
 
 def judge(
     draft: Draft,
-    ask: Ask,
-    lock: Lock,
+    ask: AcquireTerms,
+    lock: LockRecord,
     ticket_id: str | None = None,
     lease_id: str | None = None,
     *,
@@ -169,7 +169,9 @@ def judge(
     return None
 
 
-def _spent(draft: Draft, lock: Lock, ask: Ask, lease_id: str | None) -> KeySpent | NotCurrent | None:
+def _spent(
+    draft: Draft, lock: LockRecord, ask: AcquireTerms, lease_id: str | None
+) -> KeySpent | NotCurrent | None:
     """The caller shows proof of a hold that is over. Granting would turn a late repeat into a lease nobody knows of."""
     for ending in lock.endings:
         if ending.principal != ask.principal:
@@ -183,7 +185,9 @@ def _spent(draft: Draft, lock: Lock, ask: Ask, lease_id: str | None) -> KeySpent
     return None
 
 
-def _regrant(draft: Draft, ask: Ask, lock: Lock, mine: Holder, ticket_id: str | None) -> Outcome:
+def _regrant(
+    draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ticket_id: str | None
+) -> Outcome:
     """Asking again for what one holds gives the same lease, never a shorter one, never in another mode."""
     if mine.mode != ask.mode:
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=mine.mode, asked=ask.mode)
@@ -205,7 +209,7 @@ def _regrant(draft: Draft, ask: Ask, lock: Lock, mine: Holder, ticket_id: str | 
     )
 
 
-def queued(draft: Draft, lock: Lock, ticket: Ticket) -> Queued:
+def queued(draft: Draft, lock: LockRecord, ticket: Ticket) -> Queued:
     lock = draft.lock(lock.ns, lock.name)
     return Queued(
         now_ms=draft.now_ms,
@@ -219,7 +223,7 @@ def queued(draft: Draft, lock: Lock, ticket: Ticket) -> Queued:
     )
 
 
-def waits_otherwise(draft: Draft, ask: Ask, name: str) -> Differs | None:
+def waits_otherwise(draft: Draft, ask: AcquireTerms, name: str) -> Differs | None:
     """A session that waits for a job in one mode cannot have it in the other: it would wait for itself."""
     for ticket in _waits_for(draft, ask, name):
         if ticket.mode != ask.mode:
@@ -227,7 +231,7 @@ def waits_otherwise(draft: Draft, ask: Ask, name: str) -> Differs | None:
     return None
 
 
-def _waits_for(draft: Draft, ask: Ask, name: str) -> list[Ticket]:
+def _waits_for(draft: Draft, ask: AcquireTerms, name: str) -> list[Ticket]:
     """The places that the session has in the job's own line."""
     session = draft.session(ask.session) if ask.session is not None else None
     waits = [wait for wait in session.waits if (wait.ns, wait.name) == (ask.ns, name)] if session else []
@@ -308,7 +312,7 @@ def release(draft: Draft, command: Release) -> Outcome:
     return told
 
 
-def _let_go(draft: Draft, lock: Lock, ending: Ending, *, again: bool = False) -> Released | Failed:
+def _let_go(draft: Draft, lock: LockRecord, ending: Ending, *, again: bool = False) -> Released | Failed:
     if ending.how == RELEASED:
         return Released(now_ms=draft.now_ms, name=lock.name, ending=ending, again=again)
     return Failed(
@@ -340,7 +344,7 @@ def inspect(draft: Draft, command: Inspect) -> Outcome:
     )
 
 
-def _delayed(lock: Lock, now_ms: int) -> Delayed:
+def _delayed(lock: LockRecord, now_ms: int) -> Delayed:
     ended_ms = lock.endings[0].at_ms if lock.endings else now_ms
     return Delayed(
         now_ms=now_ms,
@@ -351,11 +355,11 @@ def _delayed(lock: Lock, now_ms: int) -> Delayed:
     )
 
 
-def _previous(lock: Lock) -> Ending | None:
+def _previous(lock: LockRecord) -> Ending | None:
     return lock.endings[0] if lock.endings else None
 
 
-def _swap(lock: Lock, kept: Holder) -> Lock:
+def _swap(lock: LockRecord, kept: Holder) -> LockRecord:
     """`lock` with one hold replaced by its newer self."""
     return lock.replace(
         holders=tuple([kept if each.lease_id == kept.lease_id else each for each in lock.holders])

@@ -6,7 +6,7 @@ from dibs.core.record import Record
 from dibs.core.records import EXCLUSIVE
 
 
-class Ask(Record):
+class AcquireTerms(Record):
     """What every way of claiming says: who wants it, and how."""
 
     ns: str
@@ -30,7 +30,7 @@ class Ask(Record):
     bound: str | None = None  # the only namespace that the caller's credential is for; None: any
 
 
-class Acquire(Ask):
+class Acquire(AcquireTerms):
     """Claim one job, or say who has it, or wait in line for it."""
 
     name: str
@@ -41,13 +41,13 @@ class Acquire(Ask):
     ticket_id: str | None = None  # and the proof of it
 
 
-class AcquireAny(Ask):
+class AcquireAny(AcquireTerms):
     """Claim the first of several that can be claimed now."""
 
     names: tuple[str, ...]
 
 
-class AcquireAll(Ask):
+class AcquireAll(AcquireTerms):
     """Claim all of several or none, at once or by waiting in all their lines with nothing in hand."""
 
     names: tuple[str, ...]  # sorted: everybody looks in the same order

@@ -3,8 +3,8 @@
 What one worker holds and waits for ties jobs together, so sessions are nodes of the wait-for graph. So are places in a
 line: whoever stands in it waits for the owners in the way, for every place ahead, and for what the sessions there will
 then hold. A session waits for what it has places for, and for what it asked for last and was refused while it held
-something else (`Session.want`): for those owners who are in the way since then, and for WANT_MS at most. Who became an
-owner later took what the session could have had by asking, so that the two are not stuck.
+something else (`SessionRecord.want`): for those owners who are in the way since then, and for WANT_MS at most. Who
+became an owner later took what the session could have had by asking, so that the two are not stuck.
 
 A node needs something of others, several times: one of N slots is needed in vain when N of those who have one or come
 first are stuck, everything else as soon as one is. Stuck is who is left when everybody is taken away who needs nothing,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Acquire, AcquireAll
     from dibs.core.draft import Draft
-    from dibs.core.records import Holder, Lock, Session, Ticket, Want
+    from dibs.core.records import Holder, LockRecord, SessionRecord, Ticket, Want
 
     # "session", its id; "place", its ticket; "ask", a job that somebody asks for without standing in its line.
     Node = tuple[str, ...]
@@ -94,7 +94,7 @@ class _Need:
 class _Graph:
     """As much of the wait-for graph as can be reached from one session."""
 
-    def __init__(self, draft: Draft, asker: Session) -> None:
+    def __init__(self, draft: Draft, asker: SessionRecord) -> None:
         self._draft = draft
         self._asker = asker
         self._root: Node = ("session", asker.id)
@@ -150,7 +150,7 @@ class _Graph:
         session = self._draft.session(node[1])
         return [] if session is None or session_over(self._draft, session) else self._session_needs(session)
 
-    def _session_needs(self, session: Session) -> list[_Need]:
+    def _session_needs(self, session: SessionRecord) -> list[_Need]:
         draft = self._draft
         draft.need(*[ticket_key(wait.ns, wait.name, wait.number) for wait in session.waits])
         tickets = [draft.ticket(wait.ns, wait.name, wait.number) for wait in session.waits]
@@ -220,7 +220,7 @@ class _Graph:
                 return ticket
         return None
 
-    def _ahead(self, wanted: _Wanted, lock: Lock) -> Iterable[Ticket]:
+    def _ahead(self, wanted: _Wanted, lock: LockRecord) -> Iterable[Ticket]:
         """Live places that are served before this one, nearest first; in a line of its own only as far as needed."""
         draft = self._draft
         tree = in_tree(lock.name)

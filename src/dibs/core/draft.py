@@ -10,10 +10,10 @@ from __future__ import annotations
 from dibs.core.records import (
     META_KEY,
     PULSE_KEY,
-    Lock,
+    LockRecord,
     Meta,
     Pulse,
-    Session,
+    SessionRecord,
     Ticket,
     Tree,
     lock_key,
@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.core.view import Handed, View
+    from dibs.core.view import HandedOver, View
 
 NO_META = Meta()
 
@@ -41,8 +41,8 @@ class Draft:
         self.now_ms = view.now_ms
         self.writes: dict[str, Stored | None] = {}
         self.events: list[Event] = []
-        self.handed: list[Handed] = []
-        self._blanks: dict[str, Lock] = {}
+        self.handed: list[HandedOver] = []
+        self._blanks: dict[str, LockRecord] = {}
 
     def _get(self, key: str) -> Stored | None:
         if key in self.writes:
@@ -56,23 +56,23 @@ class Draft:
     def knows(self, ns: str, name: str) -> bool:
         return self._get(lock_key(ns, name)) is not None
 
-    def lock(self, ns: str, name: str) -> Lock:
+    def lock(self, ns: str, name: str) -> LockRecord:
         """The lock as stored, or a blank one."""
         key = lock_key(ns, name)
         found = self._get(key)
         if found is not None:
             return found  # type: ignore[return-value]  # a key's prefix fixes its class
         if key not in self._blanks:
-            self._blanks[key] = Lock(ns=ns, name=name)
+            self._blanks[key] = LockRecord(ns=ns, name=name)
         return self._blanks[key]
 
     def ticket(self, ns: str, name: str, number: int) -> Ticket | None:
         found = self._get(ticket_key(ns, name, number))
         return found if isinstance(found, Ticket) else None
 
-    def session(self, session_id: str) -> Session | None:
+    def session(self, session_id: str) -> SessionRecord | None:
         found = self._get(session_key(session_id))
-        return found if isinstance(found, Session) else None
+        return found if isinstance(found, SessionRecord) else None
 
     def tree(self, ns: str) -> Tree:
         found = self._get(tree_key(ns))
@@ -86,10 +86,10 @@ class Draft:
         found = self._get(PULSE_KEY)
         return found if isinstance(found, Pulse) else None
 
-    def put(self, record: Lock | Ticket | Session | Tree | Meta | Pulse) -> None:
+    def put(self, record: LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse) -> None:
         self.writes[_key(record)] = record
 
-    def drop(self, record: Lock | Ticket | Session) -> None:
+    def drop(self, record: LockRecord | Ticket | SessionRecord) -> None:
         self.writes[_key(record)] = None
 
     def discard(self) -> None:
@@ -103,11 +103,11 @@ class Draft:
 
 
 def _key(record: Stored) -> str:
-    if isinstance(record, Lock):
+    if isinstance(record, LockRecord):
         return lock_key(record.ns, record.name)
     if isinstance(record, Ticket):
         return ticket_key(record.ns, record.name, record.number)
-    if isinstance(record, Session):
+    if isinstance(record, SessionRecord):
         return session_key(record.id)
     if isinstance(record, Tree):
         return tree_key(record.ns)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dibs.core.draft import Draft
-    from dibs.core.records import Holder, Lock, TreeClaim
+    from dibs.core.records import Holder, LockRecord, TreeClaim
 
 
 def fits(lock_slots: int, live: tuple[Holder, ...], mode: str, slots: int) -> bool:
@@ -34,7 +34,9 @@ def fits(lock_slots: int, live: tuple[Holder, ...], mode: str, slots: int) -> bo
     )
 
 
-def blockers(draft: Draft, lock: Lock, mode: str, slots: int, session: str | None) -> tuple[Blocker, ...]:
+def blockers(
+    draft: Draft, lock: LockRecord, mode: str, slots: int, session: str | None
+) -> tuple[Blocker, ...]:
     """The holds that keep a claim on `lock` from being granted now. Holds that are over do not count."""
     if not lock.holders and not in_tree(lock.name):
         return ()
@@ -55,14 +57,14 @@ def blockers(draft: Draft, lock: Lock, mode: str, slots: int, session: str | Non
     return tuple(found)
 
 
-def live_holders(draft: Draft, lock: Lock) -> tuple[Holder, ...]:
+def live_holders(draft: Draft, lock: LockRecord) -> tuple[Holder, ...]:
     """The holds on `lock` that are not over, with the deadlines that really hold."""
     need_sessions(draft, lock)
     holders = [shown(draft, holder) for holder in lock.holders]
     return tuple([holder for holder in holders if draft.now_ms < holder.expires_ms])
 
 
-def own_hold(draft: Draft, lock: Lock, session: str | None, mode: str) -> Holder | None:
+def own_hold(draft: Draft, lock: LockRecord, session: str | None, mode: str) -> Holder | None:
     """The hold on this very job that the session has already, in the mode it asks for."""
     if session is None or all(holder.session != session for holder in lock.holders):
         return None
@@ -70,7 +72,7 @@ def own_hold(draft: Draft, lock: Lock, session: str | None, mode: str) -> Holder
     return next((holder for holder in live if (holder.session, holder.mode) == (session, mode)), None)
 
 
-def covered(draft: Draft, lock: Lock, mode: str, session: str | None) -> bool:
+def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> bool:
     """Whether the session holds all of this place already, by a claim above it: whoever waits for some of it waits for
     that claim in any case, so that a claim within it takes nothing from anybody."""
     if session is None or not in_tree(lock.name):

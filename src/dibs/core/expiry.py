@@ -32,7 +32,7 @@ from dibs.core.records import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.draft import Draft
-    from dibs.core.records import Holder, Lock, Outage, Session, Ticket
+    from dibs.core.records import Holder, LockRecord, Outage, SessionRecord, Ticket
 
 _EVENT_OF = {
     "released": events.RELEASED,
@@ -62,14 +62,14 @@ def credited_ms(expires_ms: int, renewed_ms: int, span_ms: int, outages: tuple[O
     return max(expires_ms, deadline_ms)
 
 
-def session_deadline_ms(draft: Draft, session: Session) -> int:
+def session_deadline_ms(draft: Draft, session: SessionRecord) -> int:
     """When a session is over: when it ended, or when its silence has lasted for its TTL."""
     if session.ended_ms:
         return session.ended_ms
     return credited_ms(session.expires_ms, session.renewed_ms, session.ttl_ms, draft.meta().outages)
 
 
-def session_over(draft: Draft, session: Session | None) -> bool:
+def session_over(draft: Draft, session: SessionRecord | None) -> bool:
     return session is None or draft.now_ms >= session_deadline_ms(draft, session)
 
 
@@ -106,14 +106,14 @@ def shown(draft: Draft, holder: Holder) -> Holder:
     return holder if deadline == holder.expires_ms else holder.replace(expires_ms=deadline)
 
 
-def need_sessions(draft: Draft, *locks: Lock) -> None:
+def need_sessions(draft: Draft, *locks: LockRecord) -> None:
     """Load the sessions of these locks' owners in one go."""
     keys = [session_key(holder.session) for lock in locks for holder in lock.holders if holder.session]
     if keys:
         draft.need(*keys)
 
 
-def settle(draft: Draft, ns: str, name: str) -> Lock:
+def settle(draft: Draft, ns: str, name: str) -> LockRecord:
     """The lock as it stands now: what is over is ended and told. Does not hand the job on; `line.advance` does."""
     lock = draft.lock(ns, name)
     if not lock.holders:
@@ -139,7 +139,7 @@ def _how_over(draft: Draft, holder: Holder) -> str:
 
 def end_hold(
     draft: Draft,
-    lock: Lock,
+    lock: LockRecord,
     holder: Holder,
     *,
     how: str,
@@ -150,7 +150,7 @@ def end_hold(
     retry_ms: int = 0,
     uncounted: bool = False,
     **told: object,
-) -> Lock:
+) -> LockRecord:
     """`lock` without `holder`. A failure or a loss counts as an attempt and may park the job; a loss starts the lock
     delay, a failure its own. A clean release begins the count anew, unless the hold was `uncounted`."""
     passes_on = uncounted or how in UNSUCCESSFUL
@@ -196,13 +196,13 @@ def end_hold(
     return lock
 
 
-def _forget_in_tree(draft: Draft, lock: Lock, holder: Holder) -> None:
+def _forget_in_tree(draft: Draft, lock: LockRecord, holder: Holder) -> None:
     tree = draft.tree(lock.ns)
     kept = [each for each in tree.claims if (each.name, each.lease_id) != (lock.name, holder.lease_id)]
     draft.put(tree.replace(claims=tuple(kept)))
 
 
-def _left_behind(lock: Lock, holder: Holder, passes_on: bool) -> str | None:
+def _left_behind(lock: LockRecord, holder: Holder, passes_on: bool) -> str | None:
     """The checkpoint that a successor is told. Who fails or is lost before noting one passes on the one it was told,
     unless that was of a job that was finished. With several owners at once nobody can say whose it was."""
     if holder.checkpoint is not None or not passes_on or not lock.endings:
@@ -211,7 +211,7 @@ def _left_behind(lock: Lock, holder: Holder, passes_on: bool) -> str | None:
     return told.checkpoint if holder.mode == EXCLUSIVE and lock.slots == 1 and not told.done else None
 
 
-def _count(draft: Draft, lock: Lock, holder: Holder, how: str, at_ms: int, retry_ms: int) -> Lock:
+def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str, at_ms: int, retry_ms: int) -> LockRecord:
     """Failures, delay and parking after a hold ended `how`."""
     if how == RELEASED:
         return lock.replace(failures=0)
@@ -227,7 +227,7 @@ def _count(draft: Draft, lock: Lock, holder: Holder, how: str, at_ms: int, retry
     return lock
 
 
-def _forget_in_session(draft: Draft, lock: Lock, holder: Holder) -> None:
+def _forget_in_session(draft: Draft, lock: LockRecord, holder: Holder) -> None:
     """A session's list may name too much, never too little: a lock goes from it when the hold it stood for is gone.
 
     Letting something go also says that the session is not stuck, so what it wanted a moment ago no longer counts."""
@@ -243,7 +243,7 @@ def _forget_in_session(draft: Draft, lock: Lock, holder: Holder) -> None:
         draft.put(session.replace(holds=holds, want=None))
 
 
-def event_of(lock: Lock, holder: Holder, kind: str, at_ms: int, **more: object) -> Event:
+def event_of(lock: LockRecord, holder: Holder, kind: str, at_ms: int, **more: object) -> Event:
     """An event about one hold on one job."""
     return Event(
         at_ms=at_ms,

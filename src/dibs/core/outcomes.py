@@ -6,7 +6,7 @@ Each outcome is a row of the one table in `wire/codes.py`: HTTP status, exit cod
 from __future__ import annotations
 
 from dibs.core.record import Record
-from dibs.core.records import Done, Ending, Holder, Lock, Session
+from dibs.core.records import Done, Ending, Holder, LockRecord, SessionRecord
 
 
 class Granted(Record):
@@ -107,7 +107,7 @@ class Left(Record):
     was_in: bool
 
 
-class Kept(Record):
+class PlacesKept(Record):
     """Places kept."""
 
     now_ms: int
@@ -126,7 +126,7 @@ class SessionState(Record):
     """How a session stands. `holds` are the leases that are really its own now."""
 
     now_ms: int
-    session: Session
+    session: SessionRecord
     holds: tuple[Blocker, ...] = ()
     live: bool = True
 
@@ -142,7 +142,7 @@ class SessionOver(Record):
     """The session ended."""
 
     now_ms: int
-    session: Session
+    session: SessionRecord
 
 
 class AlreadyDone(Record):
@@ -254,7 +254,7 @@ class Status(Record):
 
     now_ms: int
     name: str
-    lock: Lock
+    lock: LockRecord
     seen: bool  # False when the store has no record of the job
     waiting: int = 0  # how many are in the line
     overlapping: tuple[Blocker, ...] = ()  # in a tree: other claims that stand in its way
@@ -267,7 +267,7 @@ class Swept(Record):
     forgotten: bool = False
 
 
-class Beaten(Record):
+class BeatRecorded(Record):
     now_ms: int
     outage_ms: int = 0
 
@@ -290,7 +290,7 @@ Outcome = (
     | Parked
     | Freed
     | Left
-    | Kept
+    | PlacesKept
     | Transferred
     | SessionState
     | SessionUnknown
@@ -310,6 +310,6 @@ Outcome = (
     | Broken
     | Status
     | Swept
-    | Beaten
+    | BeatRecorded
     | Raised
 )

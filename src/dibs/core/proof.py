@@ -16,13 +16,13 @@ from dibs.core.outcomes import NotCurrent, SessionOver, SessionUnknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Ask
+    from dibs.core.commands import AcquireTerms
     from dibs.core.draft import Draft
-    from dibs.core.records import Ending, Holder, Lock, Session
+    from dibs.core.records import Ending, Holder, LockRecord, SessionRecord
 
 
 def own_claim(
-    lock: Lock, ask: Ask, ticket_id: str | None, lease_id: str | None, session: str | None
+    lock: LockRecord, ask: AcquireTerms, ticket_id: str | None, lease_id: str | None, session: str | None
 ) -> Holder | None:
     """The hold that this caller can prove to be its own: by lease id, session or request key, by the ticket that became
     it, or by being this very command whose commit went through and whose reply was lost.
@@ -41,7 +41,9 @@ def own_claim(
     return None
 
 
-def held_by(lock: Lock, lease_id: str | None, session: str | None, principal: str | None) -> Holder | None:
+def held_by(
+    lock: LockRecord, lease_id: str | None, session: str | None, principal: str | None
+) -> Holder | None:
     """The hold that this proof proves. A lease id counts before a session."""
     for holder in lock.holders:
         if principal is not None and holder.principal != principal:
@@ -51,7 +53,9 @@ def held_by(lock: Lock, lease_id: str | None, session: str | None, principal: st
     return None
 
 
-def ended(lock: Lock, lease_id: str | None, session: str | None, principal: str | None) -> Ending | None:
+def ended(
+    lock: LockRecord, lease_id: str | None, session: str | None, principal: str | None
+) -> Ending | None:
     for ending in lock.endings:
         if principal is not None and ending.principal != principal:
             continue
@@ -60,7 +64,7 @@ def ended(lock: Lock, lease_id: str | None, session: str | None, principal: str 
     return None
 
 
-def may_use(session: Session, principal: str | None, bound: str | None) -> bool:
+def may_use(session: SessionRecord, principal: str | None, bound: str | None) -> bool:
     """Whether a session is this caller's. `principal` None: an operator's question, `bound` None: of any namespace.
 
     A session that an older version wrote belongs to no namespace yet: the name counts, and its next heartbeat says
@@ -74,7 +78,7 @@ def may_use(session: Session, principal: str | None, bound: str | None) -> bool:
 
 def own_session(
     draft: Draft, session_id: str, principal: str | None, bound: str | None
-) -> Session | SessionUnknown | SessionOver:
+) -> SessionRecord | SessionUnknown | SessionOver:
     """The caller's live session, or why there is none."""
     session = draft.session(session_id)
     if session is None or not may_use(session, principal, bound):
@@ -88,6 +92,6 @@ def same(one: str | None, other: str | None) -> bool:
     return one is not None and one == other
 
 
-def not_current(draft: Draft, lock: Lock, ending: Ending | None) -> NotCurrent:
+def not_current(draft: Draft, lock: LockRecord, ending: Ending | None) -> NotCurrent:
     holders = live_holders(draft, lock)
     return NotCurrent(now_ms=draft.now_ms, name=lock.name, holders=holders, ending=ending)

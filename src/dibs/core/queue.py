@@ -18,7 +18,7 @@ from dibs.core.access import allowed, note_list, put_list
 from dibs.core.exclusion import blockers, own_hold, tree_neighbours
 from dibs.core.expiry import event_of, settle, shown, ticket_over
 from dibs.core.names import in_tree, overlaps
-from dibs.core.outcomes import Granted, GrantedAll, Kept, Left
+from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept
 from dibs.core.records import (
     EXCLUSIVE,
     SHARED,
@@ -40,15 +40,15 @@ from dibs.core.tickets import (
     remove_place,
     ticket_event,
 )
-from dibs.core.view import Handed
+from dibs.core.view import HandedOver
 from dibs.core.wants import note_want
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Acquire, AcquireAll, Ask, KeepPlaces, Leave
+    from dibs.core.commands import Acquire, AcquireAll, AcquireTerms, KeepPlaces, Leave
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import Lock
+    from dibs.core.records import LockRecord
 
 
 def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket | None:
@@ -176,7 +176,7 @@ def _ready(draft: Draft, ticket: Ticket) -> bool:
     return True
 
 
-def ahead(draft: Draft, lock: Lock, number: int, mode: str) -> int:
+def ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> int:
     """How many come before this place (number 0: a newcomer)."""
     if not lock.line and not in_tree(lock.name):
         return 0
@@ -191,7 +191,7 @@ def ahead(draft: Draft, lock: Lock, number: int, mode: str) -> int:
     return count
 
 
-def settled(draft: Draft, ns: str, name: str) -> Lock:
+def settled(draft: Draft, ns: str, name: str) -> LockRecord:
     """The lock as it stands now, for those who hold it: what is over on it is ended and handed on."""
     before = draft.lock(ns, name)
     if settle(draft, ns, name) is not before:
@@ -199,7 +199,7 @@ def settled(draft: Draft, ns: str, name: str) -> Lock:
     return draft.lock(ns, name)
 
 
-def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> Lock:
+def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> LockRecord:
     """The lock as it stands now, for those who want it: what is in its way and over is ended, and its line moved.
 
     The line is moved even if nothing ended: its head may have stopped asking, or a lock delay may be over."""
@@ -210,7 +210,7 @@ def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> Lock:
     return draft.lock(ns, name)
 
 
-def _settle_all(draft: Draft, ns: str, name: str, mode: str) -> Lock:
+def _settle_all(draft: Draft, ns: str, name: str, mode: str) -> LockRecord:
     lock = settle(draft, ns, name)
     if in_tree(name):
         neighbours = list(tree_neighbours(draft, ns, name, mode))
@@ -254,7 +254,7 @@ def _hand_over(draft: Draft, ticket: Ticket) -> None:
     parts = parts_of(ticket)
     grants = tuple([_grant_part(draft, ticket, part) for part in parts])
     outcome = GrantedAll(now_ms=draft.now_ms, grants=grants) if ticket.whole else grants[0]
-    draft.handed.append(Handed(ns=ticket.ns, name=parts[0].name, number=parts[0].number, outcome=outcome))
+    draft.handed.append(HandedOver(ns=ticket.ns, name=parts[0].name, number=parts[0].number, outcome=outcome))
 
 
 def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
@@ -270,7 +270,7 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
     return granted
 
 
-def grant(draft: Draft, ask: Ask | Ticket, name: str, lease_id: str, number: int = 0) -> Granted:
+def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, number: int = 0) -> Granted:
     """Make `ask` an owner of the job. The only place where a holder is made, but for a transfer between owners."""
     lock = draft.lock(ask.ns, name)
     token = max(lock.token, draft.meta().token_floor) + 1
@@ -317,7 +317,7 @@ def grant(draft: Draft, ask: Ask | Ticket, name: str, lease_id: str, number: int
     return Granted(now_ms=draft.now_ms, name=name, lease=shown(draft, lease), previous=previous)
 
 
-def note_hold(draft: Draft, lock: Lock, lease: Holder) -> None:
+def note_hold(draft: Draft, lock: LockRecord, lease: Holder) -> None:
     """Write a new hold where its session and its tree look for it."""
     if lease.session is not None:
         session = draft.session(lease.session)
@@ -353,4 +353,4 @@ def keep_places(draft: Draft, command: KeepPlaces) -> Outcome:
             gone.append((ns, name, number))
         else:
             keep(draft, ticket)
-    return Kept(now_ms=draft.now_ms, gone=tuple(gone))
+    return PlacesKept(now_ms=draft.now_ms, gone=tuple(gone))

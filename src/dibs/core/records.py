@@ -80,7 +80,7 @@ class Done(Record):
     result: str | None = None
 
 
-class Lock(Record):
+class LockRecord(Record):
     """Everything about one job. Present from its first claim until it has been idle for long."""
 
     ns: str
@@ -192,7 +192,7 @@ class Wait(Record):
     number: int
 
 
-class Session(Record):
+class SessionRecord(Record):
     """One run of one worker: what it holds and waits for ends with it."""
 
     id: str
@@ -297,16 +297,16 @@ class Pulse(Record):
         return False
 
 
-Stored = Lock | Ticket | Session | Tree | Meta | Pulse
+Stored = LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse
 
 META_KEY = "meta"
 PULSE_KEY = "pulse"
 LOCK_PREFIX = "lock/"
 SESSION_PREFIX = "session/"
-_CLASSES: dict[str, type[Lock | Ticket | Session | Tree | Meta | Pulse]] = {
-    "lock": Lock,
+_CLASSES: dict[str, type[LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse]] = {
+    "lock": LockRecord,
     "ticket": Ticket,
-    "session": Session,
+    "session": SessionRecord,
     "tree": Tree,
     META_KEY: Meta,
     PULSE_KEY: Pulse,
@@ -336,7 +336,7 @@ def split_lock_key(key: str) -> tuple[str, str]:
     return ns, name
 
 
-def class_of(key: str) -> type[Lock | Ticket | Session | Tree | Meta | Pulse]:
+def class_of(key: str) -> type[LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse]:
     """The record class that lives under a key: what a store needs to read its bytes back."""
     return _CLASSES[key.split("/", 1)[0]]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Claim(Record):
+class ReplayedHold(Record):
     """One live hold, as history tells it."""
 
     owner: str
@@ -26,19 +26,19 @@ class Claim(Record):
     checkpoint: str | None = None
 
 
-def replay(history: Iterable[Event]) -> dict[tuple[str, str], dict[int, Claim]]:
-    """`{(namespace, job): {fencing token: Claim}}` after all of `history`, which must begin at the beginning."""
-    live: dict[tuple[str, str], dict[int, Claim]] = {}
+def replay(history: Iterable[Event]) -> dict[tuple[str, str], dict[int, ReplayedHold]]:
+    """`{(namespace, job): {fencing token: ReplayedHold}}` after all of `history`, which must begin at the beginning."""
+    live: dict[tuple[str, str], dict[int, ReplayedHold]] = {}
     for event in history:
         apply(live, event)
     return {job: claims for job, claims in live.items() if claims}
 
 
-def apply(live: dict[tuple[str, str], dict[int, Claim]], event: Event) -> None:
+def apply(live: dict[tuple[str, str], dict[int, ReplayedHold]], event: Event) -> None:
     """One more event. `live` is changed in place."""
     job = (event.ns, event.job)
     if event.kind == events.ACQUIRED:
-        live.setdefault(job, {})[event.token] = Claim(
+        live.setdefault(job, {})[event.token] = ReplayedHold(
             owner=event.owner,
             principal=event.principal,
             token=event.token,

@@ -13,7 +13,7 @@ from dibs.core.expiry import session_deadline_ms, session_over, settle
 from dibs.core.outcomes import Blocker, SessionOver, SessionState, SessionUnknown
 from dibs.core.proof import may_use, own_session
 from dibs.core.queue import advance, advance_all
-from dibs.core.records import EXPIRED, RELEASED, Session, split_lock_key, ticket_key
+from dibs.core.records import EXPIRED, RELEASED, SessionRecord, split_lock_key, ticket_key
 from dibs.core.tickets import drop
 
 TYPE_CHECKING = False
@@ -30,7 +30,7 @@ _FREED_AT_ONCE = 64
 def open_session(draft: Draft, command: OpenSession) -> Outcome:
     found = draft.session(command.fresh_id)
     if found is None:
-        found = Session(
+        found = SessionRecord(
             id=command.fresh_id,
             principal=command.principal,
             owner=command.owner,
@@ -50,7 +50,7 @@ def open_session(draft: Draft, command: OpenSession) -> Outcome:
 def keep_session(draft: Draft, command: KeepSession) -> Outcome:
     """The worker is alive: its time starts anew. A session that is over does not come back."""
     session = own_session(draft, command.session, command.principal, command.bound)
-    if not isinstance(session, Session):
+    if not isinstance(session, SessionRecord):
         return session
     ttl_ms = session.ttl_ms if command.ttl_ms is None else command.ttl_ms
     kept = session.replace(
@@ -75,7 +75,7 @@ def end_session(draft: Draft, command: EndSession) -> Outcome:
     return SessionState(now_ms=draft.now_ms, session=ended, live=False)
 
 
-def finish(draft: Draft, session: Session, how: str) -> Session:
+def finish(draft: Draft, session: SessionRecord, how: str) -> SessionRecord:
     """End a session, or go on ending one: mark it over, leave its lines, free what is still its own."""
     if not session.ended_ms:
         ended_ms = min(draft.now_ms, session_deadline_ms(draft, session))
@@ -87,7 +87,7 @@ def finish(draft: Draft, session: Session, how: str) -> Session:
     return draft.session(session.id) or session
 
 
-def _leave_lines(draft: Draft, session: Session) -> None:
+def _leave_lines(draft: Draft, session: SessionRecord) -> None:
     draft.need(*[ticket_key(wait.ns, wait.name, wait.number) for wait in session.waits])
     for wait in session.waits:
         ticket = draft.ticket(wait.ns, wait.name, wait.number)
@@ -96,7 +96,7 @@ def _leave_lines(draft: Draft, session: Session) -> None:
             advance_all(draft, ticket)
 
 
-def _free_holds(draft: Draft, session: Session) -> None:
+def _free_holds(draft: Draft, session: SessionRecord) -> None:
     """The session has ended, so its holds are over like any other that is; nothing else is touched."""
     keys = session.holds[:_FREED_AT_ONCE]
     draft.need(*keys)
@@ -130,7 +130,7 @@ def inspect_session(draft: Draft, command: InspectSession) -> Outcome:
     return SessionState(now_ms=draft.now_ms, session=session, holds=tuple(holds), live=live)
 
 
-def _session_event(draft: Draft, session: Session, kind: str, reason: str | None = None) -> Event:
+def _session_event(draft: Draft, session: SessionRecord, kind: str, reason: str | None = None) -> Event:
     return Event(
         at_ms=draft.now_ms, kind=kind, owner=session.owner, principal=session.principal, reason=reason
     )

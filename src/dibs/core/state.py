@@ -6,10 +6,10 @@ from dibs.core.records import DELAYED, DONE, FREE, HELD, PARKED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.records import Lock
+    from dibs.core.records import LockRecord
 
 
-def state_of(lock: Lock, now_ms: int) -> str:
+def state_of(lock: LockRecord, now_ms: int) -> str:
     """One of STATES. `lock` must be settled at `now_ms`: only live holds are in it."""
     if lock.holders:
         return HELD

@@ -17,16 +17,16 @@ from dibs.core.records import Part, Ticket, TreePlace, Wait, ticket_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Ask
+    from dibs.core.commands import AcquireTerms
     from dibs.core.draft import Draft
-    from dibs.core.records import Lock
+    from dibs.core.records import LockRecord
 
 PEEK = 16  # how many tickets are loaded at once
 _MARK_CHARS = 8
 _NO_MARK = "-" * _MARK_CHARS  # of a ticket that was put in line by a version without marks
 
 
-def join(draft: Draft, ask: Ask, names: tuple[str, ...]) -> Ticket:
+def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
     """Take a place at the end of the line of each of `names`. Returns the ticket of the first."""
     locks = [draft.lock(ask.ns, name) for name in names]
     parts = tuple([Part(name=lock.name, number=lock.next_ticket) for lock in locks])
@@ -45,7 +45,7 @@ def join(draft: Draft, ask: Ask, names: tuple[str, ...]) -> Ticket:
     return tickets[0]
 
 
-def recognised(draft: Draft, ask: Ask, names: tuple[str, ...]) -> Ticket | None:
+def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket | None:
     """The place of a caller that asked before: by its request key, by its session, or by being this very command, whose
     commit went through and whose reply was lost. Reads the tickets that may be its own, and no other."""
     name = names[0]
@@ -87,7 +87,7 @@ def _mark(ticket: Ticket) -> str:
     return _mark_of(ticket.principal, ticket.request_key, ticket.lease_id)
 
 
-def _marks(lock: Lock) -> str:
+def _marks(lock: LockRecord) -> str:
     """The marks of a lock's line. A version without them writes the line and drops them."""
     whole = len(lock.marks) == len(lock.line) * _MARK_CHARS
     return lock.marks if whole else _NO_MARK * len(lock.line)
@@ -98,7 +98,7 @@ def _places(marks: str, mark: str) -> list[int]:
     return [at for at in range(len(marks) // _MARK_CHARS) if marks.startswith(mark, at * _MARK_CHARS)]
 
 
-def _marked(draft: Draft, lock: Lock) -> Lock:
+def _marked(draft: Draft, lock: LockRecord) -> LockRecord:
     """`lock` with a mark for every place. What another version left without is read and marked, once."""
     marks = _marks(lock)
     if _NO_MARK not in marks:
@@ -121,7 +121,7 @@ def parts_of(ticket: Ticket) -> tuple[Part, ...]:
     return ticket.whole or (Part(name=ticket.name, number=ticket.number),)
 
 
-def _new_ticket(draft: Draft, ask: Ask, part: Part, whole: tuple[Part, ...]) -> Ticket:
+def _new_ticket(draft: Draft, ask: AcquireTerms, part: Part, whole: tuple[Part, ...]) -> Ticket:
     return Ticket(
         ns=ask.ns,
         name=part.name,

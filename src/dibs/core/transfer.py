@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Break, Free, SetAcl, Transfer
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import Holder, Lock, Session
+    from dibs.core.records import Holder, LockRecord, SessionRecord
 
 
 def transfer(draft: Draft, command: Transfer) -> Outcome:
@@ -73,7 +73,7 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
 
 
 def _heirs_lease(
-    draft: Draft, command: Transfer, mine: Holder, heir: Session | None, *, token: int
+    draft: Draft, command: Transfer, mine: Holder, heir: SessionRecord | None, *, token: int
 ) -> Holder:
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
     if heir is None and not ttl_ms:
@@ -93,7 +93,7 @@ def _heirs_lease(
     )
 
 
-def _stops_transfer(draft: Draft, lock: Lock, lease: Holder) -> Held | Deadlock | None:
+def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Deadlock | None:
     """Claims of one session may overlap, so the giver may keep one that the heir's would overlap; and the heir may wait
     for somebody who waits for this job."""
     in_way = blockers(draft, lock, lease.mode, lock.slots, lease.session)

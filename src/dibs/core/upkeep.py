@@ -12,7 +12,7 @@ from dibs.core.expiry import (
     ticket_over,
 )
 from dibs.core.limits import OUTAGES_KEPT, PULSE_LATE_MS
-from dibs.core.outcomes import Beaten, Raised, Swept
+from dibs.core.outcomes import BeatRecorded, Raised, Swept
 from dibs.core.queue import advance_all, refresh
 from dibs.core.records import (
     EXPIRED,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Beat, RaiseFloor, Sweep
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import Lock
+    from dibs.core.records import LockRecord
 
 
 def sweep(draft: Draft, command: Sweep) -> Outcome:
@@ -60,7 +60,7 @@ def _sweep_lock(draft: Draft, key: str) -> Swept:
     return Swept(now_ms=draft.now_ms, key=key, expired=expired)
 
 
-def _write_credit(draft: Draft, lock: Lock) -> None:
+def _write_credit(draft: Draft, lock: LockRecord) -> None:
     """A lease with outage credit is written back with its later deadline: the store's index of what is due follows."""
     holders = tuple(
         [
@@ -74,7 +74,7 @@ def _write_credit(draft: Draft, lock: Lock) -> None:
         draft.put(lock.replace(holders=holders))
 
 
-def _forget(draft: Draft, lock: Lock) -> None:
+def _forget(draft: Draft, lock: LockRecord) -> None:
     """Drop an idle record. Its number moves into the floor first, so that the job's next token still rises."""
     meta = draft.meta()
     if lock.token > meta.token_floor:
@@ -130,17 +130,17 @@ def beat(draft: Draft, command: Beat) -> Outcome:
     now_ms = draft.now_ms
     if pulse is None or command.alive_since_ms <= pulse.at_ms:
         draft.put(Pulse(at_ms=now_ms))
-        return Beaten(now_ms=now_ms)
+        return BeatRecorded(now_ms=now_ms)
     began_ms = pulse.doubt_ms or pulse.at_ms
     if command.alive_since_ms - began_ms <= PULSE_LATE_MS:
         draft.put(Pulse(at_ms=now_ms, doubt_ms=began_ms))
-        return Beaten(now_ms=now_ms)
+        return BeatRecorded(now_ms=now_ms)
     draft.put(Pulse(at_ms=now_ms))
     meta = draft.meta()
     outage = Outage(began_ms=began_ms, ended_ms=now_ms)
     draft.put(meta.replace(outages=_remember(meta.outages, outage)))
     draft.tell(Event(at_ms=now_ms, kind=events.OUTAGE, began_ms=began_ms))
-    return Beaten(now_ms=now_ms, outage_ms=now_ms - began_ms)
+    return BeatRecorded(now_ms=now_ms, outage_ms=now_ms - began_ms)
 
 
 def _remember(outages: tuple[Outage, ...], outage: Outage) -> tuple[Outage, ...]:

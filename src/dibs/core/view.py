@@ -52,7 +52,7 @@ class View:
         self.records.update(decision.writes)
 
 
-class Handed(Record):
+class HandedOver(Record):
     """A job given to somebody who waited, so that the one waiter can be told without asking again."""
 
     ns: str
@@ -69,4 +69,4 @@ class Decision(Record):
     outcome: Outcome
     writes: dict[str, Stored | None] = {}  # noqa: RUF012 - never mutated; a fresh dict is passed to write
     events: tuple[Event, ...] = ()
-    handed: tuple[Handed, ...] = ()
+    handed: tuple[HandedOver, ...] = ()

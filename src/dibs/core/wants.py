@@ -14,12 +14,12 @@ from dibs.core.records import Want
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Ask
+    from dibs.core.commands import AcquireTerms
     from dibs.core.draft import Draft
     from dibs.core.records import Ticket
 
 
-def note_want(draft: Draft, ask: Ask | Ticket, names: tuple[str, ...]) -> None:
+def note_want(draft: Draft, ask: AcquireTerms | Ticket, names: tuple[str, ...]) -> None:
     """Whoever asked for these was refused."""
     session = draft.session(ask.session) if ask.session is not None else None
     if session is not None and session.holds:
@@ -35,7 +35,7 @@ def note_want(draft: Draft, ask: Ask | Ticket, names: tuple[str, ...]) -> None:
         draft.put(session.replace(want=want))
 
 
-def forget_want(draft: Draft, ask: Ask) -> None:
+def forget_want(draft: Draft, ask: AcquireTerms) -> None:
     """The answer to what a session asks now is final: it has moved on from what it was refused before."""
     session = draft.session(ask.session) if ask.session is not None else None
     if session is not None and session.want is not None and may_use(session, ask.principal, ask.bound):

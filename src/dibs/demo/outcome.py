@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 
-class Row(NamedTuple):
+class JobSummary(NamedTuple):
     """One job. `steps` and `duplicates` are the ledger's, the rest is what the workers told."""
 
     name: str
@@ -30,8 +30,8 @@ class Row(NamedTuple):
     done: bool
 
 
-class Outcome(NamedTuple):
-    rows: tuple[Row, ...]
+class DemoResult(NamedTuple):
+    rows: tuple[JobSummary, ...]
     effects: int
     killed: Killed | None
     takeover: Takeover | None
@@ -63,13 +63,15 @@ class Outcome(NamedTuple):
         }
 
 
-def outcome_of(story: Story, effects: Sequence[Effect], elapsed_ms: int, troubles: Sequence[str]) -> Outcome:
+def outcome_of(
+    story: Story, effects: Sequence[Effect], elapsed_ms: int, troubles: Sequence[str]
+) -> DemoResult:
     counts = counted(effects, list(story.jobs))
     rows = []
     for name, state in story.jobs.items():
         count = counts[name]
         rows.append(
-            Row(
+            JobSummary(
                 name,
                 state.job.label,
                 state.job.title,
@@ -83,4 +85,4 @@ def outcome_of(story: Story, effects: Sequence[Effect], elapsed_ms: int, trouble
         )
     done = sum(count.steps for count in counts.values())
     told = (*story.troubles, *troubles)
-    return Outcome(tuple(rows), done, story.killed, story.takeover, elapsed_ms, told)
+    return DemoResult(tuple(rows), done, story.killed, story.takeover, elapsed_ms, told)

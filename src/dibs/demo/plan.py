@@ -48,7 +48,7 @@ class Job(NamedTuple):
     paces_ms: tuple[int, ...]
 
 
-class Plan(NamedTuple):
+class DemoPlan(NamedTuple):
     """`fatal` is the job whose first owner is killed. It is among those that are claimed first."""
 
     jobs: tuple[Job, ...]
@@ -62,7 +62,7 @@ class Plan(NamedTuple):
         return sum(sum(job.paces_ms) for job in self.jobs)
 
 
-def plan_of(jobs: int, workers: int, seed: int, prefix: str = "") -> Plan:
+def plan_of(jobs: int, workers: int, seed: int, prefix: str = "") -> DemoPlan:
     """`prefix` keeps the names apart from those of real jobs, where there are such."""
 
     def dice(what: str, sides: int) -> int:
@@ -77,7 +77,7 @@ def plan_of(jobs: int, workers: int, seed: int, prefix: str = "") -> Plan:
         backlog.append(Job(f"{prefix}{_REPOSITORY}{number}", f"#{number}", title, tuple(paces_ms)))
         number += 1 + dice(f"gap {index}", 9)
     names = tuple(f"agent-{each}" for each in range(1, workers + 1))
-    return Plan(tuple(backlog), names, dice("fatal", min(jobs, workers)), seed)
+    return DemoPlan(tuple(backlog), names, dice("fatal", min(jobs, workers)), seed)
 
 
 def checkpoint_of(steps: int) -> str:

@@ -15,8 +15,8 @@ from dibs.demo.stage import Stage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dibs.demo.outcome import Outcome
-    from dibs.demo.plan import Plan
+    from dibs.demo.outcome import DemoResult
+    from dibs.demo.plan import DemoPlan
     from dibs.demo.screen import Screen
     from dibs.demo.show import Show
     from dibs.demo.story import Story
@@ -43,7 +43,7 @@ class Play:
         self._kill_ms: int | None = None
         self._drawn_ms = 0
 
-    def run(self, env: Mapping[str, str]) -> Outcome:
+    def run(self, env: Mapping[str, str]) -> DemoResult:
         """Start, race, end. What goes wrong is in the outcome."""
         plan = self._story.plan
         give_up_ms = self._began_ms + PATIENCE_MS + plan.work_ms
@@ -96,7 +96,7 @@ class Play:
             self._tell(self._screen.entry(self._story.kill(name, stage.kill(name), self._now_ms())))
 
 
-def orders_of(plan: Plan, ledger_path: str) -> Document:
+def orders_of(plan: DemoPlan, ledger_path: str) -> Document:
     """What every worker is told: the same."""
     jobs = [
         {"name": job.name, "paces_ms": job.paces_ms, "fatal": index == plan.fatal}
@@ -105,7 +105,7 @@ def orders_of(plan: Plan, ledger_path: str) -> Document:
     return {"jobs": jobs, "ttl": TTL_SECONDS, "ledger": ledger_path}
 
 
-def tidied(client: dibs.Client, plan: Plan) -> bool:
+def tidied(client: dibs.Client, plan: DemoPlan) -> bool:
     """Take the done marks away. False if something is left: what is claimed ends with its TTL."""
     clean = True
     for job in plan.jobs:

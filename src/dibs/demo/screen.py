@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dibs.cli.text.colour import Paint
-    from dibs.demo.outcome import Outcome
-    from dibs.demo.story import Entry, JobState, Story, WorkerState
+    from dibs.demo.outcome import DemoResult
+    from dibs.demo.story import JobState, LogEntry, Story, WorkerState
 
 TITLE_MIN = 12
 
@@ -85,7 +85,7 @@ class Screen:
             "",
         ]
 
-    def entry(self, entry: Entry) -> list[str]:
+    def entry(self, entry: LogEntry) -> list[str]:
         """One event for the log; what does not fit goes on below, indented."""
         verb, tint = _VERBS[entry.kind]
         at = f"{entry.at_ms / 1000:5.1f}s  "
@@ -158,7 +158,7 @@ class Screen:
         rest = f"'s lease on {label} to end, {left} at most"
         return [*cells, Cell("waits for ", "wait"), Cell(owner, self._numbers.get(owner)), Cell(rest)]
 
-    def report(self, outcome: Outcome, where_after: str) -> list[str]:
+    def report(self, outcome: DemoResult, where_after: str) -> list[str]:
         """The table, and in words what it shows."""
         lines = ["", *self._table(outcome), ""]
         lines += [self._paint.good(line) if outcome.good else line for line in self._verdict(outcome)]
@@ -169,7 +169,7 @@ class Screen:
             lines += wrapped(text, self._width - 1) if text else []
         return lines
 
-    def _verdict(self, outcome: Outcome) -> list[str]:
+    def _verdict(self, outcome: DemoResult) -> list[str]:
         done = sum(row.done for row in outcome.rows)
         jobs, steps = len(outcome.rows), len(outcome.rows) * len(STEPS)
         text = (
@@ -178,7 +178,7 @@ class Screen:
         )
         return wrapped(text, self._width - 1)
 
-    def _recovery(self, outcome: Outcome) -> str:
+    def _recovery(self, outcome: DemoResult) -> str:
         killed, takeover = outcome.killed, outcome.takeover
         if killed is None:
             return ""
@@ -192,7 +192,7 @@ class Screen:
             f'over and went on from "{takeover.checkpoint}".'
         )
 
-    def _table(self, outcome: Outcome) -> list[str]:
+    def _table(self, outcome: DemoResult) -> list[str]:
         """Titles are cut, or left out, where there is no room: the numbers matter more."""
         arrow = f" {self._glyphs.arrow} "
         owners = [arrow.join(row.owners) for row in outcome.rows]

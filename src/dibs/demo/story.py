@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dibs.demo.plan import STEPS, STEPS_BEFORE_DEATH, steps_in
 
 if TYPE_CHECKING:
-    from dibs.demo.plan import Job, Plan
+    from dibs.demo.plan import DemoPlan, Job
 
     Document = dict[str, Any]
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A line of the log: who did what to which job. `kind` is the event's; `more` is the rest of the sentence."""
 
     at_ms: int
@@ -68,7 +68,7 @@ class WorkerState:
 class Story:
     """Takes event after event, and gives the line that the log has for it, if any."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: DemoPlan) -> None:
         self.plan = plan
         self.jobs = {job.name: JobState(job) for job in plan.jobs}
         self.workers = {name: WorkerState(name) for name in plan.workers}
@@ -98,20 +98,20 @@ class Story:
         first = len(fatal.owners) == 1 and fatal.steps == STEPS_BEFORE_DEATH
         return fatal.owner if first and self.killed is None else None
 
-    def hear(self, name: str, event: Document, at_ms: int) -> Entry | None:
+    def hear(self, name: str, event: Document, at_ms: int) -> LogEntry | None:
         """A worker told something."""
         kind: str = event["event"]
-        told: Entry | None = getattr(self, f"_{kind}")(self.workers[name], event, at_ms)
+        told: LogEntry | None = getattr(self, f"_{kind}")(self.workers[name], event, at_ms)
         return told
 
-    def kill(self, name: str, pid: int, at_ms: int) -> Entry:
+    def kill(self, name: str, pid: int, at_ms: int) -> LogEntry:
         """The demo killed a worker."""
         worker = self.workers[name]
         worker.killed = True
         job = self.jobs[worker.job or ""]
         self.killed = Killed(name, job.job.name, at_ms, pid)
         more = f"kill -9 {pid}, in the middle of step {job.steps + 1} of {len(STEPS)}"
-        return Entry(at_ms, "killed", name, job.job.label, more)
+        return LogEntry(at_ms, "killed", name, job.job.label, more)
 
     def _ready(self, worker: WorkerState, event: Document, at_ms: int) -> None:
         worker.ready = True
@@ -121,7 +121,7 @@ class Story:
         job.skips += 1
         worker.skipped.append((job.job.label, str(event["owner"])))
 
-    def _waits(self, worker: WorkerState, event: Document, at_ms: int) -> Entry | None:
+    def _waits(self, worker: WorkerState, event: Document, at_ms: int) -> LogEntry | None:
         """Only waiting for the dead is worth a line, and only once: the living finish what they have."""
         job, owner = self.jobs[event["job"]].job, str(event["owner"])
         worker.waits = (job.label, owner, at_ms + event["left_ms"])
@@ -129,9 +129,9 @@ class Story:
             return None
         self._patient.add(worker.name)
         left = f"{event['left_ms'] / 1000:.1f}s"
-        return Entry(at_ms, "waits", worker.name, job.label, f"{owner} is silent: its lease lasts {left}")
+        return LogEntry(at_ms, "waits", worker.name, job.label, f"{owner} is silent: its lease lasts {left}")
 
-    def _claimed(self, worker: WorkerState, event: Document, at_ms: int) -> Entry:
+    def _claimed(self, worker: WorkerState, event: Document, at_ms: int) -> LogEntry:
         job = self.jobs[event["job"]]
         job.owner, worker.job = worker.name, event["job"]
         job.owners.append(worker.name)
@@ -140,34 +140,34 @@ class Story:
         job.steps = steps_in(checkpoint)
         if event["attempt"] == 1:
             more = ", ".join(f"{label} ({owner})" for label, owner in skipped)
-            return Entry(at_ms, "claimed", worker.name, job.job.label, f"skipped {more}" if more else "")
+            return LogEntry(at_ms, "claimed", worker.name, job.job.label, f"skipped {more}" if more else "")
         if self.killed is not None and before == self.killed.worker:
             after_ms = at_ms - self.killed.at_ms
             self.takeover = Takeover(worker.name, before, job.job.name, checkpoint or "", after_ms)
         at = f'resumes {before}\'s work at "{checkpoint}"' if checkpoint else f"from {before}, from the start"
-        return Entry(at_ms, "took over", worker.name, job.job.label, at)
+        return LogEntry(at_ms, "took over", worker.name, job.job.label, at)
 
     def _step(self, worker: WorkerState, event: Document, at_ms: int) -> None:
         self.jobs[event["job"]].steps = event["step"]
 
-    def _done(self, worker: WorkerState, event: Document, at_ms: int) -> Entry:
+    def _done(self, worker: WorkerState, event: Document, at_ms: int) -> LogEntry:
         job = self.jobs[event["job"]]
         job.done, job.owner, worker.job = True, None, None
-        return Entry(at_ms, "done", worker.name, job.job.label)
+        return LogEntry(at_ms, "done", worker.name, job.job.label)
 
-    def _lost(self, worker: WorkerState, event: Document, at_ms: int) -> Entry:
+    def _lost(self, worker: WorkerState, event: Document, at_ms: int) -> LogEntry:
         job = self.jobs[event["job"]]
         worker.job = None
         if job.owner == worker.name:
             job.owner = None
-        return Entry(at_ms, "lost", worker.name, job.job.label, str(event["why"]))
+        return LogEntry(at_ms, "lost", worker.name, job.job.label, str(event["why"]))
 
-    def _failed(self, worker: WorkerState, event: Document, at_ms: int) -> Entry:
+    def _failed(self, worker: WorkerState, event: Document, at_ms: int) -> LogEntry:
         worker.failed = True
         self._troubles.setdefault(event["why"], []).append(worker.name)
-        return Entry(at_ms, "failed", worker.name, "", str(event["why"]))
+        return LogEntry(at_ms, "failed", worker.name, "", str(event["why"]))
 
-    def _gone(self, worker: WorkerState, event: Document, at_ms: int) -> Entry | None:
+    def _gone(self, worker: WorkerState, event: Document, at_ms: int) -> LogEntry | None:
         """Its last words are of interest only when nothing else explains its end."""
         worker.gone = True
         worker.waits = None

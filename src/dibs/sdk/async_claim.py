@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, TypeVar
 from dibs.errors import DibsError, InvalidInput, NotClaimed
 from dibs.sdk import operations
 from dibs.sdk.async_doors import drive
-from dibs.sdk.async_guard import Guard, to_the_end
-from dibs.sdk.held import GIVE_UP_MS, Held, confirming, finishing, letting_go, over_at_the_end
+from dibs.sdk.async_guard import BlockGuard, shielded
+from dibs.sdk.claim_state import (
+    GIVE_UP_MS,
+    ClaimState,
+    confirm_hold,
+    finish_hold,
+    raise_if_lost_at_exit,
+    release_at_exit,
+)
 from dibs.sdk.parameters import explained
 from dibs.sdk.session_hold import holding
 
@@ -23,13 +30,15 @@ if TYPE_CHECKING:
     from dibs.sdk.answers import Lease
     from dibs.sdk.async_doors import AsyncDoor
     from dibs.sdk.hold import LeaseHold
-    from dibs.sdk.operations import Wish
+    from dibs.sdk.operations import ClaimRequest
     from dibs.sdk.session_hold import SessionHold
 
 T = TypeVar("T")
 
 
-async def taken(door: AsyncDoor, wish: Wish, timeout_ms: int, session: SessionHold | None) -> LeaseHold:
+async def taken(
+    door: AsyncDoor, wish: ClaimRequest, timeout_ms: int, session: SessionHold | None
+) -> LeaseHold:
     """The job. Whatever goes wrong, a cancellation at any moment included, nothing is left behind."""
     if session is not None:
         session.reserve(wish.reserved)
@@ -38,17 +47,17 @@ async def taken(door: AsyncDoor, wish: Wish, timeout_ms: int, session: SessionHo
             await drive(door, session.settling(wish.place.names), timeout_ms)
         leases = await drive(door, operations.acquiring(wish), timeout_ms)
         hold = await drive(door, holding(leases, wish.place.sent_ms, session), timeout_ms)
-        return await drive(door, confirming(hold), timeout_ms)
+        return await drive(door, confirm_hold(hold), timeout_ms)
     except BaseException as error:
         if not isinstance(error, NotClaimed | InvalidInput):
-            await to_the_end(lambda: given_up(door, wish, session))
+            await shielded(lambda: given_up(door, wish, session))
         raise
     finally:
         if session is not None:
             session.answered(wish.reserved)
 
 
-async def given_up(door: AsyncDoor, wish: Wish, session: SessionHold | None = None) -> None:
+async def given_up(door: AsyncDoor, wish: ClaimRequest, session: SessionHold | None = None) -> None:
     """What cannot be given back now the session gives back later; without one it goes with its TTL."""
     settled = False
     try:
@@ -60,25 +69,25 @@ async def given_up(door: AsyncDoor, wish: Wish, session: SessionHold | None = No
             session.owe(wish.place)
 
 
-class AsyncClaim(Held):
+class AsyncClaim(ClaimState):
     """`async with client.claim(name) as claim:`. When it is lost, the block is cancelled and raises LeaseLost."""
 
     def __init__(
         self,
         door: AsyncDoor,
-        wish: Wish,
+        wish: ClaimRequest,
         timeout_ms: int,
         on_lost: Callable[[LeaseLost], object] | None = None,
         session: SessionHold | None = None,
     ) -> None:
         super().__init__()
         self._door = door
-        self._wish: Wish | None = wish
+        self._wish: ClaimRequest | None = wish
         self._fail_on_error = wish.fail_on_error
         self._timeout_ms = timeout_ms
         self._on_lost = on_lost
         self._session = session
-        self._guard: Guard | None = None
+        self._guard: BlockGuard | None = None
 
     @property
     def lost(self) -> asyncio.Event:
@@ -92,7 +101,7 @@ class AsyncClaim(Held):
         if wish is None:
             raise InvalidInput("A claim is for one block. Ask the client for another one.")
         hold = self._held = await taken(self._door, wish, self._timeout_ms, self._session)
-        self._guard = Guard(hold, self._door, self._on_lost, beats=self._session is None)
+        self._guard = BlockGuard(hold, self._door, self._on_lost, beats=self._session is None)
         return self
 
     async def __aexit__(
@@ -104,14 +113,14 @@ class AsyncClaim(Held):
             return
         if not hold.was_lost and hold.let_go():
             fails = self._fail_on_error
-            lost = await to_the_end(
-                lambda: drive(self._door, letting_go(hold, error, fail_on_error=fails), self._timeout_ms)
+            lost = await shielded(
+                lambda: drive(self._door, release_at_exit(hold, error, fail_on_error=fails), self._timeout_ms)
             )
             if lost is not None and error is None:
                 raise lost
         if ours_alone:
             hold.check()
-        over_at_the_end(hold, error)
+        raise_if_lost_at_exit(hold, error)
 
     @explained
     async def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
@@ -180,4 +189,4 @@ class AsyncClaim(Held):
 
     async def _finish(self, flow_of: Callable[[Lease], Flow[T]]) -> list[T]:
         hold = self._hold
-        return await to_the_end(lambda: drive(self._door, finishing(hold, flow_of), self._timeout_ms))
+        return await shielded(lambda: drive(self._door, finish_hold(hold, flow_of), self._timeout_ms))

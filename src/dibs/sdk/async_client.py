@@ -14,11 +14,11 @@ from dibs.errors import InvalidInput, NotClaimed
 from dibs.sdk import operations
 from dibs.sdk.async_claim import AsyncClaim, given_up
 from dibs.sdk.async_doors import drive, open_door
-from dibs.sdk.async_guard import to_the_end
+from dibs.sdk.async_guard import shielded
 from dibs.sdk.async_session import AsyncSession
 from dibs.sdk.claims import TTL_SECONDS, Claims
 from dibs.sdk.client import TIMEOUT_SECONDS, place_of, settings_of
-from dibs.sdk.operations import Wish
+from dibs.sdk.operations import ClaimRequest
 from dibs.sdk.parameters import explained
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class AsyncClient(Claims[AsyncClaim]):
         loop = asyncio.get_running_loop()
         tasks = [task for task in self._finishing if task.get_loop() is loop]
         if tasks:
-            await to_the_end(lambda: asyncio.wait(tasks))
+            await shielded(lambda: asyncio.wait(tasks))
         self._closed = True
         self._door.close()
 
@@ -90,7 +90,7 @@ class AsyncClient(Claims[AsyncClaim]):
     async def _run(self, flow: Flow[T]) -> T:
         return await drive(self._door, flow, self._timeout_ms)
 
-    def _begin(self, wish: Wish, on_lost: OnLost | None) -> AsyncClaim:
+    def _begin(self, wish: ClaimRequest, on_lost: OnLost | None) -> AsyncClaim:
         return AsyncClaim(self._door, wish, self._timeout_ms, on_lost)
 
     def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class AsyncClient(Claims[AsyncClaim]):
             raise
         except BaseException:
             if request_key is None:  # with a key of their own, whoever asked can ask again
-                await to_the_end(lambda: given_up(self._door, wish))
+                await shielded(lambda: given_up(self._door, wish))
             raise
 
     @explained
@@ -174,7 +174,7 @@ class AsyncClient(Claims[AsyncClaim]):
         checkpoint: str | None = None,
     ) -> None:
         """Let go by hand; with `done`, the job counts as done for that many seconds."""
-        await to_the_end(
+        await shielded(
             lambda: self._run(
                 operations.releasing(name, lease_id, done=done, result=result, checkpoint=checkpoint)
             )
@@ -191,7 +191,7 @@ class AsyncClient(Claims[AsyncClaim]):
         checkpoint: str | None = None,
     ) -> None:
         """Let go by hand, as failed. See `AsyncClaim.fail`."""
-        await to_the_end(
+        await shielded(
             lambda: self._run(
                 operations.failing(name, lease_id, reason, retry_after=retry_after, checkpoint=checkpoint)
             )

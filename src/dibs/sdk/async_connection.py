@@ -11,7 +11,7 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from dibs.client.http1 import Broken, ReplyReader
+from dibs.client.http1 import ConnectionLost, ReplyReader
 from dibs.client.proof import Challenge, is_ours, not_ours
 from dibs.client.transport import RECEIVE_BYTES, NotConnected, no_host, not_there, not_trusted, peer_uid
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.client.http1 import RawReply
-    from dibs.client.urls import ServerPlace
+    from dibs.client.urls import ServerAddress
 
 
-class AsyncLine:
+class AsyncServerConnection:
     """Dropping it closes it."""
 
     def __init__(self, plain: socket.socket) -> None:
@@ -34,7 +34,7 @@ class AsyncLine:
         self._tls = _Tls(host)
         await self._until(self._tls.shaken)
 
-    async def prove(self, place: ServerPlace, token: str) -> None:
+    async def prove(self, place: ServerAddress, token: str) -> None:
         """Raises ServerUnreachable unless the server is this user's own."""
         try:
             if place.scheme == "unix":
@@ -43,11 +43,11 @@ class AsyncLine:
             else:
                 asked = Challenge(place, token, self._socket.getpeername())
                 asked.check(await self.exchange(asked.request))
-        except Broken:
+        except ConnectionLost:
             raise not_ours(place) from None
 
     async def exchange(self, request: bytes) -> RawReply:
-        """Send, and read the reply. Raises Broken when the fate of the request is not known."""
+        """Send, and read the reply. Raises ConnectionLost when the fate of the request is not known."""
         reading = ReplyReader().steps()
         next(reading)
         try:
@@ -60,7 +60,7 @@ class AsyncLine:
         except TimeoutError:
             raise
         except OSError:  # TLS errors are of this kind too
-            raise Broken from None
+            raise ConnectionLost from None
 
     async def _send(self, data: bytes) -> None:
         if self._tls is not None:
@@ -133,16 +133,16 @@ class _Tls:
             self._in.write_eof()
 
 
-def hang_up(lines: list[AsyncLine]) -> None:
+def hang_up(lines: list[AsyncServerConnection]) -> None:
     while lines:
         lines.pop().close()
 
 
-async def connected(place: ServerPlace) -> AsyncLine:
+async def connected(place: ServerAddress) -> AsyncServerConnection:
     """A connection. Raises ServerUnreachable with the reason."""
     why: OSError | None = None
     for family, address in await _addresses(place):
-        line = AsyncLine(socket.socket(family, socket.SOCK_STREAM))
+        line = AsyncServerConnection(socket.socket(family, socket.SOCK_STREAM))
         line._socket.setblocking(False)
         done = False
         try:
@@ -165,7 +165,7 @@ async def connected(place: ServerPlace) -> AsyncLine:
     raise NotConnected(not_there(place, why))
 
 
-async def _addresses(place: ServerPlace) -> list[tuple[int, Any]]:
+async def _addresses(place: ServerAddress) -> list[tuple[int, Any]]:
     if place.scheme == "unix":
         return [(socket.AF_UNIX, place.path)]
     try:

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, TypeVar
 from dibs.client import requests as questions
 from dibs.client.connect import server_at
 from dibs.client.embedded import EmbeddedDoor, SharedStore
-from dibs.client.http1 import Broken
+from dibs.client.http1 import ConnectionLost
 from dibs.client.queueing import Ask, Pause
 from dibs.client.queueing import ask as ask_door
 from dibs.client.replies import understood
-from dibs.client.requests import Manner, Tries
+from dibs.client.requests import RequestBuilder, RetryBudget
 from dibs.client.transport import NotConnected, TimedOut, too_slow
 from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX
 from dibs.errors import DibsError, ServerUnreachable, StoreUnavailable
-from dibs.sdk.async_connection import AsyncLine, connected, hang_up
+from dibs.sdk.async_connection import AsyncServerConnection, connected, hang_up
 from dibs.wire.documents import Reply, reply_for_error
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ def open_door(settings: Settings) -> AsyncDoor:
     place = server_at(settings.url)
     if place is None:
         return ThreadedDoor(settings)
-    return ServerDoor(Manner(place, token=settings.token(place), namespace=settings.namespace, keep=True))
+    return ServerDoor(
+        RequestBuilder(place, token=settings.token(place), namespace=settings.namespace, keep=True)
+    )
 
 
 async def drive(door: AsyncDoor, flow: Flow[T], timeout_ms: int, lane: str = ASKING) -> T:
@@ -115,10 +117,10 @@ class ServerDoor(AsyncDoor):
 
     slice_seconds = 20
 
-    def __init__(self, manner: Manner) -> None:
+    def __init__(self, manner: RequestBuilder) -> None:
         self._manner = manner
         self._place = manner.place
-        self._idle: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[AsyncLine]] = (
+        self._idle: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[AsyncServerConnection]] = (
             weakref.WeakKeyDictionary()
         )
         self._pid = os.getpid()
@@ -135,7 +137,7 @@ class ServerDoor(AsyncDoor):
         if self._closed:
             raise StoreUnavailable("This client was closed. Connect again.")
         request = self._manner.request(asked)
-        tries = Tries(self._place, asked)
+        tries = RetryBudget(self._place, asked)
         whole_ms = timeout_ms + asked.waits_ms
         sent = False
         try:
@@ -148,14 +150,14 @@ class ServerDoor(AsyncDoor):
                     sent = True
                     try:
                         return await self._over(line, request)
-                    except Broken:
+                    except ConnectionLost:
                         tries.broken(fresh=fresh)
         except TimeoutError:
             raise tries.timed_out(TimedOut(too_slow(self._place, whole_ms), sent=sent)) from None
         except ServerUnreachable as error:
             raise tries.unreachable(error) from None
 
-    def _lines(self) -> list[AsyncLine]:
+    def _lines(self) -> list[AsyncServerConnection]:
         """The connections of this loop that nobody uses at the moment."""
         if os.getpid() != self._pid:  # a forked child: these connections are the parent's
             self._idle, self._pid = weakref.WeakKeyDictionary(), os.getpid()
@@ -170,7 +172,7 @@ class ServerDoor(AsyncDoor):
             weakref.finalize(loop, hang_up, lines).atexit = False
         return lines
 
-    def _kept_line(self) -> AsyncLine | None:
+    def _kept_line(self) -> AsyncServerConnection | None:
         lines = self._lines()
         while lines:
             line = lines.pop()
@@ -179,7 +181,7 @@ class ServerDoor(AsyncDoor):
             line.close()
         return None
 
-    async def _over(self, line: AsyncLine, request: bytes) -> RawReply:
+    async def _over(self, line: AsyncServerConnection, request: bytes) -> RawReply:
         again = False
         try:
             reply = await line.exchange(request)

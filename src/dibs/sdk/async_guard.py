@@ -26,7 +26,7 @@ NAP_MS_MAX = 1_000  # a loop's clock does not count suspend: look at ours this o
 TRIES = 3
 
 
-async def to_the_end(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
+async def shielded(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Do `begin()`, and do not leave before it is done: who is cancelled meanwhile, once or more often, goes on being
     cancelled afterwards. Bounded, as every question is. A loop that shuts down cancels every task, also the one that
     does the work: then it is begun again."""
@@ -49,7 +49,7 @@ async def to_the_end(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
     raise cancelled
 
 
-class Guard:
+class BlockGuard:
     """One block's. `beats`: the hold is renewed here; if not, somebody else does it and only the loss is told."""
 
     def __init__(

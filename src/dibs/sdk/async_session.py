@@ -13,7 +13,7 @@ from dibs.errors import DibsError, InvalidInput
 from dibs.sdk import operations
 from dibs.sdk.async_claim import AsyncClaim
 from dibs.sdk.async_doors import drive
-from dibs.sdk.async_guard import Guard, to_the_end
+from dibs.sdk.async_guard import BlockGuard, shielded
 from dibs.sdk.claims import SessionClaims
 from dibs.sdk.session_hold import SessionHold
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dibs.core.durations import Duration
     from dibs.sdk.async_doors import AsyncDoor
     from dibs.sdk.claims import OnLost
-    from dibs.sdk.operations import Wish
+    from dibs.sdk.operations import ClaimRequest
 
 log = logging.getLogger("dibs")
 
@@ -47,18 +47,18 @@ class AsyncSession(SessionClaims[AsyncClaim]):
         self._ttl = ttl
         self._metadata = metadata
         self._on_lost = on_lost
-        self._guard: Guard | None = None
+        self._guard: BlockGuard | None = None
 
     async def __aenter__(self) -> AsyncSession:
         begun, self._begun = self._begun, True
         if begun:
             raise InvalidInput("A session is for one block. Ask the client for another one.")
         try:
-            hold = await to_the_end(self._open)
+            hold = await shielded(self._open)
         except asyncio.CancelledError:
             await self._undo()
             raise
-        self._guard = Guard(hold, self._door, self._on_lost, beats=True)
+        self._guard = BlockGuard(hold, self._door, self._on_lost, beats=True)
         return self
 
     async def _open(self) -> SessionHold:
@@ -71,7 +71,7 @@ class AsyncSession(SessionClaims[AsyncClaim]):
         """Nobody waits for it any more: if it is open, end it."""
         hold = self._held
         if hold is not None and hold.let_go():
-            await to_the_end(lambda: self._ended(hold))
+            await shielded(lambda: self._ended(hold))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -81,7 +81,7 @@ class AsyncSession(SessionClaims[AsyncClaim]):
         if not hold.is_ours:
             return
         if not hold.was_lost and hold.let_go():
-            await to_the_end(lambda: self._ended(hold))
+            await shielded(lambda: self._ended(hold))
         elif ours_alone or (hold.was_lost and error is None):
             hold.check()
 
@@ -96,5 +96,5 @@ class AsyncSession(SessionClaims[AsyncClaim]):
         if self._hold.owes:
             await drive(self._door, self._hold.settling(), self._timeout_ms)
 
-    def _begin(self, wish: Wish, on_lost: OnLost | None) -> AsyncClaim:
+    def _begin(self, wish: ClaimRequest, on_lost: OnLost | None) -> AsyncClaim:
         return AsyncClaim(self._door, wish, self._timeout_ms, on_lost, self._hold)

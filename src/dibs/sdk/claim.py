@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, TypeVar
 from dibs.client.queueing import drive
 from dibs.errors import DibsError, InvalidInput, NotClaimed
 from dibs.sdk import operations
+from dibs.sdk.claim_state import (
+    GIVE_UP_MS,
+    ClaimState,
+    confirm_hold,
+    finish_hold,
+    raise_if_lost_at_exit,
+    release_at_exit,
+)
 from dibs.sdk.heart import WATCHDOG, Heart, beat_once, telling
-from dibs.sdk.held import GIVE_UP_MS, Held, confirming, finishing, letting_go, over_at_the_end
 from dibs.sdk.parameters import explained
 from dibs.sdk.session_hold import holding
 from dibs.sdk.threads import SafeEvent
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
     from dibs.errors import LeaseLost
     from dibs.sdk.answers import Lease
     from dibs.sdk.hold import LeaseHold
-    from dibs.sdk.operations import Wish
+    from dibs.sdk.operations import ClaimRequest
     from dibs.sdk.session_hold import SessionHold
 
 T = TypeVar("T")
@@ -45,7 +52,7 @@ class LostEvent(SafeEvent):
         return super().is_set()
 
 
-def given_up(doors: Doors, wish: Wish, session: SessionHold | None = None) -> None:
+def given_up(doors: Doors, wish: ClaimRequest, session: SessionHold | None = None) -> None:
     """Leave nothing behind that nobody knows of. What cannot be given back now the session gives back later; without
     one it goes with its TTL."""
     settled = False
@@ -59,7 +66,7 @@ def given_up(doors: Doors, wish: Wish, session: SessionHold | None = None) -> No
             session.owe(wish.place)
 
 
-class Claim(Held):
+class Claim(ClaimState):
     """`with client.claim(name) as claim:`. All it says about the lease is true inside the block.
 
     When the claim is lost, `lost` is set, `on_lost` is called once with the LeaseLost, and `check()` and the end of the
@@ -68,13 +75,13 @@ class Claim(Held):
     def __init__(
         self,
         doors: Doors,
-        wish: Wish,
+        wish: ClaimRequest,
         on_lost: Callable[[LeaseLost], object] | None = None,
         session: SessionHold | None = None,
     ) -> None:
         super().__init__()
         self._doors = doors
-        self._wish: Wish | None = wish
+        self._wish: ClaimRequest | None = wish
         self._fail_on_error = wish.fail_on_error
         self._on_lost = on_lost
         self._session = session
@@ -103,7 +110,7 @@ class Claim(Held):
             weakref.finalize(self, _dropped, heart, hold)
             WATCHDOG.watch(heart)
 
-    def _taken(self, wish: Wish) -> LeaseHold:
+    def _taken(self, wish: ClaimRequest) -> LeaseHold:
         if self._session is not None:
             self._session.reserve(wish.reserved)
         try:
@@ -112,7 +119,7 @@ class Claim(Held):
                     drive(door, self._session.settling(wish.place.names))
                 leases = drive(door, operations.acquiring(wish))
                 hold = drive(door, holding(leases, wish.place.sent_ms, self._session))
-                return drive(door, confirming(hold))
+                return drive(door, confirm_hold(hold))
         except BaseException as error:
             if not isinstance(error, NotClaimed | InvalidInput):
                 given_up(self._doors, wish, self._session)
@@ -139,7 +146,7 @@ class Claim(Held):
         if hold.is_ours and not hold.was_lost:
             try:
                 with self._doors.one(GIVE_UP_MS) as door:
-                    drive(door, letting_go(hold, error, fail_on_error=self._fail_on_error))
+                    drive(door, release_at_exit(hold, error, fail_on_error=self._fail_on_error))
             except DibsError:
                 pass  # it goes with its TTL
 
@@ -150,10 +157,10 @@ class Claim(Held):
         self._stop_heart()
         if not hold.was_lost and hold.let_go():
             with self._doors.one() as door:
-                lost = drive(door, letting_go(hold, error, fail_on_error=self._fail_on_error))
+                lost = drive(door, release_at_exit(hold, error, fail_on_error=self._fail_on_error))
             if lost is not None and error is None:
                 raise lost
-        over_at_the_end(hold, error)
+        raise_if_lost_at_exit(hold, error)
 
     @explained
     def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
@@ -222,7 +229,7 @@ class Claim(Held):
 
     def _finish(self, flow_of: Callable[[Lease], Flow[T]]) -> list[T]:
         with self._doors.one() as door:
-            found = drive(door, finishing(self._hold, flow_of))
+            found = drive(door, finish_hold(self._hold, flow_of))
         self._stop_heart()
         return found
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dibs.client.queueing import SLICE_SECONDS
 from dibs.errors import InvalidInput
-from dibs.sdk.operations import Wish, whole_seconds
+from dibs.sdk.operations import ClaimRequest, whole_seconds
 from dibs.sdk.parameters import explained
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ TTL_SECONDS = 60.0
 class Claims(Generic[C]):
     """`ttl` is how long the claim outlives silence, 60 seconds by default. Inside a session it has none of its own."""
 
-    def _begin(self, wish: Wish, on_lost: OnLost | None) -> C:
+    def _begin(self, wish: ClaimRequest, on_lost: OnLost | None) -> C:
         """The claim, not yet taken."""
         raise NotImplementedError
 
@@ -42,9 +42,9 @@ class Claims(Generic[C]):
         *,
         shared: bool = False,
         **fields: Any,
-    ) -> Wish:
+    ) -> ClaimRequest:
         mode = "shared" if shared else None
-        return Wish(verb, names, mode=mode, **fields, **self._common(ttl, owner))
+        return ClaimRequest(verb, names, mode=mode, **fields, **self._common(ttl, owner))
 
     @explained
     def claim(

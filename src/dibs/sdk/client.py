@@ -15,7 +15,7 @@ from dibs.redact import without_secrets
 from dibs.sdk import operations
 from dibs.sdk.claim import Claim, given_up
 from dibs.sdk.claims import TTL_SECONDS, Claims
-from dibs.sdk.operations import Wish
+from dibs.sdk.operations import ClaimRequest
 from dibs.sdk.parameters import explained
 from dibs.sdk.session import Session
 
@@ -93,7 +93,7 @@ class Client(Claims[Claim]):
         with self._doors.one() as door:
             return drive(door, flow)
 
-    def _begin(self, wish: Wish, on_lost: OnLost | None) -> Claim:
+    def _begin(self, wish: ClaimRequest, on_lost: OnLost | None) -> Claim:
         return Claim(self._doors, wish, on_lost)
 
     def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from dibs.sdk.parameters import explained
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from dibs.sdk.held import Held
+    from dibs.sdk.claim_state import ClaimState
 
 TABLE = "dibs_fence"
 SWAPS_MAX = 100  # each that fails means that somebody else came through
@@ -56,7 +56,7 @@ class Fence:
     @contextmanager
     @explained
     def transaction(
-        self, claim: Held | None = None, *, name: str | None = None, token: int | None = None
+        self, claim: ClaimState | None = None, *, name: str | None = None, token: int | None = None
     ) -> Iterator[Any]:
         """`with fence.transaction(claim) as connection:` begins a transaction, admits, and then runs the block.
 
@@ -70,7 +70,9 @@ class Fence:
             yield self._place
 
     @explained
-    def admit(self, claim: Held | None = None, *, name: str | None = None, token: int | None = None) -> None:
+    def admit(
+        self, claim: ClaimState | None = None, *, name: str | None = None, token: int | None = None
+    ) -> None:
         """Let a write through, or raise StaleToken. In a database: the first statement of the transaction.
 
         What was read before `admit` may be out of date: an older owner could write until then. `transaction` does it in
@@ -111,7 +113,7 @@ class AsyncFence:
     @asynccontextmanager
     @explained
     async def transaction(
-        self, claim: Held | None = None, *, name: str | None = None, token: int | None = None
+        self, claim: ClaimState | None = None, *, name: str | None = None, token: int | None = None
     ) -> AsyncIterator[Any]:
         """`async with fence.transaction(claim) as connection:`, as `Fence.transaction`."""
         tokens = _tokens(claim, name, token)
@@ -121,7 +123,7 @@ class AsyncFence:
 
     @explained
     async def admit(
-        self, claim: Held | None = None, *, name: str | None = None, token: int | None = None
+        self, claim: ClaimState | None = None, *, name: str | None = None, token: int | None = None
     ) -> None:
         """As `Fence.admit`: the first statement of the transaction."""
         await self._admit(_tokens(claim, name, token))
@@ -142,7 +144,7 @@ class AsyncFence:
                 raise StaleToken(name, token, _first(row))
 
 
-def _tokens(claim: Held | None, name: str | None, token: int | None) -> dict[str, int]:
+def _tokens(claim: ClaimState | None, name: str | None, token: int | None) -> dict[str, int]:
     """What is to be admitted, by name. In one order for everybody, so that two transactions never wait in a circle."""
     if claim is None:
         if name is None or token is None:

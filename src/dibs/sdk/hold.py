@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from dibs.client.door import OVER_CODES
-from dibs.client.plan import Plan
+from dibs.client.plan import RenewalPlan
 from dibs.client.queueing import Ask
 from dibs.clock import steady_ms
 from dibs.core.durations import format_duration
@@ -46,7 +46,7 @@ class Hold:
     def __init__(self, name: str, fencing_token: int, ttl_ms: int, sent_ms: int) -> None:
         self.name = name
         self.fencing_token = fencing_token
-        self.plan = Plan(ttl_ms, sent_ms, margin_ms(ttl_ms))
+        self.plan = RenewalPlan(ttl_ms, sent_ms, margin_ms(ttl_ms))
         self.trouble: str | None = None  # why the last renewal did not succeed
         self._pid = os.getpid()
         self._lock = threading.Lock()

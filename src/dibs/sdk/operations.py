@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dibs.client.door import OVER_CODES
-from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Ask, Place
+from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Ask, PendingClaim
 from dibs.core.durations import duration_ms
 from dibs.core.limits import (
     DONE_MS_DEFAULT,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 
-class Wish:
+class ClaimRequest:
     """What somebody asks for when claiming, said once for one job, any of several and all of several."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Wish:
         # What the store would give to one session twice. Of several it passes over what the session has.
         self.reserved = () if verb == "acquire-any" else tuple(names)
         own_key = extra.get("request_key") is None
-        self.place = Place(verb, names[0] if verb == "acquire" else "", document, own_key=own_key)
+        self.place = PendingClaim(verb, names[0] if verb == "acquire" else "", document, own_key=own_key)
         self._wait_ms = wait_ms(wait)
         self._slice_seconds = slice_seconds
 
@@ -99,7 +99,7 @@ def done_fields(done: Duration | bool | None) -> Document:
     return {"done_seconds": max(1, whole_seconds(done, "done") or 0)}
 
 
-def acquiring(wish: Wish) -> Flow[list[Lease]]:
+def acquiring(wish: ClaimRequest) -> Flow[list[Lease]]:
     """The leases, or the refusal raised."""
     body = answers.body_of((yield from wish.claiming()))
     leases = body.get("leases")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dibs.client.pool import Doors
     from dibs.core.durations import Duration
     from dibs.sdk.claims import OnLost
-    from dibs.sdk.operations import Wish
+    from dibs.sdk.operations import ClaimRequest
 
 log = logging.getLogger("dibs")
 
@@ -107,7 +107,7 @@ class Session(SessionClaims[Claim]):
         except DibsError as trouble:
             log.warning("A session could not be ended and goes with its TTL: %s", trouble.details)
 
-    def _begin(self, wish: Wish, on_lost: OnLost | None) -> Claim:
+    def _begin(self, wish: ClaimRequest, on_lost: OnLost | None) -> Claim:
         return Claim(self._doors, wish, on_lost, self._hold)
 
 

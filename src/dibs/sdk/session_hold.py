@@ -18,7 +18,7 @@ from dibs.sdk.hold import Hold, LeaseHold
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dibs.client.queueing import Flow, Place
+    from dibs.client.queueing import Flow, PendingClaim
     from dibs.sdk.answers import Lease, SessionStatus
     from dibs.wire.documents import Reply
 
@@ -39,8 +39,8 @@ class SessionHold(Hold):
         self.session_id = session.session_id
         self._asked: set[str] = set()
         self._claims: list[SessionLease] = []
-        self._owed: list[Place] = []
-        self._settling: list[Place] = []
+        self._owed: list[PendingClaim] = []
+        self._settling: list[PendingClaim] = []
 
     def let_go(self) -> bool:
         """With it go all that were claimed in it."""
@@ -85,7 +85,7 @@ class SessionHold(Hold):
             self._claims.append(claim)
         self.listen(lambda error: claim.end(error.why))
 
-    def owe(self, place: Place) -> None:
+    def owe(self, place: PendingClaim) -> None:
         """A claim that nobody waits for any more could not be given up: the next heartbeat does it, and comes soon."""
         with self._lock:
             if place not in self._owed:

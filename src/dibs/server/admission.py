@@ -18,7 +18,7 @@ from dibs.core.limits import (
     CONNECTIONS_TURNED_AWAY_MAX,
     OVERLOAD_RETRY_MS,
 )
-from dibs.server.response import Refused
+from dibs.server.response import HttpError
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,7 +30,7 @@ LOG_EVERY_MS = 10_000
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
-class Busy(Refused):
+class TooManyConnections(HttpError):
     """There are too many connections already."""
 
     def __init__(self, details: str, status: int, code: str) -> None:
@@ -56,15 +56,15 @@ class Admission:
         self._next_line_ms = 0
         self.leaving = 0  # turned away, and still being told so
 
-    def enter(self, client: str) -> Busy | None:
+    def enter(self, client: str) -> TooManyConnections | None:
         """Count a connection of `client` in, or say why not. Who was counted in must leave."""
         of_client = self._by_client.get(client, 0)
         if self._most and self._count >= self._most:
-            refusal = Busy(
+            refusal = TooManyConnections(
                 f"This server has {self._count} connections, which is all it takes.", 503, "capacity_exceeded"
             )
         elif self._most_per_client and of_client >= self._most_per_client:
-            refusal = Busy(
+            refusal = TooManyConnections(
                 f"You have {of_client} connections to this server, which is all it gives one client.",
                 429,
                 "rate_limited",
@@ -88,7 +88,7 @@ class Admission:
         """Whether there is room for one more that is told why it was turned away; more are just cut off."""
         return self.leaving < CONNECTIONS_TURNED_AWAY_MAX
 
-    def _note(self, client: str, refusal: Busy) -> None:
+    def _note(self, client: str, refusal: TooManyConnections) -> None:
         self._turned_away += 1
         now_ms = self._steady()
         if now_ms < self._next_line_ms:

@@ -15,7 +15,7 @@ from starlette.routing import Route, Router
 from dibs.core.limits import BODY_BYTES_MAX
 from dibs.errors import DibsError
 from dibs.server.request import check_head, too_large
-from dibs.server.response import UNSUPPORTED, Answer, Gone, Refused, answer_for_error
+from dibs.server.response import UNSUPPORTED, ClientGone, HttpError, HttpResponse, answer_for_error
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.polls import Seat
 
-    Handler = Callable[["Call"], Awaitable[Answer]]
+    Handler = Callable[["HttpRequest"], Awaitable[HttpResponse]]
 
 
 class _Segment(Convertor[str]):
@@ -44,7 +44,7 @@ class _Segment(Convertor[str]):
 register_url_convertor("segment", _Segment())
 
 
-class Call:
+class HttpRequest:
     """One request, as the handlers want it."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
@@ -67,7 +67,7 @@ class Call:
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise Gone
+                raise ClientGone
             part = message.get("body", b"")
             size += len(part)
             if size > BODY_BYTES_MAX:
@@ -85,15 +85,15 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            answer = await self._handler(Call(scope, receive))
-        except Gone:
+            answer = await self._handler(HttpRequest(scope, receive))
+        except ClientGone:
             return
         except Exception as error:
             answer = answer_for_error(error)
         await _send(answer, send)
 
 
-async def _send(answer: Answer, send: Send) -> None:
+async def _send(answer: HttpResponse, send: Send) -> None:
     await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers()})
     await send({"type": "http.response.body", "body": answer.body})
 
@@ -133,15 +133,15 @@ def build_app(api: Api, gateway: Gateway | None = None, mcp: ASGIApp | None = No
 
 
 def _routes(api: Api) -> list[Route]:
-    def takes(verb: str, read: Callable[[Call], Awaitable[bytes]]) -> Handler:
-        async def handle(call: Call) -> Answer:
+    def takes(verb: str, read: Callable[[HttpRequest], Awaitable[bytes]]) -> Handler:
+        async def handle(call: HttpRequest) -> HttpResponse:
             body = await read(call)
             return await api.answer(verb, call.raw_name, call.query, call.headers, body, call.seat)
 
         return handle
 
     def job(verb: str) -> Handler:
-        return takes(verb, Call.body)
+        return takes(verb, HttpRequest.body)
 
     name = "/locks/{name:segment}"
     session = "/sessions/{name:segment}"
@@ -154,14 +154,14 @@ def _routes(api: Api) -> list[Route]:
         ("POST", f"{name}/leave", job("leave")),
         ("POST", f"{name}/transfer", job("transfer")),
         ("POST", f"{name}/break", job("break")),
-        ("POST", f"{name}/free", takes("free", Call.rest)),
+        ("POST", f"{name}/free", takes("free", HttpRequest.rest)),
         ("PUT", f"{name}/acl", job("acl")),
         ("GET", f"{name}/history", lambda call: api.history(call.raw_name, call.query, call.headers)),
         ("GET", name, takes("inspect", _no_body)),
         ("GET", "/locks", lambda call: api.list(call.query, call.headers)),
         ("POST", "/sessions", job("session-open")),
         ("GET", "/sessions", lambda call: api.sessions(call.headers)),
-        ("POST", f"{session}/keepalive", takes("session-keep", Call.rest)),
+        ("POST", f"{session}/keepalive", takes("session-keep", HttpRequest.rest)),
         ("GET", session, takes("session-show", _no_body)),
         ("DELETE", session, takes("session-end", _no_body)),
         ("GET", "/proof", lambda call: api.proof(call.query, call.server)),
@@ -177,15 +177,15 @@ def _as_routes(table: list[tuple[str, str, Handler]]) -> list[Route]:
     return [Route(path, _Endpoint(handler), methods=[method]) for method, path, handler in table]
 
 
-async def _no_body(call: Call) -> bytes:
+async def _no_body(call: HttpRequest) -> bytes:
     return b""
 
 
-def _refused(error: HTTPException) -> Refused:
+def _refused(error: HTTPException) -> HttpError:
     if error.status_code == 404:
-        return Refused(
+        return HttpError(
             "There is nothing at this address. A / inside a name is sent as %2F.", 404, code="not_found"
         )
     allow = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
     more = ((b"allow", allow.encode()),) if allow else ()
-    return Refused(UNSUPPORTED, error.status_code, headers=more)
+    return HttpError(UNSUPPORTED, error.status_code, headers=more)

@@ -13,14 +13,14 @@ from dibs.service.coordinator import Coordinator
 from dibs.service.liveness import Decider
 from dibs.service.sweeper import NEWS_MS, Sweeper
 from dibs.service.tally import Tally
-from dibs.service.waiters import WaitingRoom
+from dibs.service.waiters import Waiters
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
     from dibs.core.events import Event
-    from dibs.core.view import Handed
+    from dibs.core.view import HandedOver
     from dibs.stores.port import Store
 
 
@@ -57,7 +57,7 @@ class Engine:
             chore=self.sweeper.step,
             steady=steady,
         )
-        self.room = WaitingRoom(self.batcher.post, loop.call_later, lambda: self.batcher.hurry(NEWS_MS))
+        self.room = Waiters(self.batcher.post, loop.call_later, lambda: self.batcher.hurry(NEWS_MS))
         self._steady = steady
         self._started_ms = steady()
 
@@ -80,7 +80,7 @@ class Engine:
         if left:
             self.batcher.after(self.room.heard, left)
 
-    def _handed(self, handed: Sequence[Handed]) -> None:
+    def _handed(self, handed: Sequence[HandedOver]) -> None:
         self.batcher.after(self.room.handed, handed)
 
     def _read(self, events: Sequence[Event]) -> None:

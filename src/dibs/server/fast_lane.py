@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Command
     from dibs.core.outcomes import Outcome
     from dibs.server.handlers import Api
-    from dibs.server.response import Answer
+    from dibs.server.response import HttpResponse
 
 _PLACE = b"/locks/"
 _VERBS = {b"acquire": "acquire", b"renew": "renew", b"release": "release"}
@@ -197,7 +197,7 @@ class LaneProtocol(CarefulProtocol):
         self._finish(result)
         return is_there
 
-    def _head(self, answer: Answer) -> bytes:
+    def _head(self, answer: HttpResponse) -> bytes:
         status, body, request_id, more = answer
         if more:
             return self.head_of(answer)

@@ -37,7 +37,7 @@ from dibs.server.request import (
     unquote_key,
     whole_number,
 )
-from dibs.server.response import Answer, answer_document, answer_for
+from dibs.server.response import HttpResponse, answer_document, answer_for
 from dibs.service.queries import claimed, open_sessions
 from dibs.wire.documents import session_document
 from dibs.wire.inspect import history_document, list_document
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from dibs.core.identity import Caller
     from dibs.server.engine import Engine
     from dibs.server.polls import Seat
-    from dibs.service.auth import Guard
+    from dibs.service.auth import TokenGuard
     from dibs.stores.port import Store
 
     Headers = Mapping[bytes, bytes]
@@ -66,7 +66,7 @@ _BODY_OPTIONAL = ("session-keep", "free")
 
 
 class Api:
-    def __init__(self, engine: Engine, guard: Guard, *, locks_per_principal: int) -> None:
+    def __init__(self, engine: Engine, guard: TokenGuard, *, locks_per_principal: int) -> None:
         self.engine = engine
         self.post = engine.batcher.post
         self.wait = engine.room.ask
@@ -108,7 +108,7 @@ class Api:
 
     async def answer(
         self, verb: str, raw_name: bytes, query: bytes, headers: Headers, body: bytes, seat: Seat
-    ) -> Answer:
+    ) -> HttpResponse:
         command, waits_ms = self.command(verb, raw_name, query, headers, body)
         if waits_ms and isinstance(command, Acquire | AcquireAll):
             return answer_for(await LongPoll(self.wait, seat).outcome(command, waits_ms), verb)
@@ -117,12 +117,12 @@ class Api:
             self.undelivered(command, result)
         return answer_for(result, verb)
 
-    async def sessions(self, headers: Headers) -> Answer:
+    async def sessions(self, headers: Headers) -> HttpResponse:
         """The caller's open sessions; for an operator or admin, everybody's in the namespaces that the token is for."""
         caller = self.caller_of(headers)
         whose = caller.principal if caller.role == AGENT else None
 
-        def read() -> Answer:
+        def read() -> HttpResponse:
             found = open_sessions(self.engine.store, whose, caller.namespace)
             documents = [session_document(state) for state in found]
             for document in documents:
@@ -134,13 +134,13 @@ class Api:
 
         return await self._read(read)
 
-    async def list(self, query: bytes, headers: Headers) -> Answer:
+    async def list(self, query: bytes, headers: Headers) -> HttpResponse:
         ns, asked = self._reader(query, headers)
         prefix, after = _name_part(asked, "prefix"), _name_part(asked, "after")
         limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
         states = _states(asked)
 
-        def read() -> Answer:
+        def read() -> HttpResponse:
             page = claimed(self.engine.store, ns, prefix, after, limit, states)
             return answer_document(
                 list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after)
@@ -148,20 +148,20 @@ class Api:
 
         return await self._read(read)
 
-    async def history(self, raw_name: bytes, query: bytes, headers: Headers) -> Answer:
+    async def history(self, raw_name: bytes, query: bytes, headers: Headers) -> HttpResponse:
         """The newest events of a job; with `after` those that follow it, for reading on."""
         ns, asked = self._reader(query, headers)
         name = check_name(decode_name(raw_name))
         limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
         after = whole_number(asked, "after", 0, 0, _SEQ_MAX)
 
-        def read() -> Answer:
+        def read() -> HttpResponse:
             found = self.engine.store.events(after, limit, (ns, name), newest="after" not in asked)
             return answer_document(history_document(name, found))
 
         return await self._read(read)
 
-    async def health(self) -> Answer:
+    async def health(self) -> HttpResponse:
         """Asks the store, and waits for it no longer than a probe would."""
         loop = asyncio.get_running_loop()
         try:
@@ -171,7 +171,7 @@ class Api:
         except TimeoutError:
             raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
 
-    async def proof(self, query: bytes, server: tuple[str, int | None] | None) -> Answer:
+    async def proof(self, query: bytes, server: tuple[str, int | None] | None) -> HttpResponse:
         """Show somebody who has a token of this server that the server has it too, before it is sent."""
         asked = parse_query(query)
         nonce = asked.get("nonce", "")
@@ -180,10 +180,10 @@ class Api:
         proof = self._guard.proof(asked.get("key", ""), challenge_text(nonce, server))
         return answer_document({"proof": proof})
 
-    async def alive(self) -> Answer:
+    async def alive(self) -> HttpResponse:
         return answer_document({"status": "ok"})
 
-    async def status(self) -> Answer:
+    async def status(self) -> HttpResponse:
         tally = self.engine.tally
         return answer_document(
             {
@@ -261,7 +261,7 @@ def _states(asked: Mapping[str, str]) -> tuple[str, ...]:
     return states
 
 
-def _health(store: Store) -> Answer:
+def _health(store: Store) -> HttpResponse:
     """`ok`, or `degraded` with what the store has shown to be wrong with it: some of it may still be readable."""
     store.read((META_KEY,))
     storage, size = store.capabilities.name, store.size_bytes()

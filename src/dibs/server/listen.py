@@ -17,7 +17,7 @@ _FORM = "Write HOST:PORT (127.0.0.1:3427), [IPV6]:PORT ([::1]:3427) or unix:/pat
 
 
 @dataclass(frozen=True)
-class Address:
+class BindAddress:
     """A parsed `--bind`: a host and port, or the path of a Unix socket."""
 
     host: str = ""
@@ -35,13 +35,13 @@ class Address:
             return False
 
 
-def parse_bind(text: str) -> Address:
+def parse_bind(text: str) -> BindAddress:
     if text.startswith("unix:"):
         path = text.removeprefix("unix:")
         path = path[2:] if path.startswith("//") else path
         if not os.path.isabs(path) or "\0" in path:
             raise InvalidInput(f"{text!r} does not name a socket. Write unix:/path, with the whole path.")
-        return Address(path=path)
+        return BindAddress(path=path)
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -49,10 +49,10 @@ def parse_bind(text: str) -> Address:
         raise InvalidInput(f"{text!r} is not an address. {_FORM}")
     if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
         raise InvalidInput(f"{text!r} is not an address. {_FORM}")
-    return Address(host=host, port=int(port))
+    return BindAddress(host=host, port=int(port))
 
 
-def open_socket(address: Address, *, shared: bool = False, group: str | None = None) -> socket.socket:
+def open_socket(address: BindAddress, *, shared: bool = False, group: str | None = None) -> socket.socket:
     """A socket that listens there. Every way it can fail is said in words. A Unix socket is for this user only; a
     `shared` one for everybody, or for the members of `group`."""
     made = socket.socket(socket.AF_UNIX if address.path else _family(address), socket.SOCK_STREAM)
@@ -76,7 +76,7 @@ def open_socket(address: Address, *, shared: bool = False, group: str | None = N
         raise
 
 
-def url_of(address: Address, listening: socket.socket) -> str:
+def url_of(address: BindAddress, listening: socket.socket) -> str:
     """What a client on this machine calls it."""
     if address.path:
         return f"unix://{address.path}"
@@ -95,7 +95,7 @@ def _notice_the_dead(made: socket.socket) -> None:
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def _family(address: Address) -> int:
+def _family(address: BindAddress) -> int:
     try:
         return socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
     except OSError:
@@ -135,7 +135,7 @@ def _is_left_over(path: str) -> bool:
         return probe.connect_ex(path) == errno.ECONNREFUSED
 
 
-def _refusal(address: Address, error: OSError) -> InvalidInput | Unavailable:
+def _refusal(address: BindAddress, error: OSError) -> InvalidInput | Unavailable:
     where = address.path or f"{address.host}:{address.port}"
     if error.errno == errno.EADDRINUSE:
         return Unavailable(

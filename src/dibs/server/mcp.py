@@ -19,7 +19,7 @@ from dibs.agents.desk import Desk
 from dibs.core.limits import BODY_BYTES_MAX, SHUTDOWN_MS_MAX
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
 from dibs.sdk.async_doors import AsyncDoor
-from dibs.server.response import JSON, Answer, Gone, Refused, answer_for_error, encode
+from dibs.server.response import JSON, ClientGone, HttpError, HttpResponse, answer_for_error, encode
 from dibs.wire.documents import Reply
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ class ApiDoor(AsyncDoor):
             raise Unavailable("The server is stopping.")
         try:
             answer = await self._answer(step)
-        except Gone:
+        except ClientGone:
             raise Unavailable("The client left.") from None
         except Exception as error:
             answer = answer_for_error(error)
         return Reply(status=answer.status, body=_decode(answer.body) if answer.body else None)
 
-    async def _answer(self, step: Ask) -> Answer:
+    async def _answer(self, step: Ask) -> HttpResponse:
         if step.verb == "list":
             query = urlencode({"prefix": step.name, **step.document}).encode()
             return await self._api.list(query, self._headers)
@@ -123,13 +123,13 @@ class McpEndpoint:
         and what sent the page too."""
         hosts = [value for name, value in headers if name == b"host"]
         if not hosts or not all(self._knows(b"//" + host) for host in hosts):
-            raise Refused(
+            raise HttpError(
                 "The Host header names another machine than this one. Ask under the name it listens on, or start it "
                 "with --mcp-host NAME.",
                 421,
             )
         if not all(self._knows(value) for name, value in headers if name == b"origin"):
-            raise Refused(
+            raise HttpError(
                 "Pages of this Origin may not ask here. If yours should, start the server with --mcp-host NAME.",
                 403,
                 code="forbidden",
@@ -138,7 +138,7 @@ class McpEndpoint:
         try:
             self._api.caller(authorization, dict(headers).get(b":peer"))
         except (AuthenticationRequired, AuthenticationFailed) as error:
-            raise Refused(error.details, 401, code=error.code, headers=_CHALLENGE) from None
+            raise HttpError(error.details, 401, code=error.code, headers=_CHALLENGE) from None
 
     def _knows(self, url: bytes) -> bool:
         try:
@@ -164,7 +164,7 @@ class McpEndpoint:
 
             from dibs.agents.mcp import build_server
         except ImportError as error:
-            raise Refused(
+            raise HttpError(
                 f"There is no MCP here: {error.name} is not installed. Where the server runs, in a clone of dibs, run "
                 "pip install '.[mcp]', and start the server again.",
                 404,

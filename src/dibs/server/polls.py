@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from dibs.server.response import Gone
+from dibs.server.response import ClientGone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ class LongPoll:
         self._future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     async def outcome(self, command: Acquire | AcquireAll, wait_ms: int) -> Outcome:
-        """What the caller is told in the end; raises what went wrong, or Gone."""
+        """What the caller is told in the end; raises what went wrong, or ClientGone."""
         self._waiter = self._ask(command, wait_ms, self._settle)
         self._seat.waiting = self
         try:
@@ -58,7 +58,7 @@ class LongPoll:
         if self._waiter is not None:
             self._waiter.cancel()
         if not self._future.done():
-            self._future.set_exception(Gone())
+            self._future.set_exception(ClientGone())
 
     def hurry(self) -> None:
         if self._waiter is not None:

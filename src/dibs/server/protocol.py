@@ -26,7 +26,7 @@ from dibs.core.limits import (
     SLOW_READER_BYTES_MIN,
 )
 from dibs.server.admission import Admission, client_of, peer_uid
-from dibs.server.response import UNSUPPORTED, Answer, Refused, answer_for_error
+from dibs.server.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error
 
 if TYPE_CHECKING:
     import asyncio
@@ -74,7 +74,7 @@ class CarefulProtocol(HttpToolsProtocol):
         self._part_bytes = 0  # of what is being parsed
         self._since_s = 0.0  # when the client's turn began: to send a request, or the rest of one
         self._timer: asyncio.TimerHandle | None = None
-        self._refusal: Refused | None = None
+        self._refusal: HttpError | None = None
         self._deaf = False
         self.peer = b""  # the user at the other end of a Unix socket, where that is who asks
         self.waiting: Waiting | None = None  # the caller that waits in line for its answer, if one does
@@ -186,7 +186,7 @@ class CarefulProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
-            self._refuse(self._refusal or Refused("This is not an HTTP request.", 400))
+            self._refuse(self._refusal or HttpError("This is not an HTTP request.", 400))
         except httptools.HttpParserUpgrade as upgrade:
             # No upgrade is served, and the parser skips the body of a request that asks for one: it is parsed again,
             # as the plain request it also is.
@@ -233,16 +233,16 @@ class CarefulProtocol(HttpToolsProtocol):
             self._refusal = _head_too_large()
         elif self.parser.get_method() == b"CONNECT":
             # What a client sends behind it is no HTTP, so the connection is of no more use.
-            self._refusal = Refused(UNSUPPORTED, 405)
+            self._refusal = HttpError(UNSUPPORTED, 405)
         else:
             self._refusal = self._check_host()
         if self._refusal is not None:
             raise self._refusal  # ends the parsing; `_parse_part` takes it from there
 
-    def _check_host(self) -> Refused | None:
+    def _check_host(self) -> HttpError | None:
         hosts = sum([name == b"host" for name, _ in self.headers])
         if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
-            return Refused("A request has one Host header.", 400)
+            return HttpError("A request has one Host header.", 400)
         return None
 
     def on_message_complete(self) -> None:
@@ -267,7 +267,7 @@ class CarefulProtocol(HttpToolsProtocol):
         self._parse()
         self.flow.resume_reading()
 
-    def _refuse(self, refusal: Refused) -> None:
+    def _refuse(self, refusal: HttpError) -> None:
         """Answer what cannot be read, after the answers that are still under way, and listen no more."""
         self._deaf = True
         self._refusal = refusal
@@ -281,7 +281,7 @@ class CarefulProtocol(HttpToolsProtocol):
         elif not self._busy():
             self._write_refusal(refusal)
 
-    def _write_refusal(self, refusal: Refused) -> None:
+    def _write_refusal(self, refusal: HttpError) -> None:
         answer = answer_for_error(refusal)
         self.transport.write(self.head_of(answer, close=True) + answer.body)
         if self._busy():
@@ -291,7 +291,7 @@ class CarefulProtocol(HttpToolsProtocol):
             self.transport.write_eof()
         self.loop.call_later(LINGER_S, self.transport.close)
 
-    def head_of(self, answer: Answer, *, close: bool = False) -> bytes:
+    def head_of(self, answer: HttpResponse, *, close: bool = False) -> bytes:
         """Status line and headers as uvicorn would write them."""
         lines = [STATUS_LINE[answer.status]]
         for name, value in (*self.server_state.default_headers, *answer.headers()):
@@ -309,5 +309,7 @@ def _new_parser(protocol: CarefulProtocol) -> httptools.HttpRequestParser:
     return parser
 
 
-def _head_too_large() -> Refused:
-    return Refused(f"A request head may have {HEAD_BYTES_MAX} bytes and {HEADERS_MAX} headers at most.", 431)
+def _head_too_large() -> HttpError:
+    return HttpError(
+        f"A request head may have {HEAD_BYTES_MAX} bytes and {HEADERS_MAX} headers at most.", 431
+    )

@@ -15,7 +15,7 @@ import msgspec
 
 from dibs.core.limits import BODY_BYTES_MAX, JSON_DEPTH_MAX
 from dibs.errors import InvalidInput, InvalidName
-from dibs.server.response import JSON, Refused
+from dibs.server.response import JSON, HttpError
 from dibs.wire.shapes import OWN_TYPE
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ def check_head(headers: Mapping[bytes, bytes]) -> None:
     """What can be refused before the body has come: its type, and a length that is too large."""
     kind = headers.get(b"content-type")
     if kind not in (JSON, _OWN) and (kind is None or not _JSON_TYPE.fullmatch(kind)):
-        raise Refused("Send JSON, with the header Content-Type: application/json.", 415)
+        raise HttpError("Send JSON, with the header Content-Type: application/json.", 415)
     length = headers.get(b"content-length")
     if length is not None and (len(length) > 15 or int(length) > BODY_BYTES_MAX):
         raise too_large()
 
 
-def too_large() -> Refused:
-    return Refused(f"A request body may have {BODY_BYTES_MAX} bytes at most.", 413)
+def too_large() -> HttpError:
+    return HttpError(f"A request body may have {BODY_BYTES_MAX} bytes at most.", 413)
 
 
 def parse_json(body: bytes) -> Any:

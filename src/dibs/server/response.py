@@ -30,7 +30,7 @@ UNSUPPORTED = "The request could not be parsed or is not supported by this endpo
 NO_CONTENT = 204  # has no body, and no headers about one
 
 
-class Refused(DibsError):
+class HttpError(DibsError):
     """HTTP itself was used in a way we do not serve: no such address, method, media type, size."""
 
     def __init__(
@@ -42,11 +42,11 @@ class Refused(DibsError):
         self.headers = headers
 
 
-class Gone(Exception):
+class ClientGone(Exception):
     """The client left: nobody is there to be answered."""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """A response, still without what a connection adds (date, connection: close)."""
 
     status: int
@@ -65,7 +65,7 @@ class Answer(NamedTuple):
         ]
 
 
-def answer_for(result: Outcome | BaseException, verb: str = "") -> Answer:
+def answer_for(result: Outcome | BaseException, verb: str = "") -> HttpResponse:
     """The answer that says an outcome to who asked `verb`, or what went wrong instead. Never raises."""
     if isinstance(result, BaseException):
         return answer_for_error(result)
@@ -75,18 +75,18 @@ def answer_for(result: Outcome | BaseException, verb: str = "") -> Answer:
         if reply.status >= 400 and reply.body is not None and "error" in reply.body:
             reply.body["request_id"] = request_id
         body = b"" if reply.status == NO_CONTENT else encode(reply.body)
-        return Answer(reply.status, body, request_id.encode())
+        return HttpResponse(reply.status, body, request_id.encode())
     except Exception as error:
         return answer_for_error(error)
 
 
-def answer_document(document: dict[str, Any], status: int = 200) -> Answer:
-    return Answer(status, encode(document), new_request_id().encode())
+def answer_document(document: dict[str, Any], status: int = 200) -> HttpResponse:
+    return HttpResponse(status, encode(document), new_request_id().encode())
 
 
-def answer_for_error(error: BaseException) -> Answer:
+def answer_for_error(error: BaseException) -> HttpResponse:
     request_id = new_request_id()
-    reply, more = _refusal(error) if isinstance(error, Refused) else (reply_for_error(error), ())
+    reply, more = _refusal(error) if isinstance(error, HttpError) else (reply_for_error(error), ())
     body: dict[str, Any] = {**(reply.body or {}), "request_id": request_id}
     if body["code"] == "internal_error":
         log.error("request %s failed", request_id, exc_info=error)
@@ -94,9 +94,9 @@ def answer_for_error(error: BaseException) -> Answer:
     if retry_after_ms is not None:
         body["retry_after_ms"] = retry_after_ms
         more = (*more, (b"retry-after", str(-(-retry_after_ms // 1000)).encode()))
-    return Answer(reply.status, encode(body), request_id.encode(), more)
+    return HttpResponse(reply.status, encode(body), request_id.encode(), more)
 
 
-def _refusal(error: Refused) -> tuple[Reply, tuple[Header, ...]]:
+def _refusal(error: HttpError) -> tuple[Reply, tuple[Header, ...]]:
     body = {"error": CODES[error.code].title, "code": error.code, "details": error.details}
     return Reply(status=error.status, body=body), error.headers

@@ -34,8 +34,8 @@ from dibs.core.limits import (
 from dibs.errors import InvalidInput, MissingExtra
 from dibs.loglines import LogLines
 from dibs.server.accesslog import hide_secrets
-from dibs.server.listen import Address, open_socket, parse_bind, url_of
-from dibs.service.auth import Guard, MachineGuard, ensure_token_file
+from dibs.server.listen import BindAddress, open_socket, parse_bind, url_of
+from dibs.service.auth import MachineGuard, TokenGuard, ensure_token_file
 from dibs.stores.registry import default_url, open_store
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ FILES_OF_OUR_OWN = 100 + CONNECTIONS_TURNED_AWAY_MAX
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServerSettings:
     """What can be chosen about a server. `store` None: the user's own; `tokens_file` None: the user's own token."""
 
     bind: str = DEFAULT_BIND
@@ -88,7 +88,7 @@ class Settings:
     mcp_hosts: tuple[str, ...] = ()
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: ServerSettings) -> None:
     """Serve until told to stop. Raises DibsError for everything that keeps it from starting."""
     _check_extras()
     address = parse_bind(settings.bind)
@@ -140,7 +140,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def _open_guard(settings: Settings, address: Address) -> tuple[Guard, str]:
+def _open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGuard, str]:
     """Who is let in, and the words about where their tokens are."""
     if settings.system:
         if not address.path or settings.tokens_file is not None:
@@ -150,7 +150,7 @@ def _open_guard(settings: Settings, address: Address) -> tuple[Guard, str]:
         who = f"members of {settings.group}" if settings.group else "all users of this machine"
         return MachineGuard(), f"for      {who}; their dibs finds it when it is at {SYSTEM_SOCKET}"
     if settings.tokens_file is not None:
-        guard = Guard(settings.tokens_file)
+        guard = TokenGuard(settings.tokens_file)
         return guard, f"tokens   {guard.path} ({len(guard)}); SIGHUP reads it again"
     if not address.is_local:
         raise InvalidInput(
@@ -159,7 +159,7 @@ def _open_guard(settings: Settings, address: Address) -> tuple[Guard, str]:
         )
     path = paths.token_path()
     made = ensure_token_file(path, _login())
-    return Guard(
+    return TokenGuard(
         path, own=True
     ), f"token    {path}{' (made just now)' if made else ''}; your own dibs finds it there"
 
@@ -183,7 +183,7 @@ def _login() -> str:
         return f"uid-{os.getuid()}"
 
 
-def _set_up_logging(settings: Settings) -> None:
+def _set_up_logging(settings: ServerSettings) -> None:
     level = logging.getLevelNamesMapping().get(settings.log_level.upper())
     if level is None:
         raise InvalidInput(f"{settings.log_level!r} is not a log level: debug, info, warning, error.")
@@ -197,7 +197,7 @@ def _set_up_logging(settings: Settings) -> None:
     access.addFilter(hide_secrets)
 
 
-def _greeting(settings: Settings, url: str, store_url: str, says: str) -> str:
+def _greeting(settings: ServerSettings, url: str, store_url: str, says: str) -> str:
     own = settings.tokens_file is None or settings.system
     token = "" if own else "DIBS_TOKEN=... "
     return (
@@ -209,7 +209,7 @@ def _greeting(settings: Settings, url: str, store_url: str, says: str) -> str:
     )
 
 
-def _gateway_line(settings: Settings, url: str) -> str:
+def _gateway_line(settings: ServerSettings, url: str) -> str:
     if not settings.gateway:
         return ""
     where = "/gateway on the socket" if url.startswith("unix:") else f"GATEWAY_URL={url}/gateway"
@@ -226,15 +226,15 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _names_of(settings: Settings, address: Address) -> tuple[str, ...]:
+def _names_of(settings: ServerSettings, address: BindAddress) -> tuple[str, ...]:
     """What this machine may be called in a request to /mcp, besides localhost."""
     return (*settings.mcp_hosts, os.uname().nodename, *([address.host] if address.host else ()))
 
 
 async def _serve(
-    settings: Settings,
+    settings: ServerSettings,
     store: Store,
-    guard: Guard,
+    guard: TokenGuard,
     listening: socket.socket,
     names: tuple[str, ...],
     on_ready: Callable[[], None],
@@ -349,7 +349,7 @@ def make_server(
 
 
 @contextlib.contextmanager
-def _signals(loop: asyncio.AbstractEventLoop, server: uvicorn.Server, guard: Guard) -> Iterator[None]:
+def _signals(loop: asyncio.AbstractEventLoop, server: uvicorn.Server, guard: TokenGuard) -> Iterator[None]:
     def stop() -> None:
         if server.should_exit:  # asked a second time: without waiting for anybody
             server.force_exit = True

@@ -35,7 +35,7 @@ log = logging.getLogger("dibs")
 _BEARER = b"Bearer "
 
 
-class Guard:
+class TokenGuard:
     """The callers that are let in. `reload` reads the file again. `own`: the file is the user's own token, which their
     client reads: it holds the token itself and has to."""
 
@@ -96,7 +96,7 @@ class Guard:
         return True
 
 
-class MachineGuard(Guard):
+class MachineGuard(TokenGuard):
     """Lets in every user of this machine who can reach its socket, as the kernel names them. Root, and the user that
     the server runs as, are admins. What somebody says of themselves in a header counts for nothing."""
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
-    from dibs.core.view import Decision, Handed
+    from dibs.core.view import Decision, HandedOver
     from dibs.stores.port import Store
 
     Result = Outcome | BaseException
@@ -61,7 +61,7 @@ class _Batch:
         self.versions: dict[str, int] = {}
         self.puts: dict[str, Stored | None] = {}
         self.events: list[Event] = []
-        self.handed: list[Handed] = []
+        self.handed: list[HandedOver] = []
 
     def load(self, keys: Iterable[str]) -> None:
         wanted = [key for key in keys if key not in self.versions]
@@ -123,7 +123,7 @@ class Coordinator:
         self,
         store: Store,
         on_events: Callable[[Sequence[Event]], None] | None = None,
-        on_handed: Callable[[Sequence[Handed]], None] | None = None,
+        on_handed: Callable[[Sequence[HandedOver]], None] | None = None,
         *,
         pause: Callable[[float], None] = time.sleep,
         fraction: Callable[[], float] = new_fraction,

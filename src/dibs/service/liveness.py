@@ -2,8 +2,8 @@
 
 Before a batch is decided, the thread that decides looks whether it was kept from work: stopped, suspended, stuck in a
 write, or cut off from its store. If so, a `Beat` goes first, and notes the outage before any expiry is decided.
-`Liveness` knows since when there was no gap; `Watched` notices a gap that falls between that look and the reading of
-the records; `Decider` puts the two around the coordinator.
+`Liveness` knows since when there was no gap; `StallCheckedStore` notices a gap between that look and the reading of the
+records; `Decider` puts the two around the coordinator.
 
 Contention is no outage. A store that answers, with records or with "somebody else was first", is there, and so is this
 process: every such answer that comes in time is a tick.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from dibs.clock import steady_ms
 from dibs.core.commands import Beat, Inspect, InspectSession
 from dibs.core.limits import PULSE_LATE_MS, PULSE_MS
-from dibs.core.outcomes import Beaten
+from dibs.core.outcomes import BeatRecorded
 from dibs.errors import StoreFull, StoreUnavailable
 from dibs.service.coordinator import Contended, Coordinator
 from dibs.stores.port import Conflict, Store
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
-    from dibs.core.view import Handed
+    from dibs.core.view import HandedOver
     from dibs.errors import DibsError
     from dibs.stores.port import Snapshot, Versioned
 
@@ -41,7 +41,7 @@ log = logging.getLogger("dibs")
 STALLS_MAX = 5
 
 
-class Stalled(StoreUnavailable):
+class ProcessPaused(StoreUnavailable):
     """This process was kept from work just before the records were read. Nothing was decided or written."""
 
 
@@ -51,7 +51,7 @@ class Liveness:
     def __init__(self, steady: Callable[[], int] = steady_ms) -> None:
         self._steady = steady
         self._ticked_ms = self._good_ms = self._since_ms = steady()
-        self._beaten_ms: int | None = None
+        self._noted_ms: int | None = None
         self._cut_off = False
 
     def tick(self) -> None:
@@ -69,15 +69,15 @@ class Liveness:
         self._cut_off = True
 
     def beat_is_due(self) -> bool:
-        return self._cut_off or self._beaten_ms is None or self._steady() - self._beaten_ms >= PULSE_MS
+        return self._cut_off or self._noted_ms is None or self._steady() - self._noted_ms >= PULSE_MS
 
     def beat(self, store_now_ms: int) -> Beat:
         """A beat that says since when, on the store's clock."""
         self._note_gap()
         return Beat(alive_since_ms=store_now_ms - (self._steady() - self._since_ms))
 
-    def beaten(self) -> None:
-        self._beaten_ms = self._good_ms = self._steady()
+    def noted(self) -> None:
+        self._noted_ms = self._good_ms = self._steady()
         self._cut_off = False
 
     def _note_gap(self) -> None:
@@ -86,7 +86,7 @@ class Liveness:
             self._since_ms = now_ms
 
 
-class Watched(Store):
+class StallCheckedStore(Store):
     """A store that refuses to be read for a decision when the process was stopped since its last tick."""
 
     def __init__(self, store: Store, liveness: Liveness) -> None:
@@ -105,7 +105,7 @@ class Watched(Store):
                 raise StoreUnavailable(
                     "The server was stopped while it wrote; ask how things stand.", unknown=True
                 )
-            raise Stalled("The server was stopped; it notes so and decides again.")
+            raise ProcessPaused("The server was stopped; it notes so and decides again.")
         self._liveness.tick()
         return snapshot
 
@@ -167,12 +167,12 @@ class Decider:
         store: Store,
         on_commit: Callable[[Sequence[Event], int], None],
         steady: Callable[[], int] = steady_ms,
-        on_handed: Callable[[Sequence[Handed]], None] | None = None,
+        on_handed: Callable[[Sequence[HandedOver]], None] | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.liveness = Liveness(steady)
         self._store = store
-        watched = Watched(store, self.liveness)
+        watched = StallCheckedStore(store, self.liveness)
         self._coordinator = Coordinator(
             watched, lambda events: on_commit(events, watched.last_seq), on_handed, pause=pause
         )
@@ -184,7 +184,7 @@ class Decider:
         except StoreFull as error:
             return self._look_only(commands, error)
         # A part of them may have been answered before the process was stopped, and another part not.
-        late = [index for index, result in enumerate(results) if isinstance(result, Stalled)]
+        late = [index for index, result in enumerate(results) if isinstance(result, ProcessPaused)]
         if late and len(late) < len(results):
             again = self.run([commands[index] for index in late])
             for index, result in zip(late, again, strict=True):
@@ -212,7 +212,7 @@ class Decider:
             except Exception as error:
                 stalls += 1
                 # Reads that are always that slow would otherwise be tried for ever.
-                if isinstance(error, Stalled) and stalls < STALLS_MAX:
+                if isinstance(error, ProcessPaused) and stalls < STALLS_MAX:
                     continue
                 self.liveness.cut_off()
                 raise
@@ -229,12 +229,12 @@ class Decider:
             return results  # nothing was decided before it, so nothing was decided; it is due as before
         if isinstance(noted, BaseException):
             raise noted
-        self.liveness.beaten()
-        if isinstance(noted, Beaten) and noted.outage_ms:
+        self.liveness.noted()
+        if isinstance(noted, BeatRecorded) and noted.outage_ms:
             log.warning("outage of %d ms noted: leases that were live get time to renew", noted.outage_ms)
         return results
 
 
 def _says_less(error: StoreUnavailable) -> bool:
     """Whether an error says nothing against the store: it answered others, or was not asked."""
-    return isinstance(error, Contended | Stalled)
+    return isinstance(error, Contended | ProcessPaused)

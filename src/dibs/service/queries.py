@@ -9,7 +9,16 @@ from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.outcomes import SessionState
 from dibs.core.proof import may_use
 from dibs.core.record import Record
-from dibs.core.records import HELD, META_KEY, PARKED, SESSION_PREFIX, Lock, Session, lock_key, session_key
+from dibs.core.records import (
+    HELD,
+    META_KEY,
+    PARKED,
+    SESSION_PREFIX,
+    LockRecord,
+    SessionRecord,
+    lock_key,
+    session_key,
+)
 from dibs.core.state import state_of
 from dibs.core.view import Missing, View
 from dibs.service.coordinator import Coordinator
@@ -26,7 +35,7 @@ class Page(Record):
     """Jobs in the order of their names. `next_after` is None on the last page."""
 
     now_ms: int
-    locks: list[Lock]
+    locks: list[LockRecord]
     next_after: str | None
 
 
@@ -41,13 +50,13 @@ def claimed(
     """Up to `limit` jobs that stand so right now, whose name begins with `prefix` and comes after `after`. What is
     held or parked costs what it returns; for other states every job on record is looked at."""
     now_ms = store.read(()).now_ms
-    found: list[Lock] = []
+    found: list[LockRecord] = []
     key = lock_key(ns, after) if after else ""
     live = set(states) <= {HELD, PARKED}
     while True:
         # Jobs that stand otherwise are skipped here, so a page of the store may be less than one of ours.
         page = store.scan(lock_key(ns, prefix), key, limit + 1, live=live)
-        locks = [versioned.record for _, versioned in page if isinstance(versioned.record, Lock)]
+        locks = [versioned.record for _, versioned in page if isinstance(versioned.record, LockRecord)]
         at_ms, settled = _settled(store, locks)
         now_ms = max(now_ms, at_ms)
         found += [lock for lock in settled if state_of(lock, now_ms) in states]
@@ -58,13 +67,13 @@ def claimed(
         key = page[-1][0]
 
 
-def _settled(store: Store, locks: list[Lock]) -> tuple[int, list[Lock]]:
+def _settled(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecord]]:
     """The locks with their live holds only, and the time at which that was so.
 
     Whether a hold is live is known from the lock, its owner's session, the outages and the time together, so each lock
     is read again with them. One that got another owner meanwhile is read once more, with the other session."""
     now_ms = 0
-    settled: dict[str, Lock] = {lock_key(lock.ns, lock.name): lock for lock in locks}
+    settled: dict[str, LockRecord] = {lock_key(lock.ns, lock.name): lock for lock in locks}
     todo = {key: lock for key, lock in settled.items() if lock.holders}
     while todo:
         sessions = {
@@ -76,7 +85,7 @@ def _settled(store: Store, locks: list[Lock]) -> tuple[int, list[Lock]]:
         changed = {}
         for key in todo:
             lock = snapshot.records[key].record
-            if not isinstance(lock, Lock):
+            if not isinstance(lock, LockRecord):
                 del settled[key]
                 continue
             try:
@@ -95,7 +104,11 @@ def open_sessions(store: Store, principal: str | None, bound: str | None = None)
         page = store.scan(SESSION_PREFIX, after, 1_000, live=True)
         for _, versioned in page:
             session = versioned.record
-            if isinstance(session, Session) and may_use(session, principal, bound) and not session.ended_ms:
+            if (
+                isinstance(session, SessionRecord)
+                and may_use(session, principal, bound)
+                and not session.ended_ms
+            ):
                 state = inspect_one(store, session.id, principal, bound)
                 if isinstance(state, SessionState) and state.live:
                     found.append(state)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dibs.core import events as kinds
 from dibs.core.limits import LIST_PAGE_DEFAULT
-from dibs.core.records import LOCK_PREFIX, SESSION_PREFIX, Lock, Session
+from dibs.core.records import LOCK_PREFIX, SESSION_PREFIX, LockRecord, SessionRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -51,10 +51,10 @@ class Tally:
         newest = store.events(0, 1, newest=True)
         self._seen_seq = newest[-1].seq if newest else 0
         for record in _live(store, LOCK_PREFIX):
-            if isinstance(record, Lock):
+            if isinstance(record, LockRecord):
                 self._count(record)
         for record in _live(store, SESSION_PREFIX):
-            if isinstance(record, Session) and not record.ended_ms:
+            if isinstance(record, SessionRecord) and not record.ended_ms:
                 self.sessions += 1
         self.catch_up(store)
         self.kinds.clear()
@@ -80,7 +80,7 @@ class Tally:
         if store.watch(self._seen_seq, 0):
             self.catch_up(store)
 
-    def _count(self, lock: Lock) -> None:
+    def _count(self, lock: LockRecord) -> None:
         self._places.update((lock.ns, lock.name, number) for number in lock.line)
         for holder in lock.holders:
             self._claims[lock.ns, lock.name, holder.token] = holder.principal

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dibs.core import events as kinds
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, KeepPlaces, Leave, Release, Renew
 from dibs.core.limits import KEEP_BATCH_MAX, SHUTDOWN_MS_MAX, TICKET_KEEP_MS, TICKET_MS
-from dibs.core.outcomes import Granted, GrantedAll, Kept, Left, Queued
+from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept, Queued
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Command
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
-    from dibs.core.view import Handed
+    from dibs.core.view import HandedOver
 
     Result = Outcome | BaseException
     Place = tuple[str, str, int]
@@ -44,7 +44,7 @@ class Waiter:
     __slots__ = ("_answer", "_room", "command", "gone", "place", "queued", "timer", "wait_ms")
 
     def __init__(
-        self, room: WaitingRoom, command: Acquire | AcquireAll, wait_ms: int, answer: Callable[[Result], bool]
+        self, room: Waiters, command: Acquire | AcquireAll, wait_ms: int, answer: Callable[[Result], bool]
     ) -> None:
         self._room = room
         self._answer: Callable[[Result], bool] | None = answer
@@ -72,7 +72,7 @@ class Waiter:
             self._room.not_taken(self, result)
 
 
-class WaitingRoom:
+class Waiters:
     """`post` has a command decided (`Batcher.post`), `later` is the event loop's `call_later`. `on_first` is called
     when the room fills: from then on others' hand-overs are worth looking for often."""
 
@@ -102,7 +102,7 @@ class WaitingRoom:
         self._post(command, lambda result: self._asked(waiter, result))
         return waiter
 
-    def handed(self, handed: Sequence[Handed]) -> None:
+    def handed(self, handed: Sequence[HandedOver]) -> None:
         """A commit of ours gave jobs to waiters."""
         for each in handed:
             waiter = self._parked.pop((each.ns, each.name, each.number), None)
@@ -229,7 +229,7 @@ class WaitingRoom:
                 return
 
     def _kept(self, result: Result) -> None:
-        if isinstance(result, Kept):
+        if isinstance(result, PlacesKept):
             for place in result.gone:
                 waiter = self._parked.pop(place, None)
                 if waiter is not None:

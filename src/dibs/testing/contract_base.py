@@ -9,7 +9,7 @@ import pytest
 
 from dibs import clock
 from dibs.core.events import Event
-from dibs.core.records import Holder, Lock, lock_key
+from dibs.core.records import Holder, LockRecord, lock_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,7 +63,7 @@ class ContractBase:
         return lambda ms: self.advance(place, store, ms)
 
 
-def lock(name: str, *, token: int = 1, expires_ms: int = 10**15, ns: str = "default") -> Lock:
+def lock(name: str, *, token: int = 1, expires_ms: int = 10**15, ns: str = "default") -> LockRecord:
     """A held job."""
     holder = Holder(
         lease_id=f"lease-{token}",
@@ -75,7 +75,7 @@ def lock(name: str, *, token: int = 1, expires_ms: int = 10**15, ns: str = "defa
         ttl_ms=3,
         expires_ms=expires_ms,
     )
-    return Lock(ns=ns, name=name, token=token, holders=(holder,))
+    return LockRecord(ns=ns, name=name, token=token, holders=(holder,))
 
 
 def key_of(name: str) -> str:
@@ -86,7 +86,7 @@ def event(job: str, *, at_ms: int = 1, token: int = 1, ns: str = "default") -> E
     return Event(at_ms=at_ms, kind="acquired", ns=ns, job=job, owner="agent-7", token=token)
 
 
-def put(store: Store, *records: Lock, events: tuple[Event, ...] = ()) -> int:
+def put(store: Store, *records: LockRecord, events: tuple[Event, ...] = ()) -> int:
     """Write records whatever was there before."""
     puts: dict[str, Stored | None] = {lock_key(record.ns, record.name): record for record in records}
     return store.commit(versions(store, *puts), puts, events)

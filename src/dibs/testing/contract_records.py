@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core.records import META_KEY, PULSE_KEY, Done, Ending, Meta, Outage, Pulse, Session, lock_key
+from dibs.core.records import META_KEY, PULSE_KEY, Done, Ending, Meta, Outage, Pulse, SessionRecord, lock_key
 from dibs.stores.port import ABSENT, Conflict
 from dibs.testing.contract_base import ContractBase, drop, event, key_of, lock, put, versions
 
@@ -196,7 +196,7 @@ class RecordContract(ContractBase):
         )
         idle = lock("b").replace(holders=(), endings=(ending,))
         put(store, lock("a"), idle, lock("c").replace(holders=(), line=(1,)), lock("d"), lock("e"))
-        session = Session(
+        session = SessionRecord(
             id="on", principal="p", owner="o", ttl_ms=1, since_ms=1, renewed_ms=1, expires_ms=10**15
         )
         sessions: dict[str, Stored | None] = {

@@ -84,7 +84,7 @@ class _Reader:
 
 
 @dataclass(frozen=True)
-class Hold:
+class ObservedHold:
     """What one client is sure of, by its own clock: from the answer that gave it the job until it asked to let go.
 
     Of a claim that is never let go it may be sure for its TTL from *before* it asked."""
@@ -96,10 +96,10 @@ class Hold:
     until_ms: int
 
 
-def overlaps(holds: Iterable[Hold]) -> list[str]:
+def overlaps(holds: Iterable[ObservedHold]) -> list[str]:
     """Pairs of clients that both were sure of one job at one time, and tokens that do not rise with time."""
     wrong: list[str] = []
-    before: dict[str, Hold] = {}
+    before: dict[str, ObservedHold] = {}
     for hold in sorted(holds, key=lambda each: each.from_ms):
         last = before.get(hold.job)
         if last is not None and hold.from_ms < last.until_ms:

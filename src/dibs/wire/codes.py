@@ -23,7 +23,7 @@ TRY_LATER = 75
 NOT_ALLOWED = 77
 
 
-class Row(Record):
+class CodeRow(Record):
     """One line of the table. `word` is the status of a reply or the code of an error."""
 
     word: str
@@ -32,12 +32,12 @@ class Row(Record):
     title: str
 
 
-def _row(word: str, http: int, exit_code: int, title: str) -> Row:
-    return Row(word=word, http=http, exit=exit_code, title=title)
+def _row(word: str, http: int, exit_code: int, title: str) -> CodeRow:
+    return CodeRow(word=word, http=http, exit=exit_code, title=title)
 
 
 # What the rules answer. A row with a word of CODES is sent as an error document, the others as what they say.
-OUTCOMES: dict[type[Record], Row] = {
+OUTCOMES: dict[type[Record], CodeRow] = {
     outcomes.Granted: _row("acquired", 200, YES, "The job is yours"),
     outcomes.GrantedAll: _row("acquired", 200, YES, "The jobs are yours"),
     outcomes.Held: _row("held", 200, NO, "Somebody else has it"),
@@ -48,7 +48,7 @@ OUTCOMES: dict[type[Record], Row] = {
     outcomes.Parked: _row("parked", 409, TRY_LATER, "The job is parked"),
     outcomes.Freed: _row("freed", 200, YES, "The job may be claimed again"),
     outcomes.Left: _row("left", 200, YES, "No longer in line"),
-    outcomes.Kept: _row("kept", 200, YES, "Places kept"),
+    outcomes.PlacesKept: _row("kept", 200, YES, "Places kept"),
     outcomes.Transferred: _row("transferred", 200, YES, "Handed over"),
     outcomes.SessionState: _row("session", 200, YES, "How the session stands"),
     outcomes.SessionUnknown: _row("not_found", 404, NOT_YOURS, "Session not found"),
@@ -68,12 +68,12 @@ OUTCOMES: dict[type[Record], Row] = {
     outcomes.Broken: _row("broken", 200, YES, "Taken away from its owner"),
     outcomes.Status: _row("status", 200, YES, "How it stands"),
     outcomes.Swept: _row("swept", 200, YES, "Swept"),
-    outcomes.Beaten: _row("beaten", 200, YES, "Noted"),
+    outcomes.BeatRecorded: _row("noted", 200, YES, "Noted"),
     outcomes.Raised: _row("raised", 200, YES, "Noted"),
 }
 
 # The closed set of error codes: what a client may meet in `code`, whoever sent it.
-CODES: dict[str, Row] = {
+CODES: dict[str, CodeRow] = {
     row.word: row
     for row in (
         _row("authentication_required", 401, NOT_ALLOWED, "Authorization header required"),
@@ -99,7 +99,7 @@ CODES: dict[str, Row] = {
 _STATUS_OF: dict[type[errors.DibsError], int] = {errors.Unprocessable: 422}
 
 
-def row_of_error(error: BaseException) -> Row:
+def row_of_error(error: BaseException) -> CodeRow:
     """The row of an exception. Anything that is not ours is our fault."""
     code = error.code if isinstance(error, errors.DibsError) else "internal_error"
     if isinstance(error, errors.NotClaimed):  # the word of an outcome, raised by the SDK

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
-    from dibs.core.records import Done, Lock
+    from dibs.core.records import Done, LockRecord
 
     Document = dict[str, Any]
 
 
-def status_document(lock: Lock, now_ms: int, *, with_acl: bool = False) -> Document:
+def status_document(lock: LockRecord, now_ms: int, *, with_acl: bool = False) -> Document:
     """How one job stands. `lock` must be settled at `now_ms`."""
     document: Document = {
         "name": lock.name,
@@ -60,7 +60,7 @@ def acl_document(entries: tuple[str, ...]) -> Document:
 
 
 def list_document(
-    locks: list[Lock], now_ms: int, prefix: str, after: str | None, *, whole: bool = True
+    locks: list[LockRecord], now_ms: int, prefix: str, after: str | None, *, whole: bool = True
 ) -> Document:
     """A page of jobs. `next` is what to send as `after` for the following page, null on the last. `total` is null when
     there are more than these, as `next` or not `whole` say: counting them would cost as much as listing them."""

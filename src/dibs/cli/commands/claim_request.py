@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
-    from dibs.cli.supervise.keeper import Watched
+    from dibs.cli.supervise.keeper import WatchedProcess
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
 
 
-def watched_for(call: Call) -> Watched | None:
+def watched_for(call: Call) -> WatchedProcess | None:
     """The process for whose life the claim shall be kept; None: nobody asked for that."""
     if not call.values.get("keep") and call.values.get("keep_for") is None:
         return None
@@ -31,7 +31,7 @@ def watched_for(call: Call) -> Watched | None:
 
 
 def granted(
-    call: Call, body: Document, asked: Document, watched: Watched | None, more: Sequence[str] = ()
+    call: Call, body: Document, asked: Document, watched: WatchedProcess | None, more: Sequence[str] = ()
 ) -> str:
     """The text about a claim that succeeded, with `more` lines. Leaves the keeper behind, if one was asked for."""
     keep(call, body, [body["name"]], asked, watched)
@@ -47,7 +47,9 @@ def granted(
     )
 
 
-def keep(call: Call, grant: Document, names: list[str], asked: Document, watched: Watched | None) -> None:
+def keep(
+    call: Call, grant: Document, names: list[str], asked: Document, watched: WatchedProcess | None
+) -> None:
     """Leave a keeper behind for what was claimed, if one was asked for. If it cannot keep, nothing stays claimed."""
     if watched is None:
         return

@@ -9,7 +9,7 @@ from dibs.cli.supervise.outer_sessions import waits_for_itself
 from dibs.cli.text import queue as queue_text
 from dibs.cli.text.status_line import Live
 from dibs.cli.text.words import shell_line
-from dibs.client.queueing import SLICE_SECONDS, Place, drive, status_of
+from dibs.client.queueing import SLICE_SECONDS, PendingClaim, drive, status_of
 from dibs.core.limits import TTL_MS_MAX
 from dibs.terminal import plain
 from dibs.wire.codes import NO
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
-    from dibs.client.queueing import Still
+    from dibs.client.queueing import StillWaiting
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
@@ -49,7 +49,7 @@ def wait_in_line(
         if refusal is not None:
             return refusal
     own_key = call.values.get("request_key") is None
-    place, door = Place(verb, name, document, ticket, own_key=own_key), call.door()
+    place, door = PendingClaim(verb, name, document, ticket, own_key=own_key), call.door()
     call.begin_claim(place)
     if not wait_seconds:  # somebody who asks now and then wants the place kept
         return drive(door, place.asking())
@@ -62,7 +62,7 @@ def wait_in_line(
     return reply
 
 
-def _show(live: Live, still: Still, wait_ms: int, meanwhile: Meanwhile | None) -> int | None:
+def _show(live: Live, still: StillWaiting, wait_ms: int, meanwhile: Meanwhile | None) -> int | None:
     body = still.reply.body or {}
     if status_of(still.reply) == "queued":
         live.show(queue_text.waiting(body, still.waited_ms, wait_ms))

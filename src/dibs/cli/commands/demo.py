@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
-    from dibs.demo.outcome import Outcome
-    from dibs.demo.plan import Plan
+    from dibs.demo.outcome import DemoResult
+    from dibs.demo.plan import DemoPlan
     from dibs.demo.show import Show
 
     Document = dict[str, Any]
@@ -47,7 +47,7 @@ def demo(call: Call) -> Answer:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _plan(call: Call, url: str | None) -> Plan:
+def _plan(call: Call, url: str | None) -> DemoPlan:
     """As the flags say. Where there may be real jobs, the names begin with something of this run alone."""
     from dibs.ids import new_id
 
@@ -60,7 +60,7 @@ def _plan(call: Call, url: str | None) -> Plan:
     return plans.plan_of(jobs, workers, seed, prefix)
 
 
-def _played(call: Call, plan: Plan, url: str | None, folder: str) -> Answer:
+def _played(call: Call, plan: DemoPlan, url: str | None, folder: str) -> Answer:
     import dibs
     from dibs.demo.play import Play, tidied
     from dibs.demo.screen import ASCII, PRETTY, Screen
@@ -85,7 +85,7 @@ def _played(call: Call, plan: Plan, url: str | None, folder: str) -> Answer:
     return _answer(call, plan, outcome, "\n".join(report))
 
 
-def _answer(call: Call, plan: Plan, outcome: Outcome, report: str) -> Answer:
+def _answer(call: Call, plan: DemoPlan, outcome: DemoResult, report: str) -> Answer:
     url = call.values.get("url")
     document = {"url": url, "seed": plan.seed, "workers": list(plan.workers), **outcome.document()}
     if outcome.good:
@@ -98,7 +98,7 @@ def _answer(call: Call, plan: Plan, outcome: Outcome, report: str) -> Answer:
     return no(NO, document, f"{report}\n{call.paint.bad(verdict)}", code="demo_failed", message=message)
 
 
-def _where_after(plan: Plan, url: str | None, left: bool, folder: str) -> str:
+def _where_after(plan: DemoPlan, url: str | None, left: bool, folder: str) -> str:
     if url is None:
         return f"The store was {folder}/dibs.db, which is removed again."
     if left:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
     from dibs.client.embedded import EmbeddedDoor
     from dibs.client.http import HttpDoor
-    from dibs.client.urls import ServerPlace
+    from dibs.client.urls import ServerAddress
 
     Document = dict[str, Any]
 
@@ -185,7 +185,7 @@ def _disk(found: Findings, path: str | None) -> None:
         found.good("disk", f"{_size(free)} free")
 
 
-def _server(found: Findings, call: Call, place: ServerPlace) -> None:
+def _server(found: Findings, call: Call, place: ServerAddress) -> None:
     source = call.settings.source("url", "DIBS_URL")
     if call.settings.named_url is None:
         source = "this machine's service, for all its users"
@@ -211,7 +211,7 @@ def _server(found: Findings, call: Call, place: ServerPlace) -> None:
     _allowed(found, door)
 
 
-def _token(found: Findings, call: Call, place: ServerPlace) -> None:
+def _token(found: Findings, call: Call, place: ServerAddress) -> None:
     source = call.settings.token_source(place)
     if source is None and call.settings.is_system(place):
         found.good("token", "none needed: the kernel tells the service who asks")

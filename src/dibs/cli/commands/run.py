@@ -25,7 +25,7 @@ from dibs.cli.framework.session_flags import TTL
 from dibs.cli.framework.spec import NEW_JOB, REST, Argument, Command, Option
 from dibs.cli.supervise.child import Child
 from dibs.cli.supervise.environment import environment
-from dibs.cli.supervise.tenure import Tenure, Terms, bury, open_tenure
+from dibs.cli.supervise.tenure import Tenure, Terms, end_dead_session, open_tenure
 from dibs.cli.supervise.verdict import OK_CODES, UNCOUNTED, Verdict
 from dibs.terminal import plain
 from dibs.wire.codes import DONE, LOST, NO
@@ -74,7 +74,7 @@ def _run(call: Call, wishes: _Wishes) -> Answer:
         wishes.words,
         kill_after_ms=wishes.terms.kill_after_ms,
         leaves_children=wishes.leaves_children,
-        bury=lambda session: bury(call, session),
+        end_dead_session=lambda session: end_dead_session(call, session),
     )
     try:
         tenure = open_tenure(call, wishes.terms.request, wishes.terms.stop_ms, child.mark)

@@ -26,7 +26,7 @@ _NUMBER_MAX = 10**12
 
 
 def serve(call: Call) -> Answer:
-    from dibs.server.run import Settings
+    from dibs.server.run import ServerSettings
     from dibs.server.run import serve as serve_until_stopped
 
     chosen: dict[str, Any] = {}
@@ -88,7 +88,7 @@ def serve(call: Call) -> Answer:
             "dibs serve has no use for --url: --store names what is served, --bind where.", "serve"
         )
     gc.enable()  # off for commands that end at once
-    serve_until_stopped(Settings(**chosen))
+    serve_until_stopped(ServerSettings(**chosen))
     return yes({"stopped": True}, "")
 
 

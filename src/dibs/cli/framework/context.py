@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dibs.cli.supervise.unconfirmed import Unconfirmed
     from dibs.cli.text.colour import Paint
     from dibs.client.door import Door
-    from dibs.client.queueing import Place
+    from dibs.client.queueing import PendingClaim
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
@@ -116,13 +116,13 @@ class Call:
 
     def claim(self, verb: str, name: str, document: Document) -> Reply:
         """Ask for a claim, without waiting. An interrupt gives back what it may have got."""
-        from dibs.client.queueing import Place, drive
+        from dibs.client.queueing import PendingClaim, drive
 
-        place = Place(verb, name, document)
+        place = PendingClaim(verb, name, document)
         self.begin_claim(place)
         return drive(self.door(), place.asking())
 
-    def begin_claim(self, place: Place) -> None:
+    def begin_claim(self, place: PendingClaim) -> None:
         """From now on, until its answer is printed, an interrupt gives the claim back."""
         if self.unconfirmed is not None and self.values.get("request_key") is None:
             from dibs.cli.supervise.unconfirmed import DOOR_MS

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.git import path_check as guard
-from dibs.cli.git.path_check import Hold, Holds
+from dibs.cli.git.path_check import PathClaim, PathClaims
 from dibs.cli.git.policy import BLOCK, OFF, REQUIRE, policy_of
 from dibs.cli.git.repository import Repository, pushes_of
 from dibs.cli.text import hook as hook_text
 from dibs.clock import wall_ms
 from dibs.compat.grite.actor import actor_of, may_keep
-from dibs.compat.grite.remembered_leases import Memory
+from dibs.compat.grite.remembered_leases import RememberedLeases
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.wire.codes import NO, UNREACHABLE, YES
 
@@ -56,7 +56,7 @@ def _mention(call: Call, answer: Answer, paths: list[str]) -> None:
         door.close()
     if isinstance(holds, Answer):
         return
-    tree = Holds(holds)
+    tree = PathClaims(holds)
     near = {hold: None for path in paths for hold in tree.touching(path)}
     touched = guard.others_touched(tree, paths, _mine(call, near)) if near else {}
     if touched:
@@ -75,8 +75,8 @@ def _paths(call: Call, hook: str, repository: Repository) -> list[str]:
     return repository.pushed(remote[0] if remote else "", pushes_of(lines.decode("utf-8", "surrogateescape")))
 
 
-def _judged(call: Call, hook: str, policy: Policy, paths: list[str], holds: list[Hold]) -> Answer:
-    tree = Holds(holds)
+def _judged(call: Call, hook: str, policy: Policy, paths: list[str], holds: list[PathClaim]) -> Answer:
+    tree = PathClaims(holds)
     near = {hold: None for path in paths for hold in tree.touching(path)}
     mine = _mine(call, near)
     touched = guard.others_touched(tree, paths, mine)
@@ -96,9 +96,9 @@ def _not_asked(hook: str, policy: Policy, failed: Answer) -> Answer:
     return Answer(UNREACHABLE if refuse else YES, document, text, code="unreachable", is_error=True)
 
 
-def _live_holds(door: Door) -> list[Hold] | Answer:
+def _live_holds(door: Door) -> list[PathClaim] | Answer:
     """Every live claim on a path or on the whole repository, or why that cannot be told."""
-    found: list[Hold] = []
+    found: list[PathClaim] = []
     for prefix in ("path:", "repo:"):
         after = ""
         while True:
@@ -113,21 +113,21 @@ def _live_holds(door: Door) -> list[Hold] | Answer:
     return found
 
 
-def _holds(lock: Document) -> list[Hold]:
+def _holds(lock: Document) -> list[PathClaim]:
     return [
-        Hold(lock["name"], each["owner"], each["fencing_token"], each["mode"], each["remaining_ms"])
+        PathClaim(lock["name"], each["owner"], each["fencing_token"], each["mode"], each["remaining_ms"])
         for each in lock.get("holders") or (lock,)
     ]
 
 
-def _mine(call: Call, holds: Iterable[Hold]) -> set[Hold]:
+def _mine(call: Call, holds: Iterable[PathClaim]) -> set[PathClaim]:
     """Those that are provably the caller's: of its session, remembered for its actor, or of the lease id it passes.
 
     The fencing token tells which hold of a name is meant: no two leases of a job ever have the same. Only a lease id
     must be shown to be recognised, so it is shown as a heartbeat, which is all that this can do to a claim."""
     known = _of_session(call)
     actor = actor_of(call, in_hook=True)
-    memory = Memory(call.env, call.settings.url, call.settings.namespace, wall_ms())
+    memory = RememberedLeases(call.env, call.settings.url, call.settings.namespace, wall_ms())
     lease = call.env.get("DIBS_LEASE", "").strip()
     mine = set()
     for hold in holds:
@@ -151,6 +151,6 @@ def _of_session(call: Call) -> set[tuple[str, int]]:
     return {(hold["name"], hold["fencing_token"]) for hold in holds}
 
 
-def _proves(call: Call, lease: str, hold: Hold) -> bool:
+def _proves(call: Call, lease: str, hold: PathClaim) -> bool:
     reply = call.door().call("renew", hold.name, {"lease_id": lease})
     return not is_failure(reply) and (reply.body or {}).get("fencing_token") == hold.token

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SHARED = "shared"
 
 
-class Hold:
+class PathClaim:
     """One owner's live claim on a `path:` or `repo:` name, as everybody may see it."""
 
     __slots__ = ("mode", "name", "owner", "remaining_ms", "token")
@@ -28,13 +28,13 @@ class Hold:
         self.remaining_ms = remaining_ms
 
 
-class Holds:
+class PathClaims:
     """All live claims of a tree, found by the paths they touch."""
 
-    def __init__(self, holds: Iterable[Hold]) -> None:
-        self._repo: list[Hold] = []
-        self._at: dict[str, list[Hold]] = {}
-        self._within: dict[str, list[Hold]] = {}
+    def __init__(self, holds: Iterable[PathClaim]) -> None:
+        self._repo: list[PathClaim] = []
+        self._at: dict[str, list[PathClaim]] = {}
+        self._within: dict[str, list[PathClaim]] = {}
         for hold in holds:
             if hold.name.startswith("repo:"):
                 self._repo.append(hold)
@@ -43,7 +43,7 @@ class Holds:
             for name in above(hold.name):
                 self._within.setdefault(name, []).append(hold)
 
-    def over(self, path: str) -> list[Hold]:
+    def over(self, path: str) -> list[PathClaim]:
         """Those that cover all of a path: on itself, on a folder it is in, on the whole repository."""
         name = path_name(path)
         found = [*self._repo, *self._at.get(name, ())]
@@ -51,7 +51,7 @@ class Holds:
             found += self._at.get(outer, ())
         return found
 
-    def touching(self, path: str) -> list[Hold]:
+    def touching(self, path: str) -> list[PathClaim]:
         """Those that overlap a path: beneath it, too, where a file stands in for what was a folder."""
         return [*self.over(path), *self._within.get(path_name(path), ())]
 
@@ -62,9 +62,11 @@ def path_name(path: str) -> str:
     return f"path:{path}"
 
 
-def others_touched(holds: Holds, paths: Sequence[str], mine: set[Hold]) -> dict[Hold, list[str]]:
+def others_touched(
+    holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]
+) -> dict[PathClaim, list[str]]:
     """Claims that are not mine, each with the paths that touch it."""
-    found: dict[Hold, list[str]] = {}
+    found: dict[PathClaim, list[str]] = {}
     for path in paths:
         for hold in holds.touching(path):
             if hold not in mine:
@@ -72,7 +74,7 @@ def others_touched(holds: Holds, paths: Sequence[str], mine: set[Hold]) -> dict[
     return found
 
 
-def not_owned(holds: Holds, paths: Sequence[str], mine: set[Hold]) -> list[str]:
+def not_owned(holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]) -> list[str]:
     """Paths that no claim of mine covers. A shared one does not count: it promises that nobody changes anything."""
     return [
         path for path in paths if not any(hold in mine and hold.mode != SHARED for hold in holds.over(path))

@@ -10,7 +10,7 @@ from dibs.cli.git.repository import Repository
 from dibs.cli.text.words import plain, shell_line
 from dibs.clock import wall_ms
 from dibs.compat.grite.actor import actor_of
-from dibs.compat.grite.remembered_leases import Memory
+from dibs.compat.grite.remembered_leases import RememberedLeases
 from dibs.core.limits import ALL_NAMES_MAX
 from dibs.core.names import above, check_name
 from dibs.errors import InvalidInput, InvalidName
@@ -72,7 +72,7 @@ def _remember(call: Call, leases: list[Document], request_key: str) -> None:
     actor = actor_of(call)
     if not actor.marks:
         return
-    memory = Memory(call.env, call.settings.url, call.settings.namespace, wall_ms())
+    memory = RememberedLeases(call.env, call.settings.url, call.settings.namespace, wall_ms())
     for lease in leases:
         memory.remember(
             lease["name"],

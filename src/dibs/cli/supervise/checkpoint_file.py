@@ -8,7 +8,7 @@ from dibs.core.limits import CHECKPOINT_BYTES_MAX
 from dibs.errors import InvalidInput
 
 
-class Notes:
+class CheckpointFile:
     """`trouble` says why the file's content is no checkpoint, if so."""
 
     def __init__(self, path: str) -> None:

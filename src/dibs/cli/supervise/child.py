@@ -31,8 +31,9 @@ INTERRUPTS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT)
 
 
 class Child:
-    """Its guards live from now on; the command starts when it is told to. Not for a process with threads. `bury` is
-    called in a guard that finds itself alone, with the session to end."""
+    """Starts the guards at once and the command when `start` is called. Not for a process with threads.
+
+    A guard that finds itself alone calls `end_dead_session` with the session to end."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Child:
         *,
         kill_after_ms: int,
         leaves_children: bool = False,
-        bury: Callable[[str], None] = lambda session: None,
+        end_dead_session: Callable[[str], None] = lambda session: None,
     ) -> None:
         self._terminal = 0 if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp() else None
         self._pid = 0
@@ -53,7 +54,7 @@ class Child:
         self.all_gone = False
         self.some_left = False  # of other users, which cannot be stopped
         self._token = new_token()
-        self._bury_session = bury
+        self._end_dead_session = end_dead_session
         self.guardian_pid = self._fork_guardian(words, kill_after_ms, leaves_children)
         self.warden_pid = self._fork_warden(kill_after_ms)
 
@@ -88,7 +89,7 @@ class Child:
                 leaves_children=leaves_children,
                 terminal=self._terminal,
                 warden=self._warden,
-                bury=self._bury_session,
+                end_dead_session=self._end_dead_session,
             ).run()
 
         pid = _forked(guard)
@@ -98,7 +99,7 @@ class Child:
 
     def _fork_warden(self, kill_after_ms: int) -> int:
         def guard() -> None:
-            Warden(self._watched, self._token, self.guardian_pid, kill_after_ms, self._bury_session).run()
+            Warden(self._watched, self._token, self.guardian_pid, kill_after_ms, self._end_dead_session).run()
 
         pid = _forked(guard)
         os.close(self._watched)
@@ -217,7 +218,7 @@ class Child:
         while left := {*descendants(os.getpid())} - beyond_us:
             for pid in left:
                 if _killed(pid):
-                    _bury(pid)
+                    _reap(pid)
                 else:
                     beyond_us = beyond_us | {pid}
         self.all_gone = True
@@ -271,7 +272,7 @@ def _killed(pid: int) -> bool:
     return True
 
 
-def _bury(pid: int) -> None:
+def _reap(pid: int) -> None:
     try:
         os.waitpid(pid, 0)
     except ChildProcessError:  # not a child of ours, yet

@@ -37,9 +37,9 @@ def environment(call: Call, tenure: Tenure) -> dict[str, str]:
         given |= _of_job(tenure, tenure.grant)
         path = call.values.get("checkpoint_file")
         if path is not None:
-            from dibs.cli.supervise.checkpoint_file import Notes
+            from dibs.cli.supervise.checkpoint_file import CheckpointFile
 
-            tenure.notes = Notes(path)
+            tenure.notes = CheckpointFile(path)
             tenure.notes.fill((tenure.grant.get("previous") or {}).get("checkpoint"))
             given["DIBS_CHECKPOINT_FILE"] = tenure.notes.path
     env = {key: value for key, value in call.env.items() if key not in _NOT_INHERITED}

@@ -41,8 +41,8 @@ _RESTORED = tuple(getattr(_signal, name) for name in ("SIGPIPE", "SIGXFSZ") if h
 
 
 class Guardian:
-    """Lives in a process of its own, forked for it. `terminal` is the one whose foreground the command gets. `bury`
-    ends the session when `dibs run` is gone; `warden` is where the second guard is told that nobody is left."""
+    """Runs in a process of its own. `terminal` is the one whose foreground the command gets. `end_dead_session`
+    ends the session when `dibs run` is gone. `warden` is the pipe that tells the second guard that nobody is left."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class Guardian:
         leaves_children: bool,
         terminal: int | None,
         warden: int | None = None,
-        bury: Callable[[str], None] | None = None,
+        end_dead_session: Callable[[str], None] | None = None,
     ) -> None:
         self._warden = warden
-        self._bury = bury
+        self._end_dead_session = end_dead_session
         self._session = ""
         self._orders = orders
         self._reports = reports
@@ -95,8 +95,8 @@ class Guardian:
         """`dibs run` is gone and so is the command: the job is free from now on."""
         if self._untouchable:
             return  # what runs on as another user may still work: only time frees the job
-        if self._bury is not None and self._session:
-            self._bury(self._session)
+        if self._end_dead_session is not None and self._session:
+            self._end_dead_session(self._session)
         if self._warden is not None:
             os.write(self._warden, b"Q\n")
 
@@ -203,7 +203,7 @@ class Guardian:
     def _look_after(self) -> None:
         if not self._ended:
             self._ended = self._has_ended()
-        self._bury_adopted()
+        self._reap_adopted()
         if self._is_over():
             self._is_done = True
             self._tell("U" if self._untouchable else "Q")
@@ -255,7 +255,7 @@ class Guardian:
         ):  # it ended this very moment: who asks for the paused only, is told there is nobody
             return False
 
-    def _bury_adopted(self) -> None:
+    def _reap_adopted(self) -> None:
         if self._adopts:
             for pid in children(os.getpid()):
                 if pid != self._pid:

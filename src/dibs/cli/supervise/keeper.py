@@ -15,7 +15,7 @@ import select
 from dibs.cli.framework.parse import UsageError
 from dibs.client.door import OVER_CODES
 from dibs.client.embedded import is_gone, process_mark
-from dibs.client.plan import Plan
+from dibs.client.plan import RenewalPlan
 from dibs.clock import steady_ms
 
 TYPE_CHECKING = False
@@ -32,7 +32,7 @@ _SAME_EVERYWHERE = ("http:", "https:", "unix:/", "sqlite:/", "sqlite:~")
 NAP_MS = 1_000  # select does not count suspend, the clock does: look at it this often
 
 
-class Watched:
+class WatchedProcess:
     """A process of this machine, and whether it still lives. A number that came again is not taken for it."""
 
     def __init__(self, pid: int) -> None:
@@ -65,21 +65,21 @@ class Watched:
         return self.lives
 
 
-def watched_process(call: Call) -> Watched | None:
+def watched_process(call: Call) -> WatchedProcess | None:
     """Whose life the claim shall be tied to. None: --keep was not asked for."""
     text = call.values.get("keep_for")
     if text is None:
-        return Watched(os.getppid()) if call.values.get("keep") else None
+        return WatchedProcess(os.getppid()) if call.values.get("keep") else None
     if not (text.isascii() and text.isdecimal() and len(text) < 11 and int(text) > 0):
         raise UsageError(f"--keep-for is the number of a process, not {text!a}.", call.command)
-    watched = Watched(int(text))
+    watched = WatchedProcess(int(text))
     if not watched.lives:
         raise UsageError(f"--keep-for {text}: there is no such process here.", call.command)
     return watched
 
 
 def leave_keeper(
-    call: Call, grant: Document, names: list[str], request: Document, watched: Watched
+    call: Call, grant: Document, names: list[str], request: Document, watched: WatchedProcess
 ) -> str | None:
     """Start the keeper, which is nobody's child and holds none of our files. Returns when it has kept the claim for the
     first time; else why it could not. `names` are the jobs that `grant` gave, under one lease id."""
@@ -98,7 +98,7 @@ def leave_keeper(
         if os.fork() == 0:
             door = call.another_door(max(1_000, ttl_ms // 6))  # reads a token while paths still mean the same
             _detach(telling, call.settings.url)
-            plan = Plan(ttl_ms, steady_ms(), 0)
+            plan = RenewalPlan(ttl_ms, steady_ms(), 0)
             Keeper(door, names, proof, plan, watched).run(telling)
     finally:
         os._exit(0)
@@ -134,7 +134,9 @@ class Keeper:
     """`proof` is a lease id, or the session in which the jobs are held; the session is then kept alive as well. A job
     that is over is kept no more; the keeper ends when none is left."""
 
-    def __init__(self, door: Door, jobs: list[str], proof: Document, plan: Plan, watched: Watched) -> None:
+    def __init__(
+        self, door: Door, jobs: list[str], proof: Document, plan: RenewalPlan, watched: WatchedProcess
+    ) -> None:
         self._door = door
         self._jobs = jobs
         self._proof = proof

@@ -12,7 +12,7 @@ import gc
 from dibs.cli.framework.flags import milliseconds, seconds, terms
 from dibs.cli.framework.result import failure, is_failure, refusal_exit
 from dibs.cli.framework.session_flags import open_request
-from dibs.client.plan import Plan, slack_ms, stop_ms_default, ttl_ms_min
+from dibs.client.plan import RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.clock import steady_ms
 from dibs.core.durations import format_duration
 from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT, TTL_MS_MAX
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
-    from dibs.cli.supervise.checkpoint_file import Notes
+    from dibs.cli.supervise.checkpoint_file import CheckpointFile
     from dibs.client.door import Door
     from dibs.wire.documents import Reply
 
@@ -70,18 +70,18 @@ def open_tenure(call: Call, request: Document, stop_ms: int, mark: str | None) -
     if is_failure(reply):
         return failure(reply)
     opened: Document = reply.body or {}
-    return Tenure(call, opened["session_id"], Plan(opened["ttl_seconds"] * 1000, sent_ms, stop_ms))
+    return Tenure(call, opened["session_id"], RenewalPlan(opened["ttl_seconds"] * 1000, sent_ms, stop_ms))
 
 
 class Tenure:
     """`on_kept` is called after every renewal, `on_trouble` with the reason after one that was not answered."""
 
-    def __init__(self, call: Call, session: str, plan: Plan) -> None:
+    def __init__(self, call: Call, session: str, plan: RenewalPlan) -> None:
         self.session = session
         self.plan = plan
         self.grant: Document | None = None  # what claiming the job gave
         self.why = "no keepalive was answered in time"
-        self.notes: Notes | None = None
+        self.notes: CheckpointFile | None = None
         self.on_kept: Callable[[], None] = _nothing
         self.on_trouble: Callable[[str], None] = _ignored
         self._call = call
@@ -229,7 +229,7 @@ def _parked(reply: Reply) -> str | None:
     return f"{name} is parked after {count} failures in a row; `dibs free` lets it be claimed again."
 
 
-def bury(call: Call, session: str) -> None:
+def end_dead_session(call: Call, session: str) -> None:
     """End a session whose `dibs run` was killed, once nothing of its command is left: what it held counts as lost. At a
     server the session ends by its silence."""
     from dibs.client.embedded import EmbeddedDoor
@@ -237,7 +237,7 @@ def bury(call: Call, session: str) -> None:
     door = call.door()
     try:
         if isinstance(door, EmbeddedDoor):
-            door.bury(session)
+            door.end_dead_session(session)
     except Exception:  # others see that we are dead, or time frees it
         pass
     finally:

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.client.door import Door
-    from dibs.client.queueing import Place
+    from dibs.client.queueing import PendingClaim
 
 DOOR_MS = 2_000  # how long a server may take to answer to a give-back
 
 
 class Unconfirmed:
     def __init__(self) -> None:
-        self._claims: list[tuple[Place, Callable[[], Door]]] = []
+        self._claims: list[tuple[PendingClaim, Callable[[], Door]]] = []
         self._stops: Stops | None = None
         self._before: set[int] | None = None  # the signals that were blocked before the answer was printed
 
-    def begin(self, place: Place, open_door: Callable[[], Door]) -> None:
+    def begin(self, place: PendingClaim, open_door: Callable[[], Door]) -> None:
         """A claim is about to be asked for. `open_door` gives a way to let go of it, which is closed afterwards."""
         if self._stops is None:
             self._stops = Stops().__enter__()

@@ -29,10 +29,15 @@ LOOK_MS = 10
 
 
 class Warden:
-    """Lives in a process of its own. `bury` ends the session for which nobody else is left to do it."""
+    """Lives in a process of its own. `end_dead_session` ends the session for which nobody else is left to do it."""
 
     def __init__(
-        self, orders: int, token: str, guardian: int, kill_after_ms: int, bury: Callable[[str], None]
+        self,
+        orders: int,
+        token: str,
+        guardian: int,
+        kill_after_ms: int,
+        end_dead_session: Callable[[str], None],
     ) -> None:
         self._orders = orders
         self._token = token
@@ -40,7 +45,7 @@ class Warden:
         self._guardian = guardian
         self._guardian_mark = process_mark(guardian)
         self._kill_after_ms = kill_after_ms
-        self._bury = bury
+        self._end_dead_session = end_dead_session
         self._session = ""
         self._buffer = b""
         self._kill_ms: int | None = None
@@ -73,7 +78,7 @@ class Warden:
         if not some:
             self._is_done = True
             if self._kill_all() and self._session:
-                self._bury(self._session)
+                self._end_dead_session(self._session)
             return
         *lines, self._buffer = (self._buffer + some).split(b"\n")
         for line in lines:

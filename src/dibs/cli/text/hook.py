@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from dibs.cli.git.path_check import Hold
+    from dibs.cli.git.path_check import PathClaim
 
     Document = dict[str, Any]
 
@@ -18,7 +18,7 @@ _DOING = {"pre-commit": "commit", "pre-push": "push"}
 
 
 def findings(
-    hook: str, touched: Mapping[Hold, Sequence[str]], missing: Sequence[str], *, refuse: bool
+    hook: str, touched: Mapping[PathClaim, Sequence[str]], missing: Sequence[str], *, refuse: bool
 ) -> str:
     """Whose claims are touched, and what was not claimed."""
     what = _DOING[hook]
@@ -35,7 +35,7 @@ def findings(
     return "\n".join(lines)
 
 
-def mentioned(touched: Mapping[Hold, Sequence[str]]) -> str:
+def mentioned(touched: Mapping[PathClaim, Sequence[str]]) -> str:
     """Claims that may be meant for this repository or for another."""
     lines = ["for your information, claims outside of this repository's namespace:"]
     for hold, paths in touched.items():
@@ -43,7 +43,7 @@ def mentioned(touched: Mapping[Hold, Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def _next(hook: str, touched: Mapping[Hold, Sequence[str]], missing: Sequence[str]) -> str:
+def _next(hook: str, touched: Mapping[PathClaim, Sequence[str]], missing: Sequence[str]) -> str:
     claim = "`dibs claim --staged` claims what is staged." if hook == "pre-commit" and missing else ""
     wait = "Wait until it is released, or leave those paths out." if touched else ""
     if not touched and not claim:
@@ -63,7 +63,7 @@ def _shown(path: str) -> str:
 
 
 def document(
-    hook: str, policy: str, touched: Mapping[Hold, Sequence[str]], missing: Sequence[str], count: int
+    hook: str, policy: str, touched: Mapping[PathClaim, Sequence[str]], missing: Sequence[str], count: int
 ) -> Document:
     return {
         "hook": hook,

@@ -6,9 +6,9 @@ with `ok`; a status that HTTP does not have says that no answer came. Nobody is 
 
 from __future__ import annotations
 
-from dibs.client.http1 import Broken, request_bytes
-from dibs.client.transport import Deadline, Line
-from dibs.client.urls import is_server, server_place
+from dibs.client.http1 import ConnectionLost, request_bytes
+from dibs.client.transport import Deadline, ServerConnection
+from dibs.client.urls import is_server, server_address
 from dibs.compat.action_llama.protocol import refusal
 from dibs.errors import DibsError, InvalidInput
 from dibs.jsontext import decode, encode
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.client.http1 import RawReply
-    from dibs.client.urls import ServerPlace
+    from dibs.client.urls import ServerAddress
 
     Document = dict[str, Any]
 
@@ -34,16 +34,18 @@ def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -
     try:
         if not is_server(url):
             raise InvalidInput(f"{without_secrets(url)!a} is not the URL of a gateway")
-        place = server_place(url)
+        place = server_address(url)
         # The path of a unix:// place is the socket's.
         base = "/gateway" if place.scheme == "unix" else place.path
         body = encode(document).encode()
         headers = {"Host": place.authority, "Accept": "application/json", "Connection": "close"}
         request = request_bytes("POST", f"{base}/locks/{verb}", headers, body)
-        return _understood(place, Line(place).exchange(request, Deadline(timeout_ms), repeatable=False))
+        return _understood(
+            place, ServerConnection(place).exchange(request, Deadline(timeout_ms), repeatable=False)
+        )
     except UnicodeEncodeError:
         return 400, refusal("invalid JSON body", "The key or the secret is not valid Unicode.")
-    except Broken:
+    except ConnectionLost:
         reason = f"{without_secrets(url)} closed the connection without an answer. Asking again does no harm."
         return NO_ANSWER, refusal("gateway unreachable", reason)
     except DibsError as error:
@@ -53,7 +55,7 @@ def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -
         return NO_ANSWER, refusal("gateway unreachable", f"{what}. {hint}")
 
 
-def _understood(place: ServerPlace, raw: RawReply) -> tuple[int, Document]:
+def _understood(place: ServerAddress, raw: RawReply) -> tuple[int, Document]:
     try:
         document = decode(raw.body.decode())
     except (ValueError, RecursionError):
@@ -80,7 +82,7 @@ _LATER = {
 }
 
 
-def _no_gateway(place: ServerPlace, raw: RawReply) -> tuple[int, Document]:
+def _no_gateway(place: ServerAddress, raw: RawReply) -> tuple[int, Document]:
     if raw.status in _LATER:
         after = raw.headers.get("retry-after", "").strip()
         when = f"in {int(after)} s" if after.isdecimal() and len(after) < 7 else "later"

@@ -342,9 +342,9 @@ def _follow(door: Door, asking: Asking) -> Said:
 
 def _claim(door: Door, key: str, document: Document, unconfirmed: Unconfirmed) -> Reply:
     """Ask for it. An interrupt gives back what it may have got."""
-    from dibs.client.queueing import Place, drive
+    from dibs.client.queueing import PendingClaim, drive
 
-    place = Place("acquire", key, document)
+    place = PendingClaim("acquire", key, document)
     unconfirmed.begin(place, lambda: door)
     return _told_apart(drive(door, place.asking()))
 

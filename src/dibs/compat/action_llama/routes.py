@@ -28,7 +28,7 @@ from dibs.core.commands import EndSession, InspectSession, KeepSession
 from dibs.core.limits import RUN_SECRET_CHARS_MAX
 from dibs.errors import DibsError, InvalidInput
 from dibs.server.request import check_head, decode_name, parse_json, parse_query
-from dibs.server.response import Answer, Gone, answer_document, answer_for_error, encode
+from dibs.server.response import ClientGone, HttpResponse, answer_document, answer_for_error, encode
 from dibs.service.queries import claimed, open_sessions
 from dibs.wire.documents import reply_for_error, reply_to
 from dibs.wire.requests import command_for, require_operator, shape
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from dibs.compat.action_llama.runs import Run
     from dibs.core.identity import Caller
     from dibs.core.outcomes import SessionState
-    from dibs.server.app import Call
+    from dibs.server.app import HttpRequest
     from dibs.server.handlers import Api
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
-    Handler = Callable[[Call], Awaitable[Answer]]
+    Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 PLACE = "/gateway"
 
@@ -61,7 +61,7 @@ class Gateway:
 
     def routes(self) -> list[tuple[str, str, Handler]]:
         """Method, path and handler of every address. A GATEWAY_URL that ends in a slash makes two of them."""
-        locks: list[tuple[str, str, Callable[[Call], Awaitable[Said]]]] = [
+        locks: list[tuple[str, str, Callable[[HttpRequest], Awaitable[Said]]]] = [
             ("POST", "/locks/acquire", self._acquire),
             ("POST", "/locks/release", self._release),
             ("POST", "/locks/heartbeat", self._heartbeat),
@@ -82,20 +82,20 @@ class Gateway:
         return table
 
     def _passing_on(self, method: str, path: str) -> Handler:
-        async def handle(call: Call) -> Answer:
+        async def handle(call: HttpRequest) -> HttpResponse:
             name = call.raw_name.decode("latin-1")
             return await self._upstream.forward(method, path.replace("{name:segment}", name), call)
 
         return _told(handle)
 
-    async def _health(self, call: Call) -> Said:
+    async def _health(self, call: HttpRequest) -> Said:
         """Their agents ask this before they begin. Ours says whether locks can be had, not only that it is up."""
         answer = await self._api.health()
         return (200, {"status": "ok"}) if answer.status == 200 else (answer.status, {"status": "unavailable"})
 
     # Locks
 
-    async def _acquire(self, call: Call) -> Said:
+    async def _acquire(self, call: HttpRequest) -> Said:
         run, key, ttl_seconds = await self._asked(call)
         caller = run.caller
         if self._api.is_full(caller):
@@ -107,17 +107,17 @@ class Gateway:
         }
         return theirs.acquired(key, await self._ask(run, caller, "acquire", key, document))
 
-    async def _release(self, call: Call) -> Said:
+    async def _release(self, call: HttpRequest) -> Said:
         run, key, _ = await self._asked(call)
         # It tries its proof with a heartbeat that nobody sent.
         run = run.replace(caller=run.caller.replace(audited=False))
         return await self._follow(run, theirs.release(key, {"session_id": run.session}))
 
-    async def _heartbeat(self, call: Call) -> Said:
+    async def _heartbeat(self, call: HttpRequest) -> Said:
         run, key, ttl_seconds = await self._asked(call)
         return await self._follow(run, theirs.heartbeat(key, {"session_id": run.session}, ttl_seconds))
 
-    async def _list(self, call: Call) -> Said:
+    async def _list(self, call: HttpRequest) -> Said:
         secret = parse_query(call.query).get("secret")
         if not secret:
             raise theirs.Rejected("missing secret")
@@ -126,7 +126,7 @@ class Gateway:
         entries = [theirs.own_entry(hold.name, hold.holder) for hold in state.holds]
         return 200, entries  # type: ignore[return-value]  # theirs is a bare list
 
-    async def _status(self, call: Call) -> Said:
+    async def _status(self, call: HttpRequest) -> Said:
         caller = self._api.caller_of(call.headers)
         require_operator(caller, "see the locks of all")
         ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
@@ -144,7 +144,7 @@ class Gateway:
             after = page.next_after
         return entries
 
-    async def _asked(self, call: Call) -> tuple[Run, str, int | None]:
+    async def _asked(self, call: HttpRequest) -> tuple[Run, str, int | None]:
         """Who asks, for which key and TTL. What can be wrong is looked at in the order of the contract."""
         body = await call.rest()
         try:
@@ -185,19 +185,19 @@ class Gateway:
 
     # Runs
 
-    async def open_run(self, call: Call) -> Answer:
+    async def open_run(self, call: HttpRequest) -> HttpResponse:
         check_head(call.headers)
         document = parse_json(await call.rest())
         caller, ns = self._operator(call)
         command, secret = opening(ns, document, caller)
         return answer_document(opened(command, await self._batcher.submit(command), secret), 201)
 
-    async def runs(self, call: Call) -> Answer:
+    async def runs(self, call: HttpRequest) -> HttpResponse:
         caller, ns = self._operator(call)
         require_operator(caller, "see the runs")
         return answer_document({"runs": [run_document(state) for state in await self._runs_of(ns)]})
 
-    async def end_runs(self, call: Call) -> Answer:
+    async def end_runs(self, call: HttpRequest) -> HttpResponse:
         caller, ns = self._operator(call)
         require_admin(caller)
         holder = decode_name(call.raw_name)
@@ -208,7 +208,7 @@ class Gateway:
         reply = ended(ns, holder, found)
         return answer_document(reply.body or {}, reply.status)
 
-    def _operator(self, call: Call) -> tuple[Caller, str]:
+    def _operator(self, call: HttpRequest) -> tuple[Caller, str]:
         caller = self._api.caller_of(call.headers)
         return caller, self._api.namespace_of(caller, parse_query(call.query), call.headers)
 
@@ -216,10 +216,10 @@ class Gateway:
         return await self._api.in_reader(lambda: open_sessions(self._api.engine.store, principal_of(ns)))
 
 
-def _in_their_words(handler: Callable[[Call], Awaitable[Said]]) -> Handler:
+def _in_their_words(handler: Callable[[HttpRequest], Awaitable[Said]]) -> Handler:
     """Whatever goes wrong is told as they tell it: `ok`, `error`, `reason`."""
 
-    async def handle(call: Call) -> Answer:
+    async def handle(call: HttpRequest) -> HttpResponse:
         status, body = await handler(call)
         return answer_document(body, status)
 
@@ -227,12 +227,12 @@ def _in_their_words(handler: Callable[[Call], Awaitable[Said]]) -> Handler:
 
 
 def _told(handler: Handler) -> Handler:
-    async def handle(call: Call) -> Answer:
+    async def handle(call: HttpRequest) -> HttpResponse:
         try:
             return await handler(call)
         except theirs.Rejected as rejected:
             return answer_document(rejected.body, rejected.status)
-        except Gone:
+        except ClientGone:
             raise
         except Exception as error:
             answer = answer_for_error(error)

@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.core.records import Session
+    from dibs.core.records import SessionRecord
 
     Document = dict[str, Any]
 
@@ -56,7 +56,7 @@ def is_run(principal: str) -> bool:
     return principal.startswith(_PREFIX)
 
 
-def namespace_of(session: Session) -> str | None:
+def namespace_of(session: SessionRecord) -> str | None:
     """The namespace of a run, or None when the session is none."""
     return session.principal.removeprefix(_PREFIX) if is_run(session.principal) else None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from dibs.agents.shapes import Asked, Told
+from dibs.agents.shapes import ToolAnswer, ToolArguments
 from dibs.agents.tools import Tool
 from dibs.core.limits import TTL_MS_MAX
 from dibs.errors import LeaseLost, NotClaimed, WouldDeadlock
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ResourceKey = Annotated[str, Field(description="URI of the resource, such as github://acme/app/issues/42.")]
 
 
-class AcquireLock(Asked):
+class AcquireLock(ToolArguments):
     resource_key: ResourceKey
     ttl_seconds: Annotated[
         int | None,
@@ -30,11 +30,11 @@ class AcquireLock(Asked):
     ] = None
 
 
-class ReleaseLock(Asked):
+class ReleaseLock(ToolArguments):
     resource_key: ResourceKey
 
 
-class LockAnswer(Told):
+class LockAnswer(ToolAnswer):
     ok: Annotated[bool, Field(description="False: do not go on with this resource.")]
     holder: Annotated[str | None, Field(description="Who has it, if somebody else does.")] = None
 

@@ -10,18 +10,18 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from dibs.client.http1 import Broken, request_bytes
-from dibs.client.transport import Deadline, Line
-from dibs.client.urls import server_place
+from dibs.client.http1 import ConnectionLost, request_bytes
+from dibs.client.transport import Deadline, ServerConnection
+from dibs.client.urls import server_address
 from dibs.compat.action_llama.protocol import Rejected
 from dibs.core.limits import UPSTREAM_MS_MAX, UPSTREAM_REQUESTS_MAX
 from dibs.errors import DibsError
 from dibs.ids import new_request_id
-from dibs.server.response import Answer
+from dibs.server.response import HttpResponse
 
 if TYPE_CHECKING:
     from dibs.client.http1 import RawReply
-    from dibs.server.app import Call
+    from dibs.server.app import HttpRequest
 
 # Below GATEWAY_URL, what is theirs: method, path, and the command that asks it.
 ROUTES = (
@@ -40,10 +40,10 @@ class Upstream:
     """Their gateway at `url`, or None: then nothing can be passed on."""
 
     def __init__(self, url: str | None) -> None:
-        self._place = None if url is None else server_place(url)
+        self._place = None if url is None else server_address(url)
         self._threads = ThreadPoolExecutor(UPSTREAM_REQUESTS_MAX, thread_name_prefix="dibs upstream")
 
-    async def forward(self, method: str, path: str, call: Call) -> Answer:
+    async def forward(self, method: str, path: str, call: HttpRequest) -> HttpResponse:
         """Their answer, status and body."""
         body = await call.rest()
         if self._place is None:
@@ -56,13 +56,15 @@ class Upstream:
         request = request_bytes(method, target, headers, body if method == "POST" else None)
         loop = asyncio.get_running_loop()
         raw = await loop.run_in_executor(self._threads, self._exchange, request)
-        return Answer(raw.status, raw.body, new_request_id().encode())
+        return HttpResponse(raw.status, raw.body, new_request_id().encode())
 
     def _exchange(self, request: bytes) -> RawReply:
         assert self._place is not None
         try:
-            return Line(self._place).exchange(request, Deadline(UPSTREAM_MS_MAX), repeatable=False)
-        except (Broken, DibsError):
+            return ServerConnection(self._place).exchange(
+                request, Deadline(UPSTREAM_MS_MAX), repeatable=False
+            )
+        except (ConnectionLost, DibsError):
             raise Rejected(
                 "gateway unreachable",
                 "Action Llama's gateway did not answer. Locks are served here as before.",

@@ -14,7 +14,7 @@ from dibs.client.urls import is_server
 from dibs.clock import wall_ms
 from dibs.compat.grite import documents
 from dibs.compat.grite.actor import actor_of, may_end, may_keep, took_it
-from dibs.compat.grite.remembered_leases import Memory
+from dibs.compat.grite.remembered_leases import RememberedLeases
 from dibs.core.limits import LIST_PAGE_DEFAULT, LOCK_TTL_MS_DEFAULT
 from dibs.core.names import check_name
 from dibs.errors import DibsError
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 TTL_SECONDS_DEFAULT = LOCK_TTL_MS_DEFAULT // 1000
 
 
-def memory_of(call: Call) -> Memory:
-    return Memory(call.env, call.settings.url, call.settings.namespace, wall_ms())
+def memory_of(call: Call) -> RememberedLeases:
+    return RememberedLeases(call.env, call.settings.url, call.settings.namespace, wall_ms())
 
 
 def acquire(call: Call) -> Answer:
@@ -93,7 +93,7 @@ def _entry(call: Call, actor: Actor, known: Entry | None) -> Entry:
     }
 
 
-def _keep_or_forget(memory: Memory, resource: str, entry: Entry, reply: Reply) -> None:
+def _keep_or_forget(memory: RememberedLeases, resource: str, entry: Entry, reply: Reply) -> None:
     """The key was written down before it was asked with: whoever is killed in between, or hears nothing, asks again
     with the same key and has the same lease."""
     body = reply.body or {}
@@ -240,7 +240,7 @@ def _resource(call: Call, *, needed: bool = True) -> str:
 
 
 def _proof(
-    call: Call, memory: Memory, resource: str, mine: Callable[[Entry, Actor], bool]
+    call: Call, memory: RememberedLeases, resource: str, mine: Callable[[Entry, Actor], bool]
 ) -> tuple[Document | None, Entry | None]:
     """What proves that the lock is the caller's, and the entry it was found in: a lease id that was passed, the
     session, what is remembered for the actor, and last DIBS_LEASE, which may be about another job."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Change = Callable[[list[Entry]], list[Entry]]
 
 
-class Memory:
+class RememberedLeases:
     """What is remembered about the resources of one namespace at one place. `now_ms` is wall time."""
 
     def __init__(self, env: Mapping[str, str], url: str | None, namespace: str | None, now_ms: int) -> None:

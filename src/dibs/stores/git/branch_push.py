@@ -17,13 +17,13 @@ from dibs.stores.git.process import LOCAL_MS_MAX, environment, run_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.stores.git.location import Place
-    from dibs.stores.git.process import Result
+    from dibs.stores.git.location import GitLocation
+    from dibs.stores.git.process import GitResult
 
 HOOK_MS_MAX = 3600 * 1000
 
 
-class Rider:
+class BranchUpdate:
     """A ref of the user's, by its full name: what it must be, and what it shall be. `env` leads to its objects."""
 
     __slots__ = ("env", "name", "new", "old")
@@ -34,7 +34,7 @@ class Rider:
         self.new = new
         self.env = env
 
-    def check(self, place: Place) -> None:
+    def check(self, place: GitLocation) -> None:
         """Raise BranchMoved if the branch is the reason that a push was refused."""
         if _at_remote(place, self.name) not in (self.old, self.new):
             raise BranchMoved(
@@ -43,7 +43,7 @@ class Rider:
             )
 
 
-def rider_for(place: Place, branch: str | None, folder: str) -> Rider:
+def rider_for(place: GitLocation, branch: str | None, folder: str) -> BranchUpdate:
     """The branch of the clone at `folder`, ready to go. Runs the clone's pre-push hook, as a push would."""
     if place.is_local:
         raise InvalidInput(
@@ -66,10 +66,10 @@ def rider_for(place: Place, branch: str | None, folder: str) -> Rider:
         )
     if old != new:
         clone.ask_hook(place.remote, f"{name} {new} {name} {old or '0' * len(new)}\n")
-    return Rider(name, old, new, clone.lead())
+    return BranchUpdate(name, old, new, clone.lead())
 
 
-def _at_remote(place: Place, name: str) -> str:
+def _at_remote(place: GitLocation, name: str) -> str:
     said = place.git.run("ls-remote", place.remote, name, timeout_ms=place.timeout_ms)
     if said.code or said.timed_out:
         raise unreachable(place, said)
@@ -84,7 +84,7 @@ class _Clone:
         self._folder = folder
         self._env = environment(keep=("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR"))
 
-    def run(self, *words: str) -> Result:
+    def run(self, *words: str) -> GitResult:
         return run_program(
             ["git", *words], env=self._env, folder=self._folder, given=b"", timeout_ms=LOCAL_MS_MAX
         )

@@ -19,8 +19,8 @@ from dibs import jsontext
 from dibs.core.events import Event
 from dibs.core.limits import GIT_RECORD_BYTES_MAX
 from dibs.core.records import (
-    Lock,
-    Session,
+    LockRecord,
+    SessionRecord,
     Ticket,
     Tree,
     class_of,
@@ -147,11 +147,11 @@ def _check(entry: Entry) -> None:
 
 def _key_of(stored: Stored) -> str:
     """The key that a record names itself; empty for one that does not."""
-    if isinstance(stored, Lock):
+    if isinstance(stored, LockRecord):
         return lock_key(stored.ns, stored.name)
     if isinstance(stored, Ticket):
         return ticket_key(stored.ns, stored.name, stored.number)
-    if isinstance(stored, Session):
+    if isinstance(stored, SessionRecord):
         return session_key(stored.id)
     return tree_key(stored.ns) if isinstance(stored, Tree) else ""
 

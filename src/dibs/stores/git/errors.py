@@ -9,8 +9,8 @@ from dibs.stores.git.location import HEADS_PREFIX
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.errors import DibsError
-    from dibs.stores.git.location import Place
-    from dibs.stores.git.process import Result
+    from dibs.stores.git.location import GitLocation
+    from dibs.stores.git.process import GitResult
 
 __all__ = ["StoreUnavailable", "is_passing", "lost", "may_have_arrived", "refused", "unreachable"]
 
@@ -64,16 +64,16 @@ _CREDENTIALS = (
 )
 
 
-def _says(result: Result, phrases: tuple[str, ...]) -> bool:
+def _says(result: GitResult, phrases: tuple[str, ...]) -> bool:
     said = result.err.lower() + result.out.decode("utf-8", "replace").lower()
     return any(phrase in said for phrase in phrases)
 
 
-def is_passing(result: Result) -> bool:
+def is_passing(result: GitResult) -> bool:
     return _says(result, _PASSING) and not _says(result, _LASTING)
 
 
-def may_have_arrived(result: Result) -> bool:
+def may_have_arrived(result: GitResult) -> bool:
     """Whether the server may have done what it was asked and the answer got lost."""
     if result.timed_out:
         return True
@@ -84,7 +84,7 @@ def may_have_arrived(result: Result) -> bool:
     return not _says(result, _NOT_SENT)
 
 
-def unreachable(place: Place, result: Result) -> StoreUnavailable:
+def unreachable(place: GitLocation, result: GitResult) -> StoreUnavailable:
     """A read failed: nothing is known, so nothing is given."""
     where = without_secrets(place.remote)
     if _says(result, _CREDENTIALS):
@@ -95,7 +95,7 @@ def unreachable(place: Place, result: Result) -> StoreUnavailable:
     return StoreUnavailable(f"{where} cannot be read: {result.words}")
 
 
-def lost(place: Place, result: Result, *, unknown: bool) -> StoreUnavailable:
+def lost(place: GitLocation, result: GitResult, *, unknown: bool) -> StoreUnavailable:
     where = without_secrets(place.remote)
     if unknown:
         return StoreUnavailable(
@@ -105,7 +105,7 @@ def lost(place: Place, result: Result, *, unknown: bool) -> StoreUnavailable:
     return StoreUnavailable(f"{where} cannot be written: {result.words}")
 
 
-def refused(place: Place, result: Result) -> DibsError:
+def refused(place: GitLocation, result: GitResult) -> DibsError:
     """The refs are as they were expected to be, and the push was refused all the same."""
     where = without_secrets(place.remote) or place.git.git_dir
     reasons = [

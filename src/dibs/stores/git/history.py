@@ -6,7 +6,7 @@ from dibs.core.limits import GIT_TRIES_MAX
 from dibs.core.records import lock_key
 from dibs.errors import NotAllowed
 from dibs.stores.git.entries import BadEntry, parse, tail_of
-from dibs.stores.git.plan import Plan
+from dibs.stores.git.plan import CommitPlan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def prune(store: GitStore, *, keep: int, before_ms: int) -> int:
         kept = set(young[max(0, len(young) - keep) :])
         if len(kept) == len(every):
             return 0
-        plan = Plan(store.refs, store.time, entries, None)
+        plan = CommitPlan(store.refs, store.time, entries, None)
         for tail, events in told.items():
             staying = [event for event in events if event in kept]
             if len(staying) != len(events):

@@ -33,7 +33,7 @@ _OPTIONS = {"prefix": "DIBS_GIT_PREFIX", "skew": "DIBS_GIT_SKEW", "timeout": "DI
 _FORBIDDEN = frozenset(" ~^:?*[\\\x7f")
 
 
-class Place:
+class GitLocation:
     """Where records are, and how to get there. `remote` is empty for the clone itself."""
 
     def __init__(self, url: str, git: Git, folder: str, remote: str, options: Mapping[str, str]) -> None:
@@ -68,7 +68,7 @@ class Place:
         return inner if os.path.isdir(inner) else os.path.join(folder, "objects")
 
 
-def place_of(url: str, folder: str | None = None) -> Place:
+def place_of(url: str, folder: str | None = None) -> GitLocation:
     """The place that `url` names, seen from `folder`. Asks git, and reaches for no network."""
     address, options = _split(url)
     if address.startswith(ADDRESSES):
@@ -86,7 +86,7 @@ def place_of(url: str, folder: str | None = None) -> Place:
         options.setdefault("prefix", configured)
     name = address.removeprefix("git:")
     if not name:
-        return Place(url, clone, os.path.join(common, "dibs", "local"), "", options)
+        return GitLocation(url, clone, os.path.join(common, "dibs", "local"), "", options)
     return _by_name(url, clone, name, options)
 
 
@@ -123,7 +123,7 @@ def _clone_at(folder: str) -> tuple[str, str]:
     return common, os.path.dirname(common) if os.path.basename(common) == ".git" else common
 
 
-def _by_name(url: str, clone: Git, name: str, options: dict[str, str]) -> Place:
+def _by_name(url: str, clone: Git, name: str, options: dict[str, str]) -> GitLocation:
     pushed = [] if name.startswith("-") else _addresses(clone, name, "--push")
     if not pushed:
         known = clone.run("remote").out.decode("utf-8", "replace").split()
@@ -146,20 +146,22 @@ def _addresses(clone: Git, name: str, *flags: str) -> list[str]:
     return os.fsdecode(clone.run("remote", "get-url", "--all", *flags, name).out).splitlines()
 
 
-def _by_address(url: str, address: str, options: dict[str, str]) -> Place:
+def _by_address(url: str, address: str, options: dict[str, str]) -> GitLocation:
     if not address.partition("://")[2].strip("/"):
         raise InvalidInput(f"{without_secrets(url)!r} names no repository.")
     return _private(url, address, address, os.path.join(state_folder(), "git"), options, os.path.sep)
 
 
-def _private(url: str, address: str, remote: str, parent: str, options: dict[str, str], start: str) -> Place:
+def _private(
+    url: str, address: str, remote: str, parent: str, options: dict[str, str], start: str
+) -> GitLocation:
     prefix = options.get("prefix") or PREFIX
     folder = os.path.join(
         parent, hashlib.sha256(f"{without_secrets(address)}\0{prefix}".encode()).hexdigest()[:16]
     )
     is_ssh = address.startswith("ssh://") or ("://" not in address and ":" in address.partition("/")[0])
     git = Git(os.path.join(folder, "repo.git"), start, _ssh_env(start) if is_ssh else None)
-    place = Place(url, git, folder, remote, options)
+    place = GitLocation(url, git, folder, remote, options)
     place.address = address
     place.poll_ms = GIT_FILE_POLL_MS if _is_file(address) else GIT_POLL_MS
     return place

@@ -29,7 +29,7 @@ SEQS_A_MS = 1_000
 NAMED_MAX = 16
 
 
-class Plan:
+class CommitPlan:
     """What one commit needs. `made` are the new entries, by tail. `past` tells the events of a chain that is begun
     anew; without it none is, and `anew` says whether one was."""
 

@@ -14,13 +14,13 @@ from dibs.ids import new_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.stores.git.location import Place
+    from dibs.stores.git.location import GitLocation
 
 CACHE_FILES_MAX = 20_000
 ALGORITHMS = ("sha1", "sha256")
 
 
-def make(place: Place, algorithm: str) -> None:
+def make(place: GitLocation, algorithm: str) -> None:
     """Make the repository, whole or not at all. Two that make it at once make the same."""
     path = place.git.git_dir
     made = f"{path}.{new_id()}"
@@ -38,7 +38,7 @@ def make(place: Place, algorithm: str) -> None:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _settings(place: Place) -> str:
+def _settings(place: GitLocation) -> str:
     """The clone's configuration, so that credentials, rewritten addresses and proxies are its own."""
     if not place.include:
         return ""
@@ -50,13 +50,13 @@ def _settings(place: Place) -> str:
     )
 
 
-def remake(place: Place, algorithm: str) -> None:
+def remake(place: GitLocation, algorithm: str) -> None:
     """The remote turned out to name objects in another way."""
     shutil.rmtree(place.git.git_dir, ignore_errors=True)
     make(place, algorithm)
 
 
-def unlock(place: Place, space: str) -> None:
+def unlock(place: GitLocation, space: str) -> None:
     """Remove lock files below a space for refs that only the caller writes to."""
     for folder, _, files in os.walk(os.path.join(place.git.git_dir, space)):
         for name in files:
@@ -64,7 +64,7 @@ def unlock(place: Place, space: str) -> None:
                 os.unlink(os.path.join(folder, name))
 
 
-class Guard:
+class RepositoryGuard:
     """Held by everybody who uses the repository, so that nobody throws it away meanwhile."""
 
     def __init__(self, folder: str, name: str, *, alone: bool = False, wait: bool = True) -> None:
@@ -89,13 +89,13 @@ class Guard:
         os.close(self._fd)
 
 
-def shrink(place: Place) -> bool:
+def shrink(place: GitLocation) -> bool:
     """Throw the cache away if it is large and nobody uses it."""
     path = place.git.git_dir
     count = sum(len(files) for _, _, files in os.walk(path))
     if count <= CACHE_FILES_MAX:
         return False
-    with Guard(place.folder, "use.lock", alone=True, wait=False) as alone:
+    with RepositoryGuard(place.folder, "use.lock", alone=True, wait=False) as alone:
         if alone:
             shutil.rmtree(path, ignore_errors=True)
         return alone

@@ -56,7 +56,7 @@ _CONFIG = (
 )
 
 
-class Result:
+class GitResult:
     """What a git process left. `timed_out`: it was killed, and `code` means nothing."""
 
     __slots__ = ("code", "err", "out", "timed_out")
@@ -90,7 +90,7 @@ class Git:
         timeout_ms: int = LOCAL_MS_MAX,
         config: Sequence[str] = (),
         extra: Mapping[str, str] | None = None,
-    ) -> Result:
+    ) -> GitResult:
         """Run it to its end, whatever that is. `extra` goes into its environment."""
         env = {**self._env, **extra} if extra else self._env
         options = [word for setting in (*_CONFIG, *config) for word in ("-c", setting)]
@@ -117,7 +117,7 @@ def environment(*, keep: tuple[str, ...] = ()) -> dict[str, str]:
 
 def run_program(
     words: list[str], *, env: Mapping[str, str], folder: str | None, given: bytes, timeout_ms: int
-) -> Result:
+) -> GitResult:
     """One process in a session of its own: it has no terminal to ask on, and is killed with its children."""
     try:
         process = subprocess.Popen(
@@ -137,10 +137,10 @@ def run_program(
         raise StoreUnavailable(f"git cannot be started: {error.strerror or error}.") from None
     try:
         out, err = process.communicate(given or None, timeout=timeout_ms / 1000)
-        return Result(process.returncode, out, err)
+        return GitResult(process.returncode, out, err)
     except subprocess.TimeoutExpired:
         _kill(process)
-        return Result(-1, b"", f"no answer within {timeout_ms / 1000:g} s".encode(), timed_out=True)
+        return GitResult(-1, b"", f"no answer within {timeout_ms / 1000:g} s".encode(), timed_out=True)
     except BaseException:
         _kill(process)
         raise

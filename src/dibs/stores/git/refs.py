@@ -20,9 +20,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dibs.stores.git.branch_push import Rider
-    from dibs.stores.git.location import Place
-    from dibs.stores.git.process import Result
+    from dibs.stores.git.branch_push import BranchUpdate
+    from dibs.stores.git.location import GitLocation
+    from dibs.stores.git.process import GitResult
     from dibs.stores.git.remoteclock import Reading
 
 EMPTY_TREE = b""
@@ -48,7 +48,7 @@ class Refs(ABC):
     verifies: bool
     durably: tuple[str, ...] = ()  # settings that make git wait for the disk
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: GitLocation) -> None:
         self.place = place
         self.git = place.git
         self._algorithm = ""
@@ -83,7 +83,7 @@ class Refs(ABC):
         """What refs point at. A tail that ends in `/` means all below it, an empty one all there are."""
 
     @abstractmethod
-    def swap(self, swaps: Sequence[Swap], rider: Rider | None = None) -> bool:
+    def swap(self, swaps: Sequence[Swap], rider: BranchUpdate | None = None) -> bool:
         """See the module's text. `rider`: a branch that goes along, or nothing goes."""
 
     def objects(self, oids: Iterable[str]) -> dict[str, tuple[str, bytes]]:
@@ -153,7 +153,7 @@ class LocalRefs(Refs):
         patterns = [self.name(tail).rstrip("/") for tail in tails]
         return self._list(patterns, self.place.prefix + "/") if patterns else {}
 
-    def swap(self, swaps: Sequence[Swap], rider: Rider | None = None) -> bool:
+    def swap(self, swaps: Sequence[Swap], rider: BranchUpdate | None = None) -> bool:
         nothing = "0" * len(self.tree())
         lines = []
         for each in swaps:
@@ -186,10 +186,10 @@ class RemoteRefs(Refs):
     def look(self, tails: Sequence[str]) -> dict[str, str]:
         if not tails:
             return {}
-        with private.Guard(self.place.folder, "use.lock"):
+        with private.RepositoryGuard(self.place.folder, "use.lock"):
             self._make()
             # Two that fetch into the same refs would be in each other's way: one has the mirror, others fetch aside.
-            with private.Guard(self.place.folder, "mirror.lock", alone=True, wait=False) as mine:
+            with private.RepositoryGuard(self.place.folder, "mirror.lock", alone=True, wait=False) as mine:
                 space = "refs/mirror" if mine else f"refs/aside/{new_id()}"
                 try:
                     self._fetch(tails, space)
@@ -217,7 +217,7 @@ class RemoteRefs(Refs):
         if result.code or result.timed_out:
             raise trouble.unreachable(self.place, result)
 
-    def _timed_fetch(self, specs: Sequence[str]) -> Result:
+    def _timed_fetch(self, specs: Sequence[str]) -> GitResult:
         """Fetch; over HTTP, read the server's clock from its answer."""
         words = ("fetch", *_FETCH, self.place.remote, *specs)
         if not self.place.address.startswith(("http://", "https://")) or os.environ.get("GIT_TRACE_CURL"):
@@ -245,21 +245,21 @@ class RemoteRefs(Refs):
         if names:
             self.git.run("update-ref", "--stdin", given=names)
 
-    def _reach(self, *words: str) -> Result:
+    def _reach(self, *words: str) -> GitResult:
         return self.git.run(*words, timeout_ms=self.place.timeout_ms)
 
     def keep(self, commits: Sequence[bytes]) -> None:
-        with private.Guard(self.place.folder, "use.lock"):
+        with private.RepositoryGuard(self.place.folder, "use.lock"):
             super().keep(commits)
 
-    def swap(self, swaps: Sequence[Swap], rider: Rider | None = None) -> bool:
-        with private.Guard(self.place.folder, "use.lock"):
+    def swap(self, swaps: Sequence[Swap], rider: BranchUpdate | None = None) -> bool:
+        with private.RepositoryGuard(self.place.folder, "use.lock"):
             result = self._push(swaps, rider)
         if _all_accepted(result, swaps, self.place.prefix):
             return True
         return self._settle(swaps, result, rider)
 
-    def _push(self, swaps: Sequence[Swap], rider: Rider | None) -> Result:
+    def _push(self, swaps: Sequence[Swap], rider: BranchUpdate | None) -> GitResult:
         # A single ref needs no transaction, and a host may not offer any.
         moves = [(self.name(each.tail), each.old, each.new) for each in swaps]
         if rider is not None and rider.old != rider.new:
@@ -271,7 +271,7 @@ class RemoteRefs(Refs):
         words += [f"{new}:{name}" for name, _, new in moves]
         return self.git.run(*words, timeout_ms=self.place.timeout_ms, extra=rider.env if rider else {})
 
-    def _settle(self, swaps: Sequence[Swap], result: Result, rider: Rider | None) -> bool:
+    def _settle(self, swaps: Sequence[Swap], result: GitResult, rider: BranchUpdate | None) -> bool:
         """The push did not say that all is well: what became of it is read from the refs."""
         if not result.timed_out and "hash algorithm" in result.err:
             self._take_other_algorithm()
@@ -329,7 +329,7 @@ _PUSH = (
 )
 
 
-def _all_accepted(result: Result, swaps: Sequence[Swap], prefix: str) -> bool:
+def _all_accepted(result: GitResult, swaps: Sequence[Swap], prefix: str) -> bool:
     """Whether the server took every change. "Up to date" is no acceptance, but for a ref that was only looked at."""
     if result.code or result.timed_out:
         return False

@@ -12,13 +12,13 @@ from _thread import RLock
 
 from dibs import clock
 from dibs.core.limits import GIT_KEYS_MAX, GIT_TORN_TRIES_MAX, GIT_TRIES_MAX
-from dibs.core.records import LOCK_PREFIX, META_KEY, Lock, Meta, shifted
+from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, Meta, shifted
 from dibs.errors import NotAllowed, StoreCorrupt, StoreUnavailable
 from dibs.ids import new_fraction
 from dibs.stores.git import history, private
 from dibs.stores.git.entries import BadEntry, parse, tail_of
 from dibs.stores.git.highwater import HighWater
-from dibs.stores.git.plan import Plan, home_of
+from dibs.stores.git.plan import CommitPlan, home_of
 from dibs.stores.git.refs import LocalRefs, RemoteRefs
 from dibs.stores.git.times import Clocks, StoreTime
 from dibs.stores.port import ABSENT, Capabilities, Conflict, Snapshot, Store, Versioned
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.stores.git.branch_push import Rider
+    from dibs.stores.git.branch_push import BranchUpdate
     from dibs.stores.git.entries import Entry
-    from dibs.stores.git.location import Place
+    from dibs.stores.git.location import GitLocation
 
 _NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
 _NO_CREDIT = "give credit for an outage: there is no server to notice one"
@@ -71,7 +71,7 @@ REMOTE = LOCAL.replace(
 class GitStore(Store):
     """Records as refs of a clone or of a remote. See the package's text."""
 
-    def __init__(self, place: Place, clocks: Clocks | None = None) -> None:
+    def __init__(self, place: GitLocation, clocks: Clocks | None = None) -> None:
         self.place = place
         self.capabilities = (LOCAL if place.is_local else REMOTE).replace(poll_ms=place.poll_ms)
         self.broken: dict[str, str] = {}  # refs that cannot be read, and why
@@ -91,7 +91,7 @@ class GitStore(Store):
         self._lock = RLock()
         self._tips: dict[str, Entry | None] = {}
         self._last_seq = 0
-        self._riding: tuple[Rider, Callable[[Mapping[str, Stored | None]], bool]] | None = None
+        self._riding: tuple[BranchUpdate, Callable[[Mapping[str, Stored | None]], bool]] | None = None
         self._told: dict[str, int] | None = (
             None  # the newest event of each ref, when `events` last told of all
         )
@@ -133,7 +133,7 @@ class GitStore(Store):
         ]
         found = dict.fromkeys([*asked, *[tail for tail in entries if tail.startswith(LOCK_PREFIX)]], 0)
         for tail, entry in entries.items():
-            if isinstance(entry.stored, Lock):
+            if isinstance(entry.stored, LockRecord):
                 found[tail] = entry.stored.token
         for tail in self.broken:
             found.pop(tail, None)
@@ -223,11 +223,11 @@ class GitStore(Store):
         plan.build(expect, puts, events, self._last_seq)
         return self._swap(plan, puts)
 
-    def _plan(self, *, anew: bool = True) -> Plan:
+    def _plan(self, *, anew: bool = True) -> CommitPlan:
         past = (lambda tip: history.of_chain(self, tip)) if anew else None
-        return Plan(self.refs, self.time, self._tips, past)
+        return CommitPlan(self.refs, self.time, self._tips, past)
 
-    def _swap(self, plan: Plan, puts: Mapping[str, Stored | None]) -> bool:
+    def _swap(self, plan: CommitPlan, puts: Mapping[str, Stored | None]) -> bool:
         if not plan.made:
             return True
         self.refs.keep(plan.commits)
@@ -242,14 +242,14 @@ class GitStore(Store):
     def _is_above(self, puts: Mapping[str, Stored | None]) -> bool:
         """Whether no fencing number is given out that is not above all that this clone has seen of its job."""
         for key, record in puts.items():
-            if isinstance(record, Lock):
+            if isinstance(record, LockRecord):
                 tip = self._tips.get(tail_of(key))
-                before = tip.stored.token if tip is not None and isinstance(tip.stored, Lock) else 0
+                before = tip.stored.token if tip is not None and isinstance(tip.stored, LockRecord) else 0
                 if not self.tokens.passes(tail_of(key), before, record.token):
                     return False
         return True
 
-    def _rider(self, puts: Mapping[str, Stored | None]) -> Rider | None:
+    def _rider(self, puts: Mapping[str, Stored | None]) -> BranchUpdate | None:
         return self._riding[0] if self._riding is not None and self._riding[1](puts) else None
 
     def _is_as(self, expect: Mapping[str, int]) -> bool:

@@ -43,7 +43,7 @@ _LOOK = """SELECT (SELECT user_version FROM pragma_user_version),
 # of them its process has: a child that inherits that memory believes to have locks that it has not, on connections of
 # its own as well. The next process to close the file would then take itself for the last one, and remove the log that
 # the child writes to. So every link closes its connection before a fork, and opens another when it is next used.
-_links: list[ref[Link]] = []
+_links: list[ref[SqliteConnection]] = []
 FORK_WAIT_S = 6.0  # longer than a statement waits for others
 _left_behind: list[sqlite3.Connection] = []  # of a parent that was too busy; closing them would do harm
 
@@ -93,7 +93,7 @@ class State:
         self.anchor = None if wall_ms is None or steady_ms is None else (wall_ms, steady_ms)
 
 
-class Link:
+class SqliteConnection:
     """See the module's text. `opened` is called with each new connection, `spoilt` when a block has failed. `clock`
     names the clock whose anchor is wanted; a folder that is not there is made only if `folders`."""
 

@@ -7,13 +7,15 @@ from dibs.stores.codec import decode_event
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.events import Event
-    from dibs.stores.sqlite.connection import Link
+    from dibs.stores.sqlite.connection import SqliteConnection
 
 _NO_SEQ = 2**63 - 1
 PRUNE_ROWS = 10_000  # in one transaction: nobody waits for the write lock longer than this takes
 
 
-def events(link: Link, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool) -> list[Event]:
+def events(
+    link: SqliteConnection, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool
+) -> list[Event]:
     """See the port."""
     which = "" if job is None else " AND ns = ? AND job = ?"
     order = " DESC" if newest else ""
@@ -27,7 +29,7 @@ def events(link: Link, after: int, limit: int, job: tuple[str, str] | None, *, n
     return [decode_event(seq, body) for seq, body in rows]
 
 
-def prune(link: Link, *, keep: int, before_ms: int) -> int:
+def prune(link: SqliteConnection, *, keep: int, before_ms: int) -> int:
     """See the port. What is to go is fixed first and deleted bit by bit: two that prune at once delete no more."""
     with link.turn, link as db:
         # Time rises with the numbers, so this walks over what is to go and no further. No index is worth its writes.
@@ -50,7 +52,7 @@ def prune(link: Link, *, keep: int, before_ms: int) -> int:
     return gone + _delete(link, "seq <= ? ORDER BY seq", cut)
 
 
-def _delete(link: Link, which: str, bound: int) -> int:
+def _delete(link: SqliteConnection, which: str, bound: int) -> int:
     total = 0
     while True:
         with link.turn, link as db:

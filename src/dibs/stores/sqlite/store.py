@@ -27,7 +27,7 @@ from dibs.errors import DibsError, StoreCorrupt
 from dibs.stores.codec import decode, encode
 from dibs.stores.port import ABSENT, Capabilities, Conflict, Snapshot, Store, Versioned
 from dibs.stores.sqlite.clock import LeaseClock
-from dibs.stores.sqlite.connection import Link, State
+from dibs.stores.sqlite.connection import SqliteConnection, State
 from dibs.stores.sqlite.live import LIVE
 
 TYPE_CHECKING = False
@@ -99,7 +99,7 @@ class SqliteStore(Store):
         self._store_id = ""
         self._watchers: list[LockType] = []
         self._checkpoint_pages = checkpoint_pages
-        self._link = Link(
+        self._link = SqliteConnection(
             self.path, busy_ms, self._opened, self._forget, self._clock.name, folders=make_folders
         )
         with self._link.turn, self._link:

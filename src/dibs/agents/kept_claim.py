@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Kept:
+class KeptClaim:
     """A claim whose block is open."""
 
     def __init__(self, claim: AsyncClaim) -> None:

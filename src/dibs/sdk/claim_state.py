@@ -25,7 +25,7 @@ INSIST_MS = 2_000
 GIVE_UP_MS = 2_000
 
 
-class Held:
+class ClaimState:
     """The part of a claim that only looks."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Held:
         self._hold.check()
 
 
-def confirming(hold: LeaseHold) -> Flow[LeaseHold]:
+def confirm_hold(hold: LeaseHold) -> Flow[LeaseHold]:
     """Before the block begins. After waiting in line the time was counted from before the wait: renew, which shows as
     well that we still have it."""
     if hold.is_due():
@@ -106,7 +106,7 @@ def confirming(hold: LeaseHold) -> Flow[LeaseHold]:
     return hold
 
 
-def finishing(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]]) -> Flow[list[T]]:
+def finish_hold(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]]) -> Flow[list[T]]:
     """End the claim in some way. It counts as ended only when the store has said so."""
     hold.check()
     found: list[T] = []
@@ -123,7 +123,7 @@ def finishing(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]]) -> Flow[list
     return found
 
 
-def letting_go(
+def release_at_exit(
     hold: LeaseHold, error: BaseException | None = None, *, fail_on_error: bool = True
 ) -> Flow[LeaseLost | None]:
     """After the block. Best effort: the work is done, and what is not released expires. Tells of an earlier loss."""
@@ -163,7 +163,7 @@ def _insisting(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]], lease: Leas
     raise AssertionError("the last try returns or raises")
 
 
-def over_at_the_end(hold: LeaseHold, error: BaseException | None) -> None:
+def raise_if_lost_at_exit(hold: LeaseHold, error: BaseException | None) -> None:
     """At the end of the block: a loss is raised; if the block fails anyway, its error says so."""
     lost = hold.lost() if hold.was_lost else None
     if lost is None or isinstance(error, LeaseLost):

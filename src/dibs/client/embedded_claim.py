@@ -14,7 +14,7 @@ from dibs.clock import steady_ms
 from dibs.core.commands import EndSession, Leave, Release
 from dibs.core.limits import EMBEDDED_POLL_MS, TICKET_KEEP_MS
 from dibs.core.outcomes import Granted, GrantedAll, Held, Left, Queued, Refused
-from dibs.core.records import Session, session_key, ticket_key
+from dibs.core.records import SessionRecord, session_key, ticket_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> 
 def _ask(coordinator: Coordinator, command: Command) -> Outcome:
     """Ask; if whoever is in the way is dead, as anybody on this machine can see, end its session and ask again."""
     outcome = coordinator.one(command)
-    if _bury(coordinator, outcome):
+    if _end_dead_session(coordinator, outcome):
         return coordinator.one(command)
     return outcome
 
 
-def _bury(coordinator: Coordinator, outcome: Outcome) -> bool:
+def _end_dead_session(coordinator: Coordinator, outcome: Outcome) -> bool:
     answers = outcome.outcomes if isinstance(outcome, Refused) else (outcome,)
     blockers = [b for each in answers if isinstance(each, Held | Queued) for b in each.blockers]
     sessions = {blocker.holder.session for blocker in blockers if blocker.holder.session is not None}
@@ -109,7 +109,9 @@ def _bury(coordinator: Coordinator, outcome: Outcome) -> bool:
 
     found = coordinator.store.read([session_key(session) for session in sessions]).records.values()
     dead = [
-        each.record.id for each in found if isinstance(each.record, Session) and is_gone(each.record.process)
+        each.record.id
+        for each in found
+        if isinstance(each.record, SessionRecord) and is_gone(each.record.process)
     ]
     for session in dead:
         coordinator.one(EndSession(session=session, principal=None, dead=True))
