@@ -12,9 +12,8 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
-from dibs.core.limits import BODY_BYTES_MAX
 from dibs.errors import DibsError
-from dibs.server.request import check_head, too_large
+from dibs.server.request import HttpRequest
 from dibs.server.response import UNSUPPORTED, ClientGone, HttpError, HttpResponse, answer_for_error
 
 if TYPE_CHECKING:
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
 
     from dibs.compat.action_llama.routes import Gateway
     from dibs.server.handlers import Api
-    from dibs.server.polls import Seat
 
-    Handler = Callable[["HttpRequest"], Awaitable[HttpResponse]]
+    Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class _Segment(Convertor[str]):
@@ -42,39 +40,6 @@ class _Segment(Convertor[str]):
 
 
 register_url_convertor("segment", _Segment())
-
-
-class HttpRequest:
-    """One request, as the handlers want it."""
-
-    def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.raw_name: bytes = scope["path_params"].get("name", "").encode("latin-1")
-        self.query: bytes = scope["query_string"]
-        self.seat: Seat = scope["dibs.seat"]
-        self.server: tuple[str, int | None] | None = scope["server"]
-        self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of a repeated one, the first
-        self._receive = receive
-
-    async def body(self) -> bytes:
-        """All of the body, once its head is in order."""
-        check_head(self.headers)
-        return await self.rest()
-
-    async def rest(self) -> bytes:
-        """All of the body."""
-        parts: list[bytes] = []
-        size, more = 0, True
-        while more:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            part = message.get("body", b"")
-            size += len(part)
-            if size > BODY_BYTES_MAX:
-                raise too_large()
-            parts.append(part)
-            more = message.get("more_body", False)
-        return b"".join(parts)
 
 
 class _Endpoint:

@@ -15,12 +15,16 @@ import msgspec
 
 from dibs.core.limits import BODY_BYTES_MAX, JSON_DEPTH_MAX
 from dibs.errors import InvalidInput, InvalidName
-from dibs.server.response import JSON, HttpError
+from dibs.server.response import JSON, ClientGone, HttpError
 from dibs.wire.shapes import OWN_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+    from starlette.types import Receive, Scope
+
+    from dibs.server.polls import Seat
 
 _decode = msgspec.json.Decoder().decode
 _OWN = OWN_TYPE.encode()
@@ -138,3 +142,36 @@ def unquote_key(value: str) -> str:
     if len(value) >= 2 and value[0] == value[-1] == '"':
         return re.sub(r"\\(.)", r"\1", value[1:-1])
     return value
+
+
+class HttpRequest:
+    """One request, as the handlers want it."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.raw_name: bytes = scope["path_params"].get("name", "").encode("latin-1")
+        self.query: bytes = scope["query_string"]
+        self.seat: Seat = scope["dibs.seat"]
+        self.server: tuple[str, int | None] | None = scope["server"]
+        self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of a repeated one, the first
+        self._receive = receive
+
+    async def body(self) -> bytes:
+        """All of the body, once its head is in order."""
+        check_head(self.headers)
+        return await self.rest()
+
+    async def rest(self) -> bytes:
+        """All of the body."""
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part = message.get("body", b"")
+            size += len(part)
+            if size > BODY_BYTES_MAX:
+                raise too_large()
+            parts.append(part)
+            more = message.get("more_body", False)
+        return b"".join(parts)

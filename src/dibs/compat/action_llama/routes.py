@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from dibs.compat.action_llama.runs import Run
     from dibs.core.identity import Caller
     from dibs.core.outcomes import SessionState
-    from dibs.server.app import HttpRequest
     from dibs.server.handlers import Api
+    from dibs.server.request import HttpRequest
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]

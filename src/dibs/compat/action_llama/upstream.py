@@ -21,7 +21,7 @@ from dibs.server.response import HttpResponse
 
 if TYPE_CHECKING:
     from dibs.client.http1 import RawReply
-    from dibs.server.app import HttpRequest
+    from dibs.server.request import HttpRequest
 
 # Below GATEWAY_URL, what is theirs: method, path, and the command that asks it.
 ROUTES = (
