@@ -45,7 +45,7 @@ async def test_the_second_claim_is_told_who_has_it_since_when_and_for_how_long(
         assert (holder["status"], holder["owner"], holder["metadata"]) == ("held", "agent-7", "fix")
         assert holder["since"].endswith("Z")
         assert 0 < holder["free_in_seconds"] <= 60
-        assert "held by agent-7" in answer["message"]
+        assert answer["message"].startswith("agent-7 has issue-42 for another ")
         assert "Skip it" in answer["message"]
         assert "wait" in answer["message"]
         assert lease not in json.dumps(answer)
@@ -242,7 +242,7 @@ async def test_of_several_jobs_held_and_done_ones_are_told_apart(store: Store) -
         await first.call("claim_job", job="done-1")
         await first.call("release_job", job="done-1", done=True)
         mixed = await second.call("claim_any_job", jobs=["held-1", "done-1"])
-        assert "Held: held-1; done: done-1." in mixed["message"]
+        assert "held-1 (held by agent-7), done-1 (done)." in mixed["message"]
         done = next(each for each in mixed["refused"] if each["status"] == "done")
         assert "retry_after_seconds" not in done
         settled = await second.call("claim_any_job", jobs=["done-1"])

@@ -84,7 +84,7 @@ def test_what_is_done_or_parked_is_a_conflict_that_says_so(terminal: Terminal) -
     terminal("release", "issue:1", "--lease", lease, "--done", "1h")
     ran = terminal("lock", "acquire", "issue:1")
     assert ran.exit == 4
-    assert "done already" in ran.err
+    assert "issue:1 was done by " in ran.err
 
 
 def test_renew_starts_the_time_anew_and_keeps_the_nonce(terminal: Terminal) -> None:

@@ -54,7 +54,7 @@ def test_owner_of_a_done_job_exits_with_4(terminal: Terminal) -> None:
     ran = terminal("owner", "issue-1")
     assert ran.exit == 4
     assert ran.out.splitlines() == [
-        "Done: issue-1, by agent-7, 1 minute ago. It counts as done for another 59m.",
+        "Done: issue-1 was done by agent-7, 1 minute ago. It counts as done for another 59m.",
         "  result         PR 77",
     ]
 

@@ -35,7 +35,7 @@ def test_any_refused_says_of_each_who_has_it(terminal: Terminal) -> None:
     ]
     error = terminal("claim-any", "a", "long name", "--json").error
     assert error["code"] == "held"
-    assert error["message"] == "None of these jobs is available: a, long name."
+    assert error["message"] == "None of these jobs is available: a (held by agent-7), long name (done)."
     assert [entry["status"] for entry in error["details"]["refused"]] == ["held", "done"]
     assert terminal("claim-any", "-q", "a").out == ""
 
@@ -62,7 +62,7 @@ def test_all_takes_every_one_or_none(terminal: Terminal) -> None:
     ran = terminal("claim-all", "a", "b", "c")
     assert ran.exit == 1
     assert ran.out.splitlines() == [
-        "Nothing was claimed: not all are available.",
+        "Nothing was claimed, because not all of these jobs are available.",
         "  b  agent-7 has it for another 2m.",
     ]
     assert terminal("list", "-q").out == "b\n"

@@ -156,7 +156,7 @@ def test_who_has_no_proof_is_told_whose_it_is() -> None:
     [
         (
             lambda door, lease: door.call("release", KEY, {"lease_id": lease, "done_seconds": 60}),
-            "already done by a",
+            "github://acme/app/issues/42 was done by a, just now. It counts as done for another 1m.",
         ),
         (lambda door, lease: None, "held by a"),
     ],

@@ -17,6 +17,7 @@ from dibs.agents.shapes import (
 )
 from dibs.core.durations import format_duration
 from dibs.errors import InvalidInput, LeaseLost, NotAllowed, NotClaimed, Unavailable
+from dibs.wire import sentences
 
 if TYPE_CHECKING:
     from dibs.errors import DibsError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 YOU = "you, on this connection"
-NAMES_SAID_MAX = 5
 SKIP_OR_WAIT = (
     "Do not begin this work. Skip it and claim something else, or wait: claim_job with wait_seconds."
 )
@@ -33,7 +33,7 @@ _NEXT = {
     "held": SKIP_OR_WAIT,
     "queued": SKIP_OR_WAIT,
     "done": "Skip it. Only if it must be done anew, claim it with again=true.",
-    "delayed": "It rests after a failure or a loss. Skip it, or ask again when the time is over.",
+    "delayed": "Skip it, or ask again when the time is over.",
     "parked": "Skip it, and tell a person: `dibs free` lets it be claimed again.",
     "deadlock": "Do not wait. Release one of the jobs you hold, and try again later.",
 }
@@ -94,31 +94,29 @@ def not_claimed(error: NotClaimed, job: str | None) -> ClaimAnswer:
     if job is None:
         message = _none_of(refused, error)
     else:
-        since = f" {refused[0].owner} has had it since {refused[0].since}." if refused[0].since else ""
-        message = f"{error.details}{since} {_NEXT.get(refused[0].status, SKIP_OR_WAIT)}"
+        message = f"{error.details}{_since(refused[0])} {_NEXT.get(refused[0].status, SKIP_OR_WAIT)}"
     return ClaimAnswer(message=message, claimed=False, job=job, refused=refused)
+
+
+def _since(holder: JobOwner) -> str:
+    return f" Held since {holder.since}." if holder.since else ""
 
 
 def _none_of(refused: list[JobOwner], error: NotClaimed) -> str:
     """What stands in the way of each of several jobs: held and done are told apart, because only the first may change
     soon."""
-    kinds: dict[str, list[str]] = {}
-    for each in refused:
-        kinds.setdefault(each.status, []).append(each.job)
-    if set(kinds) == {"held"} and all(each.owner == YOU for each in refused):
+    kinds = {each.status for each in refused}
+    if kinds == {"held"} and all(each.owner == YOU for each in refused):
         return f"{error.details} Work on one of them, or release it."
-    said = "; ".join(f"{kind}: {_some(names)}" for kind, names in kinds.items())
-    if set(kinds) == {"done"}:
+    if kinds == {"done"}:
         return f"Nothing is left to do: all of these are done. {_NEXT['done']}"
+    names = sentences.several(
+        [{"name": each.job, "status": each.status, "owner": each.owner} for each in refused]
+    )
     return (
-        f"None of these jobs is available. {said[0].upper()}{said[1:]}. Do not begin any of them. Take other work, "
+        f"None of these jobs is available: {names}. Do not begin any of them. Take other work, "
         "or claim_job one of the held ones with wait_seconds."
     )
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - NAMES_SAID_MAX
-    return ", ".join(names[:NAMES_SAID_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def holder_of(document: Document) -> JobOwner:
@@ -211,24 +209,10 @@ def standing(status: JobStatus, *, yours: bool = False) -> JobAnswer:
 
 
 def _stands(status: JobStatus, shown: JobOwner, *, yours: bool) -> str:
-    name = status.name
     if yours:
-        return f"{name} is yours."
-    if status.held:
-        left = format_duration(status.remaining_ms or 0)
-        since = f" since {shown.since}" if shown.since else ""
-        return (
-            f"{name} is held by {status.owner}{since}, for {left} more unless it is renewed. {SKIP_OR_WAIT}"
-        )
-    overlapping = status.document.get("overlapping")
-    if overlapping:
-        by = ", ".join(f"{each['name']} ({each['owner']})" for each in overlapping)
-        return f"Nobody has {name} itself, but what overlaps it is held: {by}. {SKIP_OR_WAIT}"
-    if status.status == "done":
-        return f"{name} was done by {shown.owner}. {_NEXT['done']}"
-    if status.status in _NEXT:
-        return f"Nobody has {name}: it is {status.status}. {_NEXT[status.status]}"
-    return f"Nobody has {name}. Claim it before you begin."
+        return f"{status.name} is yours."
+    step = SKIP_OR_WAIT if is_taken(status) else _NEXT.get(status.status, "Claim it before you begin.")
+    return f"{sentences.in_full(status.document)}{_since(shown)} {step}"
 
 
 def is_taken(status: JobStatus) -> bool:

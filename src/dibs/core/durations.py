@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     Duration = float | str | timedelta  # seconds, text such as "2m", or a timedelta
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SAID = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1_000, "second"))
 _FORM = "Write seconds (90) or a number with ms, s, m, h or d (30s, 15m, 2h)."
 
 
@@ -72,3 +73,21 @@ def format_duration(ms: int) -> str:
         elif parts:
             break
     return " ".join(parts[:2])
+
+
+def ago(ms: int) -> str:
+    """`4 minutes ago`. One unit is how people say it; a clock that is a little ahead must not show the future."""
+    for size_ms, unit in _SAID:
+        if ms >= 2 * size_ms or (ms >= size_ms and unit != "second"):
+            count = ms // size_ms
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"
+
+
+def span(ms: int) -> str:
+    """`1m 30s`. Less than a second is said as such: nobody acts on milliseconds."""
+    if ms < 1_000:
+        return "less than a second"
+    # A lease of 2m that was just granted may have 1m 59.99s left. Anything more than that is not rounded up: who is
+    # told "within 3s" must have them.
+    return format_duration((ms + 50) // 1_000 * 1_000)

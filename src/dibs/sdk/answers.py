@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs import errors
 from dibs.client.queueing import status_of
-from dibs.core.durations import format_duration
+from dibs.wire.sentences import in_full
 
 if TYPE_CHECKING:
     from dibs.wire.documents import Reply
@@ -165,8 +165,7 @@ def refusal_of(reply: Reply) -> errors.DibsError:
     body = reply.body or {}
     status = status_of(reply)
     if status in _NOT_CLAIMED:
-        kind, sentence = _NOT_CLAIMED[status]
-        return kind(sentence(body), body)
+        return _NOT_CLAIMED[status](in_full(body), body)
     code = str(body.get("code", "internal_error"))
     details = str(body.get("details") or body.get("error") or f"The answer was {reply.status}.")
     if code == "deadlock":
@@ -189,40 +188,10 @@ _BY_CODE: dict[str, type[errors.DibsError]] = {
 }
 
 
-def _held(body: Document) -> str:
-    if "refused" in body:
-        owners = [
-            f"{each.get('name')} ({each.get('owner') or each.get('status')})" for each in body["refused"]
-        ]
-        return f"Not to be had now: {', '.join(owners)}."
-    if body.get("owner") is None:
-        return f"{body.get('name')} goes to others who came first."
-    left = format_duration(body.get("remaining_ms") or 0)
-    return f"{body.get('name')} is held by {body['owner']}, for {left} more unless it is renewed."
-
-
-def _done(body: Document) -> str:
-    ago = format_duration(body.get("done_ms_ago") or 0)
-    return f"{body.get('name')} was done by {body.get('owner')} {ago} ago."
-
-
-def _resting(body: Document) -> str:
-    left = format_duration(body.get("retry_after_ms") or 0)
-    previous = body.get("previous") or {}
-    if previous.get("how") == "failed":
-        why = f" ({previous['reason']})" if previous.get("reason") else ""
-        return f"{body.get('name')} failed{why} and is to be tried again in {left}."
-    return f"{body.get('name')} rests after a loss, for {left} more."
-
-
-def _parked(body: Document) -> str:
-    return f"{body.get('name')} failed {body.get('failures')} times and is parked until an operator frees it."
-
-
-_NOT_CLAIMED = {
-    "held": (errors.JobHeld, _held),
-    "queued": (errors.JobHeld, _held),
-    "done": (errors.JobDone, _done),
-    "delayed": (errors.JobResting, _resting),
-    "parked": (errors.JobParked, _parked),
+_NOT_CLAIMED: dict[str | None, type[errors.NotClaimed]] = {
+    "held": errors.JobHeld,
+    "queued": errors.JobHeld,
+    "done": errors.JobDone,
+    "delayed": errors.JobResting,
+    "parked": errors.JobParked,
 }

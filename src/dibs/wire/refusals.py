@@ -5,6 +5,7 @@ from __future__ import annotations
 from dibs.core import outcomes
 from dibs.core.durations import format_duration
 from dibs.core.record import Record
+from dibs.wire.sentences import cycle_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,10 +16,10 @@ KEY_SPENT = "This request key's lease"
 
 _SENTENCES: dict[type[Record], str] = {
     outcomes.Forbidden: "The job's access list, or one that overlaps it, does not allow this.",
-    outcomes.AclDiffers: "The job has another access list. Leave acl out, or change it with PUT /locks/{name}/acl.",
+    outcomes.AclDiffers: "The job has another access list. Leave the list out of the claim, or change it first.",
     outcomes.NotFound: "There is no such job on record.",
     outcomes.QuotaExceeded: "This token holds as many jobs as it may. Release some, or ask the operator for more.",
-    outcomes.SessionUnknown: "There is no such session under this token. Open one with POST /sessions.",
+    outcomes.SessionUnknown: "There is no such session under this token. Open a new one.",
 }
 
 
@@ -41,8 +42,10 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
             f"The job is held with {outcome.what} {outcome.has}, and {outcome.what} {outcome.asked} was asked for."
         )
     if isinstance(outcome, outcomes.Deadlock):
-        path = " → ".join((*outcome.cycle, outcome.cycle[0]))
-        return status, f"Waiting would never end: {path}. Release something and try again later."
+        return (
+            status,
+            f"Waiting would never end: {cycle_path(outcome.cycle)}. Release something and try again later.",
+        )
     if isinstance(outcome, outcomes.SessionOver):
         ago = format_duration(
             max(0, outcome.now_ms - (outcome.session.ended_ms or outcome.session.expires_ms))

@@ -94,19 +94,18 @@ def refused(call: Call, reply: Reply, request_key: str) -> Answer:
         from dibs.cli.commands.claim_wait import time_is_over
 
         return time_is_over(call, body)
+    message = claim_text.sentence(body)
     if status == "held":
         asked_as = call.settings.owner
-        message, text = claim_text.held_sentence(body), claim_text.held(body, call.paint, asked_as)
+        text = claim_text.held(body, call.paint, asked_as)
         if claim_text.is_namesake(body, asked_as):
             message = f"{message} {claim_text.NAMESAKE}"
     elif status == "done":
-        message = claim_text.done_sentence(body)
-        text = claim_text.done(body, call.paint, message)
+        text = claim_text.done(body, call.paint)
     elif status == "parked":
-        message = claim_text.parked_sentence(body)
         text = claim_text.parked(body, call.paint, next_words(call, ("url", "namespace")))
     else:
-        message, text = claim_text.delayed_sentence(body), claim_text.delayed(body, call.paint)
+        text = claim_text.delayed(body, call.paint)
     return no(refusal_exit(reply) or 0, body, text, code=status, message=message)
 
 

@@ -225,8 +225,9 @@ def _parked(reply: Reply) -> str | None:
     body = reply.body or {}
     if not body.get("parked"):
         return None
-    name, count = body["name"], body["failures"]
-    return f"{name} is parked after {count} failures in a row; `dibs free` lets it be claimed again."
+    from dibs.wire.sentences import parked
+
+    return f"{parked(body)} `dibs free` lets it be claimed again."
 
 
 def end_dead_session(call: Call, session: str) -> None:

@@ -1,12 +1,9 @@
-"""From reply documents to what a person reads. Pure: no clock, no terminal, no I/O.
-
-The store's own "now" is in most documents (`expires_at` less `remaining_ms`), so that "4 minutes ago" is right on a
-machine whose clock is not.
-"""
+"""From reply documents to what a person reads. Pure: no clock, no terminal, no I/O."""
 
 from __future__ import annotations
 
-from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span
+from dibs.cli.text.words import ago, plain, shell_line, span
+from dibs.wire import sentences
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +35,6 @@ def acquired(
     each command of the actor keeps it alive. `kept_for` is the process for whose life a keeper heartbeats. `more` are
     lines to stand before the last."""
     name, remaining_ms = document["name"], document["remaining_ms"]
-    now_ms = instant_ms(document["expires_at"]) - remaining_ms
     by_session = in_session and not timed
     how_long = "for as long as the session lives" if by_session else f"for {span(remaining_ms)}"
     if by_session and by_actor:
@@ -50,7 +46,7 @@ def acquired(
         lines.append(field("lease", document["lease_id"]))
     lines.append(field("fencing token", str(document["fencing_token"])))
     if document.get("previous"):
-        lines += previous(document["previous"], now_ms)
+        lines += previous(document["previous"], sentences.now_ms_of(document))
     if document.get("attempt", 1) > 1:
         lines.append(field("attempt", str(document["attempt"])))
     proof = [] if in_session else ["--lease", document["lease_id"]]
@@ -73,7 +69,7 @@ def _next(verb: str, name: str, after: list[str], proof: list[str]) -> str:
 
 def held(document: Document, paint: Paint, asked_as: str | None = None) -> str:
     """`asked_as` is the owner name of whoever asked without any proof."""
-    lines = [f"{paint.wait('Held:')} {held_sentence(document)}", *hold_fields(document)]
+    lines = [f"{paint.wait('Held:')} {sentence(document)}", *hold_fields(document)]
     if is_namesake(document, asked_as):
         command = _next("heartbeat", document["name"], [], ["--lease", "ID"])
         lines.append(f"{NAMESAKE} If you have it:  {command}")
@@ -88,22 +84,9 @@ def is_namesake(document: Document, asked_as: str | None) -> bool:
     return asked_as is not None and document["owner"] == asked_as and "conflict" not in document
 
 
-def held_sentence(document: Document) -> str:
-    """Who is in the way: an owner, the owner of something that overlaps, or only others in line."""
-    name = plain(document["name"])
-    if document["owner"] is None:
-        return f"Nobody has {name} now, but others in line come first."
-    owner, others = plain(document["owner"]), len(document.get("holders", ())) - 1
-    if others > 0:
-        owner += f" and {others} {'other' if others == 1 else 'others'}"
-    verb, left = ("have" if others > 0 else "has"), span(document["remaining_ms"])
-    if document.get("conflict"):
-        conflict, first = plain(document["conflict"]), plain(document["owner"])
-        more = ""
-        if others > 0:
-            more = " One more overlaps it, too." if others == 1 else f" {others} more overlap it, too."
-        return f"{first} has {conflict}, which overlaps {name}, for another {left}.{more}"
-    return f"{owner} {verb} {name} for another {left}."
+def sentence(document: Document) -> str:
+    """Why a job was not given, safe to print."""
+    return plain(sentences.sentence(document))
 
 
 def hold_fields(document: Document) -> list[str]:
@@ -123,16 +106,10 @@ def hold_fields(document: Document) -> list[str]:
     return lines
 
 
-def parked_sentence(document: Document) -> str:
-    failures = document["failures"]
-    failed = "its owner" if failures == 1 else f"{failures} owners in a row"
-    return f"{plain(document['name'])} is parked: {failed} failed at it or {'was' if failures == 1 else 'were'} lost."
-
-
 def parked(document: Document, paint: Paint, after: list[str]) -> str:
-    lines = [f"{paint.bad('Parked:')} {parked_sentence(document)}"]
+    lines = [f"{paint.bad('Parked:')} {sentence(document)}"]
     if document.get("previous"):
-        lines += previous(document["previous"], instant_ms(document["previous"]["at"]))
+        lines += previous(document["previous"], sentences.now_ms_of(document))
     command = _next("free", document["name"], after, [])
     lines.append(f"Once the cause is gone, whoever looks after it frees it:  {command}")
     return "\n".join(lines)
@@ -141,64 +118,35 @@ def parked(document: Document, paint: Paint, after: list[str]) -> str:
 def deadlock(cycle: list[str]) -> str:
     """The circle as a path, from the asker back to the asker, and in words."""
     names = [plain(each) for each in cycle]
-    path = " → ".join([*names, names[0]])
     steps = []
     for index in range(0, len(names) - 1, 2):
         holder = names[(index + 2) % len(names)]
         steps.append(f"{names[index]} waits for {names[index + 1]}, which {holder} has")
     told = ";\n  ".join(steps)
+    path = sentences.cycle_path(names)
     return f"Waiting would never end:\n  {path}\n  {told}.\nRelease something and try again later."
 
 
-def done_sentence(document: Document) -> str:
-    """Of a `done` reply, which carries how long ago it was."""
-    return (
-        f"{plain(document['name'])} was done by {plain(document['owner'])}, {ago(document['done_ms_ago'])}. "
-        f"It counts as done for another {span(document['retry_after_ms'])}."
-    )
-
-
-def done(document: Document, paint: Paint, sentence: str) -> str:
-    lines = [f"{paint.good('Done:')} {sentence}"]
+def done(document: Document, paint: Paint) -> str:
+    lines = [f"{paint.good('Done:')} {sentence(document)}"]
     if document.get("result"):
         lines.append(field("result", plain(document["result"])))
     return "\n".join(lines)
 
 
-def delayed_sentence(document: Document) -> str:
-    name, left = plain(document["name"]), span(document["retry_after_ms"])
-    if (document.get("previous") or {}).get("how") == "failed":
-        return f"{name} failed and is to be tried again later. It can be claimed in {left}."
-    return f"{name} rests after its last owner was lost or failed. It can be claimed in {left}."
-
-
 def delayed(document: Document, paint: Paint) -> str:
-    lines = [f"{paint.wait('Not yet:')} {delayed_sentence(document)}"]
+    lines = [f"{paint.wait('Not yet:')} {sentence(document)}"]
     if document.get("previous"):
-        now_ms = instant_ms(document["available_at"]) - document["retry_after_ms"]
-        lines += previous(document["previous"], now_ms)
+        lines += previous(document["previous"], sentences.now_ms_of(document))
     return "\n".join(lines)
 
 
-def previous(document: Document, now_ms: int) -> list[str]:
+def previous(document: Document, now_ms: int | None) -> list[str]:
     """Who had the job before, how that ended, and how far it had come."""
-    when = ago(now_ms - instant_ms(document["at"]))
-    owner = plain(document["owner"])
-    how = {
-        "released": f"{owner} released it {when}",
-        "failed": f"{owner} failed at it {when}{_because(document)}",
-        "transferred": f"{owner} handed it to {plain(document.get('by', 'somebody'))} {when}",
-        "expired": f"{owner} went silent; its claim ran out {when}",
-        "broken": f"{plain(document.get('by'))} took it from {owner} {when}: {plain(document.get('reason'))}",
-    }.get(document["how"], f"{owner}, {plain(document['how'])} {when}")
-    lines = [field("before", how)]
+    lines = [field("before", sentences.ended(document, now_ms))]
     if document.get("checkpoint"):
-        lines.append(field("got to", plain(document["checkpoint"])))
+        lines.append(field("got to", document["checkpoint"]))
     return lines
-
-
-def _because(document: Document) -> str:
-    return f": {plain(document['reason'])}" if document.get("reason") else ""
 
 
 def renewed(name: str, document: Document, paint: Paint) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dibs.cli.text.claim import delayed_sentence, done_sentence, field, held_sentence, parked_sentence
+from dibs.cli.text.claim import field, sentence
 from dibs.cli.text.words import plain, shell_line, span, table
+from dibs.wire.sentences import several
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from dibs.cli.text.colour import Paint
@@ -82,39 +83,22 @@ def all_done(document: Document, paint: Paint) -> str:
     return "\n".join([paint.good(ALL_DONE), *(f"  {line}" for line in table(rows))])
 
 
+_NOT_CLAIMED = {
+    "free": "None of these jobs is available",
+    "all": "Nothing was claimed, because not all of these jobs are available",
+}
+
+
 def refused_sentence(document: Document, wanted: str) -> str:
     """`wanted` is "free" (any of them) or "all"."""
-    names = [plain(entry.get("name") or "?") for entry in document["refused"]]
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    if wanted == "free":
-        return f"None of these jobs is available: {shown}."
-    return f"Nothing was claimed, because not all are available: {shown}."
+    return plain(f"{_NOT_CLAIMED[wanted]}: {several(document['refused'])}.")
 
 
 def refused(document: Document, paint: Paint, wanted: str) -> str:
     """Who has what."""
-    head = (
-        "None of these jobs is available."
-        if wanted == "free"
-        else "Nothing was claimed: not all are available."
-    )
     rows = [(plain(entry.get("name") or "?"), _why(entry)) for entry in document["refused"]]
-    return "\n".join([paint.wait(head), *(f"  {line}" for line in table(rows))])
+    return "\n".join([paint.wait(_NOT_CLAIMED[wanted] + "."), *(f"  {line}" for line in table(rows))])
 
 
 def _why(entry: Document) -> str:
-    sentence = _SENTENCES.get(entry["status"])
-    # The name stands before it in the table.
-    return (
-        sentence({**entry, "name": "it"})
-        if sentence is not None
-        else plain(entry.get("details") or entry["status"])
-    )
-
-
-_SENTENCES: dict[str, Callable[[Document], str]] = {
-    "held": held_sentence,
-    "done": done_sentence,
-    "delayed": delayed_sentence,
-    "parked": parked_sentence,
-}
+    return sentence({**entry, "name": "it"})  # the name stands before it in the table

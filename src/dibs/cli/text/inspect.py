@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dibs.cli.text import claim as claim_text
 from dibs.cli.text.claim import field, hold_fields, previous
 from dibs.cli.text.listing import how_held
-from dibs.cli.text.words import ago, instant_ms, plain, span, table
+from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,22 +20,14 @@ def status(document: Document, paint: Paint, now_ms: int) -> str:
     """How one job stands. `now_ms` is this machine's clock, for what carries no remaining time."""
     if document["status"] == "held":
         return _held(document, paint)
-    name = plain(document["name"])
     if document["status"] == "done":
         done = document["done"]
         at_ms, until_ms = instant_ms(done["at"]), instant_ms(done["until"])
-        lines = [
-            f"{paint.good('Done:')} {name}, by {plain(done['owner'])}, {ago(now_ms - at_ms)}. "
-            f"It counts as done for another {span(until_ms - now_ms)}."
-        ]
-        if done.get("result"):
-            lines.append(field("result", plain(done["result"])))
-        return "\n".join(lines)
-    lines = [f"Nobody has {name}."]
+        times = {"done_ms_ago": now_ms - at_ms, "retry_after_ms": until_ms - now_ms}
+        return claim_text.done({**done, **times, "status": "done", "name": document["name"]}, paint)
+    lines = [claim_text.sentence({**document, "overlapping": None})]  # what overlaps has lines of its own
     if document["status"] == "parked":
-        lines[0] += f" It is parked after too many failures; `dibs free {name}` lets it be claimed again."
-    if document["status"] == "delayed":
-        lines[0] += f" It rests and can be claimed in {span(document['retry_after_ms'])}."
+        lines[0] += f" `{shell_line(['dibs', 'free', document['name']])}` lets it be claimed again."
     if document.get("previous"):
         lines += previous(document["previous"], now_ms)
     return "\n".join([*lines, *_around(document)])
@@ -52,8 +45,8 @@ def _held(document: Document, paint: Paint) -> str:
         return "\n".join(
             [f"{len(holders)} have {name} ({how}):", paint.faint(head), *lines, *_around(document)]
         )
-    owner = paint.strong(plain(document["owner"]))
-    lines = [f"{owner} has {name} for another {span(document['remaining_ms'])}."]
+    owner = plain(document["owner"])
+    lines = [paint.strong(owner) + claim_text.sentence(document).removeprefix(owner)]
     # Who else waits or overlaps is said last, once.
     lines += hold_fields({key: value for key, value in document.items() if key != "waiting"})
     if document.get("slots", 1) > 1:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dibs.cli.text.claim import held_sentence, hold_fields
+from dibs.cli.text.claim import hold_fields, sentence
 from dibs.cli.text.words import plain, span
 from dibs.core.limits import TICKET_MS
+from dibs.wire.sentences import held
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,11 +34,9 @@ def waiting_for_any(refused: list[Document], waited_ms: int, wait_ms: int) -> st
 
 
 def _in_the_way(document: Document) -> str:
-    owner = document["owner"]
-    if owner is None:
+    if document["owner"] is None:
         return "it rests, or others come first"
-    what = f" {plain(document['conflict'])}" if document.get("conflict") else ""
-    return f"{plain(owner)} has{what or ' it'} for another {span(document['remaining_ms'])}"
+    return plain(held({**document, "name": "it"})).rstrip(".")
 
 
 def watching(taken: list[Document]) -> str:
@@ -64,7 +63,7 @@ def over_sentence(document: Document) -> str:
         kept = f"You are {place}, and the place is kept for {span(TICKET_MS)}."
     else:
         kept = f"You were {place}, and have left it."
-    return f"{held_sentence(document)} {kept}"
+    return f"{sentence(document)} {kept}"
 
 
 def over(document: Document, paint: Paint, command: str | None) -> str:

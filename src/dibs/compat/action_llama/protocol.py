@@ -13,6 +13,7 @@ from dibs.core.limits import TTL_MS_MAX, TTL_MS_MIN
 from dibs.core.names import check_name
 from dibs.errors import InvalidName
 from dibs.wire.parts import instant_ms
+from dibs.wire.sentences import cycle_path, in_full
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,21 +137,13 @@ def acquired(key: str, reply: Reply) -> Said:
         held = {"ok": False, "holder": body["owner"], "heldSince": instant_ms(body["since"])}
         other = f" ({body['conflict']})" if "conflict" in body else ""
         return 409, held | {"reason": f"held by {body['owner']}{other}"}
-    if status in _SENTENCES:
-        return 409, {"ok": False, "reason": _SENTENCES[status].format(body.get("owner"))}
+    if status in ("held", "done", "delayed", "parked"):
+        return 409, {"ok": False, "reason": in_full(body)}
     cycle = body.get("cycle")
     if cycle:
-        reason = "possible deadlock: " + " → ".join([*cycle, cycle[0]])
+        reason = f"possible deadlock: {cycle_path(cycle)}"
         return 409, {"ok": False, "reason": reason, "deadlock": True, "cycle": list(cycle)}
     return failed(reply)
-
-
-_SENTENCES = {
-    "held": "others wait in line for it and come first",
-    "done": "already done by {}",
-    "delayed": "it rests for a moment, because its last holder was lost",
-    "parked": "parked: too many holders were lost; an operator must free it",
-}
 
 
 def failed(reply: Reply) -> Said:

@@ -10,6 +10,7 @@ from dibs.cli.text.words import instant_ms, plain, table
 from dibs.core.durations import format_duration
 from dibs.core.names import check_name
 from dibs.errors import InvalidName
+from dibs.wire.sentences import in_full
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 _NEXT = {
     "held": "Wait until it is released or runs out, or take another.",
-    "done": "Nothing needs to be done: it was done already.",
-    "delayed": "Try again later: it rests after its last owner was lost.",
+    "done": "Nothing needs to be done.",
+    "delayed": "Try again later.",
     "parked": "Once the cause is gone, free it: dibs free RESOURCE.",
 }
 
@@ -139,7 +140,7 @@ def refused(resource: str, reply: Document) -> tuple[str, Document, str]:
         details["conflict"] = reply["conflict"]
         lines.append(f"  Overlaps: {plain(reply['conflict'])}")
     if status != "held":
-        lines.append(f"  {suggestions[0]}")
+        lines += [f"  {plain(in_full(reply))}", f"  {suggestions[0]}"]
     held = f"held by {plain(owner or 'unknown')}" if status == "held" else status
     return (
         f"conflict: Lock on {plain(resource)} is {held} (expires in {remaining_s}s)",

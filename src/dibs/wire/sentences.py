@@ -1,0 +1,145 @@
+"""What a reply says, as a sentence: who has a job, for how long still, how an earlier hold ended. Pure.
+
+A sentence states facts. The next step is the door's to add: a flag, an argument, a tool. Names and reasons are others'
+text and stand here as they are; what goes to a terminal is made harmless there (`dibs/terminal.py`).
+"""
+
+from __future__ import annotations
+
+from dibs.core.durations import ago, span
+from dibs.wire.parts import instant_ms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    Document = dict[str, Any]
+
+NAMES_SHOWN = 5
+
+
+def sentence(document: Document) -> str:
+    """Why a job was not given, or how it stands. For an error it is the sentence that the error brought along."""
+    tell = _OF_STATUS.get(document.get("status", ""))
+    if tell is not None:
+        return tell(document)
+    return str(document.get("details") or document.get("status") or "There was no answer.")
+
+
+def in_full(document: Document) -> str:
+    """The sentence, and how the last hold ended where that is why nobody gets the job."""
+    previous = document.get("previous")
+    if not previous or document.get("status") not in ("delayed", "parked"):
+        return sentence(document)
+    return f"{sentence(document)} {ended(previous, now_ms_of(document))}."
+
+
+def held(document: Document) -> str:
+    """Who is in the way: an owner, the owner of something that overlaps, or only others in line."""
+    if "refused" in document:
+        return f"Not available: {several(document['refused'])}."
+    name, owner = document.get("name"), document.get("owner")
+    if owner is None:
+        return f"Nobody has {name} now, but others in line come first."
+    left, others = _for_another(document.get("remaining_ms") or 0), len(document.get("holders", ())) - 1
+    if document.get("conflict"):
+        more = " One more overlaps it, too." if others == 1 else f" {others} more overlap it, too."
+        overlap = f"{document['conflict']}, which overlaps {name},"
+        return f"{owner} has {overlap} {left}.{more if others > 0 else ''}"
+    if others > 0:
+        return f"{owner} and {others} {'other' if others == 1 else 'others'} have {name} {left}."
+    return f"{owner} has {name} {left}."
+
+
+def done(document: Document) -> str:
+    """Without the times where the document does not carry them."""
+    owner = document.get("owner") or (document.get("done") or {}).get("owner")
+    if "done_ms_ago" not in document:
+        return f"{document.get('name')} was done by {owner}."
+    return (
+        f"{document.get('name')} was done by {owner}, {ago(document['done_ms_ago'])}. "
+        f"It counts as done {_for_another(document['retry_after_ms'])}."
+    )
+
+
+def delayed(document: Document) -> str:
+    how = (document.get("previous") or {}).get("how")
+    why = {None: "a failure or a loss", "failed": "a failure"}.get(how, "its last owner was lost")
+    left = span(document.get("retry_after_ms") or 0)
+    return f"{document.get('name')} rests after {why}. It can be claimed in {left}."
+
+
+def parked(document: Document) -> str:
+    count = document.get("failures")
+    if count == 1:
+        return f"{document.get('name')} is parked: its owner failed at it or was lost."
+    owners = f"{count} owners" if count else "too many owners"
+    return f"{document.get('name')} is parked: {owners} in a row failed at it or were lost."
+
+
+def free(document: Document) -> str:
+    overlapping = document.get("overlapping")
+    if not overlapping:
+        return f"Nobody has {document.get('name')}."
+    by = ", ".join([f"{each['name']} ({each['owner']})" for each in overlapping])
+    return f"Nobody has {document.get('name')} itself, but what overlaps it is held: {by}."
+
+
+def several(entries: Sequence[Document]) -> str:
+    """Jobs with what is in the way of each: `a (held by w1), b (done) and 3 more`."""
+    shown = ", ".join([f"{each.get('name') or '?'} ({_in_short(each)})" for each in entries[:NAMES_SHOWN]])
+    more = len(entries) - NAMES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _in_short(entry: Document) -> str:
+    status, owner = entry.get("status", "held"), entry.get("owner")
+    return f"held by {owner}" if status in ("held", "queued") and owner is not None else str(status)
+
+
+def ended(previous: Document, now_ms: int | None) -> str:
+    """How an earlier hold ended, when and why, without a full stop. Without `now_ms` the time of day is said."""
+    at, owner, by = previous["at"], previous["owner"], previous.get("by") or "somebody"
+    when = f"on {at[:19]}Z" if now_ms is None else ago(now_ms - instant_ms(at))
+    why = f": {previous['reason']}" if previous.get("reason") else ""
+    match previous["how"]:
+        case "released":
+            return f"{owner} released it {when}"
+        case "failed":
+            return f"{owner} failed at it {when}{why}"
+        case "transferred":
+            return f"{owner} handed it to {by} {when}"
+        case "expired":
+            return f"{owner} went silent; its claim ran out {when}"
+        case "broken":
+            return f"{by} took it from {owner} {when}{why}"
+    return f"{owner}, {previous['how']} {when}"
+
+
+def cycle_path(cycle: Sequence[str]) -> str:
+    """A circle of waiting, from the asker back to the asker."""
+    return " → ".join([*cycle, cycle[0]])
+
+
+def _for_another(ms: int) -> str:
+    return f"for another {span(ms)}" if ms >= 1_000 else "for less than another second"
+
+
+def now_ms_of(document: Document) -> int | None:
+    """The store's own time when it made the document, where that can be told: so "4 minutes ago" is right on a machine
+    whose clock is not."""
+    for at, left in (("expires_at", "remaining_ms"), ("available_at", "retry_after_ms")):
+        if document.get(at) and document.get(left) is not None:
+            return instant_ms(document[at]) - int(document[left])
+    return None
+
+
+_OF_STATUS: dict[str, Callable[[Document], str]] = {
+    "held": held,
+    "queued": held,
+    "done": done,
+    "delayed": delayed,
+    "parked": parked,
+    "free": free,
+}
