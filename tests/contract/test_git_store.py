@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.stores.git import GitStore
-from dibs.stores.git.location import place_of
+from dibs.stores.git.location import location_of
 from dibs.stores.git.times import Clocks
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract import StoreContract
@@ -43,7 +43,7 @@ class Machine:
             subprocess.run(["git", "init", "-q", str(folder)], check=True)
             address = f"file://{self._repository}"
             subprocess.run(["git", "-C", str(folder), "remote", "add", "origin", address], check=True)
-        place = place_of(url, str(folder))
+        place = location_of(url, str(folder))
         place.poll_ms = 50
         clock = self.clock
         return GitStore(place, Clocks(clock.steady_ms, clock.wall_ms, clock.boot_id))

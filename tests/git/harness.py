@@ -16,7 +16,7 @@ from dibs.core.records import lock_key
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.git import GitStore
-from dibs.stores.git.location import place_of
+from dibs.stores.git.location import location_of
 from dibs.stores.git.remoteclock import Reading
 from dibs.stores.git.times import Clocks
 from dibs.testing.clock import ManualClock
@@ -107,9 +107,9 @@ class Remote:
 
 
 def store_at(folder: Path, url: str = "git:origin", machine: Machine | None = None) -> GitStore:
-    place = place_of(url, str(folder))
-    place.poll_ms = min(place.poll_ms, 50)
-    return GitStore(place, machine.clocks() if machine is not None else None)
+    location = location_of(url, str(folder))
+    location.poll_ms = min(location.poll_ms, 50)
+    return GitStore(location, machine.clocks() if machine is not None else None)
 
 
 def acquire(store: Store, name: str, owner: str = "a", ttl_ms: int = TTL_MS) -> Outcome:

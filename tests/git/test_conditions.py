@@ -24,10 +24,10 @@ def overtaken(store: GitStore, first: Callable[[], object]) -> None:
     send = store.refs.swap
     waiting = [first]
 
-    def swap(swaps: Any, rider: Any = None) -> bool:
+    def swap(swaps: Any, branch_update: Any = None) -> bool:
         if waiting:
             waiting.pop()()
-        return send(swaps, rider)
+        return send(swaps, branch_update)
 
     store.refs.swap = swap  # type: ignore[method-assign]
 
@@ -74,10 +74,10 @@ def test_claims_of_different_jobs_are_not_in_each_others_way(remote: Remote) -> 
     pushed: list[bool] = []
     send = one.refs.swap
 
-    def swap(swaps: Any, rider: Any = None) -> bool:
+    def swap(swaps: Any, branch_update: Any = None) -> bool:
         if not pushed:
             granted(two, "theirs", "two")
-        pushed.append(send(swaps, rider))
+        pushed.append(send(swaps, branch_update))
         return pushed[-1]
 
     one.refs.swap = swap  # type: ignore[method-assign]

@@ -87,11 +87,11 @@ def test_an_owner_paused_right_before_the_push_is_refused_by_the_server(remote: 
     sent: list[bool] = []
     send = store.refs.swap
 
-    def pause_and_send(swaps: Any, rider: Any = None) -> bool:
+    def pause_and_send(swaps: Any, branch_update: Any = None) -> bool:
         if not sent:  # everything is checked and ready: now it is stopped for long
             release(other, "job", lease.lease_id)
             assert isinstance(acquire(other, "job", "two"), Granted)
-        sent.append(send(swaps, rider))
+        sent.append(send(swaps, branch_update))
         return sent[-1]
 
     store.refs.swap = pause_and_send  # type: ignore[method-assign]
@@ -119,10 +119,10 @@ def test_a_branch_that_somebody_pushes_to_at_the_same_moment_is_not_overwritten(
     work(clone, "mine")
     send = store.refs.swap
 
-    def be_overtaken(swaps: Any, rider: Any = None) -> bool:
+    def be_overtaken(swaps: Any, branch_update: Any = None) -> bool:
         work(other, "theirs")
         git(other, "push", "-q", "origin", "main")
-        return send(swaps, rider)
+        return send(swaps, branch_update)
 
     store.refs.swap = be_overtaken  # type: ignore[method-assign]
     with pytest.raises(BranchMoved, match="at the same moment"):

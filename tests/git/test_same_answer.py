@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.stores.git import GitStore
-from dibs.stores.git.location import place_of
+from dibs.stores.git.location import location_of
 from dibs.stores.git.times import Clocks
 from tests.core.test_scenarios import SCRIPTS, check
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def opener(url: str, folder: Path) -> Callable[[Callable[[], int]], GitStore]:
-    return lambda now_ms: GitStore(place_of(url, str(folder)), Clocks(now_ms, now_ms, lambda: "boot"))
+    return lambda now_ms: GitStore(location_of(url, str(folder)), Clocks(now_ms, now_ms, lambda: "boot"))
 
 
 @pytest.mark.promise("same-answer")

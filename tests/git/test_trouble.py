@@ -13,7 +13,7 @@ from dibs.errors import InvalidInput, NotAllowed, StoreCorrupt, StoreFull, Store
 from dibs.redact import without_secrets
 from dibs.stores.git import errors as trouble
 from dibs.stores.git.entries import tail_of
-from dibs.stores.git.location import place_of
+from dibs.stores.git.location import location_of
 from dibs.stores.git.process import GitResult
 from dibs.stores.git.refs import Swap
 from dibs.stores.port import Conflict
@@ -167,12 +167,12 @@ def test_credentials_are_never_asked_for_and_never_shown(remote: Remote, http: G
 def test_an_address_that_is_none_is_told_with_what_to_do(remote: Remote, url: str, words: str) -> None:
     clone = remote.clone("one")
     with pytest.raises(InvalidInput, match=words):
-        place_of(url, str(clone))
+        location_of(url, str(clone))
 
 
 def test_outside_of_a_clone_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="is not in a git clone"):
-        place_of("git:", str(tmp_path))
+        location_of("git:", str(tmp_path))
 
 
 @pytest.mark.parametrize(("said", "words"), [("git version 2.30.1", "too old"), ("nonsense", "too old")])
@@ -184,13 +184,13 @@ def test_a_git_that_is_too_old_is_refused(
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(StoreUnavailable, match=words):
-        place_of("git:", str(tmp_path))
+        location_of("git:", str(tmp_path))
 
 
 def test_a_machine_without_git_is_told_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(StoreUnavailable, match="not installed"):
-        place_of("git:", str(tmp_path))
+        location_of("git:", str(tmp_path))
 
 
 def test_a_clone_whose_remote_has_two_push_addresses_must_name_one(remote: Remote) -> None:
@@ -198,7 +198,7 @@ def test_a_clone_whose_remote_has_two_push_addresses_must_name_one(remote: Remot
     git(clone, "remote", "set-url", "--add", "--push", "origin", remote.address)
     git(clone, "remote", "set-url", "--add", "--push", "origin", f"{remote.address}2")
     with pytest.raises(InvalidInput, match="2 push addresses"):
-        place_of("git:origin", str(clone))
+        location_of("git:origin", str(clone))
 
 
 def test_claims_are_read_from_where_they_are_pushed(remote: Remote) -> None:
@@ -296,4 +296,4 @@ def test_what_a_server_says_is_told_apart(remote: Remote, said: str, kind: Any) 
     result = GitResult(1, b"!\tx:refs/dibs/x\t[remote rejected] (failed)\n", said.encode())
     assert trouble.is_passing(result) == (kind == "passing")
     if kind != "passing":
-        assert type(trouble.refused(place_of("git:origin", str(remote.clone("one"))), result)) is kind
+        assert type(trouble.refused(location_of("git:origin", str(remote.clone("one"))), result)) is kind

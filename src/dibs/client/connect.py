@@ -23,18 +23,18 @@ def connect(url: str | None, *, namespace: str | None, token: str | None, timeou
 
 def connect_as(settings: Settings) -> Door:
     """The door that the settings name, with the token that they have for it."""
-    place = server_at(settings.url)
-    token = None if place is None else settings.token(place)
-    return _door(place, settings.url, settings.namespace, token, settings.timeout_ms)
+    address = server_at(settings.url)
+    token = None if address is None else settings.token(address)
+    return _door(address, settings.url, settings.namespace, token, settings.timeout_ms)
 
 
 def _door(
-    place: ServerAddress | None, url: str | None, namespace: str | None, token: str | None, timeout_ms: int
+    address: ServerAddress | None, url: str | None, namespace: str | None, token: str | None, timeout_ms: int
 ) -> Door:
-    if place is None:
+    if address is None:
         from dibs.client.embedded import EmbeddedDoor
 
         return EmbeddedDoor.at(url, namespace)
     from dibs.client.http import HttpDoor
 
-    return HttpDoor(place, token=token, namespace=namespace, timeout_ms=timeout_ms)
+    return HttpDoor(address, token=token, namespace=namespace, timeout_ms=timeout_ms)

@@ -32,17 +32,17 @@ class HttpDoor:
 
     def __init__(
         self,
-        place: ServerAddress,
+        address: ServerAddress,
         *,
         token: str | None = None,
         namespace: str | None = None,
         timeout_ms: int = TIMEOUT_MS_DEFAULT,
         keep: bool = False,
     ) -> None:
-        self.place = place
+        self.address = address
         self.timeout_ms = timeout_ms
-        self._manner = RequestBuilder(place, token=token, namespace=namespace, keep=keep)
-        self._line = ServerConnection(place, keep=keep)
+        self._builder = RequestBuilder(address, token=token, namespace=namespace, keep=keep)
+        self._connection = ServerConnection(address, keep=keep)
 
     def call(self, verb: str, name: str, document: Document) -> Reply:
         return self._reply(lambda: questions.question(verb, name, document))
@@ -73,30 +73,30 @@ class HttpDoor:
         sleep(timeout_ms / 1000)
 
     def close(self) -> None:
-        self._line.close()
+        self._connection.close()
 
     def health(self) -> Document:
         """What GET /health says. Raises what went wrong."""
-        document = document_of(self._exchange(questions.HEALTH), self.place)
+        document = document_of(self._exchange(questions.HEALTH), self.address)
         if document is None:
-            raise BadReply(f"{self.place.url} answered /health with nothing.")
+            raise BadReply(f"{self.address.url} answered /health with nothing.")
         return document
 
     def _reply(self, ask: Callable[[], Question]) -> Reply:
         try:
             asked = ask()
-            return understood(asked.verb, self._exchange(asked), self.place)
+            return understood(asked.verb, self._exchange(asked), self.address)
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 
     def _exchange(self, asked: Question) -> RawReply:
-        request = self._manner.request(asked)
+        request = self._builder.request(asked)
         deadline = Deadline(self.timeout_ms + asked.waits_ms)
-        tries = RetryBudget(self.place, asked)
+        tries = RetryBudget(self.address, asked)
         while True:
             try:
                 try:
-                    return self._line.exchange(request, deadline, repeatable=asked.repeatable)
+                    return self._connection.exchange(request, deadline, repeatable=asked.repeatable)
                 except ConnectionLost:
                     tries.broken()
             except TimedOut as error:

@@ -39,12 +39,12 @@ class Doors:
 
     def _opener(self, settings: Settings) -> Callable[[], Door]:
         url, namespace = settings.url, settings.namespace
-        place = server_at(url)
-        self.is_server = place is not None
-        if place is not None:
-            token = settings.token(place)
+        address = server_at(url)
+        self.is_server = address is not None
+        if address is not None:
+            token = settings.token(address)
             return lambda: HttpDoor(
-                place, token=token, namespace=namespace, timeout_ms=self.timeout_ms, keep=True
+                address, token=token, namespace=namespace, timeout_ms=self.timeout_ms, keep=True
             )
         self._store = SharedStore(url)
         return lambda: EmbeddedDoor(self._store.get, namespace)

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 class Challenge:
     """One question, and the only right answer to it. `peer` is what we are connected to, as the kernel says."""
 
-    def __init__(self, place: ServerAddress, token: str, peer: Any) -> None:
-        self._place = place
+    def __init__(self, address: ServerAddress, token: str, peer: Any) -> None:
+        self._address = address
         key, nonce = token_key(token), new_id()
         self._answer = proof_of(key, challenge_text(nonce, peer))
-        target = f"{place.path}/proof?key={proof_key_id(key)}&nonce={nonce}"
-        headers = {"Host": place.authority, "Accept": "application/json"}
+        target = f"{address.path}/proof?key={proof_key_id(key)}&nonce={nonce}"
+        headers = {"Host": address.authority, "Accept": "application/json"}
         self.request = request_bytes("GET", target, headers, None)
 
     def check(self, reply: RawReply) -> None:
         right = f'"{self._answer}"'.encode()
         if reply.status != 200 or right not in reply.body or not reply.again:
-            raise not_ours(self._place)
+            raise not_ours(self._address)
 
 
 def is_ours(uid: int) -> bool:
@@ -46,8 +46,8 @@ def is_ours(uid: int) -> bool:
     return uid in (os.geteuid(), 0)
 
 
-def not_ours(place: ServerAddress) -> ServerUnreachable:
+def not_ours(address: ServerAddress) -> ServerUnreachable:
     return ServerUnreachable(
-        f"What listens at {place.url} does not have the token of your own server, so it was not sent there. "
+        f"What listens at {address.url} does not have the token of your own server, so it was not sent there. "
         "Do not begin the work. If it is another server, set DIBS_TOKEN to a token of its."
     )

@@ -82,11 +82,11 @@ _KINDS: dict[str, type] = {
 }
 
 
-def understood(verb: str, raw: RawReply, place: ServerAddress) -> Reply:
-    body = document_of(raw, place)
+def understood(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
+    body = document_of(raw, address)
     if raw.status == UNKNOWN_TYPE:
         raise BadReply(
-            f"{place.url} is not a dibs server, or one that is older than this dibs: nothing was done there. "
+            f"{address.url} is not a dibs server, or one that is older than this dibs: nothing was done there. "
             "Is the address right?"
         )
     status = body.get("status") if body is not None else None
@@ -97,10 +97,10 @@ def understood(verb: str, raw: RawReply, place: ServerAddress) -> Reply:
         if not wanted or (body is not None and _has(body, wanted)):
             return Reply(status=raw.status, body=body)
         raise BadReply(
-            f"{place.url} answered with JSON that is not from dibs, or from another version of it."
+            f"{address.url} answered with JSON that is not from dibs, or from another version of it."
         )
     if body is None or not isinstance(body.get("code"), str):
-        raise _not_dibs(raw, place)
+        raise _not_dibs(raw, address)
     after = raw.headers.get("retry-after", "")
     if after.isdecimal() and len(after) < 7:
         body.setdefault("retry_after_ms", int(after) * 1000)
@@ -137,28 +137,28 @@ def _claim_fields(verb: str, status: str) -> tuple[str, ...]:
     return several or _CLAIM_FIELDS.get(status, ("a status that we know",))
 
 
-def document_of(raw: RawReply, place: ServerAddress) -> Document | None:
+def document_of(raw: RawReply, address: ServerAddress) -> Document | None:
     if not raw.body:
         if raw.status < 300:
             return None
-        raise _not_dibs(raw, place)
+        raise _not_dibs(raw, address)
     try:
         document = decode(raw.body.decode())
     except (ValueError, RecursionError):
-        raise _not_dibs(raw, place) from None
+        raise _not_dibs(raw, address) from None
     if document is not None and not isinstance(document, dict):
-        raise _not_dibs(raw, place)
+        raise _not_dibs(raw, address)
     return document
 
 
-def _not_dibs(raw: RawReply, place: ServerAddress) -> DibsError:
+def _not_dibs(raw: RawReply, address: ServerAddress) -> DibsError:
     if 300 <= raw.status < 400 and "location" in raw.headers:
         where = raw.headers["location"][:200]
         return BadReply(
-            f"{place.url} redirects to {where!r}. Redirects are not followed; give that as DIBS_URL or --url."
+            f"{address.url} redirects to {where!r}. Redirects are not followed; give that as DIBS_URL or --url."
         )
     if raw.status in (502, 503, 504):
         return ServerUnreachable(
-            f"Something before {place.url} answered {raw.status}: the server behind it is not up. {NOT_NOW}"
+            f"Something before {address.url} answered {raw.status}: the server behind it is not up. {NOT_NOW}"
         )
-    return BadReply(f"{place.url} answered {raw.status}, but not as dibs does. {NOT_NOW}")
+    return BadReply(f"{address.url} answered {raw.status}, but not as dibs does. {NOT_NOW}")

@@ -100,19 +100,21 @@ HEALTH = Question("health", "GET", "/health")
 class RequestBuilder:
     """How a door speaks to its server: as whom, in which namespace, and whether the connection stays."""
 
-    def __init__(self, place: ServerAddress, *, token: str | None, namespace: str | None, keep: bool) -> None:
-        self.place = place
+    def __init__(
+        self, address: ServerAddress, *, token: str | None, namespace: str | None, keep: bool
+    ) -> None:
+        self.address = address
         self.keep = keep
         self._token = token
         self._namespace = namespace
 
     def request(self, asked: Question) -> bytes:
-        # The path of a unix:// place is the socket's, not a part of what is asked.
-        base = "" if self.place.scheme == "unix" else self.place.path
+        # The path of a unix:// address is the socket's, not a part of what is asked.
+        base = "" if self.address.scheme == "unix" else self.address.path
         return request_bytes(asked.method, base + asked.target, self._headers(), asked.body, OWN_TYPE)
 
     def _headers(self) -> dict[str, str]:
-        headers = {"Host": self.place.authority, "Accept": "application/json"}
+        headers = {"Host": self.address.authority, "Accept": "application/json"}
         if not self.keep:
             headers["Connection"] = "close"
         if self._namespace is not None:
@@ -129,8 +131,8 @@ class RequestBuilder:
 class RetryBudget:
     """Whether to ask once more when no answer came."""
 
-    def __init__(self, place: ServerAddress, asked: Question) -> None:
-        self._place = place
+    def __init__(self, address: ServerAddress, asked: Question) -> None:
+        self._address = address
         self._asked = asked
         self._left = RETRIES_MAX if asked.repeatable else 0
         self._unsure = False  # a request went out, and nobody knows what became of it
@@ -141,7 +143,7 @@ class RetryBudget:
         self._unsure = True
         if fresh and self._left == 0:
             raise ServerUnreachable(
-                f"{self._place.url} closed the connection without an answer. {NOT_NOW}"
+                f"{self._address.url} closed the connection without an answer. {NOT_NOW}"
             ) from None
         self._left -= fresh
 

@@ -95,35 +95,35 @@ class Settings:
             raise InvalidInput(f"{what} 0 would give up before asking. Leave it out for 10s.")
         return timeout_ms
 
-    def token_source(self, place: ServerAddress) -> str | None:
+    def token_source(self, address: ServerAddress) -> str | None:
         """Where the token for a server would come from: `DIBS_TOKEN`, or a file's path. None: there is none."""
         if self.env.get("DIBS_TOKEN"):
             return "DIBS_TOKEN"
-        if self.is_system(place):
+        if self.is_system(address):
             return None
         if named := self.env.get("DIBS_TOKEN_FILE") or self.config.get("token_file"):
             return named
         own = token_path(self.env)
         # The token of this user's own server goes to this machine only, never to whatever DIBS_URL names.
-        return own if place.is_local and os.path.exists(own) else None
+        return own if address.is_local and os.path.exists(own) else None
 
-    def is_system(self, place: ServerAddress) -> bool:
+    def is_system(self, address: ServerAddress) -> bool:
         """Whether it is the machine's service, which knows its users without a token."""
-        if place.scheme != "unix":
+        if address.scheme != "unix":
             return False
         from dibs.client.machine import socket_path
 
-        return place.path == socket_path(self.env)
+        return address.path == socket_path(self.env)
 
-    def token(self, place: ServerAddress) -> str | None:
-        source = self.token_source(place)
+    def token(self, address: ServerAddress) -> str | None:
+        source = self.token_source(address)
         if source is None:
             return None
         if source == "DIBS_TOKEN":
             return self.env["DIBS_TOKEN"].strip()
         token = read_token(source)
         if source == token_path(self.env):
-            place.own_token = token  # nobody said that it is for this server
+            address.own_token = token  # nobody said that it is for this server
         return token
 
 

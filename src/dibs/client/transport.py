@@ -58,8 +58,8 @@ class TimedOut(ServerUnreachable):
 class ServerConnection:
     """A way to a server. With `keep` its connection stays open for the next request, if the server agrees."""
 
-    def __init__(self, place: ServerAddress, *, keep: bool = False) -> None:
-        self._place = place
+    def __init__(self, address: ServerAddress, *, keep: bool = False) -> None:
+        self._address = address
         self._keep = keep
         self._kept: _socket.socket | None = None
         self._kept_ms = 0
@@ -79,9 +79,9 @@ class ServerConnection:
                     return self._over(self._again(deadline), request, deadline)
             else:
                 kept.close()
-        connection = _connect(self._place, deadline)
-        if self._place.own_token is not None and self._place.scheme != "https":
-            self._prove(connection, self._place.own_token, deadline)
+        connection = _connect(self._address, deadline)
+        if self._address.own_token is not None and self._address.scheme != "https":
+            self._prove(connection, self._address.own_token, deadline)
         return self._over(connection, request, deadline)
 
     def _prove(self, connection: _socket.socket, token: str, deadline: Deadline) -> None:
@@ -90,18 +90,18 @@ class ServerConnection:
 
         proven = False
         try:
-            if self._place.scheme == "unix":
+            if self._address.scheme == "unix":
                 if not is_ours(peer_uid(connection)):
-                    raise not_ours(self._place)
+                    raise not_ours(self._address)
             else:
-                asked = Challenge(self._place, token, connection.getpeername())
+                asked = Challenge(self._address, token, connection.getpeername())
                 _send(connection, asked.request, deadline)
                 asked.check(read_reply(lambda: _receive(connection, deadline)))
             proven = True
         except TimeoutError:
-            raise TimedOut(too_slow(self._place, deadline.timeout_ms), sent=False) from None
+            raise TimedOut(too_slow(self._address, deadline.timeout_ms), sent=False) from None
         except (OSError, ConnectionLost):
-            raise not_ours(self._place) from None
+            raise not_ours(self._address) from None
         finally:
             if not proven:
                 connection.close()
@@ -109,7 +109,7 @@ class ServerConnection:
     def _again(self, deadline: Deadline) -> _socket.socket:
         """A connection after one that broke. Where there is none, what the broken one carried is not known."""
         try:
-            return _connect(self._place, deadline)
+            return _connect(self._address, deadline)
         except ServerUnreachable:
             raise ConnectionLost from None
 
@@ -133,7 +133,7 @@ class ServerConnection:
             keep = self._keep and reply.again
             return reply
         except TimeoutError:
-            raise TimedOut(too_slow(self._place, deadline.timeout_ms), sent=True) from None
+            raise TimedOut(too_slow(self._address, deadline.timeout_ms), sent=True) from None
         finally:
             if keep:
                 self._kept, self._kept_ms = connection, steady_ms()
@@ -164,68 +164,68 @@ def _receive(connection: _socket.socket, deadline: Deadline) -> bytes:
         raise ConnectionLost from error
 
 
-def _connect(place: ServerAddress, deadline: Deadline) -> _socket.socket:
+def _connect(address: ServerAddress, deadline: Deadline) -> _socket.socket:
     why: OSError | None = None
-    for family, protocol, where in _addresses(place):
+    for family, protocol, where in _addresses(address):
         connection = _socket.socket(family, _socket.SOCK_STREAM, protocol)
         try:
             connection.settimeout(deadline.left_seconds())
             connection.connect(where)  # type: ignore[arg-type]  # as getaddrinfo gave it
-            return _secured(connection, place, deadline) if place.scheme == "https" else connection
+            return _secured(connection, address, deadline) if address.scheme == "https" else connection
         except TimeoutError:
             connection.close()
-            raise TimedOut(too_slow(place, deadline.timeout_ms), sent=False) from None
+            raise TimedOut(too_slow(address, deadline.timeout_ms), sent=False) from None
         except OSError as error:
             connection.close()
             why = why or error
-    raise NotConnected(not_there(place, why))
+    raise NotConnected(not_there(address, why))
 
 
-def _addresses(place: ServerAddress) -> list[Address]:
-    if place.scheme == "unix":
-        return [(_socket.AF_UNIX, 0, place.path)]
+def _addresses(address: ServerAddress) -> list[Address]:
+    if address.scheme == "unix":
+        return [(_socket.AF_UNIX, 0, address.path)]
     try:
         # Bytes, because a host given as text is first run through the IDNA codec, a slow import.
-        found = _socket.getaddrinfo(place.host.encode(), place.port, 0, _socket.SOCK_STREAM)
+        found = _socket.getaddrinfo(address.host.encode(), address.port, 0, _socket.SOCK_STREAM)
     except OSError as error:
-        raise no_host(place, error) from None
+        raise no_host(address, error) from None
     return [(family, protocol, where) for family, _, protocol, _, where in found]
 
 
-def _secured(connection: _socket.socket, place: ServerAddress, deadline: Deadline) -> _socket.socket:
+def _secured(connection: _socket.socket, address: ServerAddress, deadline: Deadline) -> _socket.socket:
     import ssl
 
     context = ssl.create_default_context()
     connection.settimeout(deadline.left_seconds())
     try:
-        return context.wrap_socket(connection, server_hostname=place.host)  # type: ignore[arg-type]  # needs no more
+        return context.wrap_socket(connection, server_hostname=address.host)  # type: ignore[arg-type]  # needs no more
     except ssl.SSLError as error:
         connection.close()
-        raise not_trusted(place, error) from None
+        raise not_trusted(address, error) from None
 
 
-def no_host(place: ServerAddress, why: OSError | UnicodeError) -> NotConnected:
+def no_host(address: ServerAddress, why: OSError | UnicodeError) -> NotConnected:
     reason = getattr(why, "strerror", None) or "its name is not one"
     return NotConnected(
-        f"There is no host {place.host} ({reason}), so {place.url} cannot be asked. {NOT_NOW}"
+        f"There is no host {address.host} ({reason}), so {address.url} cannot be asked. {NOT_NOW}"
     )
 
 
-def not_trusted(place: ServerAddress, why: SSLError) -> NotConnected:
+def not_trusted(address: ServerAddress, why: SSLError) -> NotConnected:
     if reason := getattr(why, "verify_message", None):
         return NotConnected(
-            f"The certificate of {place.url} is not trusted ({reason}). "
+            f"The certificate of {address.url} is not trusted ({reason}). "
             "If it comes from your own authority, name its file in SSL_CERT_FILE."
         )
     return NotConnected(
-        f"{place.url} does not speak TLS as it should ({why.reason}). Is it http:// and not https://?"
+        f"{address.url} does not speak TLS as it should ({why.reason}). Is it http:// and not https://?"
     )
 
 
-def too_slow(place: ServerAddress, timeout_ms: int) -> str:
-    return f"{place.url} did not answer within {timeout_ms / 1000:g} s. {NOT_NOW}"
+def too_slow(address: ServerAddress, timeout_ms: int) -> str:
+    return f"{address.url} did not answer within {timeout_ms / 1000:g} s. {NOT_NOW}"
 
 
-def not_there(place: ServerAddress, why: OSError | None) -> str:
+def not_there(address: ServerAddress, why: OSError | None) -> str:
     reason = (why.strerror or str(why)).lower() if why else "no address"
-    return f"No server answers at {place.url} ({reason}). {NOT_NOW}"
+    return f"No server answers at {address.url} ({reason}). {NOT_NOW}"

@@ -37,36 +37,36 @@ T = TypeVar("T")
 
 
 async def taken(
-    door: AsyncDoor, wish: ClaimRequest, timeout_ms: int, session: SessionHold | None
+    door: AsyncDoor, request: ClaimRequest, timeout_ms: int, session: SessionHold | None
 ) -> LeaseHold:
     """The job. Whatever goes wrong, a cancellation at any moment included, nothing is left behind."""
     if session is not None:
-        session.reserve(wish.reserved)
+        session.reserve(request.reserved)
     try:
         if session is not None and session.owes:
-            await drive(door, session.settling(wish.place.names), timeout_ms)
-        leases = await drive(door, operations.acquiring(wish), timeout_ms)
-        hold = await drive(door, holding(leases, wish.place.sent_ms, session), timeout_ms)
+            await drive(door, session.settling(request.pending.names), timeout_ms)
+        leases = await drive(door, operations.acquiring(request), timeout_ms)
+        hold = await drive(door, holding(leases, request.pending.sent_ms, session), timeout_ms)
         return await drive(door, confirm_hold(hold), timeout_ms)
     except BaseException as error:
         if not isinstance(error, NotClaimed | InvalidInput):
-            await shielded(lambda: given_up(door, wish, session))
+            await shielded(lambda: given_up(door, request, session))
         raise
     finally:
         if session is not None:
-            session.answered(wish.reserved)
+            session.answered(request.reserved)
 
 
-async def given_up(door: AsyncDoor, wish: ClaimRequest, session: SessionHold | None = None) -> None:
+async def given_up(door: AsyncDoor, request: ClaimRequest, session: SessionHold | None = None) -> None:
     """What cannot be given back now the session gives back later; without one it goes with its TTL."""
     settled = False
     try:
-        settled = await drive(door, wish.place.giving_up(), GIVE_UP_MS)
+        settled = await drive(door, request.pending.giving_up(), GIVE_UP_MS)
     except DibsError:
         pass
     finally:
         if session is not None and not settled:
-            session.owe(wish.place)
+            session.owe(request.pending)
 
 
 class AsyncClaim(ClaimState):
@@ -75,15 +75,15 @@ class AsyncClaim(ClaimState):
     def __init__(
         self,
         door: AsyncDoor,
-        wish: ClaimRequest,
+        request: ClaimRequest,
         timeout_ms: int,
         on_lost: Callable[[LeaseLost], object] | None = None,
         session: SessionHold | None = None,
     ) -> None:
         super().__init__()
         self._door = door
-        self._wish: ClaimRequest | None = wish
-        self._fail_on_error = wish.fail_on_error
+        self._request: ClaimRequest | None = request
+        self._fail_on_error = request.fail_on_error
         self._timeout_ms = timeout_ms
         self._on_lost = on_lost
         self._session = session
@@ -97,10 +97,10 @@ class AsyncClaim(ClaimState):
         return self._guard.lost
 
     async def __aenter__(self) -> AsyncClaim:
-        wish, self._wish = self._wish, None
-        if wish is None:
+        request, self._request = self._request, None
+        if request is None:
             raise InvalidInput("A claim is for one block. Ask the client for another one.")
-        hold = self._held = await taken(self._door, wish, self._timeout_ms, self._session)
+        hold = self._held = await taken(self._door, request, self._timeout_ms, self._session)
         self._guard = BlockGuard(hold, self._door, self._on_lost, beats=self._session is None)
         return self
 

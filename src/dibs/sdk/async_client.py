@@ -90,8 +90,8 @@ class AsyncClient(Claims[AsyncClaim]):
     async def _run(self, flow: Flow[T]) -> T:
         return await drive(self._door, flow, self._timeout_ms)
 
-    def _begin(self, wish: ClaimRequest, on_lost: OnLost | None) -> AsyncClaim:
-        return AsyncClaim(self._door, wish, self._timeout_ms, on_lost)
+    def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> AsyncClaim:
+        return AsyncClaim(self._door, request, self._timeout_ms, on_lost)
 
     def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
         return {
@@ -127,7 +127,7 @@ class AsyncClient(Claims[AsyncClaim]):
         request_key: str | None = None,
     ) -> Lease:
         """Take a job without a block: no heartbeats. Call `renew` yourself, well before `remaining_ms` is over."""
-        wish = self._wish(
+        request = self._request(
             "acquire",
             [name],
             ttl,
@@ -140,12 +140,12 @@ class AsyncClient(Claims[AsyncClaim]):
             request_key=request_key,
         )
         try:
-            return (await self._run(operations.acquiring(wish)))[0]
+            return (await self._run(operations.acquiring(request)))[0]
         except (NotClaimed, InvalidInput):
             raise
         except BaseException:
             if request_key is None:  # with a key of their own, whoever asked can ask again
-                await shielded(lambda: given_up(self._door, wish))
+                await shielded(lambda: given_up(self._door, request))
             raise
 
     @explained

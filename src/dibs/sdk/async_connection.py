@@ -34,17 +34,17 @@ class AsyncServerConnection:
         self._tls = _Tls(host)
         await self._until(self._tls.shaken)
 
-    async def prove(self, place: ServerAddress, token: str) -> None:
+    async def prove(self, address: ServerAddress, token: str) -> None:
         """Raises ServerUnreachable unless the server is this user's own."""
         try:
-            if place.scheme == "unix":
+            if address.scheme == "unix":
                 if not is_ours(peer_uid(self._socket)):
-                    raise not_ours(place)
+                    raise not_ours(address)
             else:
-                asked = Challenge(place, token, self._socket.getpeername())
+                asked = Challenge(address, token, self._socket.getpeername())
                 asked.check(await self.exchange(asked.request))
         except ConnectionLost:
-            raise not_ours(place) from None
+            raise not_ours(address) from None
 
     async def exchange(self, request: bytes) -> RawReply:
         """Send, and read the reply. Raises ConnectionLost when the fate of the request is not known."""
@@ -133,43 +133,45 @@ class _Tls:
             self._in.write_eof()
 
 
-def hang_up(lines: list[AsyncServerConnection]) -> None:
-    while lines:
-        lines.pop().close()
+def hang_up(connections: list[AsyncServerConnection]) -> None:
+    while connections:
+        connections.pop().close()
 
 
-async def connected(place: ServerAddress) -> AsyncServerConnection:
+async def connected(address: ServerAddress) -> AsyncServerConnection:
     """A connection. Raises ServerUnreachable with the reason."""
     why: OSError | None = None
-    for family, address in await _addresses(place):
-        line = AsyncServerConnection(socket.socket(family, socket.SOCK_STREAM))
-        line._socket.setblocking(False)
+    for family, where in await _addresses(address):
+        connection = AsyncServerConnection(socket.socket(family, socket.SOCK_STREAM))
+        connection._socket.setblocking(False)
         done = False
         try:
-            await asyncio.get_running_loop().sock_connect(line._socket, address)
-            if place.scheme == "https":
-                await line.secure(place.host)
-            elif place.own_token is not None:
-                await line.prove(place, place.own_token)
+            await asyncio.get_running_loop().sock_connect(connection._socket, where)
+            if address.scheme == "https":
+                await connection.secure(address.host)
+            elif address.own_token is not None:
+                await connection.prove(address, address.own_token)
             done = True
-            return line
+            return connection
         except ssl.SSLError as error:
-            raise not_trusted(place, error) from None
+            raise not_trusted(address, error) from None
         except TimeoutError:
             raise
         except OSError as error:
             why = why or error
         finally:
             if not done:
-                line.close()
-    raise NotConnected(not_there(place, why))
+                connection.close()
+    raise NotConnected(not_there(address, why))
 
 
-async def _addresses(place: ServerAddress) -> list[tuple[int, Any]]:
-    if place.scheme == "unix":
-        return [(socket.AF_UNIX, place.path)]
+async def _addresses(address: ServerAddress) -> list[tuple[int, Any]]:
+    if address.scheme == "unix":
+        return [(socket.AF_UNIX, address.path)]
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM
+        )
     except (OSError, UnicodeError) as error:  # the latter: a name that cannot be one
-        raise no_host(place, error) from None
+        raise no_host(address, error) from None
     return [(family, address) for family, _, _, _, address in found]

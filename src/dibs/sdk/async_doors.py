@@ -57,11 +57,11 @@ class AsyncDoor:
 
 
 def open_door(settings: Settings) -> AsyncDoor:
-    place = server_at(settings.url)
-    if place is None:
+    address = server_at(settings.url)
+    if address is None:
         return ThreadedDoor(settings)
     return ServerDoor(
-        RequestBuilder(place, token=settings.token(place), namespace=settings.namespace, keep=True)
+        RequestBuilder(address, token=settings.token(address), namespace=settings.namespace, keep=True)
     )
 
 
@@ -117,9 +117,9 @@ class ServerDoor(AsyncDoor):
 
     slice_seconds = 20
 
-    def __init__(self, manner: RequestBuilder) -> None:
-        self._manner = manner
-        self._place = manner.place
+    def __init__(self, builder: RequestBuilder) -> None:
+        self._builder = builder
+        self._address = builder.address
         self._idle: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[AsyncServerConnection]] = (
             weakref.WeakKeyDictionary()
         )
@@ -129,76 +129,76 @@ class ServerDoor(AsyncDoor):
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
         try:
             asked = _question(step)
-            return understood(asked.verb, await self._exchange(asked, timeout_ms), self._place)
+            return understood(asked.verb, await self._exchange(asked, timeout_ms), self._address)
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 
     async def _exchange(self, asked: Question, timeout_ms: int) -> RawReply:
         if self._closed:
             raise StoreUnavailable("This client was closed. Connect again.")
-        request = self._manner.request(asked)
-        tries = RetryBudget(self._place, asked)
+        request = self._builder.request(asked)
+        tries = RetryBudget(self._address, asked)
         whole_ms = timeout_ms + asked.waits_ms
         sent = False
         try:
             async with asyncio.timeout(whole_ms / 1000):
                 while True:
-                    line = self._kept_line() if asked.repeatable else None
-                    fresh = line is None
-                    if line is None:
-                        line = await connected(self._place)
+                    connection = self._kept_connection() if asked.repeatable else None
+                    fresh = connection is None
+                    if connection is None:
+                        connection = await connected(self._address)
                     sent = True
                     try:
-                        return await self._over(line, request)
+                        return await self._over(connection, request)
                     except ConnectionLost:
                         tries.broken(fresh=fresh)
         except TimeoutError:
-            raise tries.timed_out(TimedOut(too_slow(self._place, whole_ms), sent=sent)) from None
+            raise tries.timed_out(TimedOut(too_slow(self._address, whole_ms), sent=sent)) from None
         except ServerUnreachable as error:
             raise tries.unreachable(error) from None
 
-    def _lines(self) -> list[AsyncServerConnection]:
+    def _connections(self) -> list[AsyncServerConnection]:
         """The connections of this loop that nobody uses at the moment."""
         if os.getpid() != self._pid:  # a forked child: these connections are the parent's
             self._idle, self._pid = weakref.WeakKeyDictionary(), os.getpid()
         loop = asyncio.get_running_loop()
-        lines = self._idle.get(loop)
-        if lines is None:
+        connections = self._idle.get(loop)
+        if connections is None:
             for other, left in list(self._idle.items()):
                 if other.is_closed():
                     hang_up(left)
-            lines = self._idle[loop] = []
+            connections = self._idle[loop] = []
             # A loop ends without telling. This is called before the garbage collector takes the sockets with it.
-            weakref.finalize(loop, hang_up, lines).atexit = False
-        return lines
+            weakref.finalize(loop, hang_up, connections).atexit = False
+        return connections
 
-    def _kept_line(self) -> AsyncServerConnection | None:
-        lines = self._lines()
-        while lines:
-            line = lines.pop()
-            if steady_ms() - line.used_ms < CLIENT_IDLE_MS_MAX:
-                return line
-            line.close()
+    def _kept_connection(self) -> AsyncServerConnection | None:
+        connections = self._connections()
+        while connections:
+            connection = connections.pop()
+            if steady_ms() - connection.used_ms < CLIENT_IDLE_MS_MAX:
+                return connection
+            connection.close()
         return None
 
-    async def _over(self, line: AsyncServerConnection, request: bytes) -> RawReply:
+    async def _over(self, connection: AsyncServerConnection, request: bytes) -> RawReply:
         again = False
         try:
-            reply = await line.exchange(request)
-            again = reply.again and not self._closed and len(self._lines()) < IDLE_MAX
+            reply = await connection.exchange(request)
+            again = reply.again and not self._closed and len(self._connections()) < IDLE_MAX
             return reply
         finally:
             if again:
-                line.used_ms = steady_ms()
-                self._lines().append(line)
+                connection.used_ms = steady_ms()
+                self._connections().append(connection)
             else:
-                line.close()
+                connection.close()
 
     def close(self) -> None:
         self._closed = True
         if os.getpid() == self._pid:
-            for lines in list(self._idle.values()):
-                hang_up(lines)
+            for connections in list(self._idle.values()):
+                hang_up(connections)
         self._idle.clear()
 
 

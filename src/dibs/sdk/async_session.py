@@ -96,5 +96,5 @@ class AsyncSession(SessionClaims[AsyncClaim]):
         if self._hold.owes:
             await drive(self._door, self._hold.settling(), self._timeout_ms)
 
-    def _begin(self, wish: ClaimRequest, on_lost: OnLost | None) -> AsyncClaim:
-        return AsyncClaim(self._door, wish, self._timeout_ms, on_lost, self._hold)
+    def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> AsyncClaim:
+        return AsyncClaim(self._door, request, self._timeout_ms, on_lost, self._hold)

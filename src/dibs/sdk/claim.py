@@ -52,18 +52,18 @@ class LostEvent(SafeEvent):
         return super().is_set()
 
 
-def given_up(doors: Doors, wish: ClaimRequest, session: SessionHold | None = None) -> None:
+def given_up(doors: Doors, request: ClaimRequest, session: SessionHold | None = None) -> None:
     """Leave nothing behind that nobody knows of. What cannot be given back now the session gives back later; without
     one it goes with its TTL."""
     settled = False
     try:
         with doors.one(GIVE_UP_MS) as door:
-            settled = drive(door, wish.place.giving_up())
+            settled = drive(door, request.pending.giving_up())
     except DibsError:
         pass
     finally:
         if session is not None and not settled:
-            session.owe(wish.place)
+            session.owe(request.pending)
 
 
 class Claim(ClaimState):
@@ -75,29 +75,29 @@ class Claim(ClaimState):
     def __init__(
         self,
         doors: Doors,
-        wish: ClaimRequest,
+        request: ClaimRequest,
         on_lost: Callable[[LeaseLost], object] | None = None,
         session: SessionHold | None = None,
     ) -> None:
         super().__init__()
         self._doors = doors
-        self._wish: ClaimRequest | None = wish
-        self._fail_on_error = wish.fail_on_error
+        self._request: ClaimRequest | None = request
+        self._fail_on_error = request.fail_on_error
         self._on_lost = on_lost
         self._session = session
         self._heart: Heart | None = None
 
     def __enter__(self) -> Claim:
-        wish, self._wish = self._wish, None
-        if wish is None:
+        request, self._request = self._request, None
+        if request is None:
             raise InvalidInput("A claim is for one block. Ask the client for another one.")
-        hold = self._taken(wish)
+        hold = self._taken(request)
         self._held = hold
         try:
             self._keep(hold)
         except BaseException:  # no thread to be had, an interrupt: nobody would keep it
             if hold.let_go():
-                given_up(self._doors, wish, self._session)
+                given_up(self._doors, request, self._session)
             raise
         return self
 
@@ -110,23 +110,23 @@ class Claim(ClaimState):
             weakref.finalize(self, _dropped, heart, hold)
             WATCHDOG.watch(heart)
 
-    def _taken(self, wish: ClaimRequest) -> LeaseHold:
+    def _taken(self, request: ClaimRequest) -> LeaseHold:
         if self._session is not None:
-            self._session.reserve(wish.reserved)
+            self._session.reserve(request.reserved)
         try:
             with self._doors.one() as door:
                 if self._session is not None and self._session.owes:
-                    drive(door, self._session.settling(wish.place.names))
-                leases = drive(door, operations.acquiring(wish))
-                hold = drive(door, holding(leases, wish.place.sent_ms, self._session))
+                    drive(door, self._session.settling(request.pending.names))
+                leases = drive(door, operations.acquiring(request))
+                hold = drive(door, holding(leases, request.pending.sent_ms, self._session))
                 return drive(door, confirm_hold(hold))
         except BaseException as error:
             if not isinstance(error, NotClaimed | InvalidInput):
-                given_up(self._doors, wish, self._session)
+                given_up(self._doors, request, self._session)
             raise
         finally:
             if self._session is not None:
-                self._session.answered(wish.reserved)
+                self._session.answered(request.reserved)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

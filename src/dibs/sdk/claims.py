@@ -25,7 +25,7 @@ TTL_SECONDS = 60.0
 class Claims(Generic[C]):
     """`ttl` is how long the claim outlives silence, 60 seconds by default. Inside a session it has none of its own."""
 
-    def _begin(self, wish: ClaimRequest, on_lost: OnLost | None) -> C:
+    def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> C:
         """The claim, not yet taken."""
         raise NotImplementedError
 
@@ -33,7 +33,7 @@ class Claims(Generic[C]):
         """What every wish of this client or session says."""
         raise NotImplementedError
 
-    def _wish(
+    def _request(
         self,
         verb: str,
         names: Sequence[str],
@@ -70,7 +70,7 @@ class Claims(Generic[C]):
 
         A block that raises an Exception has failed at the job, which counts as an attempt (`claim.fail`), unless
         `fail_on_error` is false. Interrupts and cancellation do not, nor what dibs raises itself about other claims."""
-        wish = self._wish(
+        request = self._request(
             "acquire",
             [name],
             ttl,
@@ -84,7 +84,7 @@ class Claims(Generic[C]):
             max_attempts=max_attempts,
             fail_on_error=fail_on_error,
         )
-        return self._begin(wish, on_lost)
+        return self._begin(request, on_lost)
 
     @explained
     def claim_any(
@@ -102,7 +102,7 @@ class Claims(Generic[C]):
         fail_on_error: bool = True,
     ) -> C:
         """The first of `names` that is free, in one question; `claim.name` says which. Raises JobHeld when none is."""
-        wish = self._wish(
+        request = self._request(
             "acquire-any",
             names,
             ttl,
@@ -114,7 +114,7 @@ class Claims(Generic[C]):
             max_attempts=max_attempts,
             fail_on_error=fail_on_error,
         )
-        return self._begin(wish, on_lost)
+        return self._begin(request, on_lost)
 
     @explained
     def claim_all(
@@ -131,7 +131,7 @@ class Claims(Generic[C]):
         fail_on_error: bool = True,
     ) -> C:
         """All of `names` or none of them. They are kept, lost and let go together."""
-        wish = self._wish(
+        request = self._request(
             "acquire-all",
             names,
             ttl,
@@ -142,7 +142,7 @@ class Claims(Generic[C]):
             again=again,
             fail_on_error=fail_on_error,
         )
-        return self._begin(wish, on_lost)
+        return self._begin(request, on_lost)
 
 
 class SessionClaims(Claims[C]):

@@ -93,8 +93,8 @@ class Client(Claims[Claim]):
         with self._doors.one() as door:
             return drive(door, flow)
 
-    def _begin(self, wish: ClaimRequest, on_lost: OnLost | None) -> Claim:
-        return Claim(self._doors, wish, on_lost)
+    def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> Claim:
+        return Claim(self._doors, request, on_lost)
 
     def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
         return {"owner": owner or self.owner_name, "ttl": TTL_SECONDS if ttl is None else ttl}
@@ -126,7 +126,7 @@ class Client(Claims[Claim]):
         request_key: str | None = None,
     ) -> Lease:
         """Take a job without a block: no heartbeats. Call `renew` yourself, well before `remaining_ms` is over."""
-        wish = self._wish(
+        request = self._request(
             "acquire",
             [name],
             ttl,
@@ -139,12 +139,12 @@ class Client(Claims[Claim]):
             request_key=request_key,
         )
         try:
-            return self._run(operations.acquiring(wish))[0]
+            return self._run(operations.acquiring(request))[0]
         except (NotClaimed, InvalidInput):
             raise
         except BaseException:
             if request_key is None:  # with a key of their own, whoever asked can ask again
-                given_up(self._doors, wish)
+                given_up(self._doors, request)
             raise
 
     @explained

@@ -40,78 +40,78 @@ class Driver:
         statement = self.statement(sql, table, **{key: self._mark.format(key) for key in used})
         return statement, {key: values[key] for key in used}
 
-    def check_transaction(self, place: Any) -> None:
+    def check_transaction(self, handle: Any) -> None:
         """Raise InvalidInput unless what is written next is part of a transaction."""
         raise NotImplementedError
 
-    async def check_transaction_async(self, place: Any) -> None:
-        self.check_transaction(place)
+    async def check_transaction_async(self, handle: Any) -> None:
+        self.check_transaction(handle)
 
-    def transaction(self, place: Any) -> AbstractContextManager[None]:
+    def transaction(self, handle: Any) -> AbstractContextManager[None]:
         """A transaction of its own: committed at the end of the block, rolled back when that fails."""
         raise NotImplementedError
 
-    def transaction_async(self, place: Any) -> AbstractAsyncContextManager[None]:
+    def transaction_async(self, handle: Any) -> AbstractAsyncContextManager[None]:
         raise NotImplementedError
 
 
 class Sqlite(Driver):
     """The module sqlite3. Its `autocommit` is False, True or, as before Python 3.12, neither."""
 
-    def check_transaction(self, place: Any) -> None:
-        if _sqlite_commits_alone(place):
+    def check_transaction(self, handle: Any) -> None:
+        if _sqlite_commits_alone(handle):
             raise InvalidInput(_AUTOCOMMIT)
 
     @contextmanager
-    def transaction(self, place: Any) -> Iterator[None]:
-        if getattr(place, "autocommit", None) is False:  # there is always a transaction, and `with` ends it
-            with place:
+    def transaction(self, handle: Any) -> Iterator[None]:
+        if getattr(handle, "autocommit", None) is False:  # there is always a transaction, and `with` ends it
+            with handle:
                 yield
             return
-        if place.in_transaction:
+        if handle.in_transaction:
             raise InvalidInput(_BUSY)
-        place.execute("BEGIN IMMEDIATE")
+        handle.execute("BEGIN IMMEDIATE")
         try:
             yield
-            place.execute("COMMIT")
+            handle.execute("COMMIT")
         finally:
-            if place.in_transaction:
-                place.execute("ROLLBACK")
+            if handle.in_transaction:
+                handle.execute("ROLLBACK")
 
 
 class Psycopg(Driver):
-    def check_transaction(self, place: Any) -> None:
-        if _commits_alone(place):
+    def check_transaction(self, handle: Any) -> None:
+        if _commits_alone(handle):
             raise InvalidInput(_AUTOCOMMIT)
 
     @contextmanager
-    def transaction(self, place: Any) -> Iterator[None]:
-        self._check_idle(place)
-        with place.transaction():
+    def transaction(self, handle: Any) -> Iterator[None]:
+        self._check_idle(handle)
+        with handle.transaction():
             yield
 
     @asynccontextmanager
-    async def transaction_async(self, place: Any) -> AsyncIterator[None]:
-        self._check_idle(place)
-        async with place.transaction():
+    async def transaction_async(self, handle: Any) -> AsyncIterator[None]:
+        self._check_idle(handle)
+        async with handle.transaction():
             yield
 
-    def _check_idle(self, place: Any) -> None:
-        if place.info.transaction_status != _IDLE:
+    def _check_idle(self, handle: Any) -> None:
+        if handle.info.transaction_status != _IDLE:
             raise InvalidInput(_BUSY)
 
 
 class Alchemy(Driver):
     """SQLAlchemy, on SQLite or PostgreSQL: a connection or a session, for threads or for event loops."""
 
-    def check_transaction(self, place: Any) -> None:
-        connection = place.connection() if callable(place.connection) else place
+    def check_transaction(self, handle: Any) -> None:
+        connection = handle.connection() if callable(handle.connection) else handle
         self._check(connection)
 
-    async def check_transaction_async(self, place: Any) -> None:
-        if hasattr(place, "sync_session"):
-            place = await place.connection()
-        self._check(place.sync_connection)
+    async def check_transaction_async(self, handle: Any) -> None:
+        if hasattr(handle, "sync_session"):
+            handle = await handle.connection()
+        self._check(handle.sync_connection)
 
     def _check(self, connection: Any) -> None:
         pooled = connection.connection
@@ -124,17 +124,17 @@ class Alchemy(Driver):
             raise InvalidInput(_AUTOCOMMIT)
 
     @contextmanager
-    def transaction(self, place: Any) -> Iterator[None]:
-        if place.in_transaction():
+    def transaction(self, handle: Any) -> Iterator[None]:
+        if handle.in_transaction():
             raise InvalidInput(_BUSY)
-        with place.begin():
+        with handle.begin():
             yield
 
     @asynccontextmanager
-    async def transaction_async(self, place: Any) -> AsyncIterator[None]:
-        if place.in_transaction():
+    async def transaction_async(self, handle: Any) -> AsyncIterator[None]:
+        if handle.in_transaction():
             raise InvalidInput(_BUSY)
-        async with place.begin():
+        async with handle.begin():
             yield
 
 
@@ -151,9 +151,9 @@ def _commits_alone(connection: Any) -> bool:
     return bool(status == _IDLE)
 
 
-def driver_of(place: Any) -> Driver | None:
+def driver_of(handle: Any) -> Driver | None:
     """None for a key-value store."""
-    for kind in type(place).__mro__:
+    for kind in type(handle).__mro__:
         top = kind.__module__.split(".")[0]
         if top == "sqlite3":
             return Sqlite(":{}")
@@ -162,19 +162,19 @@ def driver_of(place: Any) -> Driver | None:
         if top == "sqlalchemy":
             import sqlalchemy
 
-            _check_database(place)
+            _check_database(handle)
             return Alchemy(":{}", text=sqlalchemy.text)
-    if callable(getattr(place, "get", None)) and callable(getattr(place, "set", None)):
+    if callable(getattr(handle, "get", None)) and callable(getattr(handle, "set", None)):
         return None
     raise InvalidInput(
-        f"A fence cannot stand on {type(place).__name__}: give it an open connection of sqlite3, psycopg or "
+        f"A fence cannot stand on {type(handle).__name__}: give it an open connection of sqlite3, psycopg or "
         "SQLAlchemy, or something with get(key) and set(key, value)."
     )
 
 
-def _check_database(place: Any) -> None:
+def _check_database(handle: Any) -> None:
     """SQLAlchemy speaks to many; the fence's statements are understood by two."""
-    bound = place if hasattr(place, "dialect") else getattr(place, "bind", None)
+    bound = handle if hasattr(handle, "dialect") else getattr(handle, "bind", None)
     dialect = getattr(getattr(bound, "dialect", None), "name", None)
     if dialect not in (None, "sqlite", "postgresql"):
         raise InvalidInput(f"A fence can stand on SQLite and PostgreSQL, not on {dialect}.")

@@ -41,17 +41,17 @@ class Fence:
     A key-value store that only has get and set cannot check and write in one step: two writers at the very same moment
     may both get through. One with `compare_and_set(key, old, new) -> bool` can, and is asked to."""
 
-    def __init__(self, place: Any, *, table: str = TABLE) -> None:
+    def __init__(self, handle: Any, *, table: str = TABLE) -> None:
         if not table.replace("_", "a").replace(".", "a").isalnum():
             raise InvalidInput(f"{table!r} is no table name: letters, digits, _ and . only.")
-        self._place = place
+        self._handle = handle
         self._table = table
-        self._driver = driver_of(place)
+        self._driver = driver_of(handle)
 
     def create(self) -> None:
         """Make the table, if it is not there. Commit afterwards. Not needed over a key-value store."""
         if self._driver is not None:
-            self._place.execute(self._driver.statement(_CREATE, self._table))
+            self._handle.execute(self._driver.statement(_CREATE, self._table))
 
     @contextmanager
     @explained
@@ -65,9 +65,9 @@ class Fence:
         if self._driver is None:
             raise InvalidInput("A key-value store has no transactions: call admit() right before you write.")
         tokens = _tokens(claim, name, token)
-        with self._driver.transaction(self._place):
+        with self._driver.transaction(self._handle):
             self._admit(tokens)
-            yield self._place
+            yield self._handle
 
     @explained
     def admit(
@@ -83,32 +83,32 @@ class Fence:
     def _admit(self, tokens: dict[str, int]) -> None:
         if self._driver is None:
             for name, token in tokens.items():
-                _admit_by_value(self._place, f"{self._table}:{name}", name, token)
+                _admit_by_value(self._handle, f"{self._table}:{name}", name, token)
             return
-        self._driver.check_transaction(self._place)
+        self._driver.check_transaction(self._handle)
         for name, token in tokens.items():
             values = {"name": name, "token": token}
             with table_needed(self._table):
-                done = self._place.execute(*self._driver.bound(_ADMIT, self._table, values))
+                done = self._handle.execute(*self._driver.bound(_ADMIT, self._table, values))
             if done.rowcount == 0:
-                row = self._place.execute(*self._driver.bound(_NEWEST, self._table, values)).fetchone()
+                row = self._handle.execute(*self._driver.bound(_NEWEST, self._table, values)).fetchone()
                 raise StaleToken(name, token, _first(row))
 
 
 class AsyncFence:
     """`Fence` over psycopg's AsyncConnection, or SQLAlchemy's AsyncConnection or AsyncSession."""
 
-    def __init__(self, place: Any, *, table: str = TABLE) -> None:
-        driver = Fence(place, table=table)._driver
+    def __init__(self, handle: Any, *, table: str = TABLE) -> None:
+        driver = Fence(handle, table=table)._driver
         if driver is None:
             raise InvalidInput("AsyncFence is for database connections; over a key-value store use Fence.")
-        self._place = place
+        self._handle = handle
         self._table = table
         self._driver = driver
 
     async def create(self) -> None:
         """Make the table, if it is not there. Commit afterwards."""
-        await self._place.execute(self._driver.statement(_CREATE, self._table))
+        await self._handle.execute(self._driver.statement(_CREATE, self._table))
 
     @asynccontextmanager
     @explained
@@ -117,9 +117,9 @@ class AsyncFence:
     ) -> AsyncIterator[Any]:
         """`async with fence.transaction(claim) as connection:`, as `Fence.transaction`."""
         tokens = _tokens(claim, name, token)
-        async with self._driver.transaction_async(self._place):
+        async with self._driver.transaction_async(self._handle):
             await self._admit(tokens)
-            yield self._place
+            yield self._handle
 
     @explained
     async def admit(
@@ -129,13 +129,13 @@ class AsyncFence:
         await self._admit(_tokens(claim, name, token))
 
     async def _admit(self, tokens: dict[str, int]) -> None:
-        await self._driver.check_transaction_async(self._place)
+        await self._driver.check_transaction_async(self._handle)
         for name, token in tokens.items():
             values = {"name": name, "token": token}
             with table_needed(self._table):
-                done = await self._place.execute(*self._driver.bound(_ADMIT, self._table, values))
+                done = await self._handle.execute(*self._driver.bound(_ADMIT, self._table, values))
             if done.rowcount == 0:
-                found = await self._place.execute(*self._driver.bound(_NEWEST, self._table, values))
+                found = await self._handle.execute(*self._driver.bound(_NEWEST, self._table, values))
                 row = found.fetchone()
                 if hasattr(
                     row, "__await__"
@@ -166,18 +166,18 @@ def _first(row: Any) -> int:
     return int(next(iter(row.values())) if isinstance(row, dict) else row[0])
 
 
-def _admit_by_value(place: Any, key: str, name: str, token: int) -> None:
-    swap = getattr(place, "compare_and_set", None)
+def _admit_by_value(handle: Any, key: str, name: str, token: int) -> None:
+    swap = getattr(handle, "compare_and_set", None)
     for _ in range(SWAPS_MAX):
-        seen = place.get(key)
+        seen = handle.get(key)
         newest = 0 if seen is None else int(seen)
         if newest > token:
             raise StaleToken(name, token, newest)
         if newest == token:
             return
         if swap is None:
-            place.set(key, str(token))
+            handle.set(key, str(token))
             return
         if swap(key, seen, str(token)):
             return
-    raise Unavailable(f"compare_and_set of {type(place).__name__} never succeeded for {key}.")
+    raise Unavailable(f"compare_and_set of {type(handle).__name__} never succeeded for {key}.")

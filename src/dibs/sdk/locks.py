@@ -38,7 +38,7 @@ class _Named:
 
     def __init__(self, name: str, ttl: Duration, on_lost: OnLost | None, metadata: str | None) -> None:
         self.name = name
-        self._wish: dict[str, Any] = {"ttl": ttl, "on_lost": on_lost, "metadata": metadata, "again": True}
+        self._request: dict[str, Any] = {"ttl": ttl, "on_lost": on_lost, "metadata": metadata, "again": True}
 
 
 class Lock(_Named):
@@ -68,7 +68,7 @@ class Lock(_Named):
         if timeout > threading.TIMEOUT_MAX:
             raise OverflowError("timeout value is too large")
         wait = (math.inf if timeout == -1 else timeout) if blocking else None
-        claim = self._clients().claim(self.name, wait=wait, **self._wish)
+        claim = self._clients().claim(self.name, wait=wait, **self._request)
         try:
             claim.__enter__()
         except NotClaimed as refusal:
@@ -163,7 +163,7 @@ class AsyncLock(_Named):
     @explained
     async def acquire(self) -> bool:
         """True. Waits in line for as long as it takes; to give up sooner, use `asyncio.timeout`."""
-        claim = self._clients().claim(self.name, wait=math.inf, **self._wish)
+        claim = self._clients().claim(self.name, wait=math.inf, **self._request)
         await claim.__aenter__()
         self._acquired.add(claim)
         return True

@@ -60,12 +60,12 @@ class ClaimRequest:
         # What the store would give to one session twice. Of several it passes over what the session has.
         self.reserved = () if verb == "acquire-any" else tuple(names)
         own_key = extra.get("request_key") is None
-        self.place = PendingClaim(verb, names[0] if verb == "acquire" else "", document, own_key=own_key)
+        self.pending = PendingClaim(verb, names[0] if verb == "acquire" else "", document, own_key=own_key)
         self._wait_ms = wait_ms(wait)
         self._slice_seconds = slice_seconds
 
     def claiming(self) -> Flow[Reply]:
-        return self.place.claiming(self._wait_ms, slice_seconds=self._slice_seconds)
+        return self.pending.claiming(self._wait_ms, slice_seconds=self._slice_seconds)
 
 
 def ttl_fields(ttl: Duration | None, what: str = "ttl") -> Document:
@@ -99,9 +99,9 @@ def done_fields(done: Duration | bool | None) -> Document:
     return {"done_seconds": max(1, whole_seconds(done, "done") or 0)}
 
 
-def acquiring(wish: ClaimRequest) -> Flow[list[Lease]]:
+def acquiring(request: ClaimRequest) -> Flow[list[Lease]]:
     """The leases, or the refusal raised."""
-    body = answers.body_of((yield from wish.claiming()))
+    body = answers.body_of((yield from request.claiming()))
     leases = body.get("leases")
     return [answers.lease_of(each) for each in leases] if leases is not None else [answers.lease_of(body)]
 

@@ -107,8 +107,8 @@ class Session(SessionClaims[Claim]):
         except DibsError as trouble:
             log.warning("A session could not be ended and goes with its TTL: %s", trouble.details)
 
-    def _begin(self, wish: ClaimRequest, on_lost: OnLost | None) -> Claim:
-        return Claim(self._doors, wish, on_lost, self._hold)
+    def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> Claim:
+        return Claim(self._doors, request, on_lost, self._hold)
 
 
 def _dropped(heart: Heart, hold: SessionHold) -> None:

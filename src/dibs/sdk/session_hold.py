@@ -85,11 +85,11 @@ class SessionHold(Hold):
             self._claims.append(claim)
         self.listen(lambda error: claim.end(error.why))
 
-    def owe(self, place: PendingClaim) -> None:
+    def owe(self, pending: PendingClaim) -> None:
         """A claim that nobody waits for any more could not be given up: the next heartbeat does it, and comes soon."""
         with self._lock:
-            if place not in self._owed:
-                self._owed.append(place)
+            if pending not in self._owed:
+                self._owed.append(pending)
         self.plan.failed(steady_ms())
 
     @property
@@ -99,19 +99,19 @@ class SessionHold(Hold):
     def settling(self, names: Sequence[str] = ()) -> Flow[None]:
         """Give back what is owed. Raises Unavailable when any of `names` may still be among it: a new claim would be
         taken for the old one, and given back with it."""
-        for place in list(self._owed):
+        for pending in list(self._owed):
             with self._lock:
-                if place in self._settling or place not in self._owed:
+                if pending in self._settling or pending not in self._owed:
                     continue  # another thread gives it back, or has
-                self._settling.append(place)
+                self._settling.append(pending)
             try:
-                settled = yield from place.giving_up()
+                settled = yield from pending.giving_up()
             finally:
                 with self._lock:
-                    self._settling.remove(place)
+                    self._settling.remove(pending)
             if settled:
-                self._owed.remove(place)
-        still = sorted({name for place in self._owed for name in place.names} & set(names))
+                self._owed.remove(pending)
+        still = sorted({name for pending in self._owed for name in pending.names} & set(names))
         if still:
             raise Unavailable(
                 f"An earlier claim of {', '.join(still)} could not be given back yet. Try again."

@@ -49,16 +49,16 @@ def wait_in_line(
         if refusal is not None:
             return refusal
     own_key = call.values.get("request_key") is None
-    place, door = PendingClaim(verb, name, document, ticket, own_key=own_key), call.door()
-    call.begin_claim(place)
+    pending, door = PendingClaim(verb, name, document, ticket, own_key=own_key), call.door()
+    call.begin_claim(pending)
     if not wait_seconds:  # somebody who asks now and then wants the place kept
-        return drive(door, place.asking())
+        return drive(door, pending.asking())
     with Live(call) as live:
         slice_seconds = SLICE_SECONDS_LIVE if live.on else SLICE_SECONDS
-        waiting = place.waiting(wait_seconds * 1000, slice_seconds=slice_seconds)
+        waiting = pending.waiting(wait_seconds * 1000, slice_seconds=slice_seconds)
         reply = drive(door, waiting, lambda still: _show(live, still, wait_seconds * 1000, meanwhile))
         if status_of(reply) == "queued" and not keeps:
-            reply = drive(door, place.leaving(reply))
+            reply = drive(door, pending.leaving(reply))
     return reply
 
 

@@ -53,13 +53,13 @@ def doctor(call: Call) -> Answer:
     found = Findings()
     found.good("version", f"dibs {__version__}, Python {sys.version.split()[0]}")
     try:
-        place = server_at(call.settings.url)
+        address = server_at(call.settings.url)
         _settings(found, call)
         _repository(found, call)
-        if place is None:
+        if address is None:
             _store(found, call)
         else:
-            _server(found, call, place)
+            _server(found, call, address)
     except DibsError as error:
         found.bad("url", error.details)
     return _answer(found, call)
@@ -185,12 +185,12 @@ def _disk(found: Findings, path: str | None) -> None:
         found.good("disk", f"{_size(free)} free")
 
 
-def _server(found: Findings, call: Call, place: ServerAddress) -> None:
+def _server(found: Findings, call: Call, address: ServerAddress) -> None:
     source = call.settings.source("url", "DIBS_URL")
     if call.settings.named_url is None:
         source = "this machine's service, for all its users"
-    found.good("server", f"{place.url} ({source})")
-    _token(found, call, place)
+    found.good("server", f"{address.url} ({source})")
+    _token(found, call, address)
     from dibs.client.http import HttpDoor
 
     door = call.door()
@@ -211,13 +211,13 @@ def _server(found: Findings, call: Call, place: ServerAddress) -> None:
     _allowed(found, door)
 
 
-def _token(found: Findings, call: Call, place: ServerAddress) -> None:
-    source = call.settings.token_source(place)
-    if source is None and call.settings.is_system(place):
+def _token(found: Findings, call: Call, address: ServerAddress) -> None:
+    source = call.settings.token_source(address)
+    if source is None and call.settings.is_system(address):
         found.good("token", "none needed: the kernel tells the service who asks")
         return
     if source is None:
-        where = "" if place.is_local else " (the token of your own server is used on this machine only)"
+        where = "" if address.is_local else " (the token of your own server is used on this machine only)"
         found.bad("token", f"none: set DIBS_TOKEN or DIBS_TOKEN_FILE{where}")
         return
     if source != "DIBS_TOKEN":
@@ -230,7 +230,7 @@ def _token(found: Findings, call: Call, place: ServerAddress) -> None:
             found.bad("token", f"{source} can be read by others. Run: chmod 600 {source}")
             return
     found.good("token", f"from {source}")
-    if place.scheme == "http" and not place.is_local:
+    if address.scheme == "http" and not address.is_local:
         found.good(
             "privacy", "the token and the names go over the network unencrypted; https:// would hide them"
         )

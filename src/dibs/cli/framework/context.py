@@ -99,8 +99,8 @@ class Call:
     def door_in(self, namespace: str | None) -> Door:
         """A way to the same place, in another namespace; None: in the one without a name. Whoever asks for it closes
         it."""
-        place = {"url": self.settings.url, "namespace": namespace}
-        return self._opener(Settings({**self.values, **place}, self.env))
+        pending = {"url": self.settings.url, "namespace": namespace}
+        return self._opener(Settings({**self.values, **pending}, self.env))
 
     def another_door(self, timeout_ms: int) -> Door:
         """One more way to the same place, for a second thread, that gives up sooner. Whoever asks for it closes it."""
@@ -118,16 +118,16 @@ class Call:
         """Ask for a claim, without waiting. An interrupt gives back what it may have got."""
         from dibs.client.queueing import PendingClaim, drive
 
-        place = PendingClaim(verb, name, document)
-        self.begin_claim(place)
-        return drive(self.door(), place.asking())
+        pending = PendingClaim(verb, name, document)
+        self.begin_claim(pending)
+        return drive(self.door(), pending.asking())
 
-    def begin_claim(self, place: PendingClaim) -> None:
+    def begin_claim(self, pending: PendingClaim) -> None:
         """From now on, until its answer is printed, an interrupt gives the claim back."""
         if self.unconfirmed is not None and self.values.get("request_key") is None:
             from dibs.cli.supervise.unconfirmed import DOOR_MS
 
-            self.unconfirmed.begin(place, lambda: self.keeping_door(DOOR_MS))
+            self.unconfirmed.begin(pending, lambda: self.keeping_door(DOOR_MS))
 
     def close(self) -> None:
         if self._door is not None:

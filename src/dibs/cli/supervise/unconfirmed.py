@@ -28,11 +28,11 @@ class Unconfirmed:
         self._stops: Stops | None = None
         self._before: set[int] | None = None  # the signals that were blocked before the answer was printed
 
-    def begin(self, place: PendingClaim, open_door: Callable[[], Door]) -> None:
+    def begin(self, pending: PendingClaim, open_door: Callable[[], Door]) -> None:
         """A claim is about to be asked for. `open_door` gives a way to let go of it, which is closed afterwards."""
         if self._stops is None:
             self._stops = Stops().__enter__()
-        self._claims.append((place, open_door))
+        self._claims.append((pending, open_door))
 
     def __bool__(self) -> bool:
         """Whether there is something of which nobody was told."""
@@ -46,10 +46,10 @@ class Unconfirmed:
 
         self._hold_signals()
         claims, self._claims = self._claims, []
-        for place, open_door in claims:
+        for pending, open_door in claims:
             door = open_door()
             try:
-                drive(door, place.giving_up())
+                drive(door, pending.giving_up())
             except Exception:  # what cannot be given back goes with its TTL
                 pass
             finally:

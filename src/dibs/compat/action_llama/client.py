@@ -34,14 +34,14 @@ def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -
     try:
         if not is_server(url):
             raise InvalidInput(f"{without_secrets(url)!a} is not the URL of a gateway")
-        place = server_address(url)
-        # The path of a unix:// place is the socket's.
-        base = "/gateway" if place.scheme == "unix" else place.path
+        address = server_address(url)
+        # The path of a unix:// address is the socket's.
+        base = "/gateway" if address.scheme == "unix" else address.path
         body = encode(document).encode()
-        headers = {"Host": place.authority, "Accept": "application/json", "Connection": "close"}
+        headers = {"Host": address.authority, "Accept": "application/json", "Connection": "close"}
         request = request_bytes("POST", f"{base}/locks/{verb}", headers, body)
         return _understood(
-            place, ServerConnection(place).exchange(request, Deadline(timeout_ms), repeatable=False)
+            address, ServerConnection(address).exchange(request, Deadline(timeout_ms), repeatable=False)
         )
     except UnicodeEncodeError:
         return 400, refusal("invalid JSON body", "The key or the secret is not valid Unicode.")
@@ -55,13 +55,13 @@ def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -
         return NO_ANSWER, refusal("gateway unreachable", f"{what}. {hint}")
 
 
-def _understood(place: ServerAddress, raw: RawReply) -> tuple[int, Document]:
+def _understood(address: ServerAddress, raw: RawReply) -> tuple[int, Document]:
     try:
         document = decode(raw.body.decode())
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        return _no_gateway(place, raw)
+        return _no_gateway(address, raw)
     if document.get("ok") is True and raw.status == 200:
         return 200, document
     # Their gateway leaves out `ok` in errors, and the reason where it names the holder.
@@ -70,7 +70,7 @@ def _understood(place: ServerAddress, raw: RawReply) -> tuple[int, Document]:
     ):
         reason = f"held by {document['holder']}" if "holder" in document else document.get("error")
         return raw.status, {"ok": False, **document, "reason": document.get("reason") or str(reason)}
-    return _no_gateway(place, raw)
+    return _no_gateway(address, raw)
 
 
 # What a proxy says before a gateway that is there: too many requests, or it is not up.
@@ -82,12 +82,13 @@ _LATER = {
 }
 
 
-def _no_gateway(place: ServerAddress, raw: RawReply) -> tuple[int, Document]:
+def _no_gateway(address: ServerAddress, raw: RawReply) -> tuple[int, Document]:
     if raw.status in _LATER:
         after = raw.headers.get("retry-after", "").strip()
         when = f"in {int(after)} s" if after.isdecimal() and len(after) < 7 else "later"
-        reason = f"{place.url} answered {raw.status}, {_LATER[raw.status]}. You do not have the lock; try again {when}."
+        why = f"{address.url} answered {raw.status}, {_LATER[raw.status]}."
+        reason = f"{why} You do not have the lock; try again {when}."
         return raw.status, refusal(f"HTTP {raw.status}", reason)
-    reason = f"{place.url} answered {raw.status}, but not as a gateway does. Is GATEWAY_URL right?"
+    reason = f"{address.url} answered {raw.status}, but not as a gateway does. Is GATEWAY_URL right?"
     status = raw.status if raw.status >= 500 else NOT_A_GATEWAY
     return status, refusal(f"HTTP {raw.status}", reason)

@@ -344,9 +344,9 @@ def _claim(door: Door, key: str, document: Document, unconfirmed: Unconfirmed) -
     """Ask for it. An interrupt gives back what it may have got."""
     from dibs.client.queueing import PendingClaim, drive
 
-    place = PendingClaim("acquire", key, document)
-    unconfirmed.begin(place, lambda: door)
-    return _told_apart(drive(door, place.asking()))
+    pending = PendingClaim("acquire", key, document)
+    unconfirmed.begin(pending, lambda: door)
+    return _told_apart(drive(door, pending.asking()))
 
 
 def _call(door: Door, verb: str, key: str, document: Document) -> Reply:

@@ -40,28 +40,28 @@ class Upstream:
     """Their gateway at `url`, or None: then nothing can be passed on."""
 
     def __init__(self, url: str | None) -> None:
-        self._place = None if url is None else server_address(url)
+        self._address = None if url is None else server_address(url)
         self._threads = ThreadPoolExecutor(UPSTREAM_REQUESTS_MAX, thread_name_prefix="dibs upstream")
 
     async def forward(self, method: str, path: str, call: HttpRequest) -> HttpResponse:
         """Their answer, status and body."""
         body = await call.rest()
-        if self._place is None:
+        if self._address is None:
             raise Rejected("not served here", NOT_TOLD, 501)
-        target = self._place.path + path
+        target = self._address.path + path
         if call.query:
             target += f"?{call.query.decode('latin-1')}"
         kind = call.headers.get(b"content-type", b"application/json").decode("latin-1")
-        headers = {"Host": self._place.authority, "Content-Type": kind, "Connection": "close"}
+        headers = {"Host": self._address.authority, "Content-Type": kind, "Connection": "close"}
         request = request_bytes(method, target, headers, body if method == "POST" else None)
         loop = asyncio.get_running_loop()
         raw = await loop.run_in_executor(self._threads, self._exchange, request)
         return HttpResponse(raw.status, raw.body, new_request_id().encode())
 
     def _exchange(self, request: bytes) -> RawReply:
-        assert self._place is not None
+        assert self._address is not None
         try:
-            return ServerConnection(self._place).exchange(
+            return ServerConnection(self._address).exchange(
                 request, Deadline(UPSTREAM_MS_MAX), repeatable=False
             )
         except (ConnectionLost, DibsError):

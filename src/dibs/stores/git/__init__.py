@@ -19,7 +19,7 @@ trouble.py   what a failed git command means, in words
 
 from __future__ import annotations
 
-from dibs.stores.git.location import place_of
+from dibs.stores.git.location import location_of
 from dibs.stores.git.store import LOCAL, REMOTE, GitStore
 
 __all__ = ["LOCAL", "REMOTE", "GitStore", "open_git"]
@@ -27,4 +27,4 @@ __all__ = ["LOCAL", "REMOTE", "GitStore", "open_git"]
 
 def open_git(url: str, folder: str | None = None) -> GitStore:
     """The store that a `git:` or `git+…` URL names, seen from `folder` (the current one)."""
-    return GitStore(place_of(url, folder))
+    return GitStore(location_of(url, folder))

@@ -34,18 +34,18 @@ class BranchUpdate:
         self.new = new
         self.env = env
 
-    def check(self, place: GitLocation) -> None:
+    def check(self, location: GitLocation) -> None:
         """Raise BranchMoved if the branch is the reason that a push was refused."""
-        if _at_remote(place, self.name) not in (self.old, self.new):
+        if _at_remote(location, self.name) not in (self.old, self.new):
             raise BranchMoved(
                 f"Somebody pushed to {self.name} at the same moment. Your claim is as it was. "
                 "Fetch, rebase, and try again."
             )
 
 
-def rider_for(place: GitLocation, branch: str | None, folder: str) -> BranchUpdate:
+def branch_update_for(location: GitLocation, branch: str | None, folder: str) -> BranchUpdate:
     """The branch of the clone at `folder`, ready to go. Runs the clone's pre-push hook, as a push would."""
-    if place.is_local:
+    if location.is_local:
         raise InvalidInput(
             "git: is this clone itself, and nothing is pushed to it. Name a remote: --url git:origin."
         )
@@ -57,22 +57,22 @@ def rider_for(place: GitLocation, branch: str | None, folder: str) -> BranchUpda
     if not new:
         raise InvalidInput(f"This clone has no branch {branch!r}.")
     name = f"refs/heads/{branch}"
-    old = _at_remote(place, name)
+    old = _at_remote(location, name)
     if old and old != new and clone.run("merge-base", "--is-ancestor", old, new).code:
-        where = without_secrets(place.remote)
+        where = without_secrets(location.remote)
         raise BranchMoved(
             f"{branch} at {where} is not where this clone's began: somebody pushed to it. Your claim is as it was. "
             f"Run: git pull --rebase {where} {branch}"
         )
     if old != new:
-        clone.ask_hook(place.remote, f"{name} {new} {name} {old or '0' * len(new)}\n")
+        clone.ask_hook(location.remote, f"{name} {new} {name} {old or '0' * len(new)}\n")
     return BranchUpdate(name, old, new, clone.lead())
 
 
-def _at_remote(place: GitLocation, name: str) -> str:
-    said = place.git.run("ls-remote", place.remote, name, timeout_ms=place.timeout_ms)
+def _at_remote(location: GitLocation, name: str) -> str:
+    said = location.git.run("ls-remote", location.remote, name, timeout_ms=location.timeout_ms)
     if said.code or said.timed_out:
-        raise unreachable(place, said)
+        raise unreachable(location, said)
     found = [line.split("\t") for line in said.out.decode("utf-8", "replace").splitlines()]
     return next((oid for oid, found_name in found if found_name == name), "")
 

@@ -84,9 +84,9 @@ def may_have_arrived(result: GitResult) -> bool:
     return not _says(result, _NOT_SENT)
 
 
-def unreachable(place: GitLocation, result: GitResult) -> StoreUnavailable:
+def unreachable(location: GitLocation, result: GitResult) -> StoreUnavailable:
     """A read failed: nothing is known, so nothing is given."""
-    where = without_secrets(place.remote)
+    where = without_secrets(location.remote)
     if _says(result, _CREDENTIALS):
         return StoreUnavailable(
             f"{where} did not let git in: {result.words}. dibs never asks for a password: set up a credential helper, "
@@ -95,8 +95,8 @@ def unreachable(place: GitLocation, result: GitResult) -> StoreUnavailable:
     return StoreUnavailable(f"{where} cannot be read: {result.words}")
 
 
-def lost(place: GitLocation, result: GitResult, *, unknown: bool) -> StoreUnavailable:
-    where = without_secrets(place.remote)
+def lost(location: GitLocation, result: GitResult, *, unknown: bool) -> StoreUnavailable:
+    where = without_secrets(location.remote)
     if unknown:
         return StoreUnavailable(
             f"{where} did not say whether it took the push: {result.words}. Ask how things stand.",
@@ -105,9 +105,9 @@ def lost(place: GitLocation, result: GitResult, *, unknown: bool) -> StoreUnavai
     return StoreUnavailable(f"{where} cannot be written: {result.words}")
 
 
-def refused(place: GitLocation, result: GitResult) -> DibsError:
+def refused(location: GitLocation, result: GitResult) -> DibsError:
     """The refs are as they were expected to be, and the push was refused all the same."""
-    where = without_secrets(place.remote) or place.git.git_dir
+    where = without_secrets(location.remote) or location.git.git_dir
     reasons = [
         line.rpartition("\t")[2]
         for line in result.out.decode("utf-8", "replace").splitlines()
@@ -118,14 +118,14 @@ def refused(place: GitLocation, result: GitResult) -> DibsError:
         return StoreUnavailable(f"{where} cannot change several refs in one step, which dibs needs: {said}")
     if _says(result, _FULL):
         return StoreFull(f"There is no room left at {where}: {said}")
-    if not place.is_local and not reasons and _says(result, _READ_ONLY):
+    if not location.is_local and not reasons and _says(result, _READ_ONLY):
         return NotAllowed(
             f"There is no push access to {where}: {said}. Claims are pushes: give git an address and credentials that "
             "may push, or name another remote."
         )
-    if place.is_local:
+    if location.is_local:
         return StoreUnavailable(f"The refs of {where} cannot be written: {said}")
-    other = "" if place.prefix == HEADS_PREFIX else f"; another prefix may do (?prefix={HEADS_PREFIX})"
+    other = "" if location.prefix == HEADS_PREFIX else f"; another prefix may do (?prefix={HEADS_PREFIX})"
     return NotAllowed(
-        f"{where} refused the push: {said}. `dibs doctor {place.shown}` finds out what it allows{other}."
+        f"{where} refused the push: {said}. `dibs doctor {location.shown}` finds out what it allows{other}."
     )

@@ -68,7 +68,7 @@ class GitLocation:
         return inner if os.path.isdir(inner) else os.path.join(folder, "objects")
 
 
-def place_of(url: str, folder: str | None = None) -> GitLocation:
+def location_of(url: str, folder: str | None = None) -> GitLocation:
     """The place that `url` names, seen from `folder`. Asks git, and reaches for no network."""
     address, options = _split(url)
     if address.startswith(ADDRESSES):
@@ -136,10 +136,10 @@ def _by_name(url: str, clone: Git, name: str, options: dict[str, str]) -> GitLoc
     # Where they differ, claims must be read from where they are written.
     remote = name if _addresses(clone, name) == pushed else pushed[0]
     folder = os.path.join(clone.git_dir, "dibs", "remotes")
-    place = _private(url, pushed[0], remote, folder, options, clone.folder)
-    place.include = os.path.join(clone.git_dir, "config")
-    place.name = name
-    return place
+    location = _private(url, pushed[0], remote, folder, options, clone.folder)
+    location.include = os.path.join(clone.git_dir, "config")
+    location.name = name
+    return location
 
 
 def _addresses(clone: Git, name: str, *flags: str) -> list[str]:
@@ -161,10 +161,10 @@ def _private(
     )
     is_ssh = address.startswith("ssh://") or ("://" not in address and ":" in address.partition("/")[0])
     git = Git(os.path.join(folder, "repo.git"), start, _ssh_env(start) if is_ssh else None)
-    place = GitLocation(url, git, folder, remote, options)
-    place.address = address
-    place.poll_ms = GIT_FILE_POLL_MS if _is_file(address) else GIT_POLL_MS
-    return place
+    location = GitLocation(url, git, folder, remote, options)
+    location.address = address
+    location.poll_ms = GIT_FILE_POLL_MS if _is_file(address) else GIT_POLL_MS
+    return location
 
 
 def _is_file(address: str) -> bool:

@@ -20,16 +20,16 @@ CACHE_FILES_MAX = 20_000
 ALGORITHMS = ("sha1", "sha256")
 
 
-def make(place: GitLocation, algorithm: str) -> None:
+def make(location: GitLocation, algorithm: str) -> None:
     """Make the repository, whole or not at all. Two that make it at once make the same."""
-    path = place.git.git_dir
+    path = location.git.git_dir
     made = f"{path}.{new_id()}"
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         words = ("init", "--quiet", "--bare", "--template=", f"--object-format={algorithm}", made)
-        place.git.ask(*words)
+        location.git.ask(*words)
         with open(os.path.join(made, "config"), "a", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(_settings(place))
+            file.write(_settings(location))
         os.rename(made, path)
     except OSError as error:
         if not os.path.isdir(path):
@@ -38,27 +38,27 @@ def make(place: GitLocation, algorithm: str) -> None:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _settings(place: GitLocation) -> str:
+def _settings(location: GitLocation) -> str:
     """The clone's configuration, so that credentials, rewritten addresses and proxies are its own."""
-    if not place.include:
+    if not location.include:
         return ""
-    path = os.path.relpath(place.include, place.git.git_dir)
-    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (path, place.name)]
+    path = os.path.relpath(location.include, location.git.git_dir)
+    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (path, location.name)]
     return (
         f'[include]\n\tpath = "{quoted[0]}"\n'
         f'[remote "{quoted[1]}"]\n\tmirror = false\n\tpromisor = false\n\tprune = false\n\ttagOpt = --no-tags\n'
     )
 
 
-def remake(place: GitLocation, algorithm: str) -> None:
+def remake(location: GitLocation, algorithm: str) -> None:
     """The remote turned out to name objects in another way."""
-    shutil.rmtree(place.git.git_dir, ignore_errors=True)
-    make(place, algorithm)
+    shutil.rmtree(location.git.git_dir, ignore_errors=True)
+    make(location, algorithm)
 
 
-def unlock(place: GitLocation, space: str) -> None:
+def unlock(location: GitLocation, space: str) -> None:
     """Remove lock files below a space for refs that only the caller writes to."""
-    for folder, _, files in os.walk(os.path.join(place.git.git_dir, space)):
+    for folder, _, files in os.walk(os.path.join(location.git.git_dir, space)):
         for name in files:
             if name.endswith(".lock"):
                 os.unlink(os.path.join(folder, name))
@@ -89,13 +89,13 @@ class RepositoryGuard:
         os.close(self._fd)
 
 
-def shrink(place: GitLocation) -> bool:
+def shrink(location: GitLocation) -> bool:
     """Throw the cache away if it is large and nobody uses it."""
-    path = place.git.git_dir
+    path = location.git.git_dir
     count = sum(len(files) for _, _, files in os.walk(path))
     if count <= CACHE_FILES_MAX:
         return False
-    with RepositoryGuard(place.folder, "use.lock", alone=True, wait=False) as alone:
+    with RepositoryGuard(location.folder, "use.lock", alone=True, wait=False) as alone:
         if alone:
             shutil.rmtree(path, ignore_errors=True)
         return alone

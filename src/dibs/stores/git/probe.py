@@ -52,7 +52,7 @@ class Probe:
         return self.checks
 
     def _steps(self, began_ms: int) -> None:
-        prefix = self._store.place.prefix
+        prefix = self._store.location.prefix
         self._step("create", [0], f"refs can be made below {prefix}/")
         self._replace()
         self._stale()
@@ -139,8 +139,8 @@ class Probe:
         ahead_ms = store.time.ahead_ms()
         if ahead_ms is None:
             by_watch = "another machine's claim counts as over when this one has watched it for its TTL"
-            stated = f"clocks are stated to be within {format_duration(store.place.skew_ms)} of each other"
-            rule = stated if store.place.skew_is_stated else by_watch
+            stated = f"clocks are stated to be within {format_duration(store.location.skew_ms)} of each other"
+            rule = stated if store.location.skew_is_stated else by_watch
             self._note("clocks", True, f"the remote tells no time; {rule}")
             return
         way = "ahead of" if ahead_ms > 0 else "behind"
@@ -148,7 +148,7 @@ class Probe:
         says = f"this machine's is {apart} the remote's"
         if store.time.is_off():
             says += (
-                f", and {format_duration(store.place.skew_ms)} are allowed for: set it right. Until then another "
+                f", and {format_duration(store.location.skew_ms)} are allowed for: set it right. Until then another "
                 "machine's claim counts as over only when this one has watched it for its whole TTL"
             )
         self._note("clocks", not store.time.is_off(), says)
@@ -164,11 +164,11 @@ class Probe:
 
     def _other_prefix(self) -> str:
         """Where it works instead, if it does."""
-        place = self._store.place
-        if place.is_local or place.prefix == HEADS_PREFIX:
+        location = self._store.location
+        if location.is_local or location.prefix == HEADS_PREFIX:
             return ""
-        before = place.prefix
-        place.prefix, oid = HEADS_PREFIX, self._commit(0)
+        before = location.prefix
+        location.prefix, oid = HEADS_PREFIX, self._commit(0)
         try:
             works = self._refs.swap([Swap(self._tails[0], "", oid)])
             if works:
@@ -177,7 +177,7 @@ class Probe:
         except DibsError:
             works = False
         finally:
-            place.prefix = before
+            location.prefix = before
         return f" {HEADS_PREFIX} works: add ?prefix={HEADS_PREFIX}." if works else ""
 
     def _clean(self) -> None:

@@ -48,9 +48,9 @@ class Refs(ABC):
     verifies: bool
     durably: tuple[str, ...] = ()  # settings that make git wait for the disk
 
-    def __init__(self, place: GitLocation) -> None:
-        self.place = place
-        self.git = place.git
+    def __init__(self, location: GitLocation) -> None:
+        self.location = location
+        self.git = location.git
         self._algorithm = ""
         self._reading: Reading | None = None
         self._read_ms = 0
@@ -58,8 +58,8 @@ class Refs(ABC):
     def clock(self) -> Reading | None:
         """The clock of the place, if it tells: read anew after a minute."""
         now_ms = clock.steady_ms()
-        if self.place.objects and (not self._read_ms or now_ms - self._read_ms > CLOCK_KEPT_MS):
-            self._reading = remoteclock.of_folder(self.place.objects, clock.steady_ms)
+        if self.location.objects and (not self._read_ms or now_ms - self._read_ms > CLOCK_KEPT_MS):
+            self._reading = remoteclock.of_folder(self.location.objects, clock.steady_ms)
             self._read_ms = now_ms
         return self._reading
 
@@ -76,15 +76,15 @@ class Refs(ABC):
         """Make what is not there yet."""
 
     def name(self, tail: str) -> str:
-        return f"{self.place.prefix}/{tail}"
+        return f"{self.location.prefix}/{tail}"
 
     @abstractmethod
     def look(self, tails: Sequence[str]) -> dict[str, str]:
         """What refs point at. A tail that ends in `/` means all below it, an empty one all there are."""
 
     @abstractmethod
-    def swap(self, swaps: Sequence[Swap], rider: BranchUpdate | None = None) -> bool:
-        """See the module's text. `rider`: a branch that goes along, or nothing goes."""
+    def swap(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None = None) -> bool:
+        """See the module's text. `branch_update`: a branch that goes along, or nothing goes."""
 
     def objects(self, oids: Iterable[str]) -> dict[str, tuple[str, bytes]]:
         """Kind and content of objects. One that is missing has the kind `missing`. Of what is no commit, or too large
@@ -151,9 +151,9 @@ class LocalRefs(Refs):
 
     def look(self, tails: Sequence[str]) -> dict[str, str]:
         patterns = [self.name(tail).rstrip("/") for tail in tails]
-        return self._list(patterns, self.place.prefix + "/") if patterns else {}
+        return self._list(patterns, self.location.prefix + "/") if patterns else {}
 
-    def swap(self, swaps: Sequence[Swap], rider: BranchUpdate | None = None) -> bool:
+    def swap(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None = None) -> bool:
         nothing = "0" * len(self.tree())
         lines = []
         for each in swaps:
@@ -175,7 +175,7 @@ class LocalRefs(Refs):
             return False
         if trouble.is_passing(result):
             return False
-        raise trouble.refused(self.place, result)
+        raise trouble.refused(self.location, result)
 
 
 class RemoteRefs(Refs):
@@ -186,10 +186,10 @@ class RemoteRefs(Refs):
     def look(self, tails: Sequence[str]) -> dict[str, str]:
         if not tails:
             return {}
-        with private.RepositoryGuard(self.place.folder, "use.lock"):
+        with private.RepositoryGuard(self.location.folder, "use.lock"):
             self._make()
             # Two that fetch into the same refs would be in each other's way: one has the mirror, others fetch aside.
-            with private.RepositoryGuard(self.place.folder, "mirror.lock", alone=True, wait=False) as mine:
+            with private.RepositoryGuard(self.location.folder, "mirror.lock", alone=True, wait=False) as mine:
                 space = "refs/mirror" if mine else f"refs/aside/{new_id()}"
                 try:
                     self._fetch(tails, space)
@@ -201,7 +201,7 @@ class RemoteRefs(Refs):
 
     def _make(self) -> None:
         if not os.path.isdir(self.git.git_dir):
-            private.make(self.place, private.ALGORITHMS[0])
+            private.make(self.location, private.ALGORITHMS[0])
 
     def _fetch(self, tails: Sequence[str], space: str) -> None:
         # A pattern, also for one ref: a ref that is not there is no error then, and the server lists no others.
@@ -209,25 +209,25 @@ class RemoteRefs(Refs):
         result = self._timed_fetch(specs)
         if result.code and trouble.is_passing(result):
             # Nobody else writes there: what is in the way is what a fetch that was killed left behind.
-            private.unlock(self.place, space)
-            result = self._reach("fetch", *_FETCH, self.place.remote, *specs)
+            private.unlock(self.location, space)
+            result = self._reach("fetch", *_FETCH, self.location.remote, *specs)
         if not result.timed_out and "mismatched algorithms" in result.err:
             self._take_other_algorithm()
-            result = self._reach("fetch", *_FETCH, self.place.remote, *specs)
+            result = self._reach("fetch", *_FETCH, self.location.remote, *specs)
         if result.code or result.timed_out:
-            raise trouble.unreachable(self.place, result)
+            raise trouble.unreachable(self.location, result)
 
     def _timed_fetch(self, specs: Sequence[str]) -> GitResult:
         """Fetch; over HTTP, read the server's clock from its answer."""
-        words = ("fetch", *_FETCH, self.place.remote, *specs)
-        if not self.place.address.startswith(("http://", "https://")) or os.environ.get("GIT_TRACE_CURL"):
+        words = ("fetch", *_FETCH, self.location.remote, *specs)
+        if not self.location.address.startswith(("http://", "https://")) or os.environ.get("GIT_TRACE_CURL"):
             return self._reach(*words)
-        path = os.path.join(self.place.folder, f"answer.{new_id()}")
+        path = os.path.join(self.location.folder, f"answer.{new_id()}")
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         extra = {"GIT_TRACE_CURL": path, "GIT_TRACE_CURL_NO_DATA": "1", "GIT_TRACE_REDACT": "1"}
         try:
             began_ms = clock.steady_ms()
-            result = self.git.run(*words, timeout_ms=self.place.timeout_ms, extra=extra)
+            result = self.git.run(*words, timeout_ms=self.location.timeout_ms, extra=extra)
             found = remoteclock.of_trace(path, began_ms, clock.steady_ms())
             self._reading = found or self._reading
             return result
@@ -237,7 +237,7 @@ class RemoteRefs(Refs):
     def _take_other_algorithm(self) -> None:
         """The remote names its objects otherwise than was assumed; one without refs tells only when pushed to."""
         other = next(name for name in private.ALGORITHMS if name != self.algorithm)
-        private.remake(self.place, other)
+        private.remake(self.location, other)
         self._algorithm = ""
 
     def _forget(self, space: str) -> None:
@@ -246,32 +246,34 @@ class RemoteRefs(Refs):
             self.git.run("update-ref", "--stdin", given=names)
 
     def _reach(self, *words: str) -> GitResult:
-        return self.git.run(*words, timeout_ms=self.place.timeout_ms)
+        return self.git.run(*words, timeout_ms=self.location.timeout_ms)
 
     def keep(self, commits: Sequence[bytes]) -> None:
-        with private.RepositoryGuard(self.place.folder, "use.lock"):
+        with private.RepositoryGuard(self.location.folder, "use.lock"):
             super().keep(commits)
 
-    def swap(self, swaps: Sequence[Swap], rider: BranchUpdate | None = None) -> bool:
-        with private.RepositoryGuard(self.place.folder, "use.lock"):
-            result = self._push(swaps, rider)
-        if _all_accepted(result, swaps, self.place.prefix):
+    def swap(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None = None) -> bool:
+        with private.RepositoryGuard(self.location.folder, "use.lock"):
+            result = self._push(swaps, branch_update)
+        if _all_accepted(result, swaps, self.location.prefix):
             return True
-        return self._settle(swaps, result, rider)
+        return self._settle(swaps, result, branch_update)
 
-    def _push(self, swaps: Sequence[Swap], rider: BranchUpdate | None) -> GitResult:
+    def _push(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None) -> GitResult:
         # A single ref needs no transaction, and a host may not offer any.
         moves = [(self.name(each.tail), each.old, each.new) for each in swaps]
-        if rider is not None and rider.old != rider.new:
-            moves.append((rider.name, rider.old, rider.new))
+        if branch_update is not None and branch_update.old != branch_update.new:
+            moves.append((branch_update.name, branch_update.old, branch_update.new))
         words = ["push", *_PUSH, *(["--atomic"] if len(moves) > 1 else [])]
         words += [f"--force-with-lease={name}:{old}" for name, old, _ in moves]
         # By its address, git keeps no tracking ref: here it would point at objects that only the clone has.
-        words.append(self.place.address if rider is not None else self.place.remote)
+        words.append(self.location.address if branch_update is not None else self.location.remote)
         words += [f"{new}:{name}" for name, _, new in moves]
-        return self.git.run(*words, timeout_ms=self.place.timeout_ms, extra=rider.env if rider else {})
+        return self.git.run(
+            *words, timeout_ms=self.location.timeout_ms, extra=branch_update.env if branch_update else {}
+        )
 
-    def _settle(self, swaps: Sequence[Swap], result: GitResult, rider: BranchUpdate | None) -> bool:
+    def _settle(self, swaps: Sequence[Swap], result: GitResult, branch_update: BranchUpdate | None) -> bool:
         """The push did not say that all is well: what became of it is read from the refs."""
         if not result.timed_out and "hash algorithm" in result.err:
             self._take_other_algorithm()
@@ -280,7 +282,7 @@ class RemoteRefs(Refs):
         try:
             now = self.look([each.tail for each in swaps])
         except trouble.StoreUnavailable as error:
-            raise trouble.lost(self.place, result, unknown=maybe) from error
+            raise trouble.lost(self.location, result, unknown=maybe) from error
         if not result.code and not result.timed_out:
             return False  # "up to date": somebody else's, as no two records are alike
         changed = [each for each in swaps if each.old != each.new]
@@ -291,12 +293,12 @@ class RemoteRefs(Refs):
             return False  # and what was sent will not be taken later, either
         if maybe:
             # Not there yet, but the server may still be at work on it.
-            raise trouble.lost(self.place, result, unknown=True)
-        if rider is not None:
-            rider.check(self.place)
+            raise trouble.lost(self.location, result, unknown=True)
+        if branch_update is not None:
+            branch_update.check(self.location)
         if trouble.is_passing(result):
             return False
-        raise trouble.refused(self.place, result)
+        raise trouble.refused(self.location, result)
 
     def _is_mine(self, swap: Swap, tip: str) -> bool:
         """Whether what was pushed is there, or was and somebody has built upon it."""

@@ -71,23 +71,23 @@ REMOTE = LOCAL.replace(
 class GitStore(Store):
     """Records as refs of a clone or of a remote. See the package's text."""
 
-    def __init__(self, place: GitLocation, clocks: Clocks | None = None) -> None:
-        self.place = place
-        self.capabilities = (LOCAL if place.is_local else REMOTE).replace(poll_ms=place.poll_ms)
+    def __init__(self, location: GitLocation, clocks: Clocks | None = None) -> None:
+        self.location = location
+        self.capabilities = (LOCAL if location.is_local else REMOTE).replace(poll_ms=location.poll_ms)
         self.broken: dict[str, str] = {}  # refs that cannot be read, and why
-        self.refs = LocalRefs(place) if place.is_local else RemoteRefs(place)
+        self.refs = LocalRefs(location) if location.is_local else RemoteRefs(location)
         self.time = StoreTime(
-            place.folder,
+            location.folder,
             clocks or Clocks(),
-            place.skew_ms,
-            stated=place.skew_is_stated,
+            location.skew_ms,
+            stated=location.skew_is_stated,
             remote=self.refs.clock,
         )
         if (
-            not place.is_local and new_fraction() < 1 / 256
+            not location.is_local and new_fraction() < 1 / 256
         ):  # few runs look how large the cache is; it grows slowly
-            private.shrink(place)
-        self.tokens = HighWater(place.folder)
+            private.shrink(location)
+        self.tokens = HighWater(location.folder)
         self._lock = RLock()
         self._tips: dict[str, Entry | None] = {}
         self._last_seq = 0
@@ -204,8 +204,8 @@ class GitStore(Store):
                 if self._try(expect, puts, events):
                     return self._last_seq
             raise StoreUnavailable(
-                f"Others kept getting in the way at {self.place.shown}, though nobody changed what this is about. Try "
-                "again; if it stays so, look for lock files that a killed git left there."
+                f"Others kept getting in the way at {self.location.shown}, though nobody changed what this is about. "
+                "Try again; if it stays so, look for lock files that a killed git left there."
             )
 
     def _try(
@@ -231,7 +231,7 @@ class GitStore(Store):
         if not plan.made:
             return True
         self.refs.keep(plan.commits)
-        if not self.refs.swap(plan.swaps, self._rider(puts)):
+        if not self.refs.swap(plan.swaps, self._branch_update(puts)):
             return False
         self._riding = None
         self._tips.update(plan.made)
@@ -249,7 +249,7 @@ class GitStore(Store):
                     return False
         return True
 
-    def _rider(self, puts: Mapping[str, Stored | None]) -> BranchUpdate | None:
+    def _branch_update(self, puts: Mapping[str, Stored | None]) -> BranchUpdate | None:
         return self._riding[0] if self._riding is not None and self._riding[1](puts) else None
 
     def _is_as(self, expect: Mapping[str, int]) -> bool:
@@ -343,7 +343,7 @@ class GitStore(Store):
             left_ms = until_ms - clock.steady_ms()
             if left_ms <= 0:
                 return False
-            time.sleep(min(self.place.poll_ms * (0.75 + new_fraction() / 2), left_ms) / 1000)
+            time.sleep(min(self.location.poll_ms * (0.75 + new_fraction() / 2), left_ms) / 1000)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         with self._lock:
@@ -364,8 +364,9 @@ class GitStore(Store):
             return []
         tail, (seen, found) = next(iter(self.tokens.fallen.items()))
         return [
-            f"{self.place.shown} was put back: the fencing number of {self.refs.name(tail)} was {seen} and is {found} "
-            "now. Claims that were made since are gone. New numbers begin above the highest that this clone has seen."
+            f"{self.location.shown} was put back: the fencing number of {self.refs.name(tail)} was {seen} and is "
+            f"{found} now. Claims that were made since are gone. "
+            "New numbers begin above the highest that this clone has seen."
         ]
 
     def probe(self) -> list[dict[str, Any]]:
@@ -379,14 +380,14 @@ class GitStore(Store):
     ) -> dict[str, Any]:
         """Let a branch of the clone at `folder` go with the first commit whose puts satisfy `when`: both, or neither.
         Returns what will be pushed."""
-        from dibs.stores.git.branch_push import rider_for
+        from dibs.stores.git.branch_push import branch_update_for
 
-        rider = rider_for(self.place, branch, folder)
-        self._riding = (rider, when)
+        branch_update = branch_update_for(self.location, branch, folder)
+        self._riding = (branch_update, when)
         return {
-            "branch": rider.name.removeprefix("refs/heads/"),
-            "before": rider.old or None,
-            "after": rider.new,
+            "branch": branch_update.name.removeprefix("refs/heads/"),
+            "before": branch_update.old or None,
+            "after": branch_update.new,
         }
 
     def close(self) -> None:

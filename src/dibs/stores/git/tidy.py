@@ -31,8 +31,8 @@ def tidy(store: GitStore) -> dict[str, Any]:
         for tail, entry in batch:
             removed += store.refs.swap([Swap(tail, entry.oid, "")])
     broken = {store.refs.name(tail): why for tail, why in sorted(store.broken.items())}
-    if not store.place.is_local:
-        shrink(store.place)
+    if not store.location.is_local:
+        shrink(store.location)
     return {"removed": removed, "broken": broken}
 
 
