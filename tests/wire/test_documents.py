@@ -94,6 +94,7 @@ EXAMPLES: list[Outcome] = [
     outcomes.KeySpent(now_ms=NOW, name="job", ending=ENDING),
     outcomes.Forbidden(now_ms=NOW, name="job"),
     outcomes.AclDiffers(now_ms=NOW, name="job"),
+    outcomes.CheckpointTooLong(now_ms=NOW, name="job", owners=2_000, room=80),
     outcomes.AclSet(now_ms=NOW, name="job", acl=LOCK.acl),
     outcomes.NotFound(now_ms=NOW, name="job"),
     outcomes.QuotaExceeded(now_ms=NOW, name="job"),

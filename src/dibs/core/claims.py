@@ -1,8 +1,8 @@
 """Claiming, keeping and letting go: who owns a job. The promises `excl`, `proof`, `idem` and `token:rises` live here.
 
-Can two owners overlap? Only `line.grant` makes a holder (and `transfer` replaces one by another). A newcomer reaches it
-through `judge`, past the lines that answer everybody while anything stands in the way; a waiter through `line.advance`,
-which asks the same question. What proves "that was me" is decided in one place too: `proof.py`.
+Can two owners overlap? Only `queue.grant` makes a holder (and `transfer` replaces one by another). A newcomer reaches
+it through `judge`, past the lines that answer everybody while anything stands in the way; a waiter through
+`queue.advance`, which asks the same question. What proves "that was me" is decided in one place too: `proof.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dibs.core.deadlock import find_cycle
 from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
 from dibs.core.expiry import end_hold, event_of, own_deadline_ms, settle, shown, ticket_over
+from dibs.core.notes import check_room
 from dibs.core.outcomes import (
     AclDiffers,
     AlreadyDone,
@@ -248,6 +249,9 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         return not_current(draft, lock, ending)
     if command.unless_after_ms is not None and mine.renewed_ms > command.unless_after_ms:
         return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, mine))
+    too_long = check_room(draft, lock, mine, command.checkpoint)
+    if too_long is not None:
+        return too_long
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
     kept = mine.replace(
         renewed_ms=draft.now_ms,

@@ -5,15 +5,17 @@ same decision, so every rule is tested in microseconds, replayed and explained. 
 
     claims.py     who owns a job: acquire, renew, release
     proof.py      what proves "that was me"
+    notes.py      how much the owners of one job may note together
     exclusion.py  who stands in whose way: modes, slots, trees
+    overlap.py    which claims of a tree overlap a name
     expiry.py     when a hold is over: deadlines, outage credit, the one way in which a hold ends
-    line.py       who is served when, and the one way in which a waiter is given the job
+    queue.py      who is served when, and the one way in which a waiter is given the job
     tickets.py    places in a line
     deadlock.py   would waiting ever end
     wants.py      a refused ask that counts as waiting
-    many.py       the first free of several; all or none
+    several.py    the first free of several; all or none
     access.py     who may claim: access lists, through the tree
-    handing.py    transfer, break, freeing a parked job, setting an access list
+    transfer.py   transfer, break, freeing a parked job, setting an access list
     sessions.py   one run of one worker, and what ends with it
     upkeep.py     what time brings: sweeping, forgetting, outages
     replay.py     events folded back into ownership

@@ -25,6 +25,7 @@ from dibs.core.records import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.events import Event
+    from dibs.core.overlap import Overlap
     from dibs.core.records import Stored
     from dibs.core.view import HandedOver, View
 
@@ -34,7 +35,7 @@ NO_META = Meta()
 class Draft:
     """See the module's text. `now_ms` is the view's."""
 
-    __slots__ = ("_blanks", "_view", "events", "handed", "now_ms", "writes")
+    __slots__ = ("_blanks", "_overlaps", "_view", "events", "handed", "now_ms", "writes")
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -43,6 +44,7 @@ class Draft:
         self.events: list[Event] = []
         self.handed: list[HandedOver] = []
         self._blanks: dict[str, LockRecord] = {}
+        self._overlaps: dict[str, Overlap] = {}
 
     def _get(self, key: str) -> Stored | None:
         if key in self.writes:
@@ -77,6 +79,16 @@ class Draft:
     def tree(self, ns: str) -> Tree:
         found = self._get(tree_key(ns))
         return found if isinstance(found, Tree) else Tree(ns=ns)
+
+    def overlap(self, ns: str) -> Overlap:
+        """The claims of a tree, sorted once for all that a decision asks about them."""
+        claims = self.tree(ns).claims
+        known = self._overlaps.get(ns)
+        if known is None or known.claims is not claims:
+            from dibs.core.overlap import Overlap  # most claims are in no tree
+
+            known = self._overlaps[ns] = Overlap(claims)
+        return known
 
     def meta(self) -> Meta:
         found = self._get(META_KEY)

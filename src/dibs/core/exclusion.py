@@ -8,7 +8,7 @@ every other `repo:` claim of its namespace, siblings never. Claims of one sessio
 from __future__ import annotations
 
 from dibs.core.expiry import need_sessions, shown
-from dibs.core.names import above, covers, in_tree
+from dibs.core.names import covers, in_tree
 from dibs.core.outcomes import Blocker
 from dibs.core.records import EXCLUSIVE, SHARED, lock_key
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dibs.core.draft import Draft
-    from dibs.core.records import Holder, LockRecord, TreeClaim
+    from dibs.core.records import Holder, LockRecord
 
 
 def fits(lock_slots: int, live: tuple[Holder, ...], mode: str, slots: int) -> bool:
@@ -91,19 +91,5 @@ def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> b
 
 def tree_neighbours(draft: Draft, ns: str, name: str, mode: str) -> Iterable[str]:
     """Names of other live claims that overlap `name` and cannot be shared with it, each once."""
-    found = overlapping(draft.tree(ns).claims, name)
+    found = draft.overlap(ns).of(name)
     return dict.fromkeys([claim.name for claim in found if not (mode == SHARED and claim.mode == SHARED)])
-
-
-def overlapping(claims: tuple[TreeClaim, ...], name: str) -> list[TreeClaim]:
-    """Those of other names that overlap `name`: what `names.overlaps` says of each, without a call for each. A tree may
-    hold thousands of claims, and every claim in it is held against all of them."""
-    if name.startswith("repo:"):
-        return [claim for claim in claims if claim.name != name]
-    over = frozenset(above(name))
-    beneath = ("repo:", name if name.endswith("/") else f"{name}/")
-    return [
-        claim
-        for claim in claims
-        if (claim.name in over or claim.name.startswith(beneath)) and claim.name != name
-    ]

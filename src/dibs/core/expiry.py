@@ -114,7 +114,7 @@ def need_sessions(draft: Draft, *locks: LockRecord) -> None:
 
 
 def settle(draft: Draft, ns: str, name: str) -> LockRecord:
-    """The lock as it stands now: what is over is ended and told. Does not hand the job on; `line.advance` does."""
+    """The lock as it stands now: what is over is ended and told. Does not hand the job on; `queue.advance` does."""
     lock = draft.lock(ns, name)
     if not lock.holders:
         return lock

@@ -10,6 +10,9 @@ PRINCIPAL_CHARS_MAX = 64
 OWNER_CHARS_MAX = 256
 METADATA_CHARS_MAX = 1024
 CHECKPOINT_BYTES_MAX = 4 * 1024
+CHECKPOINTS_BYTES_MAX = (
+    512 * 1024
+)  # of all owners of one job together: they are in one record, written at each claim
 RESULT_BYTES_MAX = 4 * 1024
 REASON_CHARS_MAX = 1024
 REQUEST_KEY_CHARS_MAX = 256

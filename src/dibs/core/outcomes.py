@@ -190,6 +190,15 @@ class Failed(Record):
     again: bool = False
 
 
+class CheckpointTooLong(Record):
+    """The owners of one job share the room for checkpoints, and this one does not fit. Nothing was noted or renewed."""
+
+    now_ms: int
+    name: str
+    owners: int
+    room: int  # how long it might have been, in bytes
+
+
 class NotCurrent(Record):
     """The lease shown is not one that holds the job now. `ending` says how it ended, where that is remembered."""
 
@@ -300,6 +309,7 @@ Outcome = (
     | Renewed
     | Released
     | Failed
+    | CheckpointTooLong
     | NotCurrent
     | KeySpent
     | Forbidden

@@ -1,4 +1,4 @@
-"""Places in a line: taking one, being recognised in it, keeping it, giving it up. Who is served when is `line.py`.
+"""Places in a line: taking one, being recognised in it, keeping it, giving it up. Who is served when is `queue.py`.
 
 A repeat must find its place whatever the length of the line, without reading the tickets of others. So a lock keeps a
 mark of eight characters for each place: a checksum of what a repeat would show, which is its request key, or else the

@@ -8,6 +8,7 @@ from dibs.core.deadlock import find_own_cycle
 from dibs.core.exclusion import blockers
 from dibs.core.expiry import end_hold, event_of, session_over, shown
 from dibs.core.limits import TTL_MS_DEFAULT
+from dibs.core.notes import check_room
 from dibs.core.outcomes import (
     AclSet,
     Broken,
@@ -46,6 +47,9 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
         heir is None or heir.ns not in (None, command.ns) or session_over(draft, heir)
     ):
         return SessionUnknown(now_ms=draft.now_ms, session=command.to_session)
+    too_long = check_room(draft, lock, mine, command.checkpoint)
+    if too_long is not None:
+        return too_long
     lease = _heirs_lease(draft, command, mine, heir, token=max(lock.token, draft.meta().token_floor) + 1)
     lock = end_hold(
         draft, lock, mine, how=TRANSFERRED, at_ms=draft.now_ms, by=lease.owner, checkpoint=lease.checkpoint

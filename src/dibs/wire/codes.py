@@ -58,6 +58,7 @@ OUTCOMES: dict[type[Record], CodeRow] = {
     outcomes.Renewed: _row("renewed", 200, YES, "Still yours"),
     outcomes.Released: _row("released", 200, YES, "Let go"),
     outcomes.Failed: _row("failed", 200, YES, "Let go as failed"),
+    outcomes.CheckpointTooLong: _row("invalid_input", 400, USAGE, "Invalid input"),
     outcomes.NotCurrent: _row("lease_not_current", 404, NOT_YOURS, "Lease is not current"),
     outcomes.KeySpent: _row("conflict", 409, NOT_YOURS, "Conflict"),
     outcomes.Forbidden: _row("forbidden", 403, NOT_ALLOWED, "Forbidden"),

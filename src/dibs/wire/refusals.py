@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dibs.core import outcomes
 from dibs.core.durations import format_duration
+from dibs.core.limits import CHECKPOINTS_BYTES_MAX
 from dibs.core.record import Record
 from dibs.wire.sentences import cycle_path
 
@@ -36,6 +37,11 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
         return status, (
             f"{KEY_SPENT} {_ENDED.get(outcome.ending.how, 'was ' + outcome.ending.how)} {ago} ago. "
             "Repeating it cannot claim the job again; use a new request key for a new claim."
+        )
+    if isinstance(outcome, outcomes.CheckpointTooLong):
+        return status, (
+            f"The checkpoints of this job's {outcome.owners} owners may take {CHECKPOINTS_BYTES_MAX} bytes together. "
+            f"There is room for {outcome.room}: note a shorter one."
         )
     if isinstance(outcome, outcomes.Differs):
         return status, (

@@ -1,0 +1,33 @@
+"""How much the owners of one job may note together.
+
+Each may note a checkpoint of CHECKPOINT_BYTES_MAX. All owners of a job are in its one record, which every claim on it
+reads and writes, so thousands of them share a room of CHECKPOINTS_BYTES_MAX. What is noted already stays, also what an
+older version let in.
+"""
+
+from __future__ import annotations
+
+from dibs.core.limits import CHECKPOINTS_BYTES_MAX
+from dibs.core.outcomes import CheckpointTooLong
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.draft import Draft
+    from dibs.core.records import Holder, LockRecord
+
+
+def check_room(
+    draft: Draft, lock: LockRecord, mine: Holder, checkpoint: str | None
+) -> CheckpointTooLong | None:
+    """None when `checkpoint` fits beside those of the job's other owners, or is no longer than the one it replaces."""
+    if checkpoint is None or len(lock.holders) == 1:
+        return None
+    others = sum([_size(each.checkpoint) for each in lock.holders if each.lease_id != mine.lease_id])
+    room = max(CHECKPOINTS_BYTES_MAX - others, _size(mine.checkpoint))
+    if _size(checkpoint) <= room:
+        return None
+    return CheckpointTooLong(now_ms=draft.now_ms, name=lock.name, owners=len(lock.holders), room=room)
+
+
+def _size(text: str | None) -> int:
+    return len(text.encode("utf-8", "surrogatepass")) if text else 0
