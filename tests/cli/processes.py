@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+from dibs.cli.supervise.process_tree import children
 from dibs.client.embedded import EmbeddedDoor
 
 if TYPE_CHECKING:
@@ -63,3 +64,10 @@ def finished(child: subprocess.Popen[str]) -> tuple[int, str]:
 def first_line(child: subprocess.Popen[str]) -> str:
     assert child.stdout is not None
     return child.stdout.readline().strip()
+
+
+def guards_of(run: int) -> tuple[int, int]:
+    """The guardian and the warden of a `dibs run` whose command runs."""
+    (warden,) = children(run)
+    (guardian,) = children(warden)
+    return guardian, warden

@@ -1,4 +1,5 @@
-"""Part of a command in tests: writes down the time, over and over, for as long as it lives. Its child does, too.
+"""Part of a command in tests: writes down the time, over and over, for as long as it lives. Its child does, too,
+and the last of them has an empty environment.
 
 `stamper.py FILE CHILDREN` : the last number in a file is when its writer was last alive."""
 
@@ -9,9 +10,11 @@ import time
 
 path, children = sys.argv[1], int(sys.argv[2])
 if children:
-    subprocess.Popen(
-        [sys.executable, __file__, f"{path}.{children}", str(children - 1)], start_new_session=True, stdout=1
-    )
+    env: dict[str, str] | None = (
+        {} if children == 1 else None
+    )  # as after `env -i`: nothing in it tells where it comes from
+    words = [sys.executable, "-S", __file__, f"{path}.{children}", str(children - 1)]
+    subprocess.Popen(words, start_new_session=True, stdout=1, env=env)
 file = os.open(path, os.O_WRONLY | os.O_CREAT)
 print(os.getpid(), flush=True)
 while True:

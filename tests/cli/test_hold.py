@@ -12,7 +12,7 @@ from dibs.cli.text.hold import said
 from dibs.clock import steady_ms
 from dibs.wire.parts import instant_ms
 from tests.cli.processes import Machine, finished, first_line
-from tests.processes import ServerProcess
+from tests.processes import ServerProcess, wait_until_stopped
 
 if TYPE_CHECKING:
     import subprocess
@@ -182,3 +182,22 @@ def test_what_cannot_be_is_refused(terminal: Terminal, words: tuple[str, ...], s
 )
 def test_events_in_words(event: dict[str, Any], line: str) -> None:
     assert said({"name": "job", "at": "2025-11-15T02:14:05.123Z", **event}) == f"02:14:05Z  {line}"
+
+
+@pytest.mark.promise("loss:told")
+@pytest.mark.parametrize("order", ["release", "done 1h", "fail it broke"])
+def test_told_to_let_go_of_what_it_has_lost_it_says_lost(machine: Machine, order: str) -> None:
+    child = machine.start("hold", "job", "--json", "--ttl", "2s", "--until-eof", stdin=-1)
+    assert event(child)["event"] == "acquired"
+    child.send_signal(signal.SIGSTOP)
+    wait_until_stopped(child.pid)
+    assert child.stdin is not None
+    child.stdin.write(f"{order}\n")
+    child.stdin.flush()
+    assert machine.run("claim", "job", "--wait", "20s")[0] == 0
+    child.send_signal(signal.SIGCONT)
+    out, _ = child.communicate(timeout=30)
+    events = [json.loads(line)["event"] for line in out.splitlines()]
+    assert events[-1] == "lost"
+    assert "released" not in events
+    assert child.returncode == 20

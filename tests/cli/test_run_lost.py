@@ -12,7 +12,7 @@ import pytest
 from dibs.cli.supervise.process_tree import children
 from dibs.client.embedded import process_mark
 from dibs.clock import steady_ms
-from tests.cli.processes import Machine, finished, first_line
+from tests.cli.processes import Machine, finished, first_line, guards_of
 from tests.processes import ServerProcess, wait_until, wait_until_stopped
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def test_a_killed_command_frees_the_job_at_once(machine: Machine) -> None:
 
 def test_without_its_guardian_the_command_is_stopped_too(machine: Machine) -> None:
     child, family = start_family(machine)
-    guardian, _warden = children(child.pid)
+    guardian, _warden = guards_of(child.pid)
     os.kill(guardian, signal.SIGKILL)
     assert finished(child)[0] == 20
     assert living(family) == []

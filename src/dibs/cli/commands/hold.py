@@ -71,7 +71,9 @@ def hold(call: Call) -> Answer:
             return speaker.failed(answer)
         ending = holding.until_over()
     finally:
-        trouble = tenure.end(ending)
+        trouble = tenure.end(ending, asks=True)
+    if tenure.is_over and not holding.is_lost:
+        holding.say_lost()  # it was told to let go of what was lost already
     if holding.is_lost:
         return Answer(LOST, {"why": tenure.why}, "", code="lost", message=tenure.why, is_said=True)
     said = {"done": "done_seconds" in (ending or {}), "failed": "failed" in (ending or {})}
@@ -158,8 +160,7 @@ class Holding:
     def _step(self) -> None:
         nap_ms = self._tenure.tend()
         if nap_ms is None:
-            self.is_lost = True
-            self._tell("lost", {"why": self._tenure.why})
+            self.say_lost()
             return
         if self._tenure.job is None:
             self.why = "it was let go by somebody inside the session"
@@ -178,6 +179,10 @@ class Holding:
             os.read(self._woken, 4096)
         if self._stdin in ready:
             self._read()
+
+    def say_lost(self) -> None:
+        self.is_lost = True
+        self._tell("lost", {"why": self._tenure.why})
 
     def _told(self, number: int, frame: FrameType | None) -> None:
         self.why = self.why or f"signal {number}"

@@ -12,9 +12,11 @@ import os
 import select
 
 from dibs.cli.supervise.guardian import Guardian
-from dibs.cli.supervise.process_tree import adopt_orphans, descendants
-from dibs.cli.supervise.warden import Warden
-from dibs.client.embedded import guarded_env, guarded_mark
+from dibs.cli.supervise.process_tree import adopt_orphans
+from dibs.cli.supervise.remains import Remains, killed, wait_for_end
+from dibs.cli.supervise.warden import LATE_MS, Warden
+from dibs.client.embedded import guarded_env, guarded_mark, process_mark
+from dibs.clock import steady_ms
 from dibs.ids import new_token
 
 TYPE_CHECKING = False
@@ -55,8 +57,13 @@ class Child:
         self.some_left = False  # of other users, which cannot be stopped
         self._token = new_token()
         self._end_dead_session = end_dead_session
-        self.guardian_pid = self._fork_guardian(words, kill_after_ms, leaves_children)
-        self.warden_pid = self._fork_warden(kill_after_ms)
+        self._kill_after_ms = kill_after_ms
+        self._late_ms: int | None = None  # when it should have been stopped, by others
+        self.guardian_pid = 0
+        self._adopts = adopt_orphans()  # should both guards be killed, all of it falls to us
+        self.warden_pid = self._fork_guards(words, leaves_children)
+        while not self.guardian_pid:
+            self._hear()
 
     @property
     def mark(self) -> str | None:
@@ -71,38 +78,35 @@ class Child:
             pass
         os.close(number)
 
-    def _fork_guardian(self, words: list[str], kill_after_ms: int, leaves_children: bool) -> int:
+    def _fork_guards(self, words: list[str], leaves_children: bool) -> int:
+        """The warden, and by it the guardian, who says its own number."""
         self._fill_gaps()
         hearing, self._orders = os.pipe()
         self._reports, telling = os.pipe()
-        self._watched, self._warden = os.pipe()
+        watched, self._warden = os.pipe()
         os.set_blocking(self._warden, False)  # one that is paused must not keep the others waiting
 
-        def guard() -> None:
-            for end in (self._orders, self._reports, self._watched):
+        def guardian() -> None:
+            for end in (self._orders, self._reports, watched):
                 os.close(end)
             Guardian(
                 hearing,
                 telling,
                 words,
-                kill_after_ms=kill_after_ms,
+                kill_after_ms=self._kill_after_ms,
                 leaves_children=leaves_children,
                 terminal=self._terminal,
                 warden=self._warden,
                 end_dead_session=self._end_dead_session,
             ).run()
 
-        pid = _forked(guard)
-        os.close(hearing)
-        os.close(telling)
-        return pid
+        def warden() -> None:
+            pid = _forked(guardian)
+            Warden(watched, self._token, pid, self._kill_after_ms, self._end_dead_session).run()
 
-    def _fork_warden(self, kill_after_ms: int) -> int:
-        def guard() -> None:
-            Warden(self._watched, self._token, self.guardian_pid, kill_after_ms, self._end_dead_session).run()
-
-        pid = _forked(guard)
-        os.close(self._watched)
+        pid = _forked(warden)
+        for end in (hearing, telling, watched):
+            os.close(end)
         return pid
 
     def belongs_to(self, session: str) -> None:
@@ -117,7 +121,6 @@ class Child:
                 self._handlers[number] = _signal.signal(number, self._pass_on)
         marked = {**env, **guarded_env(env, self._token)}
         environment = b"\0".join([os.fsencode(f"{key}={value}") for key, value in marked.items()])
-        adopt_orphans()  # should the guardian be killed, all of it falls to us
         # A signal that comes while this is written must not be passed on in the middle of it.
         before = _signal.pthread_sigmask(_signal.SIG_BLOCK, PASSED_ON)
         self.certain_until(deadline_ms)
@@ -142,7 +145,19 @@ class Child:
                 if nap_ms is None:
                     self.was_stopped = self.was_stopped or self.code is None
                     self._order(b"T\n")
-            self._sleep(NAP_MS if nap_ms is None else min(NAP_MS, nap_ms))
+                    self._late_ms = steady_ms() + self._kill_after_ms + 2 * LATE_MS
+            self._sleep(self._patience_ms() if nap_ms is None else min(NAP_MS, nap_ms))
+
+    def _patience_ms(self) -> int:
+        """How long the guards may still take to stop it all. When that is over both are paused: the guardian, who
+        failed, is killed, and what it guarded falls to us."""
+        if self._late_ms is None:
+            return NAP_MS
+        left_ms = self._late_ms - steady_ms()
+        if left_ms <= 0:
+            self._late_ms = None
+            killed(self.guardian_pid)
+        return max(0, min(NAP_MS, left_ms))
 
     def close(self) -> None:
         """Signals and terminal as they were before. The guards go by themselves; nobody need wait for that."""
@@ -152,8 +167,7 @@ class Child:
         self._tell_warden(b"Q\n")
         for end in (self._orders, self._reports, self._warden):
             os.close(end)
-        for pid in (self.guardian_pid, self.warden_pid):
-            os.waitpid(pid, os.WNOHANG)
+        _reap(self.warden_pid)
 
     @property
     def was_interrupted(self) -> bool:
@@ -185,7 +199,9 @@ class Child:
             self._hear()
 
     def _note(self, report: str, number: int) -> None:
-        if report == "P":
+        if report == "N":
+            self.guardian_pid = number
+        elif report == "P":
             self._pid = number
         elif report == "X":
             self._trouble = number
@@ -210,19 +226,18 @@ class Child:
             self._note(report, int(number or 0))
 
     def _guardian_was_killed(self) -> None:
-        """The command went down with it, where the system can do that. Whatever else there is, fell to us."""
+        """The command went down with it, where the system can do that. Whatever else there is, fell to us, or to the
+        warden, which is below us."""
+        if not self.guardian_pid:
+            raise ChildProcessError("the processes that guard the command could not be started")
         self.was_stopped = True
-        if self._pid:
-            _killed(-self._pid)
-        beyond_us = guards = {self.guardian_pid, self.warden_pid}
-        while left := {*descendants(os.getpid())} - beyond_us:
-            for pid in left:
-                if _killed(pid):
-                    _reap(pid)
-                else:
-                    beyond_us = beyond_us | {pid}
+        wait_for_end(lambda: process_mark(self.guardian_pid) is None)
+        if self._pid and not self._adopts:
+            killed(-self._pid)
+        remains = Remains(self._token, (self.guardian_pid, self.warden_pid))
+        remains.end(lambda: [os.getpid()])
         self.all_gone = True
-        self.some_left = beyond_us != guards
+        self.some_left = bool(remains.untouchable)
 
     def _paused(self) -> None:
         """Ctrl-Z at a terminal: stop with it, so that the shell gets its prompt, and go on with it later."""
@@ -261,19 +276,8 @@ def _forked(guard: Callable[[], None]) -> int:
     return pid
 
 
-def _killed(pid: int) -> bool:
-    """False when it is another user's."""
-    try:
-        os.kill(pid, _signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    except PermissionError:
-        return False
-    return True
-
-
 def _reap(pid: int) -> None:
     try:
-        os.waitpid(pid, 0)
-    except ChildProcessError:  # not a child of ours, yet
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:  # somebody was before us
         pass

@@ -4,16 +4,16 @@
 pipes, so none of that stops it. It knows until when the claim is certain, because it is told of every renewal, and ends
 everything below it when that time comes, when it is told to, or when `dibs run` is gone.
 
-It is the parent of the command and adopts its orphans (see lineage.py): what the command started is found even if it
+It is the parent of the command and adopts its orphans (process_tree.py): what the command started is found even if it
 left the process group. It stays until `dibs run` has let the claim go, because others on this machine take the session
-for dead when its process, which is this one, is gone.
+for dead when its processes, of which this is one, are gone.
 
 Should it be killed or paused together with `dibs run`, there is a second guard (warden.py).
 
 Orders, a line each: `I session`, `G bytes` and then so many bytes of environment (go), `D ms` (the new deadline),
-`S number` (a signal for the command), `T` (stop it). Reports: `P pid` (it runs), `X errno` (it could not be started),
-`Z` (it was paused), `E status` (it ended), `L` (it is being stopped, the deadline has come), `Q` (nobody is left) or
-`U` (only those of other users are left, whom we cannot stop).
+`S number` (a signal for the command), `T` (stop it). Reports: `N pid` (ours), `P pid` (the command runs), `X errno` (it
+could not be started), `Z` (it was paused), `E status` (it ended), `L` (it is being stopped, the deadline has come), `Q`
+(nobody is left) or `U` (only those of other users are left, whom we cannot stop).
 """
 
 from __future__ import annotations
@@ -113,6 +113,7 @@ class Guardian:
         wake_with_parent()
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         self._adopts = adopt_orphans()
+        self._tell(f"N {os.getpid()}")
 
     def _nap_ms(self) -> int:
         if not self._pid or self._is_done:

@@ -12,6 +12,7 @@ import gc
 from dibs.cli.framework.flags import milliseconds, seconds, terms
 from dibs.cli.framework.result import failure, is_failure, refusal_exit
 from dibs.cli.framework.session_flags import open_request
+from dibs.client.door import OVER_CODES
 from dibs.client.plan import RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.clock import steady_ms
 from dibs.core.durations import format_duration
@@ -122,6 +123,11 @@ class Tenure:
     # Keeping
 
     @property
+    def is_over(self) -> bool:
+        """The store has said that it is not ours any more."""
+        return self._is_over
+
+    @property
     def is_lost(self) -> bool:
         """It is over, or must be taken for it."""
         return self._is_over or steady_ms() >= self.plan.lost_ms
@@ -189,10 +195,11 @@ class Tenure:
 
     # Ending
 
-    def end(self, ending: Document | None = None) -> str | None:
+    def end(self, ending: Document | None = None, *, asks: bool = False) -> str | None:
         """Let everything go; `ending` is what a release says of the job beside that: that it is done, or failed. What
-        could not be said, if anything: silence says it, later."""
-        trouble = self._release(ending)
+        could not be said, if anything: silence says it, later. `asks`: release the job by name, so that `is_over` tells
+        whether it was ours until then; the end of a session tells nothing of its jobs."""
+        trouble = self._release(ending, asks=asks)
         reply = self._ask("session-end", self.session, {})
         if self._keeping is not None:
             self._keeping.close()
@@ -202,14 +209,14 @@ class Tenure:
         ttl = format_duration(self.plan.ttl_ms)
         return trouble or f"the session could not be ended and goes by itself within {ttl}: {why}"
 
-    def _release(self, ending: Document | None) -> str | None:
+    def _release(self, ending: Document | None, *, asks: bool) -> str | None:
         if self.job is None or self._is_over:
             return None
         text = self.notes.news() if self.notes is not None else None
         trouble = self.notes.trouble if self.notes is not None else None
         if trouble is not None and self.notes is not None:
             trouble = f"{self.notes.path} was not sent as the checkpoint: {trouble}"
-        if not ending and text is None:
+        if not ending and text is None and not asks:
             return trouble  # the session's end lets it go
         document = {"session_id": self.session, **(ending or {})}
         if text is not None:
@@ -217,8 +224,15 @@ class Tenure:
         reply = self._ask("release", self.job, document)
         if reply is not None and reply.status < 300:
             return _parked(reply) or trouble
+        self._note_loss(reply)
         why = self.why if reply is None else _details(reply)
         return f"what came of {self.job} could not be said: {why}" if ending else None
+
+    def _note_loss(self, reply: Reply | None) -> None:
+        body = {} if reply is None else reply.body or {}
+        if body.get("code") in OVER_CODES and body.get("ended") not in _BY_OURSELVES:
+            self._is_over = True
+            self.why = str(body.get("details") or self.why)
 
 
 def _parked(reply: Reply) -> str | None:

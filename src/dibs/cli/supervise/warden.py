@@ -5,8 +5,12 @@ both. The warden waits for one of two things. Both are gone: it kills what they 
 guardian should have killed everything, and nobody said that this was done: it kills everything itself, before anybody
 else may own the job.
 
-It finds the command by the token in its environment, and what lost that token by who started it. Orders, a line each,
-from `dibs run` and the guardian: `D ms` (the new deadline), `I session`, `Q` (nobody is left, or may be left).
+It stands between the two: a child of `dibs run`, the parent of the guardian, and adopts orphans. So whichever two of
+the three are killed, what the command started falls to the third (remains.py). And it wakes a guardian that was paused
+when `dibs run` ends.
+
+Orders, a line each, from `dibs run` and the guardian: `D ms` (the new deadline), `I session`, `Q` (nobody is left, or
+may be left).
 """
 
 from __future__ import annotations
@@ -16,8 +20,9 @@ import os
 import select
 
 from dibs.cli.supervise.guardian import IGNORED, NAP_MS
-from dibs.cli.supervise.process_tree import descendants
-from dibs.client.embedded import marked, process_mark
+from dibs.cli.supervise.process_tree import adopt_orphans, wake_with_parent
+from dibs.cli.supervise.remains import Remains, wait_for_end
+from dibs.client.embedded import process_mark
 from dibs.clock import steady_ms
 
 TYPE_CHECKING = False
@@ -25,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LATE_MS = 50  # after which a guardian that should have killed everything has not
-LOOK_MS = 10
 
 
 class Warden:
@@ -40,15 +44,17 @@ class Warden:
         end_dead_session: Callable[[str], None],
     ) -> None:
         self._orders = orders
-        self._token = token
         self._run = os.getppid()
+        self._run_handle: int | None = None  # readable once it has ended
         self._guardian = guardian
         self._guardian_mark = process_mark(guardian)
+        self._remains = Remains(token, (self._run, guardian))
         self._kill_after_ms = kill_after_ms
         self._end_dead_session = end_dead_session
         self._session = ""
         self._buffer = b""
         self._kill_ms: int | None = None
+        self._is_alone = False  # dibs run has ended
         self._is_done = False
 
     def run(self) -> None:
@@ -56,28 +62,49 @@ class Warden:
         self._prepare()
         while not self._is_done:
             left_ms = NAP_MS if self._kill_ms is None else self._kill_ms - steady_ms()
-            if select.select([self._orders], [], [], max(0, min(NAP_MS, left_ms)) / 1000)[0]:
+            watched = [self._orders] if self._run_handle is None else [self._orders, self._run_handle]
+            ready = select.select(watched, [], [], max(0, min(NAP_MS, left_ms)) / 1000)[0]
+            if not self._is_alone and os.getppid() != self._run:
+                self._wake_guardian()
+            if self._orders in ready:
                 self._hear()
             if self._kill_ms is not None and steady_ms() >= self._kill_ms:
                 self._kill_ms = None
-                self._kill_all()
+                self._remains.end(self._roots)
+            _reap()
 
     def _prepare(self) -> None:
         for number in IGNORED:
             _signal.signal(number, _signal.SIG_IGN)
         os.setpgid(0, 0)
+        adopt_orphans()
+        wake_with_parent()
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         null = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(null, number)
         os.closerange(3, self._orders)
         os.closerange(self._orders + 1, 65536)
+        try:
+            self._run_handle = os.pidfd_open(self._run)
+        except (AttributeError, OSError):  # then its end is seen at the next look
+            pass
+
+    def _wake_guardian(self) -> None:
+        """It hears by itself that `dibs run` has ended, unless it is paused."""
+        self._is_alone = True
+        if self._run_handle is not None:
+            os.close(self._run_handle)
+            self._run_handle = None
+        if self._guardian_lives():
+            os.kill(self._guardian, _signal.SIGCONT)
 
     def _hear(self) -> None:
         some = os.read(self._orders, 65536)
         if not some:
             self._is_done = True
-            if self._kill_all() and self._session:
+            wait_for_end(lambda: os.getppid() != self._run and not self._guardian_lives())
+            if self._remains.end(self._roots) and self._session:
                 self._end_dead_session(self._session)
             return
         *lines, self._buffer = (self._buffer + some).split(b"\n")
@@ -90,26 +117,18 @@ class Warden:
             elif order == "Q":
                 self._is_done = True
 
-    def _kill_all(self) -> bool:
-        """Until nobody is left. False when some are another user's and cannot be killed."""
-        untouchable: set[int] = set()
-        while left := self._found() - untouchable:
-            for pid in left:
-                try:
-                    os.kill(pid, _signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-                except PermissionError:
-                    untouchable.add(pid)
-            select.select([], [], [], LOOK_MS / 1000)
-        return not untouchable
+    def _roots(self) -> list[int]:
+        """Below whom the command and what it started may be."""
+        return [os.getpid(), self._guardian] if self._guardian_lives() else [os.getpid()]
 
-    def _found(self) -> set[int]:
-        """Who is left of the command and of what it started."""
-        found = set(marked(self._token))
-        if os.getppid() == self._run:
-            found.update(descendants(self._run))
-        if process_mark(self._guardian) == self._guardian_mark:
-            found.update(descendants(self._guardian))
-        found -= {self._guardian, os.getpid()}
-        return {pid for pid in found if process_mark(pid) is not None}
+    def _guardian_lives(self) -> bool:
+        return self._guardian_mark is not None and process_mark(self._guardian) == self._guardian_mark
+
+
+def _reap() -> None:
+    """Bury those that fell to us and have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:  # nobody is left
+        pass
