@@ -323,6 +323,16 @@ def test_a_wait_inside_a_run_for_what_somebody_else_has_goes_on(machine: Machine
     inner = "exec $DIBS run path:src/b --wait 5s -- echo ran"
     assert machine.run("run", "path:src/a", "--", "sh", "-c", inner) == (0, "ran\n")
     assert machine.run("run", "path:src", "--", "sh", "-c", inner)[0] == 3
+    assert machine.run(
+        "run",
+        "path:src",
+        "--namespace",
+        "other",
+        "--",
+        "sh",
+        "-c",
+        "$DIBS run path:src --namespace third --wait 5s -- echo ran",
+    ) == (0, "ran\n")
     assert (
         machine.run("run", "job", "--shared", "--", "sh", "-c", "$DIBS run job -s --wait 5s -- echo ran")[0]
         == 0

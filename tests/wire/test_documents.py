@@ -65,6 +65,7 @@ SESSION = SessionRecord(
     waits=(Wait(ns="d", name="other", number=3),),
 )
 BLOCKER = outcomes.Blocker(name="job", holder=HOLDER)
+SESSION_LEASE = outcomes.SessionLease(ns="default", name="job", holder=HOLDER)
 GRANTED = outcomes.Granted(now_ms=NOW, name="job", lease=HOLDER, previous=ENDING)
 HELD = outcomes.Held(now_ms=NOW, name="job", blockers=(BLOCKER,), waiting=2)
 
@@ -82,7 +83,7 @@ EXAMPLES: list[Outcome] = [
     outcomes.Freed(now_ms=NOW, name="job", was_parked=True),
     outcomes.Left(now_ms=NOW, name="job", was_in=True),
     outcomes.Transferred(now_ms=NOW, name="job", lease=HOLDER),
-    outcomes.SessionState(now_ms=NOW, session=SESSION, holds=(BLOCKER,)),
+    outcomes.SessionState(now_ms=NOW, session=SESSION, holds=(SESSION_LEASE,)),
     outcomes.SessionUnknown(now_ms=NOW, session=SECRET),
     outcomes.SessionOver(now_ms=NOW, session=SESSION.replace(ended_ms=NOW - 1_000)),
     outcomes.AlreadyDone(now_ms=NOW, name="job", done=DONE),
@@ -219,7 +220,7 @@ def test_a_deadlock_is_told_as_a_path_from_the_asker_back_to_it() -> None:
     [("session-open", 201, 1), ("session-keep", 200, None), ("session-show", 200, 1)],
 )
 def test_a_session_is_told_by_what_was_asked(verb: str, status: int, count: int | None) -> None:
-    reply = reply_to(verb, outcomes.SessionState(now_ms=NOW, session=SESSION, holds=(BLOCKER,)))
+    reply = reply_to(verb, outcomes.SessionState(now_ms=NOW, session=SESSION, holds=(SESSION_LEASE,)))
     assert reply.body is not None
     assert reply.status == status
     told = (reply.body["session_id"], reply.body.get("lock_count"), reply.body["waits"])

@@ -37,6 +37,14 @@ class Blocker(Record):
     holder: Holder
 
 
+class SessionLease(Record):
+    """One lease of a session. A session may hold jobs of several namespaces."""
+
+    ns: str
+    name: str
+    holder: Holder
+
+
 class Held(Record):
     """Somebody else has it. `blockers` may be empty when it is only others in the line that come first."""
 
@@ -127,7 +135,7 @@ class SessionState(Record):
 
     now_ms: int
     session: SessionRecord
-    holds: tuple[Blocker, ...] = ()
+    holds: tuple[SessionLease, ...] = ()
     live: bool = True
 
 

@@ -10,7 +10,7 @@ from dibs.core import events
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
 from dibs.core.expiry import session_deadline_ms, session_over, settle
-from dibs.core.outcomes import Blocker, SessionOver, SessionState, SessionUnknown
+from dibs.core.outcomes import SessionLease, SessionOver, SessionState, SessionUnknown
 from dibs.core.proof import may_use, own_session
 from dibs.core.queue import advance, advance_all
 from dibs.core.records import EXPIRED, RELEASED, SessionRecord, split_lock_key, ticket_key
@@ -118,7 +118,7 @@ def inspect_session(draft: Draft, command: InspectSession) -> Outcome:
     keys = [key for key in session.holds if command.bound in (None, split_lock_key(key)[0])]
     draft.need(*keys)
     holds = [
-        Blocker(name=name, holder=holder)
+        SessionLease(ns=ns, name=name, holder=holder)
         for ns, name in map(split_lock_key, keys)
         for holder in live_holders(draft, draft.lock(ns, name))
         if holder.session == session.id

@@ -222,6 +222,7 @@ def session_document(outcome: outcomes.SessionState) -> Document:
         "holds": [
             {
                 "name": hold.name,
+                "namespace": hold.ns,
                 "fencing_token": hold.holder.token,
                 "mode": hold.holder.mode,
                 "remaining_ms": hold.holder.expires_ms - outcome.now_ms,

@@ -4,7 +4,7 @@ The outer one keeps its job until its command ends, and its command would wait f
 
 from __future__ import annotations
 
-from dibs.core.names import in_tree, overlaps
+from dibs.core.names import DEFAULT_NAMESPACE, in_tree, overlaps
 from dibs.wire.documents import Reply
 
 TYPE_CHECKING = False
@@ -26,8 +26,8 @@ def sessions_around(env: Mapping[str, str]) -> list[str]:
 
 def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
     """The reply to a wait that cannot end, because a command around this one has the job. None: it may end."""
-    if "slots" in document or call.settings.namespace != (call.env.get("DIBS_NAMESPACE") or None):
-        return None  # another slot may come free; the same name elsewhere is another job
+    if "slots" in document:
+        return None  # another slot may come free
     asked = document.get("names", [name])
     for session in sessions_around(call.env):
         if session == document.get("session_id"):
@@ -36,9 +36,21 @@ def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
         body: Document = reply.body or {}
         for hold in body.get("holds", ()) if reply.status < 300 else ():
             shared = hold["mode"] == document.get("mode") == "shared"
-            if not shared and any(_conflict(each, hold["name"]) for each in asked):
+            if shared or not _is_ours(hold, call.settings.namespace):
+                continue
+            if any(_conflict(each, hold["name"]) for each in asked):
                 return _refusal(hold["name"])
     return None
+
+
+def _is_ours(hold: Document, namespace: str | None) -> bool:
+    """Whether a hold is in the namespace of this command: the same name in another one is another job. Where none was
+    named, that is `default`, or the one that the token is bound to. A server that is older does not say where a
+    hold is."""
+    where = hold.get("namespace")
+    if namespace is None:
+        return where in (None, DEFAULT_NAMESPACE) or not in_tree(hold["name"])
+    return where in (None, namespace)
 
 
 def _conflict(one: str, other: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dibs.cli.text.claim import field
 from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span, table
+from dibs.core.names import DEFAULT_NAMESPACE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +42,11 @@ def session(document: Document, paint: Paint) -> str:
         lines.append(field("metadata", plain(document["metadata"])))
     for hold in document.get("holds", ()):
         shared = ", shared" if hold.get("mode") == "shared" else ""
-        lines.append(field("holds", f"{plain(hold['name'])} (token {hold['fencing_token']}{shared})"))
+        where = hold.get("namespace", DEFAULT_NAMESPACE)
+        elsewhere = "" if where == DEFAULT_NAMESPACE else f", namespace {where}"
+        lines.append(
+            field("holds", f"{plain(hold['name'])} (token {hold['fencing_token']}{shared}{elsewhere})")
+        )
     lines += [field("waits for", plain(name)) for name in document.get("waits", ())]
     return "\n".join(lines)
 
