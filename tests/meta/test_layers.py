@@ -98,6 +98,12 @@ def cli_may_not(importer: str, imported: str) -> bool:
     return within(imported, "dibs.stores") or within(imported, "dibs.service") or is_core_rule(imported)
 
 
+def repository_may_not(importer: str, imported: str) -> bool:
+    """What every way in asks stands below all of them."""
+    above = ("agents", "cli", "client", "compat", "sdk", "server", "service", "stores")
+    return any(within(imported, f"dibs.{layer}") for layer in above) or is_core_rule(imported)
+
+
 RULES: dict[str, Callable[[str, str], bool]] = {
     "core": core_may_not,
     "stores": stores_may_not,
@@ -106,6 +112,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "sdk": sdk_may_not,
     "cli": cli_may_not,
     "agents": sdk_may_not,
+    "repository": repository_may_not,
 }
 
 
@@ -164,6 +171,7 @@ def test_a_layer_imports_only_what_it_may(layer: str) -> None:
         ("dibs.cli.main", "import dibs.core.decide"),
         ("dibs.agents.desk", "from dibs.stores.memory import MemoryStore"),
         ("dibs.agents.mcp", "from dibs.server.handlers import Api"),
+        ("dibs.repository.namespace", "from dibs.client.settings import Settings"),
     ],
 )
 def test_a_forbidden_import_is_found_however_it_is_written(importer: str, source: str) -> None:

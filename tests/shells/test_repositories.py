@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.git.namespace import normalised
 from dibs.core.names import check_namespace
+from dibs.repository.identity import normalised
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,7 +142,7 @@ def test_other_names_stay_where_they_are(shells: Shells) -> None:
 
 
 def test_claims_without_a_repository_are_mentioned_and_refuse_nothing(shells: Shells) -> None:
-    """Those of Python and MCP, which know of no work tree, may be meant for this one."""
+    """Those of HTTP clients, which know of no work tree, may be meant for this one."""
     folder = repository(shells, "one", SAME[0])
     must(shells, "git config dibs.policy require; dibs hook install -q; touch a b; git add a", cwd=folder)
     must(shells, "dibs claim path:a --owner agent-7", cwd=shells.home)

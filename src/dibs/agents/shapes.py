@@ -179,6 +179,9 @@ class WaitForJob(ToolArguments):
 
 Name = Annotated[str, Field(description="The job.")]
 OwnerName = Annotated[str, Field(description="Whose it is or was.")]
+Namespace = Annotated[
+    str | None, Field(description="Where path: and repo: names are: the namespace of the git repository.")
+]
 Expires = Annotated[int | None, Field(description="How long it stays yours if nothing keeps it alive.")]
 
 
@@ -228,6 +231,7 @@ class JobOwner(BaseModel):
     metadata: Annotated[str | None, Field(description="What its owner noted.")] = None
     checkpoint: Annotated[str | None, Field(description="How far its owner got.")] = None
     result: Annotated[str | None, Field(description="If it is done: what its owner left.")] = None
+    namespace: Namespace = None
 
 
 class ClaimAnswer(ToolAnswer):
@@ -245,6 +249,7 @@ class ClaimAnswer(ToolAnswer):
     ] = None
     expires_in_seconds: Expires = None
     previous: Annotated[PreviousOwner | None, Field(description="Who had it before you.")] = None
+    namespace: Namespace = None
     refused: Annotated[
         list[JobOwner], Field(description="Why not: one entry for each job that you cannot have.")
     ] = []

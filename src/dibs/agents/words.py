@@ -83,6 +83,7 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
         # What the connection keeps has no deadline that an agent should work by.
         expires_in_seconds=None if kept else seconds(lease.remaining_ms),
         previous=before(previous),
+        namespace=lease.namespace,
     )
 
 
@@ -95,7 +96,8 @@ def not_claimed(error: NotClaimed, job: str | None) -> ClaimAnswer:
         message = _none_of(refused, error)
     else:
         message = f"{error.details}{_since(refused[0])} {_NEXT.get(refused[0].status, SKIP_OR_WAIT)}"
-    return ClaimAnswer(message=message, claimed=False, job=job, refused=refused)
+    where = answer.get("namespace")
+    return ClaimAnswer(message=message, claimed=False, job=job, refused=refused, namespace=where)
 
 
 def _since(holder: JobOwner) -> str:
@@ -135,6 +137,7 @@ def holder_of(document: Document) -> JobOwner:
         metadata=document.get("metadata"),
         checkpoint=document.get("checkpoint"),
         result=document.get("result") or done.get("result"),
+        namespace=document.get("namespace"),
     )
 
 

@@ -1,6 +1,6 @@
 """The user's own settings: `dibs/config.toml` in the folder for configuration.
 
-Only the user's: a file that comes with a repository may not say where claims and tokens go (`cli/git/policy.py` says
+Only the user's: a file that comes with a repository may not say where claims and tokens go (`repository/settings.py` says
 what it may). A flag and a variable both win over this file.
 """
 

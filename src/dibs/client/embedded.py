@@ -11,6 +11,7 @@ from _thread import allocate_lock
 
 from dibs.core.identity import LOCAL
 from dibs.errors import DibsError, HookRefused, InvalidInput, StoreUnavailable
+from dibs.repository.namespace import names_of, namespace_for_names, told
 from dibs.wire.documents import reply_for_error, reply_to
 from dibs.wire.inspect import history_document, list_document
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from dibs.compat.action_llama.runs import Run
     from dibs.core.identity import Caller
+    from dibs.repository.namespace import Namespaces
     from dibs.stores.port import Store
     from dibs.wire.documents import Reply
 
@@ -85,10 +87,13 @@ class EmbeddedDoor:
     """A door to a store. `open_it` is called on first use, so that a store that cannot be opened is a reply as well."""
 
     def __init__(
-        self, open_it: Callable[[], Store], namespace: str | None = None, caller: Caller = LOCAL
+        self,
+        open_it: Callable[[], Store],
+        namespace: str | Namespaces | None = None,
+        caller: Caller = LOCAL,
     ) -> None:
         self._open = open_it
-        self._namespace = namespace
+        self._namespaces = namespace
         self._caller = caller
         self._opened: Store | None = None
         self._seen_seq: int | None = None
@@ -114,13 +119,14 @@ class EmbeddedDoor:
         return self._opened
 
     def call(self, verb: str, name: str, document: Document) -> Reply:
+        names = names_of(verb, name, document)
+
         def answer() -> Reply:
             from dibs.service.coordinator import Coordinator
 
             # In the server's order of checks: shape, caller, meaning; and nothing is opened for what cannot be.
             shaped = shape(verb, document)
-            ns = namespace_for(self._caller, self._namespace)
-            command = command_for(verb, ns, name, shaped, self._caller)
+            command = command_for(verb, self._namespace(names), name, shaped, self._caller)
             coordinator = Coordinator(self.store())
             if verb in CLAIMS:
                 from dibs.client.embedded_claim import claim
@@ -128,7 +134,10 @@ class EmbeddedDoor:
                 return reply_to(verb, claim(coordinator, command, wait_ms(shaped)))
             return reply_to(verb, coordinator.one(command))
 
-        return _reply(answer)
+        return told(self._namespaces, _reply(answer), names)
+
+    def _namespace(self, names: tuple[object, ...] = ()) -> str:
+        return namespace_for(self._caller, namespace_for_names(self._namespaces, names))
 
     def end_dead_session(self, session: str) -> None:
         """End a session whose worker is dead: what it held is lost, not released. Raises what the store meets."""
@@ -141,21 +150,20 @@ class EmbeddedDoor:
         def answer() -> Reply:
             from dibs.service.queries import claimed
 
-            ns = namespace_for(LOCAL, self._namespace)
-            page = claimed(self.store(), ns, prefix, after, limit, states)
+            page = claimed(self.store(), self._namespace((prefix,)), prefix, after, limit, states)
             return _ok(list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after))
 
-        return _reply(answer)
+        return told(self._namespaces, _reply(answer), (prefix,))
 
     def history(self, name: str, limit: int) -> Reply:
         def answer() -> Reply:
             from dibs.core.names import check_name
 
-            ns = namespace_for(LOCAL, self._namespace)
-            events = self.store().events(0, limit, (ns, check_name(name)), newest=True)
+            job = (self._namespace((name,)), check_name(name))
+            events = self.store().events(0, limit, job, newest=True)
             return _ok(history_document(name, events))
 
-        return _reply(answer)
+        return told(self._namespaces, _reply(answer), (name,))
 
     def sessions(self) -> Reply:
         def answer() -> Reply:
@@ -197,7 +205,7 @@ class EmbeddedDoor:
             from dibs.service.coordinator import Coordinator
             from dibs.wire.documents import Reply
 
-            command, secret = opening(namespace_for(LOCAL, self._namespace), document, LOCAL)
+            command, secret = opening(self._namespace(), document, LOCAL)
             outcome = Coordinator(self.store()).one(command)
             return Reply(status=201, body=opened(command, outcome, secret))
 
@@ -208,7 +216,7 @@ class EmbeddedDoor:
             from dibs.compat.action_llama.runs import principal_of, run_document
             from dibs.service.queries import open_sessions
 
-            principal = principal_of(namespace_for(LOCAL, self._namespace))
+            principal = principal_of(self._namespace())
             return _ok({"runs": [run_document(state) for state in open_sessions(self.store(), principal)]})
 
         return _reply(answer)
@@ -222,7 +230,7 @@ class EmbeddedDoor:
             from dibs.service.coordinator import Coordinator
             from dibs.service.queries import open_sessions
 
-            ns = namespace_for(LOCAL, self._namespace)
+            ns = self._namespace()
             found = open_sessions(self.store(), principal_of(ns))
             found = [state for state in found if state.session.owner == holder]
             for state in found:
@@ -274,7 +282,7 @@ class EmbeddedDoor:
             from dibs.client.branches import push_with_claim
             from dibs.core.commands import Renew
 
-            ns = namespace_for(LOCAL, self._namespace)
+            ns = self._namespace((name,))
             command = command_for("renew", ns, name, shape("renew", document), LOCAL)
             assert isinstance(command, Renew)  # that is what the verb makes
             outcome, pushed = push_with_claim(self.store(), command, branch, folder)

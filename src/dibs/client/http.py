@@ -9,6 +9,7 @@ from dibs.client.requests import RequestBuilder, RetryBudget
 from dibs.client.transport import Deadline, NotConnected, ServerConnection, TimedOut
 from dibs.errors import BadReply, DibsError, ServerUnreachable
 from dibs.ids import new_id
+from dibs.repository.namespace import told
 from dibs.wire.documents import Reply, reply_for_error
 
 TYPE_CHECKING = False
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from dibs.client.http1 import RawReply
     from dibs.client.requests import Question
     from dibs.client.urls import ServerAddress
+    from dibs.repository.namespace import Namespaces
 
     Document = dict[str, Any]
 
@@ -35,7 +37,7 @@ class HttpDoor:
         address: ServerAddress,
         *,
         token: str | None = None,
-        namespace: str | None = None,
+        namespace: str | Namespaces | None = None,
         timeout_ms: int = TIMEOUT_MS_DEFAULT,
         keep: bool = False,
     ) -> None:
@@ -85,7 +87,8 @@ class HttpDoor:
     def _reply(self, ask: Callable[[], Question]) -> Reply:
         try:
             asked = ask()
-            return understood(asked.verb, self._exchange(asked), self.address)
+            reply = understood(asked.verb, self._exchange(asked), self.address)
+            return told(self._manner.namespaces, reply, asked.names)
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 

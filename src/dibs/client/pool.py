@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from dibs.client.connect import server_at
 from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.http import HttpDoor
+from dibs.client.settings import namespaces_of
 from dibs.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Doors:
         self._open = self._opener(settings)
 
     def _opener(self, settings: Settings) -> Callable[[], Door]:
-        url, namespace = settings.url, settings.namespace
+        url, namespace = settings.url, namespaces_of(settings)
         address = server_at(url)
         self.is_server = address is not None
         if address is not None:

@@ -13,6 +13,7 @@ from dibs.client.urls import quote
 from dibs.core.names import check_name, check_namespace
 from dibs.errors import FATE_UNKNOWN, InvalidInput, ServerUnreachable, Unprocessable
 from dibs.jsontext import encode
+from dibs.repository.namespace import names_of, namespace_for_names
 from dibs.wire.shapes import OWN_TYPE, is_id
 
 TYPE_CHECKING = False
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.client.urls import ServerAddress
+    from dibs.repository.namespace import Namespaces
 
     Document = dict[str, Any]
 
@@ -32,9 +34,10 @@ _TAILS = {"inspect": "", "session-show": "", "session-end": "", "session-keep": 
 
 
 class Question:
-    """One request before it is bytes. `repeatable`: asking it twice does not do it twice."""
+    """One request before it is bytes. `repeatable`: asking it twice does not do it twice. `names`: the jobs it is
+    about, which tell the namespace."""
 
-    __slots__ = ("body", "method", "repeatable", "target", "verb", "waits_ms")
+    __slots__ = ("body", "method", "names", "repeatable", "target", "verb", "waits_ms")
 
     def __init__(
         self,
@@ -45,8 +48,10 @@ class Question:
         *,
         repeatable: bool = True,
         waits_ms: int = 0,
+        names: tuple[object, ...] = (),
     ) -> None:
         self.verb = verb
+        self.names = names
         self.method = method
         self.target = target
         self.body = body
@@ -67,6 +72,7 @@ def question(verb: str, name: str, document: Document) -> Question:
         body,
         repeatable=verb in _REPEATABLE or bool(document.get("request_key")),
         waits_ms=round(waits * 1000) if isinstance(waits, int | float) else 0,
+        names=names_of(verb, name, document),
     )
 
 
@@ -76,11 +82,12 @@ def list_question(prefix: str, after: str, limit: int, states: tuple[str, ...] =
         query += f"&status={','.join(states)}"
     if after:
         query += f"&after={_query(after)}"
-    return Question("list", "GET", "/locks" + query)
+    return Question("list", "GET", "/locks" + query, names=(prefix,))
 
 
 def history_question(name: str, limit: int) -> Question:
-    return Question("history", "GET", f"/locks/{quote(check_name(name))}/history?limit={limit}")
+    target = f"/locks/{quote(check_name(name))}/history?limit={limit}"
+    return Question("history", "GET", target, names=(name,))
 
 
 def run_question(document: Document) -> Question:
@@ -101,24 +108,25 @@ class RequestBuilder:
     """How a door speaks to its server: as whom, in which namespace, and whether the connection stays."""
 
     def __init__(
-        self, address: ServerAddress, *, token: str | None, namespace: str | None, keep: bool
+        self, address: ServerAddress, *, token: str | None, namespace: str | Namespaces | None, keep: bool
     ) -> None:
         self.address = address
         self.keep = keep
         self._token = token
-        self._namespace = namespace
+        self.namespaces = namespace
 
     def request(self, asked: Question) -> bytes:
         # The path of a unix:// address is the socket's, not a part of what is asked.
         base = "" if self.address.scheme == "unix" else self.address.path
-        return request_bytes(asked.method, base + asked.target, self._headers(), asked.body, OWN_TYPE)
+        return request_bytes(asked.method, base + asked.target, self._headers(asked), asked.body, OWN_TYPE)
 
-    def _headers(self) -> dict[str, str]:
+    def _headers(self, asked: Question) -> dict[str, str]:
         headers = {"Host": self.address.authority, "Accept": "application/json"}
         if not self.keep:
             headers["Connection"] = "close"
-        if self._namespace is not None:
-            headers["X-Dibs-Namespace"] = check_namespace(self._namespace)
+        namespace = namespace_for_names(self.namespaces, asked.names)
+        if namespace is not None:
+            headers["X-Dibs-Namespace"] = check_namespace(namespace)
         if self._token:
             if not self._token.isascii() or not self._token.isprintable() or " " in self._token:
                 raise InvalidInput(

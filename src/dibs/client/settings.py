@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.client.urls import ServerAddress
+    from dibs.repository.namespace import Namespaces
 
 TIMEOUT_MS_DEFAULT = 10_000
 TOKEN_FILE_BYTES_MAX = 64 * 1024
@@ -125,6 +126,14 @@ class Settings:
         if source == token_path(self.env):
             address.own_token = token  # nobody said that it is for this server
         return token
+
+
+def namespaces_of(settings: Settings) -> Namespaces:
+    """The namespace of each name, for a client that is made here: `path:` and `repo:` names are the repository's."""
+    from dibs.repository.namespace import Namespaces, current_folder
+
+    stated = settings.pick("namespace", "DIBS_NAMESPACE")
+    return Namespaces(stated, settings.namespace, settings.env, current_folder())
 
 
 def read_token(path: str) -> str:

@@ -31,7 +31,9 @@ class Previous:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A job that is yours, for `remaining_ms` from when it was asked for. `lease_id` is the proof: tell nobody."""
+    """A job that is yours, for `remaining_ms` from when it was asked for. `lease_id` is the proof: tell nobody.
+
+    `namespace` is where it is: None for `default`, or for the one that the token is bound to."""
 
     name: str
     lease_id: str = field(repr=False)
@@ -42,6 +44,7 @@ class Lease:
     attempt: int = 1
     metadata: str | None = None
     previous: Previous | None = None
+    namespace: str | None = None
 
     @property
     def checkpoint(self) -> str | None:
@@ -63,6 +66,7 @@ class JobStatus:
     checkpoint: str | None
     previous: Previous | None
     document: Document = field(repr=False, compare=False)
+    namespace: str | None = None
 
     @property
     def held(self) -> bool:
@@ -112,6 +116,7 @@ def lease_of(document: Document, name: str | None = None) -> Lease:
         attempt=document.get("attempt", 1),
         metadata=document.get("metadata"),
         previous=previous_of(document),
+        namespace=document.get("namespace"),
     )
 
 
@@ -127,6 +132,7 @@ def status_from(document: Document) -> JobStatus:
         checkpoint=document.get("checkpoint"),
         previous=previous_of(document),
         document=document,
+        namespace=document.get("namespace"),
     )
 
 

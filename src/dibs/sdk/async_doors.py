@@ -21,10 +21,12 @@ from dibs.client.queueing import Ask, Pause
 from dibs.client.queueing import ask as ask_door
 from dibs.client.replies import understood
 from dibs.client.requests import RequestBuilder, RetryBudget
+from dibs.client.settings import namespaces_of
 from dibs.client.transport import NotConnected, TimedOut, too_slow
 from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX
 from dibs.errors import DibsError, ServerUnreachable, StoreUnavailable
+from dibs.repository.namespace import Namespaces, told
 from dibs.sdk.async_connection import AsyncServerConnection, connected, hang_up
 from dibs.wire.documents import Reply, reply_for_error
 
@@ -61,7 +63,7 @@ def open_door(settings: Settings) -> AsyncDoor:
     if address is None:
         return ThreadedDoor(settings)
     return ServerDoor(
-        RequestBuilder(address, token=settings.token(address), namespace=settings.namespace, keep=True)
+        RequestBuilder(address, token=settings.token(address), namespace=namespaces_of(settings), keep=True)
     )
 
 
@@ -129,7 +131,11 @@ class ServerDoor(AsyncDoor):
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
         try:
             asked = _question(step)
-            return understood(asked.verb, await self._exchange(asked, timeout_ms), self._address)
+            namespaces = self._manner.namespaces
+            if isinstance(namespaces, Namespaces) and not namespaces.is_known(asked.names):
+                await asyncio.to_thread(namespaces.repository)  # which runs git
+            reply = understood(asked.verb, await self._exchange(asked, timeout_ms), self._address)
+            return told(namespaces, reply, asked.names)
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 
@@ -219,7 +225,7 @@ class ThreadedDoor(AsyncDoor):
     runs_on = True
 
     def __init__(self, settings: Settings) -> None:
-        self._namespace = settings.namespace
+        self._namespaces = namespaces_of(settings)
         self._store = SharedStore(settings.url)
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._lock = threading.Lock()
@@ -233,7 +239,7 @@ class ThreadedDoor(AsyncDoor):
         return await asyncio.get_running_loop().run_in_executor(self._pool(lane), self._ask, step)
 
     def _ask(self, step: Ask) -> Reply:
-        return ask_door(EmbeddedDoor(self._store.get, self._namespace), step)
+        return ask_door(EmbeddedDoor(self._store.get, self._namespaces), step)
 
     def _pool(self, lane: str) -> ThreadPoolExecutor:
         if os.getpid() != self._pid:  # threads do not survive a fork

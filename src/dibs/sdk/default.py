@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from dibs.errors import InvalidInput
+from dibs.repository.namespace import current_folder, root_around
 from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.claim import Claim
 from dibs.sdk.client import Client
@@ -36,11 +37,15 @@ def _asked() -> tuple[str | None, ...]:
         "DIBS_TOKEN_FILE",
         "DIBS_NAMESPACE",
         "DIBS_OWNER",
+        "GIT_DIR",
         "XDG_STATE_HOME",
         "XDG_CONFIG_HOME",
         "HOME",
     )
-    return tuple(os.environ.get(name) for name in names)
+    # Names of a repository's tree are where the client was made: in another work tree that is another client.
+    folder = current_folder()
+    root = None if folder is None else root_around(os.environ, folder)
+    return (*(os.environ.get(name) for name in names), root)
 
 
 def default_client() -> Client:

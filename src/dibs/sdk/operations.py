@@ -17,6 +17,7 @@ from dibs.core.limits import (
 )
 from dibs.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.ids import new_id
+from dibs.repository.namespace import TREES
 from dibs.sdk import answers
 
 if TYPE_CHECKING:
@@ -179,7 +180,8 @@ def inspecting(name: str) -> Flow[JobStatus]:
     """How a job stands. One that nobody ever claimed is free."""
     reply: Reply = yield Ask("inspect", name, {})
     if reply.status == 404 and (reply.body or {}).get("code") == "not_found":
-        return answers.status_from({"name": name, "status": "free", "fencing_token": 0})
+        where = {"namespace": (reply.body or {}).get("namespace")}
+        return answers.status_from({"name": name, "status": "free", "fencing_token": 0, **where})
     body = reply.body or {}
     if reply.status < 300 and "fencing_token" in body:
         return answers.status_from(body)
@@ -187,14 +189,27 @@ def inspecting(name: str) -> Flow[JobStatus]:
 
 
 def listing(prefix: str | None) -> Flow[list[JobStatus]]:
-    found: list[JobStatus] = []
+    """All jobs with that prefix; those of the tree of the repository around as well, which are in its namespace."""
+    body = yield from _listed(prefix or "")
+    found: list[Document] = body["locks"]
+    if body.get("tree_namespace"):
+        for tree in TREES:
+            if tree.startswith(prefix or ""):
+                found += (yield from _listed(tree))["locks"]
+        found.sort(key=lambda lock: lock["name"])
+    return [answers.status_from(each) for each in found]
+
+
+def _listed(prefix: str) -> Flow[Document]:
+    """All pages as one."""
+    found: list[Document] = []
     after = ""
     while True:
-        body = answers.body_of((yield Ask("list", prefix or "", {"after": after, "limit": LIST_PAGE_MAX})))
-        found += [answers.status_from(each) for each in body["locks"]]
+        body = answers.body_of((yield Ask("list", prefix, {"after": after, "limit": LIST_PAGE_MAX})))
+        found += body["locks"]
         after = body["next"]
         if not after:
-            return found
+            return {**body, "locks": found}
 
 
 def looking_back(name: str, limit: int) -> Flow[list[JobEvent]]:

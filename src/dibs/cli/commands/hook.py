@@ -37,8 +37,8 @@ _REMEDY = (
 def install(call: Call) -> Answer:
     from dibs.cli.git import hook_files as hookfiles
     from dibs.cli.git.hook_status import note_installed
-    from dibs.cli.git.policy import policy_of
-    from dibs.cli.git.repository import Repository
+    from dibs.repository.settings import policy_of
+    from dibs.repository.work_tree import Repository
 
     repository = Repository.here(call.env)
     policy = policy_of(repository)  # a setting that cannot be meant is told now, not at the next commit
@@ -54,7 +54,7 @@ def install(call: Call) -> Answer:
 def uninstall(call: Call) -> Answer:
     from dibs.cli.git import hook_files as hookfiles
     from dibs.cli.git.hook_status import note_uninstalled
-    from dibs.cli.git.repository import Repository
+    from dibs.repository.work_tree import Repository
 
     repository = Repository.here(call.env)
     folder = hookfiles.place_of(repository)
@@ -67,8 +67,8 @@ def uninstall(call: Call) -> Answer:
 
 def status(call: Call) -> Answer:
     from dibs.cli.git.hook_status import OVERWRITTEN, RUNNING, states
-    from dibs.cli.git.policy import policy_of
-    from dibs.cli.git.repository import Repository
+    from dibs.repository.settings import policy_of
+    from dibs.repository.work_tree import Repository
 
     repository = Repository.here(call.env)
     policy, found, folder = policy_of(repository), states(repository), repository.hooks()

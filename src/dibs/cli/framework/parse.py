@@ -266,6 +266,6 @@ def _shown(word: str) -> str:
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """ " Did you mean X?", or nothing."""
-    from dibs.cli.framework.suggestion import did_you_mean as suggested  # only where something was mistyped
+    from dibs.suggestion import did_you_mean as suggested  # only where something was mistyped
 
     return suggested(word, candidates)

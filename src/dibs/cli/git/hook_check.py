@@ -6,13 +6,13 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.git import path_check as guard
 from dibs.cli.git.path_check import PathClaim, PathClaims
-from dibs.cli.git.policy import BLOCK, OFF, REQUIRE, policy_of
-from dibs.cli.git.repository import Repository, pushes_of
 from dibs.cli.text import hook as hook_text
 from dibs.clock import wall_ms
 from dibs.compat.grite.actor import actor_of, may_keep
 from dibs.compat.grite.remembered_leases import RememberedLeases
 from dibs.core.limits import LIST_PAGE_MAX
+from dibs.repository.settings import BLOCK, OFF, REQUIRE, policy_of
+from dibs.repository.work_tree import Repository, pushes_of
 from dibs.wire.codes import NO, UNREACHABLE, YES
 
 TYPE_CHECKING = False
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.cli.framework.context import Call
-    from dibs.cli.git.policy import Policy
     from dibs.client.door import Door
+    from dibs.repository.settings import Policy
 
     Document = dict[str, Any]
 
@@ -47,7 +47,7 @@ def run(call: Call) -> Answer:
 
 
 def _mention(call: Call, answer: Answer, paths: list[str]) -> None:
-    """Add whose claims outside of every repository's namespace are on these paths. Python and MCP make such: nobody can
+    """Add whose claims outside of every repository's namespace are on these paths. HTTP clients make such: nobody can
     tell whether they are meant for this repository, so that they are said and refuse nothing."""
     door = call.door_in(None)
     try:

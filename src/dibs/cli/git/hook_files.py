@@ -14,7 +14,7 @@ from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.cli.git.repository import Repository
+    from dibs.repository.work_tree import Repository
 
 HOOKS = ("pre-commit", "pre-push")
 _SHELLS = ("sh", "bash", "dash", "ash", "ksh", "zsh")

@@ -8,7 +8,7 @@ from dibs.cli.git.hook_files import BEFORE, HOOKS, is_ours, read_hook
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.cli.git.repository import Repository
+    from dibs.repository.work_tree import Repository
 
 IN_PLACE, CHAINED, CALLED, LEGACY = "in place", "chained", "called", "legacy"
 OVERWRITTEN, ABSENT, ASLEEP = "overwritten", "absent", "not executable"

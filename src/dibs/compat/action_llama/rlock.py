@@ -201,7 +201,8 @@ def _ask_dibs(
     from dibs.cli.framework.context import open_door
     from dibs.client.settings import Settings
 
-    settings = Settings({}, env)
+    # A run has a namespace of its own.
+    settings = Settings({} if env.get("SHUTDOWN_SECRET") else _place_of(key, env), env)
     door = (opener or open_door)(settings)
     try:
         if env.get("DIBS_SESSION"):
@@ -211,6 +212,17 @@ def _ask_dibs(
         return _as_nobody(door, verb, key, ttl_seconds, settings, pid, unconfirmed)
     finally:
         door.close()
+
+
+def _place_of(key: str, env: Mapping[str, str]) -> dict[str, str]:
+    """A key that is a path is in the repository's namespace, as for the other commands."""
+    if env.get("DIBS_NAMESPACE") or not key.startswith(("path:", "repo:")):
+        return {}
+    from dibs.repository.namespace import current_folder, namespace_around
+
+    folder = current_folder()
+    found = None if folder is None else namespace_around(env, folder)
+    return {} if found is None else {"namespace": found}
 
 
 def _in_session(

@@ -18,6 +18,7 @@ import os
 
 from dibs.core.names import check_namespace
 from dibs.errors import InvalidInput, InvalidName
+from dibs.repository.identity import namespace_of
 from dibs.tomlfile import read_toml
 
 TYPE_CHECKING = False
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from dibs.cli.git.repository import Repository
+    from dibs.repository.work_tree import Repository
 
 OFF, WARN, REQUIRE = "off", "warn", "require"
 BLOCK = "block"
@@ -61,8 +62,6 @@ def policy_of(repository: Repository) -> Policy:
             # git config writes a key without a value for true.
             found[key] = (_checked(key, value or "true", f"git config dibs.{key}"), f"git config dibs.{key}")
     if "namespace" not in found:
-        from dibs.cli.git.namespace import namespace_of
-
         found["namespace"] = (namespace_of(repository), _MADE)
     return Policy(found)
 
@@ -90,7 +89,7 @@ def _of_grite(path: str) -> dict[str, tuple[str, str]]:
 
 def _look_for_slips(path: str, table: Mapping[str, Any]) -> None:
     """A key that is almost one of ours would leave a guard off that somebody believes is on."""
-    from dibs.cli.framework.parse import did_you_mean
+    from dibs.suggestion import did_you_mean  # only where something was mistyped
 
     for key in table:
         hint = "" if key in _KEYS else did_you_mean(key, (*_KEYS, "lock_policy"))

@@ -30,28 +30,39 @@ class Push:
         self.remote = remote
 
 
+class NotInWorkTree(InvalidInput):
+    """There is no work tree of a repository around."""
+
+
 class Repository:
     """One work tree. `common` is the git folder that all work trees of a clone share, `own` that of this one."""
 
-    def __init__(self, env: Mapping[str, str], top: str, common: str, own: str) -> None:
+    def __init__(
+        self, env: Mapping[str, str], top: str, common: str, own: str, folder: str | None = None
+    ) -> None:
         self._env = env
+        self._folder = folder
         self.top = top
         self.common = common
         self.own = own
 
     @classmethod
-    def here(cls, env: Mapping[str, str]) -> Repository:
-        """The repository around the current folder. Raises InvalidInput where there is none with a work tree."""
+    def here(cls, env: Mapping[str, str], folder: str | None = None) -> Repository:
+        """The repository around a folder, by default the current one. Raises NotInWorkTree where there is none, and
+        InvalidInput where git does not tell."""
         asked = ("--show-toplevel", "--git-common-dir", "--git-dir")
-        done = _run(env, ("rev-parse", "--path-format=absolute", *asked))
+        done = _run(env, ("rev-parse", "--path-format=absolute", *asked), folder=folder)
         lines = os.fsdecode(done.stdout).splitlines()
+        if b"safe.directory" in done.stderr:
+            raise InvalidInput(f"git does not tell which repository this is: {_complaint(done)}")
         if done.returncode or len(lines) != 3:
-            raise InvalidInput(f"This is not inside the work tree of a git repository ({_complaint(done)}).")
-        return cls(env, *lines)
+            raise NotInWorkTree(f"This is not inside the work tree of a git repository ({_complaint(done)}).")
+        top, common, own = lines
+        return cls(env, top, common, own, folder)
 
     def settings(self) -> dict[str, str]:
         """What `git config` says under `dibs.`, by key; of several values the last, as git does."""
-        done = _run(self._env, ("config", "-z", "--get-regexp", r"^dibs\."))
+        done = self._run(("config", "-z", "--get-regexp", r"^dibs\."))
         found: dict[str, str] = {}
         for line in _parts(done.stdout):
             key, _, value = line.partition("\n")
@@ -60,12 +71,12 @@ class Repository:
 
     def origin(self) -> str:
         """The address of the remote `origin`, as git would use it; empty where there is none."""
-        done = _run(self._env, ("remote", "get-url", "origin"))
+        done = self._run(("remote", "get-url", "origin"))
         return "" if done.returncode else os.fsdecode(done.stdout).removesuffix("\n")
 
     def hooks(self) -> str:
         """Where git looks for hooks. A relative core.hooksPath counts from the top, where hooks run."""
-        done = _run(self._env, ("config", "-z", "--type=path", "--get", "core.hooksPath"))
+        done = self._run(("config", "-z", "--type=path", "--get", "core.hooksPath"))
         named = _parts(done.stdout)
         return os.path.join(self.top, named[0]) if named else os.path.join(self.common, "hooks")
 
@@ -103,18 +114,26 @@ class Repository:
         return list(dict.fromkeys(_parts(self._out(words, news.decode("ascii")))))
 
     def _out(self, words: tuple[str, ...], given: str = "") -> bytes:
-        done = _run(self._env, words, given)
+        done = self._run(words, given)
         if done.returncode:
             raise InvalidInput(f"`git {words[0]}` failed: {_complaint(done)}.")
         return done.stdout
 
+    def _run(self, words: tuple[str, ...], given: str = "") -> subprocess.CompletedProcess[bytes]:
+        return _run(self._env, words, given, self._folder)
+
 
 def _run(
-    env: Mapping[str, str], words: tuple[str, ...], given: str = ""
+    env: Mapping[str, str], words: tuple[str, ...], given: str = "", folder: str | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
-            ["git", *words], input=os.fsencode(given), capture_output=True, env=dict(env), check=False
+            ["git", *words],
+            input=os.fsencode(given),
+            capture_output=True,
+            env=dict(env),
+            check=False,
+            cwd=folder,
         )
     except OSError as error:
         raise InvalidInput(f"The git program cannot be run ({error.strerror}). Is it installed?") from None
