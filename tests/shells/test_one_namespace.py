@@ -161,7 +161,7 @@ def test_two_repositories_do_not_meet_through_python(shells: Shells, served: boo
     assert first == again
     assert first.startswith("work-two.")
     refused = shells(f"python3 {shells.folder}/program.py", cwd=one, **env)
-    assert "path:src is held by ann" in refused.err
+    assert "JobHeld: ann has path:src" in refused.err
 
 
 def test_what_was_named_counts_for_all_names(shells: Shells) -> None:

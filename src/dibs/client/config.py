@@ -1,7 +1,7 @@
 """The user's own settings: `dibs/config.toml` in the folder for configuration.
 
-Only the user's: a file that comes with a repository may not say where claims and tokens go (`repository/settings.py` says
-what it may). A flag and a variable both win over this file.
+Only the user's: a file that comes with a repository may not say where claims and tokens go
+(`repository/settings.py` says what it may). A flag and a variable both win over this file.
 """
 
 from __future__ import annotations
