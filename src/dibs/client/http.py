@@ -88,7 +88,7 @@ class HttpDoor:
         try:
             asked = ask()
             reply = understood(asked.verb, self._exchange(asked), self.address)
-            return told(self._manner.namespaces, reply, asked.names)
+            return told(self._builder.namespaces, reply, asked.names)
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 

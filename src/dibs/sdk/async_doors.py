@@ -131,7 +131,7 @@ class ServerDoor(AsyncDoor):
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
         try:
             asked = _question(step)
-            namespaces = self._manner.namespaces
+            namespaces = self._builder.namespaces
             if isinstance(namespaces, Namespaces) and not namespaces.is_known(asked.names):
                 await asyncio.to_thread(namespaces.repository)  # which runs git
             reply = understood(asked.verb, await self._exchange(asked, timeout_ms), self._address)
