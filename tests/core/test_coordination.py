@@ -177,12 +177,12 @@ class Life(RuleBasedStateMachine):
 
     def sweep_all(self) -> None:
         for _ in range(SWEEPS_MAX):
-            due = self.store.due(1)
+            due = self.store.due(1).keys
             if not due:
                 break
             self.ask(Sweep(key=due[0]))
         else:
-            raise AssertionError(f"{self.store.due(1)} stays due for ever")
+            raise AssertionError(f"{self.store.due(1).keys} stays due for ever")
         raws.nobody_waits_for_nothing(raw_of(self.store, self.now_ms))
 
     def made(self, wish: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -236,7 +236,7 @@ class Predicted(Life):
     def to(self, target_ms: int) -> None:
         """Time passes, and stops wherever something is due."""
         while True:
-            due_ms = self.store.next_due_ms()
+            due_ms = self.store.due(0).next_ms
             if due_ms is None or due_ms > target_ms:
                 break
             self.now_ms = max(self.now_ms, due_ms)

@@ -138,11 +138,11 @@ class _Run:
 
     def sweep_all(self) -> str:
         for _ in range(SWEEPS_MAX):
-            due = self.store.due(1)
+            due = self.store.due(1).keys
             if not due:
                 return "swept"
             self.coordinator.one(commands.Sweep(key=due[0]))
-        raise self.wrong(f"{self.store.due(1)} stays due for ever")
+        raise self.wrong(f"{self.store.due(1).keys} stays due for ever")
 
     def options(self, verb_name: str, verb: Verb, words: list[str]) -> dict[str, Any]:
         found: dict[str, Any] = {}

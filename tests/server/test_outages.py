@@ -11,6 +11,7 @@ from dibs.errors import StoreUnavailable
 from dibs.server import handlers
 from dibs.service import batcher
 from dibs.stores.memory import MemoryStore
+from dibs.stores.port import Maintenance
 from dibs.testing.clock import ManualClock
 from dibs.testing.faulty import FaultyStore
 from tests.server.harness import running
@@ -94,7 +95,7 @@ def test_a_store_that_hangs_makes_health_503_within_its_time(
 
     free = threading.Event()
 
-    class Hanging(FaultyStore):
+    class Hanging(FaultyStore, Maintenance):
         def size_bytes(self) -> int:
             assert free.wait(10)
             return 0

@@ -322,7 +322,7 @@ def test_a_session_that_holds_more_than_one_commit_frees_is_over_at_once_for_eve
     world.one(EndSession(session="s1", principal="team"))
     granted(world.one(acquire("a9", names[-1])))
     for _ in range(10):
-        for key in world.store.due(100):
+        for key in world.store.due(100).keys:
             world.one(Sweep(key=key))
     held = [name for name in [*names, "other"] if world.lock(name).holders]
     assert held == [names[-1], "other"]

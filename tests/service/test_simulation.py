@@ -190,7 +190,7 @@ class World:
                 pause=lambda s: self.pass_turn(me),
             )
             for _ in range(batches):
-                due: list[Command] = [Sweep(key=key) for key in self.store.due(3)]
+                due: list[Command] = [Sweep(key=key) for key in self.store.due(3).keys]
                 asked = [self.command(me) for _ in range(self.chance.randrange(1, 5))]
                 try:
                     results = decider.run([*asked, *due])

@@ -86,7 +86,7 @@ CALLS: list[Callable[[SqliteStore], object]] = [
     lambda store: store.commit({}, {}, ()),
     lambda store: store.scan("lock/"),
     lambda store: store.due(1),
-    lambda store: store.next_due_ms(),
+    lambda store: store.due(0).next_ms,
     lambda store: store.events(0, 1),
     lambda store: store.watch(10**9, 0),
     lambda store: store.prune(keep=1, before_ms=0),

@@ -169,7 +169,7 @@ def test_two_connections_with_caches_answer_as_one_store_without(
         (lambda store: store.events(5, 9, ("default", "x")), "events_job"),
         (lambda store: store.events(5, 9, ("default", "x"), newest=True), "events_job"),
         (lambda store: store.due(10), "records_due"),
-        (lambda store: store.next_due_ms(), "records_due"),
+        (lambda store: store.due(0).next_ms, "records_due"),
         (lambda store: store.scan("lock/", after="lock/a"), "sqlite_autoindex_records_1 (key>? AND key<?)"),
         (lambda store: store.scan("lock/", after="lock/a", live=True), "records_live (key>? AND key<?)"),
         (lambda store: store.scan("lock/a", live=True), "records_live (key>? AND key<?)"),

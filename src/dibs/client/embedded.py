@@ -246,15 +246,16 @@ class EmbeddedDoor:
         from dibs.core.commands import Sweep
         from dibs.core.limits import SWEEP_BATCH_MAX
         from dibs.service.coordinator import Coordinator
+        from dibs.stores.port import maintenance_of
 
         coordinator = Coordinator(self.store())
         swept: Document = {"jobs": 0, "expired": 0, "forgotten": 0}
         seen: set[str] = set()
         while True:
             # A lease with outage credit may stay due for the store and not for the rules: once around is enough.
-            keys = self.store().due(SWEEP_BATCH_MAX)
+            keys = self.store().due(SWEEP_BATCH_MAX).keys
             if seen.issuperset(keys):
-                return swept | self.store().tidy()
+                return swept | maintenance_of(self.store()).tidy()
             seen.update(keys)
             for outcome in coordinator.run([Sweep(key=key) for key in keys]):
                 if isinstance(outcome, BaseException):
@@ -265,6 +266,8 @@ class EmbeddedDoor:
 
     def facts(self) -> Document:
         """What a person who looks after the store wants to know. Opens it, and makes it if it is not there."""
+        from dibs.stores.port import maintenance_of
+
         store = self.store()
         return {
             "kind": store.capabilities.name,
@@ -272,7 +275,7 @@ class EmbeddedDoor:
             "format": _format_of(store.capabilities.name),
             "path": getattr(store, "path", None),
             "now_ms": store.read(()).now_ms,
-            "size_bytes": store.size_bytes(),
+            "size_bytes": maintenance_of(store).size_bytes(),
         }
 
     def git_push(self, name: str, document: Document, branch: str | None, folder: str) -> Reply:
@@ -298,7 +301,9 @@ class EmbeddedDoor:
 
     def probe(self) -> list[Document]:
         """What the store finds out about its place by trying."""
-        return self.store().probe()
+        from dibs.stores.port import maintenance_of
+
+        return maintenance_of(self.store()).probe()
 
     def notices(self) -> list[str]:
         """What the store noticed about its place while it was used."""

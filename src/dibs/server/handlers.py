@@ -39,6 +39,7 @@ from dibs.server.request import (
 )
 from dibs.server.response import HttpResponse, answer_document, answer_for
 from dibs.service.queries import claimed, open_sessions
+from dibs.stores.port import maintenance_of
 from dibs.wire.documents import session_document
 from dibs.wire.inspect import history_document, list_document
 from dibs.wire.parts import challenge_text
@@ -264,7 +265,7 @@ def _states(asked: Mapping[str, str]) -> tuple[str, ...]:
 def _health(store: Store) -> HttpResponse:
     """`ok`, or `degraded` with what the store has shown to be wrong with it: some of it may still be readable."""
     store.read((META_KEY,))
-    storage, size = store.capabilities.name, store.size_bytes()
+    storage, size = store.capabilities.name, maintenance_of(store).size_bytes()
     document = {"status": "ok", "dibs": __version__, "storage": storage, "db_size_bytes": size}
     if isinstance(store.trouble(), StoreUnavailable):  # it may be over, and nobody have written since
         with contextlib.suppress(StoreUnavailable):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
     from dibs.core.view import HandedOver
     from dibs.errors import DibsError
-    from dibs.stores.port import Snapshot, Versioned
+    from dibs.stores.port import Due, Snapshot, Versioned
 
     Result = Outcome | BaseException
 
@@ -129,11 +129,8 @@ class StallCheckedStore(Store):
     ) -> list[tuple[str, Versioned]]:
         return self.inner.scan(prefix, after, limit, live=live)
 
-    def due(self, limit: int) -> list[str]:
+    def due(self, limit: int) -> Due:
         return self.inner.due(limit)
-
-    def next_due_ms(self) -> int | None:
-        return self.inner.next_due_ms()
 
     def events(
         self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
@@ -151,9 +148,6 @@ class StallCheckedStore(Store):
 
     def trouble(self) -> DibsError | None:
         return self.inner.trouble()
-
-    def size_bytes(self) -> int:
-        return self.inner.size_bytes()
 
     def close(self) -> None:
         self.inner.close()

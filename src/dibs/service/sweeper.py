@@ -83,7 +83,7 @@ class Sweeper:
 
     def sweep(self) -> int:
         """Do what is due. Returns how many records were looked at."""
-        keys = self._store.due(SWEEP_BATCH_MAX)
+        keys = self._store.due(SWEEP_BATCH_MAX).keys
         if not keys:
             return 0
         for result in self._decider.run([Sweep(key=key) for key in keys]):
@@ -98,7 +98,7 @@ class Sweeper:
 
     def _rest_ms(self) -> int:
         late_ms = NEWS_MS if self._has_waiters() else SWEEP_LATE_MS_MAX
-        due_ms = self._store.next_due_ms()
+        due_ms = self._store.due(0).next_ms
         if due_ms is None:
             return late_ms
         wait_ms = due_ms - self._store.read(()).now_ms

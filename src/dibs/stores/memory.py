@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from dibs.stores.port import ABSENT, Capabilities, Conflict, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
 
 
-class MemoryStore(Store):
+class MemoryStore(Store, Maintenance):
     capabilities = Capabilities(
         name="memory",
         clock="injected",
@@ -79,15 +79,11 @@ class MemoryStore(Store):
         )
         return sorted((due_ms, key) for due_ms, key in dues if due_ms is not None)
 
-    def due(self, limit: int) -> list[str]:
+    def due(self, limit: int) -> Due:
         with self._lock:
-            now_ms = self._clock()
-            return [key for due_ms, key in self._due() if due_ms <= now_ms][:limit]
-
-    def next_due_ms(self) -> int | None:
-        with self._lock:
-            dues = self._due()
-            return dues[0][0] if dues else None
+            now_ms, dues = self._clock(), self._due()
+            keys = [key for due_ms, key in dues if due_ms <= now_ms][:limit]
+            return Due(keys=keys, next_ms=dues[0][0] if dues else None)
 
     def events(
         self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False

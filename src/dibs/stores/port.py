@@ -1,8 +1,11 @@
-"""The store port: what dibs asks of a place that keeps records, and the contract of each call.
+"""The store port: what dibs asks of a store, and the contract of each call.
 
 A store keeps records under string keys, each with a version, and a log of events. It compares and swaps; it never looks
 inside a record except to ask `record.due_ms()` and `record.is_live()`, and it never decides anything.
 `dibs.testing.contract` is the suite that every store passes, the ones shipped here and yours.
+
+A store must have eight methods: `read`, `commit`, `scan`, `due`, `events`, `watch`, `prune`, `close`. Three more have a
+default that a store may replace: `until_gone`, `notices`, `trouble`. `Maintenance` is optional.
 
 Five things hold for every method:
 
@@ -54,6 +57,13 @@ class Snapshot(Record):
     records: dict[str, Versioned]
 
 
+class Due(Record):
+    """Keys that are due, and when the first record is due. `next_ms` None: no record is ever due."""
+
+    keys: list[str]
+    next_ms: int | None
+
+
 class Capabilities(Record):
     """What a store is, declared. The contract suite holds it to this; the docs' table is made from it."""
 
@@ -102,12 +112,11 @@ class Store(ABC):
         `live` only those whose `is_live()` is true. On a large store it costs what it returns."""
 
     @abstractmethod
-    def due(self, limit: int) -> list[str]:
-        """Up to `limit` keys whose record's `due_ms()` is at or before the store's time, the longest due first."""
+    def due(self, limit: int) -> Due:
+        """Up to `limit` keys whose record's `due_ms()` is at or before the store's time, the longest due first.
 
-    @abstractmethod
-    def next_due_ms(self) -> int | None:
-        """The earliest `due_ms()` of all records, or None. What a sweeper sleeps until."""
+        `next_ms` is the earliest `due_ms()` of all records, due or not: a sweeper sleeps until then. `due(0)` asks for
+        that alone."""
 
     @abstractmethod
     def events(
@@ -145,17 +154,8 @@ class Store(ABC):
 
         Sequence numbers are not used again, even when all events are gone."""
 
-    def tidy(self) -> dict[str, Any]:
-        """Clear away what the store keeps for its own sake and needs no more. What it did, for people: a store that
-        has nothing of the kind says nothing."""
-        return {}
-
-    def probe(self) -> list[dict[str, Any]]:
-        """Try out what the place allows, leaving nothing behind: for each thing tried `check`, `ok` and `says`."""
-        return []
-
     def notices(self) -> list[str]:
-        """What people should be told about the place, noticed while it was used: one sentence or two each."""
+        """What people should be told about the store, noticed while it was used: one sentence or two each."""
         return []
 
     def trouble(self) -> DibsError | None:
@@ -164,9 +164,26 @@ class Store(ABC):
         return None
 
     @abstractmethod
-    def size_bytes(self) -> int:
-        """About how much room the store takes."""
-
-    @abstractmethod
     def close(self) -> None:
-        """Let go of connections and files. Calling it again does nothing."""
+        """Close connections and files. Calling it again does nothing."""
+
+
+class Maintenance:
+    """What a store may offer to the people who look after it. A store that has any of it inherits this as well."""
+
+    def size_bytes(self) -> int:
+        """About how much room the store takes. 0: not known."""
+        return 0
+
+    def tidy(self) -> dict[str, Any]:
+        """Remove what the store keeps for itself and no longer needs. Returns what it did, for people."""
+        return {}
+
+    def probe(self) -> list[dict[str, Any]]:
+        """Try what the store's location allows and leave nothing behind: `check`, `ok` and `says` for each try."""
+        return []
+
+
+def maintenance_of(store: Store) -> Maintenance:
+    """The store's own, or the defaults."""
+    return store if isinstance(store, Maintenance) else Maintenance()

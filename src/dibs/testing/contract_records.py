@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.records import META_KEY, PULSE_KEY, Done, Ending, Meta, Outage, Pulse, SessionRecord, lock_key
-from dibs.stores.port import ABSENT, Conflict
+from dibs.stores.port import ABSENT, Conflict, Maintenance
 from dibs.testing.contract_base import ContractBase, drop, event, key_of, lock, put, versions
 
 if TYPE_CHECKING:
@@ -225,16 +225,16 @@ class RecordContract(ContractBase):
             lock("later", expires_ms=now_ms + 3_600_000),
         )
         pass_time(5)
-        assert store.due(10) == [key_of("first"), key_of("second"), key_of("third")]
-        assert store.due(2) == [key_of("first"), key_of("second")]
-        assert store.next_due_ms() == now_ms + 1
+        assert store.due(10).keys == [key_of("first"), key_of("second"), key_of("third")]
+        assert store.due(2).keys == [key_of("first"), key_of("second")]
+        assert store.due(0).next_ms == now_ms + 1
 
     @pytest.mark.promise("lease:never-early")
     def test_nothing_is_due_before_its_time(self, store: Store, pass_time: Callable[[int], None]) -> None:
         expires_ms = store.read(()).now_ms + 60
         put(store, lock("x", expires_ms=expires_ms))
         while True:
-            due = store.due(10)
+            due = store.due(10).keys
             now_ms = store.read(()).now_ms
             if due:
                 break
@@ -243,14 +243,14 @@ class RecordContract(ContractBase):
         assert due == [key_of("x")]
 
     def test_what_was_put_off_or_deleted_is_due_no_more(self, store: Store) -> None:
-        assert store.next_due_ms() is None
+        assert store.due(0).next_ms is None
         put(store, lock("moved", expires_ms=1), lock("gone", expires_ms=2))
-        assert store.due(10) == [key_of("moved"), key_of("gone")]
+        assert store.due(10).keys == [key_of("moved"), key_of("gone")]
         put(store, lock("moved", expires_ms=10**15))
         drop(store, key_of("gone"))
         store.commit({PULSE_KEY: 0}, {PULSE_KEY: Pulse(at_ms=1)}, ())  # a record that is never due
-        assert store.due(10) == []
-        assert store.next_due_ms() == 10**15
+        assert store.due(10).keys == []
+        assert store.due(0).next_ms == 10**15
 
     @pytest.mark.promise("durable")
     def test_what_was_committed_is_there_when_it_is_opened_again(
@@ -265,8 +265,9 @@ class RecordContract(ContractBase):
         assert [each.seq for each in again.events(0, 10)] == [seq]
         assert put(again, lock("y"), events=(event("y"),)) > seq
 
-    def test_it_says_how_large_it_is_and_may_be_closed_twice(self, store: Store) -> None:
+    def test_it_says_how_large_it_is_if_it_can_and_may_be_closed_twice(self, store: Store) -> None:
         put(store, lock("x"))
-        assert store.size_bytes() > 0
+        if isinstance(store, Maintenance) and type(store).size_bytes is not Maintenance.size_bytes:
+            assert store.size_bytes() > 0
         store.close()
         store.close()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.errors import DibsError
-    from dibs.stores.port import Snapshot, Versioned
+    from dibs.stores.port import Due, Snapshot, Versioned
 
 Fault = Literal["none", "refused", "lost before", "lost after", "conflict"]
 
@@ -62,11 +62,8 @@ class FaultyStore(Store):
     ) -> list[tuple[str, Versioned]]:
         return self.store.scan(prefix, after, limit, live=live)
 
-    def due(self, limit: int) -> list[str]:
+    def due(self, limit: int) -> Due:
         return self.store.due(limit)
-
-    def next_due_ms(self) -> int | None:
-        return self.store.next_due_ms()
 
     def events(
         self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
@@ -84,9 +81,6 @@ class FaultyStore(Store):
 
     def trouble(self) -> DibsError | None:
         return self.store.trouble()
-
-    def size_bytes(self) -> int:
-        return self.store.size_bytes()
 
     def close(self) -> None:
         self.store.close()

@@ -21,7 +21,7 @@ from dibs.stores.git.highwater import HighWater
 from dibs.stores.git.plan import CommitPlan, home_of
 from dibs.stores.git.refs import LocalRefs, RemoteRefs
 from dibs.stores.git.times import Clocks, StoreTime
-from dibs.stores.port import ABSENT, Capabilities, Conflict, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ REMOTE = LOCAL.replace(
 )
 
 
-class GitStore(Store):
+class GitStore(Store, Maintenance):
     """Records as refs of a clone or of a remote. See the package's text."""
 
     def __init__(self, location: GitLocation, clocks: Clocks | None = None) -> None:
@@ -307,16 +307,12 @@ class GitStore(Store):
         dues = [(record.due_ms(), key) for key, record in shown if record is not None]
         return sorted((due_ms, key) for due_ms, key in dues if due_ms is not None)
 
-    def due(self, limit: int) -> list[str]:
+    def due(self, limit: int) -> Due:
         with self._lock:
             dues = self._dues()
             now_ms = self.time.now_ms()
-            return [key for due_ms, key in dues if due_ms <= now_ms][: max(0, limit)]
-
-    def next_due_ms(self) -> int | None:
-        with self._lock:
-            dues = self._dues()
-            return dues[0][0] if dues else None
+            keys = [key for due_ms, key in dues if due_ms <= now_ms][: max(0, limit)]
+            return Due(keys=keys, next_ms=dues[0][0] if dues else None)
 
     def events(
         self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False

@@ -25,7 +25,7 @@ from _thread import allocate_lock
 from dibs import clock
 from dibs.errors import DibsError, StoreCorrupt
 from dibs.stores.codec import decode, encode
-from dibs.stores.port import ABSENT, Capabilities, Conflict, Snapshot, Store, Versioned
+from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 from dibs.stores.sqlite.clock import LeaseClock
 from dibs.stores.sqlite.connection import SqliteConnection, State
 from dibs.stores.sqlite.live import LIVE
@@ -59,7 +59,7 @@ _FORGET_ANCHORS = (
 _LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
 
 
-class SqliteStore(Store):
+class SqliteStore(Store, Maintenance):
     """The file at `path`, made if it is not there, with `make_folders` its folder too. Clocks can be given for tests;
     see clock.py for what they mean.
 
@@ -294,20 +294,15 @@ class SqliteStore(Store):
             self._link.trouble = error
             raise
 
-    def due(self, limit: int) -> list[str]:
+    def due(self, limit: int) -> Due:
         with self._link.turn, self._link as db:
-            rows = db.execute(
-                "SELECT key FROM records WHERE due_ms IS NOT NULL AND due_ms <= ? ORDER BY due_ms LIMIT ?",
-                (self._clock.now_ms(), max(0, limit)),
-            )
-            return [key for (key,) in rows]
-
-    def next_due_ms(self) -> int | None:
-        with self._link.turn, self._link as db:
-            row: tuple[int | None] = db.execute(
-                "SELECT min(due_ms) FROM records WHERE due_ms IS NOT NULL"
-            ).fetchone()
-            return row[0]
+            first = db.execute(
+                "SELECT due_ms, key FROM records WHERE due_ms IS NOT NULL ORDER BY due_ms LIMIT ?",
+                (max(1, limit),),
+            ).fetchall()
+            now_ms = self._clock.now_ms()
+            keys = [key for due_ms, key in first if due_ms <= now_ms]
+            return Due(keys=keys[: max(0, limit)], next_ms=first[0][0] if first else None)
 
     def events(
         self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
