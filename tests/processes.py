@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dibs.client.connect import connect
@@ -20,7 +21,6 @@ from dibs.clock import steady_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
     from typing import TypeVar
 
     from dibs.client.door import Door
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Found = TypeVar("Found")
 
 DIBS = (sys.executable, "-m", "dibs")
+ROOT = Path(__file__).parents[1]
 WAIT_S_MAX = 20.0  # nothing that a test waits for takes longer, on a busy machine either
 _POLL_S = 0.01
 _LISTENS = re.compile(r"listens on (\S+)\n")
@@ -40,6 +41,11 @@ def wait_until(condition: Callable[[], Found | None], what: str, seconds: float 
         assert steady_ms() < give_up_ms, f"waited {seconds:g} s in vain until {what}"
         pause(_POLL_S)
     return found
+
+
+def start_program(module: str, *words: str, **how: Any) -> subprocess.Popen[Any]:
+    """A program of the tests, as a module: it imports from `tests` as the tests do. `how` is for Popen."""
+    return subprocess.Popen([sys.executable, "-m", module, *words], cwd=ROOT, **how)
 
 
 def pause(seconds: float) -> None:

@@ -1,6 +1,8 @@
 """One of many processes that race. Told by lines of JSON what to do, it waits at the gate and answers in one line.
 
-racer.py NUMBER GATE ANSWERS      the last two are file descriptors; a byte read from GATE is the starting shot
+python -m tests.e2e.racer NUMBER GATE ANSWERS
+
+The last two are file descriptors; a byte read from GATE is the starting shot.
 
 An order: {"url", "token", "verb", "name", "document", "late_ms": start that much after the shot, "while_owner": ask
 again as long as that one has it, or null}.

@@ -6,17 +6,16 @@ import json
 import os
 import select
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from dibs.clock import steady_ms
-from tests.processes import WAIT_S_MAX
+from tests.processes import WAIT_S_MAX, start_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RACER = Path(__file__).with_name("racer.py")
+RACER = "tests.e2e.racer"
 
 
 class Place:
@@ -62,8 +61,11 @@ class Racers:
             with open(log, "wb") as said:
                 for number in range(size):
                     self.processes.append(
-                        subprocess.Popen(
-                            [sys.executable, str(RACER), str(number), str(self._gate), str(theirs)],
+                        start_program(
+                            RACER,
+                            str(number),
+                            str(self._gate),
+                            str(theirs),
                             stdin=subprocess.PIPE,
                             stderr=said,
                             pass_fds=(self._gate, theirs),

@@ -1,9 +1,10 @@
 """One of several workers that want the same job, over and over, and write to what it protects while they have it.
 
-contender.py URL TOKEN NAME FOLDER SEED UNTIL_MS       TOKEN may be empty
+python -m tests.faults.contender URL TOKEN NAME FOLDER SEED       TOKEN may be empty
 
 Each believes itself owner when `check()` says so, and writes a little later, because work takes time: once to a file
-that takes everything, once to a database behind a fence. What it believed, and when, goes into FOLDER/NAME.jsonl.
+that takes everything, once to a database behind a fence. What it believed, and when, goes into FOLDER/NAME.jsonl. It
+ends when there is a file FOLDER/over.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 JOB = "job"
 TTL_S = 1
+OVER = "over"
+LIFE_MS_MAX = 180_000
 
 
 class Resource:
@@ -66,11 +69,12 @@ def work(claim: Claim, resource: Resource, chance: random.Random) -> None:
         resource.write_fenced(claim.fencing_token)
 
 
-def main(url: str, token: str, name: str, folder: str, seed: str, until_ms: str) -> None:
+def main(url: str, token: str, name: str, folder: str, seed: str) -> None:
     chance = random.Random(f"{seed} {name}")
     resource = Resource(Path(folder), name)
+    until_ms = steady_ms() + LIFE_MS_MAX
     with Client(url, token or None, owner=name, timeout=1) as client:
-        while steady_ms() < int(until_ms):
+        while not (Path(folder) / OVER).exists() and steady_ms() < until_ms:
             try:
                 with client.claim(JOB, ttl=TTL_S, wait=chance.choice([0, 0.5, 2])) as claim:
                     work(claim, resource, chance)

@@ -53,29 +53,20 @@ def main(url: str, token: str, seed: str, interrupts: str) -> None:
     signal.signal(signal.SIGALRM, interrupt)
     while came < int(interrupts):
         try:
-            signal.setitimer(
-                signal.ITIMER_REAL, chance.choice([0.0002, 0.002, 0.02]) * (0.2 + chance.random())
-            )
-            work(client, chance)
-            had += 1
-        except Interrupt:
-            came += 1
+            try:
+                signal.setitimer(
+                    signal.ITIMER_REAL, chance.choice([0.0002, 0.002, 0.02]) * (0.2 + chance.random())
+                )
+                work(client, chance)
+                had += 1
+            finally:  # the timer rings once: if it does here, the last line below hears of it
+                signal.setitimer(signal.ITIMER_REAL, 0)
         except DibsError:
             pass
-        finally:
-            quiet()
+        except Interrupt:
+            came += 1
     client.close()
     print(came, had)
-
-
-def quiet() -> None:
-    """No more interrupts, whenever the last one comes."""
-    while True:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            return
-        except Interrupt:
-            continue
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@ heartbeat is refused tries to release the job.
 
 It stops itself, and is not stopped, so that it never has the file of a store locked while it sleeps.
 
-owner.py URL TOKEN JOB TTL       TOKEN may be empty; prints one JSON line a reply
+python -m tests.faults.owner URL TOKEN JOB TTL       TOKEN may be empty; prints one JSON line a reply
 """
 
 from __future__ import annotations

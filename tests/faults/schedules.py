@@ -10,7 +10,6 @@ import random
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,15 +18,18 @@ from typing import TYPE_CHECKING
 
 from dibs import Fence
 from dibs.clock import steady_ms
+from tests.faults.contender import OVER
 from tests.faults.proxy import Fault, Proxy
-from tests.processes import WAIT_S_MAX, ServerProcess, pass_by
+from tests.processes import WAIT_S_MAX, ServerProcess, pass_by, start_program, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CONTENDER = Path(__file__).with_name("contender.py")
+CONTENDER = "tests.faults.contender"
 WORKERS = 3
-LASTS_MS = 5_000
+LASTS_MS = 5_000  # the faults; then the workers go on until they have done enough
+ENOUGH_BELIEFS, ENOUGH_TENURES = 10, 3
+ENOUGH_S_MAX = 60.0
 FAULTS_MAX = 6
 NETWORK = [Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.REPLY_CUT, Fault.REPLY_GARBLED, Fault.HANGS]
 
@@ -70,15 +72,18 @@ class Schedule:
                 self._server = stack.enter_context(ServerProcess(self._folder))
                 self._proxy = stack.enter_context(Proxy(lambda: self._server.url))  # type: ignore[union-attr]
             stack.callback(self._end_workers)
-            self._ends_ms = steady_ms() + LASTS_MS
             for _ in range(WORKERS):
                 self._start_worker()
+            wait_until(self._all_began, "every worker began", ENOUGH_S_MAX)
+            self._ends_ms = steady_ms() + LASTS_MS
             self._plan()
             while self._todo:
                 self._todo.sort(key=lambda each: each[0])
                 at_ms, do = self._todo.pop(0)
                 pass_by(at_ms)
                 do()
+            wait_until(self._is_enough, "the workers had the job often enough", ENOUGH_S_MAX)
+            (self._folder / OVER).touch()
             self._await_workers()
         judge(self._folder, self._outcome)
         return self._outcome
@@ -87,10 +92,18 @@ class Schedule:
         self._names += 1
         url = f"sqlite://{self._folder}/jobs.db" if self._proxy is None else self._proxy.url
         token = "" if self._server is None else self._server.token
-        words = [url, token, f"w{self._names}", str(self._folder), str(self._seed), str(self._ends_ms)]
-        worker = subprocess.Popen([sys.executable, str(CONTENDER), *words])
+        words = [url, token, f"w{self._names}", str(self._folder), str(self._seed)]
+        worker = start_program(CONTENDER, *words)
         self._named[worker.pid] = f"w{self._names}"
         self._workers.append(worker)
+
+    def _all_began(self) -> bool:
+        return all((self._folder / f"{name}.jsonl").exists() for name in self._named.values())
+
+    def _is_enough(self) -> bool:
+        beliefs, _ = diaries(self._folder)
+        enough = sum(map(len, beliefs.values())) >= ENOUGH_BELIEFS and len(beliefs) >= ENOUGH_TENURES
+        return enough and steady_ms() >= self._ends_ms
 
     def _plan(self) -> None:
         kinds: list[Callable[[int], None]] = [self._stop, self._stop, self._stop, self._kill]
@@ -170,18 +183,25 @@ def judge(folder: Path, outcome: Outcome) -> None:
     fenced = [token for (token,) in db.execute("SELECT token FROM writes ORDER BY number")]
     db.close()
     outcome.fenced_writes, outcome.fenced_late = len(fenced), late(fenced)
+    beliefs, outcome.refused = diaries(folder)
+    outcome.tenures, outcome.beliefs = len(beliefs), sum(map(len, beliefs.values()))
+    outcome.overlaps = overlaps(beliefs)
+
+
+def diaries(folder: Path) -> tuple[dict[int, list[tuple[int, int]]], int]:
+    """What the workers noted: for each token when its owner believed, and how often the fence refused."""
     beliefs: dict[int, list[tuple[int, int]]] = {}
+    refused = 0
     for diary in folder.glob("*.jsonl"):
         for line in diary.read_text().splitlines():
             try:
                 noted = json.loads(line)
             except ValueError:
                 continue  # its writer was killed in the middle of it
-            outcome.refused += "refused" in noted
+            refused += "refused" in noted
             if "token" in noted:
                 beliefs.setdefault(noted["token"], []).append((noted["before_ms"], noted["after_ms"]))
-    outcome.tenures, outcome.beliefs = len(beliefs), sum(map(len, beliefs.values()))
-    outcome.overlaps = overlaps(beliefs)
+    return beliefs, refused
 
 
 def late(tokens: list[int]) -> int:

@@ -1,6 +1,6 @@
 """An owner that falls asleep in its block (SIGSTOP to itself), and when it is woken wants to go on with its work.
 
-sleeper.py sync|async URL TOKEN JOB FILE       TOKEN may be empty; prints one JSON line an event
+python -m tests.faults.sleeper sync|async URL TOKEN JOB FILE       TOKEN may be empty; prints one JSON line an event
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.e2e
+
+LONG_WAIT_S = 3.0  # to stand in line on a busy machine, and to be there when the server dies
 
 
 @pytest.fixture
@@ -98,8 +102,22 @@ class Waiter(threading.Thread):
         assert not self.is_alive()
 
 
-def in_line(server: ServerProcess) -> Callable[[], bool]:
-    return lambda: "waiter waits for job" in left_behind(server.store_url, "job")
+def in_line(server: ServerProcess, who: str = "waiter") -> Callable[[], bool]:
+    return lambda: f"{who} waits for job" in left_behind(server.store_url, "job")
+
+
+@contextmanager
+def killed_when_in_line(server: ServerProcess, who: str) -> Iterator[None]:
+    """The server is killed as soon as `who` stands in line, while the block waits there."""
+
+    def kill() -> None:
+        wait_until(in_line(server, who), "it stands in line")
+        server.kill()
+
+    with ThreadPoolExecutor(1) as pool:
+        killing = pool.submit(kill)
+        yield
+        killing.result(WAIT_S_MAX)
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -139,7 +157,7 @@ def test_a_place_that_could_not_be_given_up_is_left_when_the_server_is_back(
     """The session lives on. Its heartbeat must not keep a job that none of its blocks has."""
     with Client(server.url, server.token, "owner", timeout=2) as owner:
         lease = owner.acquire("job", ttl=60)
-        waiter = Waiter(face, server, 1.5)
+        waiter = Waiter(face, server, LONG_WAIT_S)
         waiter.start()
         try:
             wait_until(in_line(server), "it stands in line")
@@ -161,10 +179,8 @@ def test_a_session_whose_claim_was_lost_in_an_outage_can_claim_again(server: Ser
     with Client(server.url, server.token, "waiter", timeout=1) as client, client.session(ttl=10) as session:
         with Client(server.url, server.token, "owner") as owner:
             lease = owner.acquire("job", ttl=60)
-            dying = threading.Timer(0.4, server.kill)
-            dying.start()
-            with pytest.raises(Unavailable):
-                session.claim("job", wait=1.2).__enter__()
+            with killed_when_in_line(server, "waiter"), pytest.raises(Unavailable):
+                session.claim("job", wait=LONG_WAIT_S).__enter__()
             with pytest.raises(Unavailable):
                 session.claim("job").__enter__()
             server.start()
@@ -199,10 +215,8 @@ def test_an_mcp_connection_gives_back_what_its_call_could_not_give_up(server: Se
         with Client(server.url, server.token, "owner") as owner:
             lease = owner.acquire("job", ttl=60)
             await desk.claim("acquire", ["another"])  # the session is open
-            dying = threading.Timer(0.4, server.kill)
-            dying.start()
-            with pytest.raises(Unavailable):
-                await desk.claim("acquire", ["job"], wait=1.2)
+            with killed_when_in_line(server, "agent"), pytest.raises(Unavailable):
+                await desk.claim("acquire", ["job"], wait=LONG_WAIT_S)
             server.start()
             owner.release("job", lease.lease_id)
             assert owner.owner("job").owner == "agent", "the place in line became a claim"

@@ -7,7 +7,6 @@ import asyncio
 import json
 import signal
 import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,14 +19,14 @@ import dibs.sdk.hold
 from dibs import AsyncClient, Client, LeaseLost
 from dibs.clock import steady_ms
 from tests.faults.proxy import Fault, Proxy
-from tests.processes import WAIT_S_MAX, ServerProcess, pause, wait_until, wait_until_stopped
+from tests.processes import WAIT_S_MAX, ServerProcess, pause, start_program, wait_until, wait_until_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.e2e, pytest.mark.promise("loss:told")]
 
-SLEEPER = Path(__file__).with_name("sleeper.py")
+SLEEPER = "tests.faults.sleeper"
 
 
 @pytest.fixture(params=["embedded", "server"])
@@ -68,8 +67,8 @@ def test_a_stopped_owner_that_wakes_does_not_write(
     kind: str, place: tuple[str, str | None], tmp_path: Path
 ) -> None:
     url, token = place
-    words = [sys.executable, str(SLEEPER), kind, url, token or "", "job", str(tmp_path / "written")]
-    sleeper = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    words = [kind, url, token or "", "job", str(tmp_path / "written")]
+    sleeper = start_program(SLEEPER, *words, stdout=subprocess.PIPE, text=True)
     with sleeper, Client(url, token, owner="next") as client:
         try:
             assert sleeper.stdout is not None
@@ -90,15 +89,19 @@ def test_a_server_that_is_back_in_time_costs_nothing(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server, Proxy(lambda: server.url) as proxy:
         with (
             Client(proxy.url, server.token) as client,
-            client.claim("job", ttl=4, on_lost=lost.append) as claim,
+            client.claim("job", ttl=60, on_lost=lost.append) as claim,
         ):
             server.kill()
+            left_s = claim.remaining()
+            claim.checkpoint(
+                "while it was away"
+            )  # a heartbeat, in vain; from now on it is tried every second
             asked = len(proxy.requests)
-            wait_until(lambda: len(proxy.requests) > asked, "a heartbeat was tried in vain")
+            wait_until(lambda: len(proxy.requests) > asked, "it was tried again by itself")
+            assert claim.remaining() <= left_s, "nobody answered, and it was taken for a yes"
             server.start()
-            claim.checkpoint("after the restart")
-            wait_until(lambda: claim.remaining() > 3, "it was renewed")
-            assert client.owner("job").checkpoint == "after the restart"
+            wait_until(lambda: client.owner("job").checkpoint == "while it was away", "it was renewed")
+            wait_until(lambda: claim.remaining() > left_s - 1, "the answer was heard")
         assert lost == []
 
 
@@ -220,13 +223,27 @@ def test_what_was_lost_is_never_claimed_again_nor_renewed_after_its_time(
 def test_letting_go_by_hand_is_no_loss_while_a_heartbeat_is_under_way(
     end: str, proxy: Proxy, server: ServerProcess, job: str
 ) -> None:
-    """The heartbeat arrives after the release, and is told that the lease is no more."""
+    """The heartbeat arrives after the release, and is told that the lease is no more. Then the release is answered."""
     lost: list[LeaseLost] = []
-    proxy.delay_seconds = lambda request: 0.4 if b"/release" in request else 0.0
-    with Client(proxy.url, server.token) as client, client.claim(job, ttl=1, on_lost=lost.append) as claim:
+    released, refused = threading.Event(), threading.Event()
+
+    def delay_s(request: bytes) -> float:
+        if b"/release" in request:
+            released.set()
+            refused.wait(WAIT_S_MAX)
+            return 0.1  # the other answer is heard first
+        if b"/renew" in request and released.is_set():
+            refused.set()
+        return 0.0
+
+    proxy.delay_seconds = delay_s
+    with (
+        Client(proxy.url, server.token, timeout=WAIT_S_MAX) as client,
+        client.claim(job, ttl=6, on_lost=lost.append) as claim,
+    ):
         finish: Callable[..., Any] = getattr(claim, end)
         finish()
-        assert any(b"/renew" in request for request in proxy.requests), "there was no heartbeat meanwhile"
+        assert refused.is_set(), "there was no heartbeat meanwhile"
     assert lost == []
 
 

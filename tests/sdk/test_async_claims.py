@@ -46,14 +46,18 @@ def test_a_block_has_the_job_and_lets_it_go(connect_async: Connect) -> None:
 
 @over()
 @pytest.mark.promise("loss:told")
-def test_a_loss_cancels_the_block_and_is_raised_at_its_end(connect_async: Connect) -> None:
+def test_a_loss_cancels_the_block_and_is_raised_at_its_end(
+    connect_async: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[dibs.LeaseLost] = []
 
     async def main() -> None:
         async with connect_async() as client:
             with pytest.raises(dibs.LeaseLost, match="it hangs"):
-                async with client.claim("job", ttl=1, on_lost=told.append) as claim:
+                async with client.claim("job", ttl=60, on_lost=told.append) as claim:
                     await client.break_claim("job", "it hangs")
+                    # The next heartbeat is due, and the deadline far away.
+                    monkeypatch.setattr("dibs.sdk.hold.steady_ms", lambda: steady_ms() + 20_000)
                     await asyncio.sleep(PATIENCE_S)
                     pytest.fail("went on working")
             assert claim.lost.is_set()

@@ -104,13 +104,14 @@ class SessionHold(Hold):
                 if pending in self._settling or pending not in self._owed:
                     continue  # another thread gives it back, or has
                 self._settling.append(pending)
+            settled = False
             try:
                 settled = yield from pending.giving_up()
             finally:
-                with self._lock:
+                with self._lock:  # both in one step: in between another thread would take it for owed
                     self._settling.remove(pending)
-            if settled:
-                self._owed.remove(pending)
+                    if settled:
+                        self._owed.remove(pending)
         still = sorted({name for pending in self._owed for name in pending.names} & set(names))
         if still:
             raise Unavailable(
