@@ -47,6 +47,8 @@ SCRIPT: list[bytes] = [
     request("POST", "/locks/%ff/acquire", b"{}"),
     request("POST", "/locks//acquire", b"{}"),
     request("POST", "/locks/a/b/acquire", b"{}"),
+    request("POST", "/locks/acquire", b"{}"),
+    request("POST", "/locks/release", b"{}"),
     request("GET", "/locks/"),
     request("POST", "/locks/b/acquire", b"{"),
     request("POST", "/locks/b/acquire", b""),

@@ -115,8 +115,8 @@ class LaneProtocol(CarefulProtocol):
         verb: str | None = "inspect"
         name = url[len(_PLACE) :]
         if method == b"POST":
-            name, _, word = name.rpartition(b"/")
-            verb = _VERBS.get(word) or _SEVERAL.get(url)
+            name, slash, word = name.rpartition(b"/")
+            verb = _VERBS.get(word) if slash else _SEVERAL.get(url)
         elif method != b"GET":
             return False
         if verb is None or b"/" in name:
