@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.server.harness import running
+from tests.server.harness import Poll, running, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,9 @@ class Theirs(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Asked)
         self.asked: list[tuple[str, str, Any]] = []
         self.status = 200
+        self.via = ""
+        self.may_answer = threading.Event()
+        self.may_answer.set()
 
     @property
     def url(self) -> str:
@@ -37,6 +40,8 @@ class _Asked(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.asked.append((self.command, self.path, json.loads(body) if body else None))
+        self.server.via = self.headers.get("Via", "")
+        assert self.server.may_answer.wait(10)
         text = b'{"callId":"c-1"}'
         self.send_response(self.server.status)
         self.send_header("Content-Type", "application/json")
@@ -85,6 +90,40 @@ def test_without_their_gateway_it_is_said_what_is_missing(tmp_path: Path) -> Non
         assert reply.status == 501
         assert reply.json["ok"] is False
         assert "--gateway-upstream" in reply.json["reason"]
+
+
+@pytest.mark.parametrize("status", [600, 999])
+def test_a_status_that_http_does_not_have_is_told_as_no_answer(
+    theirs: Theirs, tmp_path: Path, status: int
+) -> None:
+    theirs.status = status
+    with running(tmp_path, gateway_ttl_ms=TTL_MS, gateway_upstream=theirs.url) as server:
+        reply = server.ask("POST", "/gateway/shutdown", {"secret": "s" * 16}, who=None)
+    assert (reply.status, reply.json["error"]) == (502, "gateway unreachable")
+
+
+def test_a_request_that_comes_back_to_the_server_that_passed_it_on_goes_no_further(
+    theirs: Theirs, tmp_path: Path
+) -> None:
+    with running(tmp_path, gateway_ttl_ms=TTL_MS, gateway_upstream=theirs.url) as server:
+        asked = {"secret": "s" * 16}
+        server.ask("POST", "/gateway/calls", asked, who=None, headers={"Via": "1.1 proxy"})
+        assert theirs.via.startswith("1.1 proxy, 1.1 dibs-")
+        reply = server.ask("POST", "/gateway/calls", asked, who=None, headers={"Via": theirs.via + ", 1.0 x"})
+        assert (reply.status, reply.json["error"]) == (508, "gateway loop")
+        assert len(theirs.asked) == 1
+
+
+def test_a_server_that_stops_does_not_wait_for_their_gateway(theirs: Theirs, tmp_path: Path) -> None:
+    theirs.may_answer.clear()
+    try:
+        with running(tmp_path, gateway_ttl_ms=TTL_MS, gateway_upstream=theirs.url) as server:
+            waits = Poll(server, "/gateway/calls", {"secret": "s" * 16})
+            wait_until(lambda: bool(theirs.asked), "it was not passed on")
+            server.begin_stop()
+            assert waits.answer()["reason"].startswith("This server is stopping")
+    finally:
+        theirs.may_answer.set()
 
 
 def test_when_their_gateway_is_away_locks_are_served_as_before(theirs: Theirs, tmp_path: Path) -> None:

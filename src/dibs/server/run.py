@@ -328,6 +328,8 @@ def make_server(
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             api.engine.room.close()  # who waits in line is told the ticket it can come back with
+            if gateway is not None:
+                gateway.close()
             await super().shutdown(sockets)
 
     gateway = None if gateway_ttl_ms is None else Gateway(api, gateway_ttl_ms, gateway_upstream)

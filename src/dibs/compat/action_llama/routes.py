@@ -59,6 +59,9 @@ class Gateway:
         self._batcher = api.engine.batcher
         self._ttl_seconds = ttl_ms // 1000
 
+    def close(self) -> None:
+        self._upstream.close()
+
     def routes(self) -> list[tuple[str, str, Handler]]:
         """Method, path and handler of every address. A GATEWAY_URL that ends in a slash makes two of them."""
         locks: list[tuple[str, str, Callable[[HttpRequest], Awaitable[Said]]]] = [

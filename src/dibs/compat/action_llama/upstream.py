@@ -7,7 +7,7 @@ one that was not told says so. The secret goes along, because it is the proof ov
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from typing import TYPE_CHECKING
 
 from dibs.client.http1 import ConnectionLost, request_bytes
@@ -16,11 +16,12 @@ from dibs.client.urls import server_address
 from dibs.compat.action_llama.protocol import Rejected
 from dibs.core.limits import UPSTREAM_MS_MAX, UPSTREAM_REQUESTS_MAX
 from dibs.errors import DibsError
-from dibs.ids import new_request_id
-from dibs.server.response import HttpResponse
+from dibs.ids import new_id, new_request_id
+from dibs.server.response import Gone, HttpResponse
 
 if TYPE_CHECKING:
     from dibs.client.http1 import RawReply
+    from dibs.client.urls import ServerAddress
     from dibs.server.request import HttpRequest
 
 # Below GATEWAY_URL, what is theirs: method, path, and the command that asks it.
@@ -36,40 +37,88 @@ NOT_TOLD = (
 )
 
 
+_STATUSES = range(200, 600)
+
+
 class Upstream:
-    """Their gateway at `url`, or None: then nothing can be passed on."""
+    """Their gateway at `url`, or None: then nothing can be passed on. Belongs to one event loop."""
 
     def __init__(self, url: str | None) -> None:
         self._address = None if url is None else server_address(url)
-        self._threads = ThreadPoolExecutor(UPSTREAM_REQUESTS_MAX, thread_name_prefix="dibs upstream")
+        self._mark = f"1.1 dibs-{new_id()}"  # how a request that comes back to us is known
+        self._seats = asyncio.Semaphore(UPSTREAM_REQUESTS_MAX)
+        self._under_way: set[asyncio.Future[RawReply]] = set()
+        self._closed = False
 
     async def forward(self, method: str, path: str, call: HttpRequest) -> HttpResponse:
         """Their answer, status and body."""
-        body = await call.rest()
         if self._address is None:
             raise Rejected("not served here", NOT_TOLD, 501)
+        via = call.headers.get(b"via", b"").decode("latin-1")
+        if self._mark in via:
+            raise Rejected("gateway loop", "--gateway-upstream leads back to this very server.", 508)
+        body = await call.rest()
         target = self._address.path + path
         if call.query:
             target += f"?{call.query.decode('latin-1')}"
         kind = call.headers.get(b"content-type", b"application/json").decode("latin-1")
         headers = {"Host": self._address.authority, "Content-Type": kind, "Connection": "close"}
+        headers["Via"] = f"{via}, {self._mark}" if via else self._mark
         request = request_bytes(method, target, headers, body if method == "POST" else None)
-        loop = asyncio.get_running_loop()
-        raw = await loop.run_in_executor(self._threads, self._exchange, request)
+        async with self._seats:
+            if call.seat.is_gone:  # while it waited for its turn
+                raise Gone
+            raw = await self._asked(self._address, request)
         return HttpResponse(raw.status, raw.body, new_request_id().encode())
 
-    def _exchange(self, request: bytes) -> RawReply:
-        assert self._address is not None
-        try:
-            return ServerConnection(self._address).exchange(
-                request, Deadline(UPSTREAM_MS_MAX), repeatable=False
-            )
-        except (ConnectionLost, DibsError):
-            raise Rejected(
-                "gateway unreachable",
-                "Action Llama's gateway did not answer. Locks are served here as before.",
-                502,
-            ) from None
-
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Whoever waits for their gateway is told that we stop, and waits no longer."""
+        self._closed = True
+        for answer in self._under_way:
+            if not answer.done():
+                answer.set_exception(_stopping())
+
+    async def _asked(self, address: ServerAddress, request: bytes) -> RawReply:
+        """In a thread that nobody waits for when the server ends: their gateway may never answer."""
+        if self._closed:
+            raise _stopping()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[RawReply] = loop.create_future()
+
+        def settle(result: RawReply | Rejected) -> None:
+            if answer.done():
+                return
+            if isinstance(result, Rejected):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)
+
+        def ask() -> None:
+            result = _exchange(address, request)
+            try:
+                loop.call_soon_threadsafe(settle, result)
+            except RuntimeError:
+                pass  # the server has ended meanwhile
+
+        self._under_way.add(answer)
+        try:
+            threading.Thread(target=ask, name="dibs upstream", daemon=True).start()
+            return await answer
+        finally:
+            self._under_way.discard(answer)
+
+
+def _exchange(address: ServerAddress, request: bytes) -> RawReply | Rejected:
+    try:
+        raw = ServerConnection(address).exchange(request, Deadline(UPSTREAM_MS_MAX), repeatable=False)
+        if raw.status in _STATUSES:
+            return raw
+    except (ConnectionLost, DibsError):
+        pass
+    return Rejected(
+        "gateway unreachable", "Action Llama's gateway did not answer. Locks are served here as before.", 502
+    )
+
+
+def _stopping() -> Rejected:
+    return Rejected("gateway unreachable", "This server is stopping. Ask again in a moment.", 503)
