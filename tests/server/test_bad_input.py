@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.core.limits import BODY_BYTES_MAX
-from tests.server.harness import JSON, UNKNOWN_LEASE
+from dibs.core.limits import BODY_BYTES_MAX, STRANGERS_BODY_BYTES_MAX
+from tests.server.harness import JSON, UNKNOWN_LEASE, read_response
 from tests.server.test_contract import assert_error
 
 if TYPE_CHECKING:
@@ -108,6 +108,19 @@ def test_a_body_beyond_the_limit_is_413_whether_or_not_its_length_is_told(server
     assert_error(server.ask("POST", f"/locks/{name}/acquire", chunks, headers=JSON), 413, "invalid_input")
     just_fits = b'{"x":"' + b"x" * (BODY_BYTES_MAX - 8) + b'"}'
     assert server.ask("POST", f"/locks/{name}/acquire", just_fits, headers=JSON).status == 200
+
+
+@pytest.mark.promise("bounded-connection")
+@pytest.mark.parametrize("who", [None, "nobody"])
+def test_a_large_body_of_a_stranger_is_refused_before_it_is_whole(
+    server: Server, name: str, who: str | None
+) -> None:
+    token = f"Authorization: Bearer {who}\r\n" if who else ""
+    head = f"POST /locks/{name}/acquire HTTP/1.1\r\nHost: x\r\n{token}Content-Type: application/json\r\n"
+    with server.raw() as connection:
+        connection.sendall(f"{head}Content-Length: {BODY_BYTES_MAX}\r\n\r\n".encode())
+        connection.sendall(b"x" * (2 * STRANGERS_BODY_BYTES_MAX))  # and the rest never comes
+        assert read_response(connection)[0] == 401
 
 
 NAMES: list[tuple[str, str, int, str]] = [

@@ -120,6 +120,28 @@ def test_nonsense_behind_a_good_request_does_not_cost_it_its_answer(server: Serv
         assert read_response(connection, rest)[0] == 400
 
 
+@pytest.mark.parametrize("good", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("bad", "status"),
+    [
+        (b"GET /status HTTP/1.1\r\n\r\n", 400),
+        (b"GET /status HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+        (b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        (b"GET /status HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * (HEADERS_MAX + 1) + b"\r\n", 431),
+    ],
+)
+def test_a_head_that_is_refused_costs_no_request_before_it_its_answer(
+    server: Server, good: int, bad: bytes, status: int
+) -> None:
+    with server.raw() as connection:
+        connection.sendall(request("GET", "/status") * good + bad)
+        found, rest = [], b""
+        for _ in range(good + 1):
+            each, _, _, rest = read_response(connection, rest)
+            found.append(each)
+        assert found == [200] * good + [status]
+
+
 def test_a_broken_chunk_gets_400(server: Server, name: str) -> None:
     with server.raw() as connection:
         connection.sendall(
@@ -211,6 +233,7 @@ def test_a_client_that_does_not_read_is_not_read_from_either(server: Server, nam
         assert server.ask("GET", f"/locks/{name}").status == 200
 
 
+@pytest.mark.promise("bounded-connection")
 @pytest.mark.parametrize("lane", [True, False])
 def test_what_one_connection_keeps_in_memory_does_not_grow_with_what_it_sends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: bool
@@ -267,6 +290,7 @@ def test_the_answers_to_what_was_sent_ahead_come_in_order_however_much_it_was(
     assert names == [f"{name}-{number}" for number in range(3_000)]
 
 
+@pytest.mark.promise("bounded-connection")
 @pytest.mark.parametrize("lane", [True, False])
 def test_connections_beyond_the_bounds_are_told_so_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, lane: bool

@@ -34,6 +34,7 @@ def server(tmp_path: Path, store: SqliteStore) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.promise("damage:told")
 def test_damage_that_was_met_turns_it_to_503_and_no_call_takes_a_part_for_the_whole(
     server: Server, store: SqliteStore, tmp_path: Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_listings_that_take_long_do_not_keep_it_waiting(
             thread.join(20)
 
 
+@pytest.mark.promise("damage:told")
 def test_a_full_disk_shows_until_there_is_room_and_who_only_looks_is_answered(
     small_disk: Path, tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_damaged_header_is_refused(path: Path) -> None:
     assert path.read_bytes() == content
 
 
+@pytest.mark.promise("damage:told")
 def test_a_damaged_page_is_noticed_when_it_is_read(path: Path) -> None:
     filled(path)
     content = bytearray(path.read_bytes())
@@ -222,6 +223,7 @@ def test_a_file_size_limit_of_the_process_is_told_and_what_is_there_can_be_read(
     )
 
 
+@pytest.mark.promise("damage:told")
 @pytest.mark.promise("durable")
 def test_a_full_disk_is_told_keeps_what_was_acknowledged_and_is_used_again_when_there_is_room(
     small_disk: Path,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from dibs.compat.action_llama.routes import Gateway
     from dibs.server.handlers import Api
+    from dibs.server.request import Known
 
     Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
@@ -98,9 +99,9 @@ def build_app(api: Api, gateway: Gateway | None = None, mcp: ASGIApp | None = No
 
 
 def _routes(api: Api) -> list[Route]:
-    def takes(verb: str, read: Callable[[HttpRequest], Awaitable[bytes]]) -> Handler:
+    def takes(verb: str, read: Callable[[HttpRequest, Known], Awaitable[bytes]]) -> Handler:
         async def handle(call: HttpRequest) -> HttpResponse:
-            body = await read(call)
+            body = await read(call, api.caller_of)
             return await api.answer(verb, call.raw_name, call.query, call.headers, body, call.seat)
 
         return handle
@@ -142,7 +143,7 @@ def _as_routes(table: list[tuple[str, str, Handler]]) -> list[Route]:
     return [Route(path, _Endpoint(handler), methods=[method]) for method, path, handler in table]
 
 
-async def _no_body(call: HttpRequest) -> bytes:
+async def _no_body(call: HttpRequest, known: Known) -> bytes:
     return b""
 
 

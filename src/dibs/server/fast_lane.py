@@ -74,9 +74,9 @@ class LaneProtocol(CarefulProtocol):
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
         self._in_lane = self._recognise()
         if self._in_lane:
+            self._in_head = False
             self._body = b""
             self.begin_turn()
         else:
@@ -143,7 +143,6 @@ class LaneProtocol(CarefulProtocol):
     def _take_the_long_way(self) -> None:
         url, headers = self.url, self.headers
         super().on_message_begin()
-        self._in_head = False
         self.url = url
         for name, value in headers:
             super().on_header(name, value)

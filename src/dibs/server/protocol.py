@@ -203,9 +203,9 @@ class CarefulProtocol(HttpToolsProtocol):
         self.scope["dibs.seat"] = self  # type: ignore[typeddict-unknown-key]  # for our own application only
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
         self._end_waiting()
         self._check_head()
+        self._in_head = False  # not before: what is refused has no place among the requests to be answered
         if self.peer:
             self.headers.append((PEER, self.peer))
         if not self.parser.should_upgrade():

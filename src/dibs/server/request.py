@@ -13,18 +13,20 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 
-from dibs.core.limits import BODY_BYTES_MAX, JSON_DEPTH_MAX
+from dibs.core.limits import BODY_BYTES_MAX, JSON_DEPTH_MAX, STRANGERS_BODY_BYTES_MAX
 from dibs.errors import InvalidInput, InvalidName
 from dibs.server.response import JSON, ClientGone, HttpError
 from dibs.wire.shapes import OWN_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from starlette.types import Receive, Scope
 
     from dibs.server.polls import Seat
+
+    Known = Callable[[dict[bytes, bytes]], object]  # raises for who is not
 
 _decode = msgspec.json.Decoder().decode
 _OWN = OWN_TYPE.encode()
@@ -44,8 +46,8 @@ def check_head(headers: Mapping[bytes, bytes]) -> None:
         raise too_large()
 
 
-def too_large() -> HttpError:
-    return HttpError(f"A request body may have {BODY_BYTES_MAX} bytes at most.", 413)
+def too_large(most: int = BODY_BYTES_MAX) -> HttpError:
+    return HttpError(f"A request body may have {most} bytes at most.", 413)
 
 
 def parse_json(body: bytes) -> Any:
@@ -155,13 +157,14 @@ class HttpRequest:
         self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of a repeated one, the first
         self._receive = receive
 
-    async def body(self) -> bytes:
+    async def body(self, known: Known) -> bytes:
         """All of the body, once its head is in order."""
         check_head(self.headers)
-        return await self.rest()
+        return await self.rest(known)
 
-    async def rest(self) -> bytes:
-        """All of the body."""
+    async def rest(self, known: Known | None = None) -> bytes:
+        """All of the body. Of somebody whom `known` refuses, no more than STRANGERS_BODY_BYTES_MAX are kept in memory;
+        nor of anybody, without it."""
         parts: list[bytes] = []
         size, more = 0, True
         while more:
@@ -170,6 +173,10 @@ class HttpRequest:
                 raise ClientGone
             part = message.get("body", b"")
             size += len(part)
+            if size > STRANGERS_BODY_BYTES_MAX:
+                if known is None:
+                    raise too_large(STRANGERS_BODY_BYTES_MAX)
+                known(self.headers)
             if size > BODY_BYTES_MAX:
                 raise too_large()
             parts.append(part)

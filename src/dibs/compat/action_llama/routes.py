@@ -190,7 +190,7 @@ class Gateway:
 
     async def open_run(self, call: HttpRequest) -> HttpResponse:
         check_head(call.headers)
-        document = parse_json(await call.rest())
+        document = parse_json(await call.rest(self._api.caller_of))
         caller, ns = self._operator(call)
         command, secret = opening(ns, document, caller)
         return answer_document(opened(command, await self._batcher.submit(command), secret), 201)

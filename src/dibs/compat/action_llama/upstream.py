@@ -17,7 +17,7 @@ from dibs.compat.action_llama.protocol import Rejected
 from dibs.core.limits import UPSTREAM_MS_MAX, UPSTREAM_REQUESTS_MAX
 from dibs.errors import DibsError
 from dibs.ids import new_id, new_request_id
-from dibs.server.response import Gone, HttpResponse
+from dibs.server.response import ClientGone, HttpResponse
 
 if TYPE_CHECKING:
     from dibs.client.http1 import RawReply
@@ -67,7 +67,7 @@ class Upstream:
         request = request_bytes(method, target, headers, body if method == "POST" else None)
         async with self._seats:
             if call.seat.is_gone:  # while it waited for its turn
-                raise Gone
+                raise ClientGone
             raw = await self._asked(self._address, request)
         return HttpResponse(raw.status, raw.body, new_request_id().encode())
 
