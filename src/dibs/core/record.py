@@ -14,11 +14,14 @@ their default) and `load(dict)`. Each method is compiled when it is first called
 process pays only for the records it touches.
 
 Field types that `dump` and `load` follow into are `X`, `X | None` and `tuple[X, ...]` where X is a record; every other
-value is passed as it is and must be something JSON can hold. Immutability is held by the type checker (frozen) and by
-every rule building new records with `replace`, not by a slow `__setattr__`.
+value is passed as it is and must be something JSON can hold. A record class that a field names is looked up in the
+module that declares the field: it must be defined or imported there, not under TYPE_CHECKING. Immutability is held by
+the type checker (frozen) and by every rule building new records with `replace`, not by a slow `__setattr__`.
 """
 
 from __future__ import annotations
+
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +33,6 @@ else:
         return lambda cls: cls
 
 
-_CLASSES: dict[str, type[Record]] = {}
 _MISSING = object()
 _LAZY: dict[str, Any] = {}
 
@@ -43,12 +45,15 @@ class _RecordType(type):
         inherited: tuple[str, ...] = ()
         defaults: dict[str, Any] = {}
         types: dict[str, str] = {}
+        modules: dict[str, str] = {}
         for base in bases:
             inherited += getattr(base, "_fields", ())
             defaults.update(getattr(base, "_defaults", {}))
             types.update(getattr(base, "_types", {}))
+            modules.update(getattr(base, "_modules", {}))
         for field in own:
             types[field] = space["__annotations__"][field]
+            modules[field] = space["__module__"]
             value = space.pop(field, _MISSING)
             if value is not _MISSING:
                 defaults[field] = value
@@ -64,10 +69,7 @@ class _RecordType(type):
         cls._fields = tuple(sorted(fields, key=lambda field: field in defaults))  # type: ignore[attr-defined]
         cls._defaults = defaults  # type: ignore[attr-defined]
         cls._types = types  # type: ignore[attr-defined]
-        other = _CLASSES.get(name)
-        if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise TypeError(f"there is a record {name} already, in {other.__module__}")
-        _CLASSES[name] = cls  # type: ignore[assignment]
+        cls._modules = modules  # type: ignore[attr-defined]
         return cls
 
 
@@ -78,6 +80,7 @@ class Record(metaclass=_RecordType):
     _fields: tuple[str, ...] = ()
     _defaults: dict[str, Any] = {}  # noqa: RUF012 - set per class by the metaclass, never mutated
     _types: dict[str, str] = {}  # noqa: RUF012 - likewise
+    _modules: dict[str, str] = {}  # noqa: RUF012 - likewise: which module declares a field
 
     if TYPE_CHECKING:
 
@@ -153,20 +156,27 @@ def _replace_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
     return [*lines, "    return made"]
 
 
-def _nested(annotation: str) -> tuple[str, type[Record]] | None:
+def _nested(cls: type[Record], field: str) -> tuple[str, type[Record]] | None:
     """`("many", Holder)` for `tuple[Holder, ...]`, `("one", Holder)` for `Holder` or `Holder | None`, else None."""
+    annotation = cls._types[field]
     if annotation.startswith("tuple[") and annotation.endswith(", ...]"):
-        inner = _CLASSES.get(annotation[6:-6])
+        inner = _record_named(annotation[6:-6], cls._modules[field])
         return ("many", inner) if inner else None
-    inner = _CLASSES.get(annotation.removesuffix(" | None"))
+    inner = _record_named(annotation.removesuffix(" | None"), cls._modules[field])
     return ("one", inner) if inner else None
+
+
+def _record_named(name: str, module: str) -> type[Record] | None:
+    """The record class that `name` means in a module, or None."""
+    found = getattr(sys.modules[module], name, None)
+    return found if isinstance(found, _RecordType) else None  # type: ignore[return-value]
 
 
 def _dump_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
     lines = ["def dump(self):", "    made = {}"]
     for field in cls._fields:
         value = f"self.{field}"
-        nested = _nested(cls._types[field])
+        nested = _nested(cls, field)
         if nested is not None:
             one = f"[each.dump() for each in {value}]"
             if nested[0] == "one":
@@ -184,7 +194,7 @@ def _load_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
     lines = ["def load(values):", "    made = _new(cls); get = values.get"]
     for field in cls._fields:
         annotation = cls._types[field]
-        nested = _nested(annotation)
+        nested = _nested(cls, field)
         default = f"d_{field}" if field in cls._defaults else None
         lines.append(
             f"    value = get({field!r}, {default})" if default else f"    value = values[{field!r}]"
