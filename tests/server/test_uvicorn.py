@@ -1,4 +1,4 @@
-"""The server's protocol is a subclass of uvicorn's own and uses its internals, so uvicorn is capped to known versions."""
+"""The server's protocol subclasses uvicorn's and uses its internals, so uvicorn is capped to known versions."""
 
 from __future__ import annotations
 
