@@ -10,11 +10,11 @@ import pytest
 
 from dibs.core.outcomes import Granted, Held, Renewed
 from dibs.errors import InvalidInput, NotAllowed, StoreCorrupt, StoreFull, StoreUnavailable
+from dibs.git_program import GitResult
 from dibs.redact import without_secrets
 from dibs.stores.git import errors as trouble
 from dibs.stores.git.entries import tail_of
 from dibs.stores.git.location import location_of
-from dibs.stores.git.process import GitResult
 from dibs.stores.git.refs import Swap
 from dibs.stores.port import Conflict
 from tests.git.harness import Machine, acquire, git, granted, renew, store_at

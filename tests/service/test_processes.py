@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.service import descendants, proc, processes
+from dibs import proc
+from dibs.service import descendants, processes
 from dibs.service.descendants import VARIABLE, marked, none_is_left, with_token
 from dibs.service.processes import guarded_mark, is_gone, lineage, process_mark
 from tests.processes import wait_until
@@ -211,7 +212,7 @@ def test_a_neighbour_in_another_namespace_says_nothing_about_our_processes(
 def only(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The processes of this machine, as far as the test goes: what else runs here may be anybody's."""
     pids: list[int] = []
-    monkeypatch.setattr(descendants, "_pids", lambda: list(pids))
+    monkeypatch.setattr(descendants, "pids", lambda: list(pids))
     return pids
 
 

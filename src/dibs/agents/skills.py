@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from dibs.errors import InvalidInput
-from dibs.ids import new_id
+from dibs.files import SHARED, replace_file
 
 NAME = "dibs"
 FILE = "SKILL.md"
@@ -64,13 +64,8 @@ def _cannot(path: str, error: OSError) -> InvalidInput:
 
 def _write(path: str, text: str) -> None:
     """All of it or nothing: an agent may read it at this moment."""
-    drafted = f"{path}.{new_id()}"
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(drafted, "x", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(drafted, path)
+        replace_file(path, text, mode=SHARED)
     except OSError as error:
-        if os.path.lexists(drafted):
-            os.unlink(drafted)
         raise _cannot(path, error) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
 from dibs.errors import BadReply
+from dibs.generators import run_generator
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,14 +50,7 @@ def request_bytes(
 
 def read_reply(receive: Callable[[], bytes]) -> RawReply:
     """One reply. `receive` gives the next bytes, and none when the other side has closed."""
-    reading = ReplyReader().steps()
-    try:
-        next(reading)
-        while True:
-            reading.send(receive())
-    except StopIteration as end:
-        reply: RawReply = end.value
-        return reply
+    return run_generator(ReplyReader().steps(), lambda _: receive())
 
 
 class ReplyReader:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dibs.clock import steady_ms
 from dibs.core.limits import TICKET_MS, WAIT_MS_MAX
 from dibs.errors import FATE_UNKNOWN
+from dibs.generators import run_generator
 from dibs.ids import new_id
 from dibs.wire.documents import Reply
 from dibs.wire.refusals import KEY_SPENT
@@ -73,20 +74,17 @@ if TYPE_CHECKING:
 
 def drive(door: Door, flow: Flow[T], show: Callable[[StillWaiting], int | None] | None = None) -> T:
     """Run a flow on a door, in this thread."""
-    answer: Reply | int | None = None
-    while True:
-        try:
-            step = flow.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        answer = None
+
+    def answer(step: Step) -> Reply | int | None:
         if isinstance(step, Ask):
-            answer = ask(door, step)
-        elif isinstance(step, Pause):
+            return ask(door, step)
+        if isinstance(step, Pause):
             door.news(step.ms)
         elif show is not None:
-            answer = show(step)
+            return show(step)
+        return None
+
+    return run_generator(flow, answer)
 
 
 def ask(door: Door, step: Ask) -> Reply:

@@ -7,17 +7,19 @@ is: in a hook it says which index and which work tree are meant. Changes nothing
 from __future__ import annotations
 
 import os
-import subprocess
 
-from dibs.errors import InvalidInput
+from dibs.errors import InvalidInput, StoreUnavailable
+from dibs.git_program import run_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from dibs.git_program import GitResult
+
 # One path a line of change, both sides of a rename, submodules too, whatever the user's configuration says.
 _NAMES = ("-z", "--name-only", "--no-renames", "--ignore-submodules=none")
-_MESSAGE_BYTES_MAX = 2_000
+_MS_MAX = 10 * 60_000  # a large repository may take long to compare
 
 
 class Push:
@@ -52,11 +54,11 @@ class Repository:
         InvalidInput where git does not tell."""
         asked = ("--show-toplevel", "--git-common-dir", "--git-dir")
         done = _run(env, ("rev-parse", "--path-format=absolute", *asked), folder=folder)
-        lines = os.fsdecode(done.stdout).splitlines()
-        if b"safe.directory" in done.stderr:
-            raise InvalidInput(f"git does not tell which repository this is: {_complaint(done)}")
-        if done.returncode or len(lines) != 3:
-            raise NotInWorkTree(f"This is not inside the work tree of a git repository ({_complaint(done)}).")
+        lines = os.fsdecode(done.out).splitlines()
+        if "safe.directory" in done.err:
+            raise InvalidInput(f"git does not tell which repository this is: {done.words}")
+        if done.code or len(lines) != 3:
+            raise NotInWorkTree(f"This is not inside the work tree of a git repository ({done.words}).")
         top, common, own = lines
         return cls(env, top, common, own, folder)
 
@@ -64,7 +66,7 @@ class Repository:
         """What `git config` says under `dibs.`, by key; of several values the last, as git does."""
         done = self._run(("config", "-z", "--get-regexp", r"^dibs\."))
         found: dict[str, str] = {}
-        for line in _parts(done.stdout):
+        for line in _parts(done.out):
             key, _, value = line.partition("\n")
             found[key.removeprefix("dibs.")] = value
         return found
@@ -72,12 +74,12 @@ class Repository:
     def origin(self) -> str:
         """The address of the remote `origin`, as git would use it; empty where there is none."""
         done = self._run(("remote", "get-url", "origin"))
-        return "" if done.returncode else os.fsdecode(done.stdout).removesuffix("\n")
+        return "" if done.code else os.fsdecode(done.out).removesuffix("\n")
 
     def hooks(self) -> str:
         """Where git looks for hooks. A relative core.hooksPath counts from the top, where hooks run."""
         done = self._run(("config", "-z", "--type=path", "--get", "core.hooksPath"))
-        named = _parts(done.stdout)
+        named = _parts(done.out)
         return os.path.join(self.top, named[0]) if named else os.path.join(self.common, "hooks")
 
     def staged(self) -> list[str]:
@@ -111,42 +113,30 @@ class Repository:
         ids = (*(push.local for push in given), "--not", *known, *tracked)
         news = self._out(("rev-list", "--ignore-missing", *ids, "--"))
         words = ("diff-tree", "--stdin", "-r", "-c", "--root", "--no-commit-id", *_NAMES)
-        return list(dict.fromkeys(_parts(self._out(words, news.decode("ascii")))))
+        return list(dict.fromkeys(_parts(self._out(words, news))))
 
-    def _out(self, words: tuple[str, ...], given: str = "") -> bytes:
+    def _out(self, words: tuple[str, ...], given: bytes = b"") -> bytes:
         done = self._run(words, given)
-        if done.returncode:
-            raise InvalidInput(f"`git {words[0]}` failed: {_complaint(done)}.")
-        return done.stdout
+        if done.code:
+            raise InvalidInput(f"`git {words[0]}` failed: {done.words}.")
+        return done.out
 
-    def _run(self, words: tuple[str, ...], given: str = "") -> subprocess.CompletedProcess[bytes]:
+    def _run(self, words: tuple[str, ...], given: bytes = b"") -> GitResult:
         return _run(self._env, words, given, self._folder)
 
 
 def _run(
-    env: Mapping[str, str], words: tuple[str, ...], given: str = "", folder: str | None = None
-) -> subprocess.CompletedProcess[bytes]:
+    env: Mapping[str, str], words: tuple[str, ...], given: bytes = b"", folder: str | None = None
+) -> GitResult:
     try:
-        return subprocess.run(
-            ["git", *words],
-            input=os.fsencode(given),
-            capture_output=True,
-            env=dict(env),
-            check=False,
-            cwd=folder,
-        )
-    except OSError as error:
-        raise InvalidInput(f"The git program cannot be run ({error.strerror}). Is it installed?") from None
+        return run_program(["git", *words], env=env, folder=folder, given=given, timeout_ms=_MS_MAX)
+    except StoreUnavailable as error:
+        raise InvalidInput(error.details) from None
 
 
 def _parts(output: bytes) -> list[str]:
     """Names are UTF-8 whatever the locale is, as names of jobs are. Bytes that are no text stay what they are."""
     return [part.decode("utf-8", "surrogateescape") for part in output.split(b"\0") if part]
-
-
-def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:
-    text = done.stderr[:_MESSAGE_BYTES_MAX].decode("utf-8", "backslashreplace")
-    return " ".join(text.split()) or f"exit {done.returncode}"
 
 
 def pushes_of(lines: str) -> list[Push]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dibs.client.http1 import ConnectionLost, ReplyReader
 from dibs.client.proof import Challenge, is_ours, not_ours
 from dibs.client.transport import RECEIVE_BYTES, NotConnected, no_host, not_there, not_trusted, peer_uid
+from dibs.generators import run_generator_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,15 +49,9 @@ class AsyncServerConnection:
 
     async def exchange(self, request: bytes) -> RawReply:
         """Send, and read the reply. Raises ConnectionLost when the fate of the request is not known."""
-        reading = ReplyReader().steps()
-        next(reading)
         try:
             await self._send(request)
-            while True:
-                reading.send(await self._receive())
-        except StopIteration as end:
-            reply: RawReply = end.value
-            return reply
+            return await run_generator_async(ReplyReader().steps(), lambda _: self._receive())
         except TimeoutError:
             raise
         except OSError:  # TLS errors are of this kind too

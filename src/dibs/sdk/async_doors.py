@@ -26,13 +26,14 @@ from dibs.client.transport import NotConnected, TimedOut, too_slow
 from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX
 from dibs.errors import DibsError, ServerUnreachable, StoreUnavailable
+from dibs.generators import run_generator_async
 from dibs.repository.namespace import Namespaces, told
 from dibs.sdk.async_connection import AsyncServerConnection, connected, hang_up
 from dibs.wire.documents import Reply, reply_for_error
 
 if TYPE_CHECKING:
     from dibs.client.http1 import RawReply
-    from dibs.client.queueing import Flow
+    from dibs.client.queueing import Flow, Step
     from dibs.client.requests import Question
     from dibs.client.settings import Settings
 
@@ -70,18 +71,15 @@ def open_door(settings: Settings) -> AsyncDoor:
 async def drive(door: AsyncDoor, flow: Flow[T], timeout_ms: int, lane: str = ASKING) -> T:
     """Run a flow. When it is cancelled, a question under way is first brought to its end where it would go on anyway,
     so that the flow knows what came of it."""
-    answer: Reply | None = None
-    while True:
-        try:
-            step = flow.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        answer = None
+
+    async def answer(step: Step) -> Reply | None:
         if isinstance(step, Ask):
-            answer = await _asked(door, step, timeout_ms, lane, flow)
-        elif isinstance(step, Pause):
+            return await _asked(door, step, timeout_ms, lane, flow)
+        if isinstance(step, Pause):
             await asyncio.sleep(step.ms / 1000)
+        return None
+
+    return await run_generator_async(flow, answer)
 
 
 async def _asked(door: AsyncDoor, step: Ask, timeout_ms: int, lane: str, flow: Flow[T]) -> Reply:

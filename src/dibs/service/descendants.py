@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.service.proc import has_ended, has_own_proc, is_dead_leader, is_kernel_thread, stat
+from dibs.proc import has_ended, has_own_proc, is_dead_leader, is_kernel_thread, pids, stat
 
 # Names the tokens of all commands that a process is part of: one `dibs run` inside another adds its own.
 VARIABLE = "DIBS_GUARDED"
@@ -26,7 +26,7 @@ def with_token(inherited: str | None, token: str) -> str:
 
 def marked(token: str) -> list[int]:
     """The processes that carry the token, as far as we may look."""
-    return [pid for pid in _pids() if _carries(pid, token.encode())]
+    return [pid for pid in pids() if _carries(pid, token.encode())]
 
 
 def none_is_left(token: str, since: int) -> bool:
@@ -38,20 +38,13 @@ def none_is_left(token: str, since: int) -> bool:
         return False
     seen: set[int] = set()
     for _ in range(_LISTS_MAX):
-        new = [pid for pid in _pids() if pid not in seen]
+        new = [pid for pid in pids() if pid not in seen]
         if not new:
             return bool(seen)
         if any(_may_carry(pid, token.encode(), since) for pid in new):
             return False
         seen.update(new)
     return False
-
-
-def _pids() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-    except OSError:
-        return []
 
 
 def _carries(pid: int, token: bytes) -> bool:

@@ -21,7 +21,8 @@ from dibs.core.limits import PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import BeatRecorded
 from dibs.errors import StoreFull, StoreUnavailable
 from dibs.service.coordinator import Contended, Coordinator
-from dibs.stores.port import Conflict, Store
+from dibs.stores.port import Conflict
+from dibs.stores.proxy import StoreProxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
     from dibs.core.view import HandedOver
-    from dibs.errors import DibsError
-    from dibs.stores.port import Due, Snapshot, Versioned
+    from dibs.stores.port import Snapshot, Store
 
     Result = Outcome | BaseException
 
@@ -86,12 +86,11 @@ class Liveness:
             self._since_ms = now_ms
 
 
-class StallCheckedStore(Store):
+class StallCheckedStore(StoreProxy):
     """A store that refuses to be read for a decision when the process was stopped since its last tick."""
 
     def __init__(self, store: Store, liveness: Liveness) -> None:
-        self.capabilities = store.capabilities
-        self.inner = store
+        super().__init__(store)
         self.last_seq = 0
         self._liveness = liveness
         self._unknown = False
@@ -123,34 +122,6 @@ class StallCheckedStore(Store):
             raise
         self._unknown = False
         return self.last_seq
-
-    def scan(
-        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
-    ) -> list[tuple[str, Versioned]]:
-        return self.inner.scan(prefix, after, limit, live=live)
-
-    def due(self, limit: int) -> Due:
-        return self.inner.due(limit)
-
-    def events(
-        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
-    ) -> list[Event]:
-        return self.inner.events(after, limit, job, newest=newest)
-
-    def watch(self, after: int, timeout_ms: int) -> bool:
-        return self.inner.watch(after, timeout_ms)
-
-    def until_gone(self, key: str, timeout_ms: int) -> bool:
-        return self.inner.until_gone(key, timeout_ms)
-
-    def prune(self, *, keep: int, before_ms: int) -> int:
-        return self.inner.prune(keep=keep, before_ms=before_ms)
-
-    def trouble(self) -> DibsError | None:
-        return self.inner.trouble()
-
-    def close(self) -> None:
-        self.inner.close()
 
 
 class Decider:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 
 from dibs.clock import boot_id
-from dibs.service.proc import has_own_proc, is_dead_leader, pid_namespace, stat
+from dibs.proc import has_own_proc, is_dead_leader, pid_namespace, stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from dibs.core.identity import ROLES
 from dibs.core.limits import TOKENS_FILE_BYTES_MAX
 from dibs.core.names import check_namespace, check_principal
 from dibs.errors import InvalidInput, InvalidName
-from dibs.ids import new_id, new_secret
+from dibs.files import replace_file
+from dibs.ids import new_secret
 from dibs.terminal import plain
 from dibs.wire.codes import NO
 from dibs.wire.parts import timestamp
@@ -152,21 +153,10 @@ def _rewrite(path: str, change: Callable[[str, TokenLine | None], str | None]) -
     path = os.path.realpath(path)
     changed = [change(text, line) for text, line in _read(path)]
     kept = [text for text in changed if text is not None]
-    drafted = f"{path}.{new_id()}"
     try:
         status = os.stat(path)
-        handle = os.open(drafted, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            if os.geteuid() == 0:
-                os.fchown(handle, status.st_uid, status.st_gid)
-            with open(handle, "w", encoding="utf-8") as file:
-                file.write("".join([f"{text}\n" for text in kept]))
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(drafted, path)
-        except BaseException:
-            os.unlink(drafted)
-            raise
+        owner = (status.st_uid, status.st_gid) if os.geteuid() == 0 else None
+        replace_file(path, "".join([f"{text}\n" for text in kept]), owner=owner, durable=True)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
 

@@ -19,6 +19,7 @@ from dibs.core.limits import ACTOR_TTL_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.digest import digest
 from dibs.errors import InvalidInput, RequestRefused
+from dibs.files import replace_file
 from dibs.paths import state_folder
 
 TYPE_CHECKING = False
@@ -126,11 +127,7 @@ class ActorSession:
         return (words[0], int(words[1])) if len(words) == 2 and words[1].isdecimal() else (None, 0)
 
     def _write(self, session: str, ttl_ms: int) -> None:
-        drafted = f"{self._path}.new"
-        handle = os.open(drafted, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(handle, "w", encoding="ascii") as file:
-            file.write(f"{session} {ttl_ms}\n")
-        os.replace(drafted, self._path)
+        replace_file(self._path, f"{session} {ttl_ms}\n")
 
 
 def claiming_session(call: Call, ttl_ms: int | None) -> str | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from dibs import proc
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGKILL = 9
@@ -69,18 +71,7 @@ def children(pid: int) -> list[int]:
 def _children_by_parent(pid: int) -> list[int]:
     """The same for kernels without the list of children: every process is asked for its parent."""
     wanted = str(pid).encode()
-    found: list[int] = []
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            try:
-                with open(f"/proc/{name}/stat", "rb", buffering=0) as file:
-                    # The name in brackets may hold anything, brackets and blanks too.
-                    fields = file.readall().rpartition(b")")[2].split()
-            except OSError:  # it has ended
-                continue
-            if fields[1] == wanted:
-                found.append(int(name))
-    return found
+    return [each for each in proc.pids() if proc.stat(each)[1:2] == [wanted]]
 
 
 def descendants(pid: int) -> list[int]:

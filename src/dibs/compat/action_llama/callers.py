@@ -20,6 +20,7 @@ from dibs.client.embedded import is_gone, lineage
 from dibs.clock import wall_ms
 from dibs.digest import digest
 from dibs.errors import InvalidInput
+from dibs.files import replace_file
 from dibs.paths import state_folder
 
 TYPE_CHECKING = False
@@ -50,14 +51,9 @@ class Callers:
         """Remember that whoever calls has claimed `name`. Raises InvalidInput when that cannot be written."""
         # Nobody is the parent of what has none: then only the caller itself and its children count.
         parent = self._lineage[1] if len(self._lineage) > 1 else ""
-        path = self._path(name)
-        drafted = f"{path}.{os.getpid()}"
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            handle = os.open(drafted, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with open(handle, "wb", buffering=0) as file:
-                file.write("\n".join([lease_id, self._lineage[0], parent]).encode())
-            os.rename(drafted, path)
+            replace_file(self._path(name), "\n".join([lease_id, self._lineage[0], parent]))
         except OSError as error:
             raise InvalidInput(
                 f"{self._folder} cannot be written ({error.strerror}), so nobody could let it go by name. "

@@ -14,6 +14,7 @@ import sys
 from dibs.cli.supervise.unconfirmed import Unconfirmed
 from dibs.compat.action_llama.protocol import Rejected, acquired, check_key, heartbeat, refusal, release
 from dibs.errors import DibsError, InvalidInput
+from dibs.generators import run_generator
 from dibs.jsontext import encode_ascii
 
 TYPE_CHECKING = False
@@ -343,13 +344,7 @@ def _wish(owner: str, ttl_seconds: int | None) -> Document:
 
 
 def _follow(door: Door, asking: Asking) -> Said:
-    try:
-        question = next(asking)
-        while True:
-            question = asking.send(_call(door, *question))
-    except StopIteration as end:
-        said: Said = end.value
-        return said
+    return run_generator(asking, lambda question: _call(door, *question))
 
 
 def _claim(door: Door, key: str, document: Document, unconfirmed: Unconfirmed) -> Reply:

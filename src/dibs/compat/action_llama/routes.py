@@ -27,6 +27,7 @@ from dibs.compat.action_llama.upstream import Upstream
 from dibs.core.commands import EndSession, InspectSession, KeepSession
 from dibs.core.limits import RUN_SECRET_CHARS_MAX
 from dibs.errors import DibsError, InvalidInput
+from dibs.generators import run_generator_async
 from dibs.server.request import check_head, decode_name, parse_json, parse_query
 from dibs.server.response import ClientGone, HttpResponse, answer_document, answer_for_error, encode
 from dibs.service.queries import claimed, open_sessions
@@ -171,13 +172,7 @@ class Gateway:
         return run
 
     async def _follow(self, run: Run, asking: Asking) -> Said:
-        try:
-            question = next(asking)
-            while True:
-                question = asking.send(await self._ask(run, run.caller, *question))
-        except StopIteration as end:
-            said: Said = end.value
-            return said
+        return await run_generator_async(asking, lambda question: self._ask(run, run.caller, *question))
 
     async def _ask(self, run: Run, caller: Caller, verb: str, key: str, document: Document) -> Reply:
         try:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import os
 
+from dibs import proc
 from dibs.cli.framework.parse import UsageError
 from dibs.core.limits import OWNER_CHARS_MAX
 
@@ -155,9 +156,7 @@ class _Process:
 def _look(pid: int) -> _Process | None:
     """None where there is no such process, or the system does not let us see it."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name in brackets may hold anything, brackets and blanks too.
-            parent = int(file.read().rpartition(b")")[2].split()[1])
+        parent = int(proc.stat(pid)[1])
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read()
         return _Process(pid, parent, os.readlink(f"/proc/{pid}/exe"), words)

@@ -13,6 +13,7 @@ import os
 
 from dibs.core.limits import LOCK_MEMORY_MS
 from dibs.core.names import DEFAULT_NAMESPACE
+from dibs.files import replace_file
 from dibs.jsontext import decode, encode
 from dibs.paths import state_folder
 
@@ -125,8 +126,4 @@ def _write(path: str, entries: list[Entry]) -> None:
         except FileNotFoundError:
             pass
         return
-    new = f"{path}.new"
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(encode(entries))
-    os.replace(new, path)
+    replace_file(path, encode(entries))

@@ -11,14 +11,15 @@ import os
 import subprocess
 
 from dibs.errors import BranchMoved, HookRefused, InvalidInput
+from dibs.git_program import LOCAL_MS_MAX, run_program
 from dibs.redact import without_secrets
 from dibs.stores.git.errors import unreachable
-from dibs.stores.git.process import LOCAL_MS_MAX, environment, run_program
+from dibs.stores.git.process import environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from dibs.git_program import GitResult
     from dibs.stores.git.location import GitLocation
-    from dibs.stores.git.process import GitResult
 
 HOOK_MS_MAX = 3600 * 1000
 

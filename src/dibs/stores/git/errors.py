@@ -9,8 +9,8 @@ from dibs.stores.git.location import HEADS_PREFIX
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.errors import DibsError
+    from dibs.git_program import GitResult
     from dibs.stores.git.location import GitLocation
-    from dibs.stores.git.process import GitResult
 
 __all__ = ["StoreUnavailable", "is_passing", "lost", "may_have_arrived", "refused", "unreachable"]
 

@@ -12,6 +12,7 @@ import os
 from dibs import jsontext
 from dibs.core.limits import GIT_TOKENS_KEPT
 from dibs.errors import StoreUnavailable
+from dibs.files import SHARED, replace_file
 from dibs.stores.git.times import Locked
 
 TYPE_CHECKING = False
@@ -80,10 +81,7 @@ class HighWater:
             return {}
 
     def _save(self) -> None:
-        made = f"{self._path}.{os.getpid()}"
         try:
-            with open(made, "w", encoding="utf-8") as file:
-                file.write(jsontext.encode(self._seen))
-            os.replace(made, self._path)
+            replace_file(self._path, jsontext.encode(self._seen), mode=SHARED)
         except OSError as error:
             raise StoreUnavailable(f"{self._path} cannot be written: {error.strerror}.") from None

@@ -18,9 +18,10 @@ import os
 from dibs.core.durations import parse_duration
 from dibs.core.limits import GIT_FILE_POLL_MS, GIT_LOCAL_POLL_MS, GIT_MS_MAX, GIT_POLL_MS, GIT_SKEW_MS
 from dibs.errors import InvalidInput, StoreUnavailable
+from dibs.git_program import LOCAL_MS_MAX, run_program
 from dibs.paths import state_folder
 from dibs.redact import without_secrets
-from dibs.stores.git.process import LOCAL_MS_MAX, Git, check_version, environment, run_program
+from dibs.stores.git.process import Git, check_version, environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

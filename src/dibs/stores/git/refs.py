@@ -20,9 +20,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from dibs.git_program import GitResult
     from dibs.stores.git.branch_push import BranchUpdate
     from dibs.stores.git.location import GitLocation
-    from dibs.stores.git.process import GitResult
     from dibs.stores.git.remoteclock import Reading
 
 EMPTY_TREE = b""

@@ -26,6 +26,7 @@ import os
 
 from dibs import clock, jsontext
 from dibs.errors import StoreUnavailable
+from dibs.files import SHARED, replace_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -201,11 +202,8 @@ class StoreTime:
             "last_ms": self.now_ms(),
             "seen": self._seen,
         }
-        made = f"{self._path}.{os.getpid()}"
         try:
-            with open(made, "w", encoding="utf-8") as file:
-                file.write(jsontext.encode(kept))
-            os.replace(made, self._path)
+            replace_file(self._path, jsontext.encode(kept), mode=SHARED)
         except OSError as error:
             raise StoreUnavailable(f"{self._path} cannot be written: {error.strerror}.") from None
 

@@ -43,6 +43,14 @@ def _stat(path: str) -> list[bytes]:
         return []
 
 
+def pids() -> list[int]:
+    """All processes that are listed. Empty where the system does not tell."""
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    except OSError:
+        return []
+
+
 def has_ended(fields: list[bytes]) -> bool:
     """Whether the thread whose `stat` this is has ended. The process has only if all its threads have."""
     return bool(fields) and fields[0] in _ENDED

@@ -1,0 +1,41 @@
+"""Running a generator that asks for things: whatever it yields is answered, and the answer is sent back in.
+
+Flows and protocols are written as such generators, so that they do no I/O of their own. What answers them is the
+caller's: a door, a connection, an event loop.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+    from typing import Any, TypeVar
+
+    Asked = TypeVar("Asked")
+    T = TypeVar("T")
+
+
+def run_generator(generator: Generator[Asked, Any, T], answer: Callable[[Asked], Any]) -> T:
+    """Run it to its end, in this thread. What it returned."""
+    given: Any = None
+    while True:
+        try:
+            asked = generator.send(given)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        given = answer(asked)
+
+
+async def run_generator_async(
+    generator: Generator[Asked, Any, T], answer: Callable[[Asked], Awaitable[Any]]
+) -> T:
+    """The same on an event loop."""
+    given: Any = None
+    while True:
+        try:
+            asked = generator.send(given)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        given = await answer(asked)

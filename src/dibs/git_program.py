@@ -1,0 +1,78 @@
+"""Running the git program: bounded in time, never on a terminal, and killed with all that it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+from dibs.errors import StoreUnavailable
+from dibs.redact import without_secrets
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LOCAL_MS_MAX = 30_000  # for a command that reaches no network
+_BYTES_SHOWN_MAX = 2_000
+
+
+class GitResult:
+    """What a git process left. `timed_out`: it was killed, and `code` means nothing."""
+
+    __slots__ = ("code", "err", "out", "timed_out")
+
+    def __init__(self, code: int, out: bytes, err: bytes, *, timed_out: bool = False) -> None:
+        self.code = code
+        self.out = out
+        self.err = err.decode("utf-8", "replace")
+        self.timed_out = timed_out
+
+    @property
+    def words(self) -> str:
+        """What git and the server said, in one line, without anybody's password."""
+        lines = [line.strip() for line in self.err.splitlines() if line.strip()]
+        kept = [line for line in lines if not line.startswith(("hint:", "To ", "warning: redirecting"))]
+        return without_secrets("; ".join(kept))[:_BYTES_SHOWN_MAX] or f"exit status {self.code}"
+
+
+def run_program(
+    words: list[str], *, env: Mapping[str, str], folder: str | None, given: bytes, timeout_ms: int
+) -> GitResult:
+    """One process in a session of its own: it has no terminal to ask on, and is killed with its children."""
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE if given else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(env),
+            cwd=folder,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        if folder is not None and not os.path.isdir(folder):
+            raise StoreUnavailable(f"The folder {folder} is gone.") from None
+        raise StoreUnavailable("The git program is not installed. Install git 2.34 or newer.") from None
+    except OSError as error:
+        raise StoreUnavailable(f"git cannot be started: {error.strerror or error}.") from None
+    try:
+        out, err = process.communicate(given or None, timeout=timeout_ms / 1000)
+        return GitResult(process.returncode, out, err)
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        return GitResult(-1, b"", f"no answer within {timeout_ms / 1000:g} s".encode(), timed_out=True)
+    except BaseException:
+        _kill(process)
+        raise
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    process.wait()
