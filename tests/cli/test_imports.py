@@ -32,8 +32,7 @@ entry()
 SHARED = {"__future__", "_json", "gc", "pwd", "time"}
 EMBEDDED = SHARED | set(
     """
-    _collections _datetime _functools _operator _sqlite3 collections collections.abc datetime functools itertools
-    keyword math operator reprlib sqlite3 sqlite3.dbapi2 types warnings _pydatetime _thread binascii
+    _collections _functools _operator _sqlite3 collections functools itertools keyword operator reprlib types _thread
     """.split()
 )
 SERVER = SHARED | {"_socket", "array", "math"}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dibs.core import commands, events, outcomes, records, replay
-from dibs.core.record import Record
+from dibs.core.record import COMPILED_AT, Record
 from dibs.core.records import Done, Ending, Holder, LockRecord, Meta, Outage, Pulse
 from tests.core.make import acquire, ending, holder, lock
 
@@ -219,3 +219,44 @@ def test_a_record_inside_a_record_is_found_in_its_module_whatever_else_has_its_n
 def dump_of_a_holder() -> dict[str, Any]:
     times = {"since_ms": 0, "renewed_ms": 0, "ttl_ms": 1, "expires_ms": 1}
     return {"lease_id": "l", "owner": "o", "principal": "p", "token": 1, **times}
+
+
+class Leaf(Record):
+    name: str
+
+
+class Around(Record):
+    one: Leaf | None = None
+    many: tuple[Leaf, ...] = ()
+    plain: tuple[str, ...] = ()
+    needed: int
+
+
+def test_the_first_calls_and_those_that_are_compiled_say_the_same() -> None:
+    def use() -> tuple[object, ...]:
+        inner = Leaf(name="n")
+        made = Around(one=inner, many=(inner,), plain=("p",), needed=1)
+        changed = made.replace(one=None, needed=2)
+        return made.dump(), changed.dump(), changed.astuple(), Around(needed=3).dump()
+
+    first = use()
+    assert first[1:] == (
+        {"needed": 2, "many": [{"name": "n"}], "plain": ("p",)},
+        (2, None, (Leaf(name="n"),), ("p",)),
+        {"needed": 3},
+    )
+    assert [use() for _ in range(2 * COMPILED_AT)] == [first] * (2 * COMPILED_AT)
+
+
+@pytest.mark.parametrize("calls", [0, 2 * COMPILED_AT])
+def test_a_record_refuses_fields_that_are_missing_or_unknown(calls: int) -> None:
+    class Strict(Record):
+        needed: int
+
+    for number in range(calls):
+        Strict(needed=number).replace(needed=1)
+    for wrong in ({}, {"needed": 1, "other": 2}):
+        with pytest.raises(TypeError):
+            Strict(**wrong)
+    with pytest.raises(TypeError):
+        Strict(needed=1).replace(other=2)

@@ -65,7 +65,7 @@ def test_opening_a_file_that_is_up_to_date_takes_two_statements(
         db.set_trace_callback(asked.append)
         return db
 
-    monkeypatch.setattr(sqlite3, "connect", traced)
+    monkeypatch.setattr("dibs.stores.sqlite.connection.sqlite3.connect", traced)
     connect()
     assert len([each for each in asked if not each.startswith("--")]) == 2, asked  # "--": a part of another
 

@@ -7,6 +7,7 @@ worker.py load FILE WORKER           claims and releases without end; prints wha
 
 from __future__ import annotations
 
+import _sqlite3  # what the store opens its file with
 import json
 import os
 import signal
@@ -57,7 +58,7 @@ def killed(path: str, name: str, step: str) -> None:
         db.set_trace_callback(before_statement)
         return db
 
-    sqlite3.connect = traced  # type: ignore[assignment]
+    _sqlite3.connect = traced  # type: ignore[assignment]
     won = acquire(SqliteStore(path), name, "victim")
     say(won is not None)
     os._exit(0)  # without the statements of closing

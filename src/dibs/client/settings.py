@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from dibs.client.config import user_config
 from dibs.core.durations import parse_duration
 from dibs.errors import InvalidInput
 from dibs.paths import config_path, token_path
@@ -42,8 +41,22 @@ class Settings:
     def config(self) -> dict[str, str]:
         """What the user's own file says."""
         if self._config is None:
-            self._config = user_config(self.env)
+            self._config = self._read_config()
         return self._config
+
+    def _read_config(self) -> dict[str, str]:
+        path = config_path(self.env)
+        if path is None:
+            return {}
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except OSError:
+            pass  # reading it tells why it cannot be read
+        from dibs.client.config import user_config
+
+        return user_config(self.env)
 
     def source(self, key: str, variable: str) -> str:
         """Where a setting comes from, in words."""

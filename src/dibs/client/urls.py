@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dibs.errors import InvalidInput
-from dibs.redact import without_secrets
 
 SERVER_SCHEMES = ("http", "https", "unix")
 _PORTS = {"http": 80, "https": 443}
@@ -44,13 +43,19 @@ def _is_ipv4_loopback(host: str) -> bool:
     return len(parts) == 4 and parts[0] == "127" and all(part.isdecimal() for part in parts)
 
 
+def _shown(url: str) -> str:
+    from dibs.redact import without_secrets
+
+    return repr(without_secrets(url))
+
+
 def is_server(url: str) -> bool:
     """Whether `url` names a server. What does not is left to the registry of stores, which knows its own."""
     if not url:
         raise InvalidInput(f"The URL is empty. {_EXAMPLES}")
     head, mark, _ = url.partition("://")
     if not mark and url[-1].isdecimal() and ":" in url and "/" not in url:
-        raise InvalidInput(f"{without_secrets(url)!r} is not a URL. Did you mean http://{url}?")
+        raise InvalidInput(f"{_shown(url)} is not a URL. Did you mean http://{url}?")
     return bool(mark) and head.lower() in SERVER_SCHEMES
 
 
@@ -60,17 +65,17 @@ def server_address(url: str) -> ServerAddress:
     scheme = head.lower()
     if not url.isascii() or not url.isprintable() or " " in url:
         raise InvalidInput(
-            f"{without_secrets(url)!r} is not a server URL: it may hold printable ASCII characters only. {_EXAMPLES}"
+            f"{_shown(url)} is not a server URL: it may hold printable ASCII characters only. {_EXAMPLES}"
         )
     if scheme == "unix":
         if not rest.startswith("/"):
             raise InvalidInput(
-                f"{without_secrets(url)!r} needs an absolute path after unix://, as in unix:///run/dibs.sock."
+                f"{_shown(url)} needs an absolute path after unix://, as in unix:///run/dibs.sock."
             )
         return ServerAddress(url, scheme, "", 0, rest)
     authority, _, path = rest.partition("/")
     if "?" in rest or "#" in rest:
-        raise InvalidInput(f"{without_secrets(url)!r} may not carry a query or a fragment. {_EXAMPLES}")
+        raise InvalidInput(f"{_shown(url)} may not carry a query or a fragment. {_EXAMPLES}")
     if "@" in authority:
         raise InvalidInput(
             "A server URL carries no user or password. Put the token into DIBS_TOKEN or DIBS_TOKEN_FILE."
@@ -84,24 +89,18 @@ def _host_and_port(url: str, authority: str, port: int) -> tuple[str, int]:
     if authority.startswith("["):
         host, bracket, after = authority[1:].partition("]")
         if not bracket or (after and not after.startswith(":")):
-            raise InvalidInput(
-                f"{without_secrets(url)!r} has a broken IPv6 address: write http://[::1]:3427."
-            )
+            raise InvalidInput(f"{_shown(url)} has a broken IPv6 address: write http://[::1]:3427.")
         text = after[1:]
     elif authority.count(":") == 1:
         host, _, text = authority.partition(":")
     elif ":" in authority:
-        raise InvalidInput(
-            f"{without_secrets(url)!r} has an IPv6 address without brackets: write http://[::1]:3427."
-        )
+        raise InvalidInput(f"{_shown(url)} has an IPv6 address without brackets: write http://[::1]:3427.")
     if text:
         if not text.isdecimal() or not 1 <= int(text) <= 65535:
-            raise InvalidInput(
-                f"{without_secrets(url)!r} has a port that is not one: it is a number from 1 to 65535."
-            )
+            raise InvalidInput(f"{_shown(url)} has a port that is not one: it is a number from 1 to 65535.")
         port = int(text)
     if not host:
-        raise InvalidInput(f"{without_secrets(url)!r} names no host. {_EXAMPLES}")
+        raise InvalidInput(f"{_shown(url)} names no host. {_EXAMPLES}")
     return host, port
 
 

@@ -35,6 +35,8 @@ else:
 
 _MISSING = object()
 _LAZY: dict[str, Any] = {}
+COMPILED_AT = 8  # which call of a method compiles it; a `dibs claim` makes most records once
+_CALLS: dict[tuple[type[Record], str], int] = {}
 
 
 class _RecordType(type):
@@ -62,15 +64,13 @@ class _RecordType(type):
         for method in ("__init__", "replace", "dump", "load"):
             if bases and method not in space:
                 space[method] = _LAZY[method]
-        cls = super().__new__(mcls, name, bases, space)
-        fields = inherited + tuple(own)
         # A field without a default may not follow one that has it. Fields are given by keyword, so their order is free
         # and is made legal here.
-        cls._fields = tuple(sorted(fields, key=lambda field: field in defaults))  # type: ignore[attr-defined]
-        cls._defaults = defaults  # type: ignore[attr-defined]
-        cls._types = types  # type: ignore[attr-defined]
-        cls._modules = modules  # type: ignore[attr-defined]
-        return cls
+        space["_fields"] = tuple(sorted([*inherited, *own], key=defaults.__contains__))
+        space["_defaults"] = defaults
+        space["_types"] = types
+        space["_modules"] = modules
+        return super().__new__(mcls, name, bases, space)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -113,13 +113,51 @@ class Record(metaclass=_RecordType):
 
 
 def _lazy(method: str) -> Callable[..., Any]:
-    """The method's first call writes it, then calls it again."""
+    """The method until it is compiled: the first calls go field by field, which is cheaper than compiling it for them.
+    A call that is wrong compiles it, too: the compiled method raises the error."""
+    slow = _SLOW[method]
 
     def first(self: Record, **values: Any) -> Any:
-        _compile(type(self), method)
+        cls = type(self)
+        count = _CALLS[cls, method] = _CALLS.get((cls, method), 0) + 1
+        if count < COMPILED_AT and values.keys() <= cls._types.keys():
+            try:
+                return slow(self, cls, values)
+            except KeyError:  # a field that is needed was not given
+                pass
+        _compile(cls, method)
         return getattr(self, method)(**values)
 
     return first
+
+
+def _slow_init(self: Record, cls: type[Record], values: dict[str, Any]) -> None:
+    defaults = cls._defaults
+    for field in cls._fields:
+        setattr(self, field, values[field] if field in values else defaults[field])
+
+
+def _slow_replace(self: Record, cls: type[Record], values: dict[str, Any]) -> Record:
+    made = cls.__new__(cls)
+    for field in cls._fields:
+        setattr(made, field, values[field] if field in values else getattr(self, field))
+    return made
+
+
+def _slow_dump(self: Record, cls: type[Record], values: dict[str, Any]) -> dict[str, Any]:
+    made = {}
+    for field in cls._fields:
+        value = getattr(self, field)
+        if field in cls._defaults and value == cls._defaults[field]:
+            continue
+        nested = _nested(cls, field)
+        if nested is not None and value is not None:
+            value = value.dump() if nested[0] == "one" else [each.dump() for each in value]
+        made[field] = value
+    return made
+
+
+_SLOW: dict[str, Callable[..., Any]] = {"__init__": _slow_init, "replace": _slow_replace, "dump": _slow_dump}
 
 
 def _lazy_load(cls: type[Record], values: dict[str, Any]) -> Record:
@@ -127,7 +165,7 @@ def _lazy_load(cls: type[Record], values: dict[str, Any]) -> Record:
     return cls.load(values)
 
 
-_LAZY.update({method: _lazy(method) for method in ("__init__", "replace", "dump")})
+_LAZY.update({method: _lazy(method) for method in _SLOW})
 _LAZY["load"] = classmethod(_lazy_load)
 
 

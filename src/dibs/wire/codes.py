@@ -23,76 +23,75 @@ TRY_LATER = 75
 NOT_ALLOWED = 77
 
 
-class CodeRow(Record):
+class CodeRow:
     """One line of the table. `word` is the status of a reply or the code of an error."""
 
-    word: str
-    http: int
-    exit: int
-    title: str
+    __slots__ = ("exit", "http", "title", "word")
 
-
-def _row(word: str, http: int, exit_code: int, title: str) -> CodeRow:
-    return CodeRow(word=word, http=http, exit=exit_code, title=title)
+    def __init__(self, word: str, http: int, exit_code: int, title: str) -> None:
+        self.word = word
+        self.http = http
+        self.exit = exit_code
+        self.title = title
 
 
 # What the rules answer. A row with a word of CODES is sent as an error document, the others as what they say.
 OUTCOMES: dict[type[Record], CodeRow] = {
-    outcomes.Granted: _row("acquired", 200, YES, "The job is yours"),
-    outcomes.GrantedAll: _row("acquired", 200, YES, "The jobs are yours"),
-    outcomes.Held: _row("held", 200, NO, "Somebody else has it"),
-    outcomes.Queued: _row("queued", 200, NO, "You are in line"),
-    outcomes.Refused: _row("held", 200, NO, "Not to be had now"),
-    outcomes.Deadlock: _row("deadlock", 409, DEADLOCK, "Waiting would deadlock"),
-    outcomes.Differs: _row("conflict", 409, NOT_YOURS, "Conflict"),
-    outcomes.Parked: _row("parked", 409, TRY_LATER, "The job is parked"),
-    outcomes.Freed: _row("freed", 200, YES, "The job may be claimed again"),
-    outcomes.Left: _row("left", 200, YES, "No longer in line"),
-    outcomes.PlacesKept: _row("kept", 200, YES, "Places kept"),
-    outcomes.Transferred: _row("transferred", 200, YES, "Handed over"),
-    outcomes.SessionState: _row("session", 200, YES, "How the session stands"),
-    outcomes.SessionUnknown: _row("not_found", 404, NOT_YOURS, "Session not found"),
-    outcomes.SessionOver: _row("session_expired", 410, NOT_YOURS, "Session expired"),
-    outcomes.AlreadyDone: _row("done", 200, DONE, "It was done already"),
-    outcomes.Delayed: _row("delayed", 409, TRY_LATER, "The job rests after a loss or a failure"),
-    outcomes.Renewed: _row("renewed", 200, YES, "Still yours"),
-    outcomes.Released: _row("released", 200, YES, "Let go"),
-    outcomes.Failed: _row("failed", 200, YES, "Let go as failed"),
-    outcomes.CheckpointTooLong: _row("invalid_input", 400, USAGE, "Invalid input"),
-    outcomes.NotCurrent: _row("lease_not_current", 404, NOT_YOURS, "Lease is not current"),
-    outcomes.KeySpent: _row("conflict", 409, NOT_YOURS, "Conflict"),
-    outcomes.Forbidden: _row("forbidden", 403, NOT_ALLOWED, "Forbidden"),
-    outcomes.AclDiffers: _row("conflict", 409, NOT_ALLOWED, "Conflict"),
-    outcomes.AclSet: _row("acl", 200, YES, "Access list set"),
-    outcomes.NotFound: _row("not_found", 404, NOT_YOURS, "Lock not found"),
-    outcomes.QuotaExceeded: _row("lock_limit_exceeded", 403, NOT_ALLOWED, "Lock limit exceeded"),
-    outcomes.Broken: _row("broken", 200, YES, "Taken away from its owner"),
-    outcomes.Status: _row("status", 200, YES, "How it stands"),
-    outcomes.Swept: _row("swept", 200, YES, "Swept"),
-    outcomes.BeatRecorded: _row("noted", 200, YES, "Noted"),
-    outcomes.Raised: _row("raised", 200, YES, "Noted"),
+    outcomes.Granted: CodeRow("acquired", 200, YES, "The job is yours"),
+    outcomes.GrantedAll: CodeRow("acquired", 200, YES, "The jobs are yours"),
+    outcomes.Held: CodeRow("held", 200, NO, "Somebody else has it"),
+    outcomes.Queued: CodeRow("queued", 200, NO, "You are in line"),
+    outcomes.Refused: CodeRow("held", 200, NO, "Not to be had now"),
+    outcomes.Deadlock: CodeRow("deadlock", 409, DEADLOCK, "Waiting would deadlock"),
+    outcomes.Differs: CodeRow("conflict", 409, NOT_YOURS, "Conflict"),
+    outcomes.Parked: CodeRow("parked", 409, TRY_LATER, "The job is parked"),
+    outcomes.Freed: CodeRow("freed", 200, YES, "The job may be claimed again"),
+    outcomes.Left: CodeRow("left", 200, YES, "No longer in line"),
+    outcomes.PlacesKept: CodeRow("kept", 200, YES, "Places kept"),
+    outcomes.Transferred: CodeRow("transferred", 200, YES, "Handed over"),
+    outcomes.SessionState: CodeRow("session", 200, YES, "How the session stands"),
+    outcomes.SessionUnknown: CodeRow("not_found", 404, NOT_YOURS, "Session not found"),
+    outcomes.SessionOver: CodeRow("session_expired", 410, NOT_YOURS, "Session expired"),
+    outcomes.AlreadyDone: CodeRow("done", 200, DONE, "It was done already"),
+    outcomes.Delayed: CodeRow("delayed", 409, TRY_LATER, "The job rests after a loss or a failure"),
+    outcomes.Renewed: CodeRow("renewed", 200, YES, "Still yours"),
+    outcomes.Released: CodeRow("released", 200, YES, "Let go"),
+    outcomes.Failed: CodeRow("failed", 200, YES, "Let go as failed"),
+    outcomes.CheckpointTooLong: CodeRow("invalid_input", 400, USAGE, "Invalid input"),
+    outcomes.NotCurrent: CodeRow("lease_not_current", 404, NOT_YOURS, "Lease is not current"),
+    outcomes.KeySpent: CodeRow("conflict", 409, NOT_YOURS, "Conflict"),
+    outcomes.Forbidden: CodeRow("forbidden", 403, NOT_ALLOWED, "Forbidden"),
+    outcomes.AclDiffers: CodeRow("conflict", 409, NOT_ALLOWED, "Conflict"),
+    outcomes.AclSet: CodeRow("acl", 200, YES, "Access list set"),
+    outcomes.NotFound: CodeRow("not_found", 404, NOT_YOURS, "Lock not found"),
+    outcomes.QuotaExceeded: CodeRow("lock_limit_exceeded", 403, NOT_ALLOWED, "Lock limit exceeded"),
+    outcomes.Broken: CodeRow("broken", 200, YES, "Taken away from its owner"),
+    outcomes.Status: CodeRow("status", 200, YES, "How it stands"),
+    outcomes.Swept: CodeRow("swept", 200, YES, "Swept"),
+    outcomes.BeatRecorded: CodeRow("noted", 200, YES, "Noted"),
+    outcomes.Raised: CodeRow("raised", 200, YES, "Noted"),
 }
 
 # The closed set of error codes: what a client may meet in `code`, whoever sent it.
 CODES: dict[str, CodeRow] = {
     row.word: row
     for row in (
-        _row("authentication_required", 401, NOT_ALLOWED, "Authorization header required"),
-        _row("authentication_failed", 401, NOT_ALLOWED, "Authentication failed"),
-        _row("forbidden", 403, NOT_ALLOWED, "Forbidden"),
-        _row("lock_limit_exceeded", 403, NOT_ALLOWED, "Lock limit exceeded"),
-        _row("invalid_input", 400, USAGE, "Invalid input"),
-        _row("invalid_ttl", 400, USAGE, "Invalid TTL"),
-        _row("invalid_lock_name", 400, USAGE, "Invalid lock name"),
-        _row("not_found", 404, NOT_YOURS, "Resource not found"),
-        _row("session_expired", 410, NOT_YOURS, "Session expired"),
-        _row("lease_not_current", 404, NOT_YOURS, "Lease is not current"),
-        _row("conflict", 409, NOT_YOURS, "Conflict"),
-        _row("deadlock", 409, DEADLOCK, "Waiting would deadlock"),
-        _row("capacity_exceeded", 409, TRY_LATER, "Capacity exceeded"),
-        _row("rate_limited", 429, TRY_LATER, "Rate limit exceeded"),
-        _row("upstream_unavailable", 503, UNREACHABLE, "Store unavailable"),
-        _row("internal_error", 500, FAULT, "Internal server error"),
+        CodeRow("authentication_required", 401, NOT_ALLOWED, "Authorization header required"),
+        CodeRow("authentication_failed", 401, NOT_ALLOWED, "Authentication failed"),
+        CodeRow("forbidden", 403, NOT_ALLOWED, "Forbidden"),
+        CodeRow("lock_limit_exceeded", 403, NOT_ALLOWED, "Lock limit exceeded"),
+        CodeRow("invalid_input", 400, USAGE, "Invalid input"),
+        CodeRow("invalid_ttl", 400, USAGE, "Invalid TTL"),
+        CodeRow("invalid_lock_name", 400, USAGE, "Invalid lock name"),
+        CodeRow("not_found", 404, NOT_YOURS, "Resource not found"),
+        CodeRow("session_expired", 410, NOT_YOURS, "Session expired"),
+        CodeRow("lease_not_current", 404, NOT_YOURS, "Lease is not current"),
+        CodeRow("conflict", 409, NOT_YOURS, "Conflict"),
+        CodeRow("deadlock", 409, DEADLOCK, "Waiting would deadlock"),
+        CodeRow("capacity_exceeded", 409, TRY_LATER, "Capacity exceeded"),
+        CodeRow("rate_limited", 429, TRY_LATER, "Rate limit exceeded"),
+        CodeRow("upstream_unavailable", 503, UNREACHABLE, "Store unavailable"),
+        CodeRow("internal_error", 500, FAULT, "Internal server error"),
     )
 }
 
@@ -107,7 +106,7 @@ def row_of_error(error: BaseException) -> CodeRow:
         return next(row for row in OUTCOMES.values() if row.word == code)
     row = CODES.get(code, CODES["internal_error"])  # a server newer than this client may have more
     status = _STATUS_OF.get(type(error))  # type: ignore[arg-type]
-    return row if status is None else row.replace(http=status)
+    return row if status is None else CodeRow(row.word, status, row.exit, row.title)
 
 
 def exit_of_code(code: str) -> int:

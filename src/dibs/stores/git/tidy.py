@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.stores.git.entries import Entry
-    from dibs.stores.git.tips import Tips
+    from dibs.stores.git.store import GitStore
 
 
-def tidy(tips: Tips) -> dict[str, Any]:
+def tidy(store: GitStore) -> dict[str, Any]:
     """What was done: how many refs went, and which could not be read."""
     removed = 0
-    old = _old(tips)
+    old = _old(store)
     while old:
         batch, old = old[:GIT_TIDY_BATCH_MAX], old[GIT_TIDY_BATCH_MAX:]
-        if tips.refs.swap([Swap(tail, entry.oid, "") for tail, entry in batch]):
+        if store.refs.swap([Swap(tail, entry.oid, "") for tail, entry in batch]):
             removed += len(batch)
             continue
         # Somebody changed one of them: what is still old, one by one.
         for tail, entry in batch:
-            removed += tips.refs.swap([Swap(tail, entry.oid, "")])
-    broken = {tips.refs.name(tail): why for tail, why in sorted(tips.broken.items())}
-    if not tips.location.is_local:
-        shrink(tips.location)
+            removed += store.refs.swap([Swap(tail, entry.oid, "")])
+    broken = {store.refs.name(tail): why for tail, why in sorted(store.broken.items())}
+    if not store.location.is_local:
+        shrink(store.location)
     return {"removed": removed, "broken": broken}
 
 
-def _old(tips: Tips) -> list[tuple[str, Entry]]:
-    entries = tips.look([""])
+def _old(store: GitStore) -> list[tuple[str, Entry]]:
+    entries = store.look([""])
     aged = [
-        (tips.time.rough_age_ms(entry), tail, entry)
+        (store.time.rough_age_ms(entry), tail, entry)
         for tail, entry in entries.items()
         if entry.stored is None
     ]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 
 from dibs.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import sqlite3
+
     from dibs.errors import DibsError
+else:
+    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
 
 _FREE_BYTES_MIN = 256 * 1024  # an I/O error with less room than this left is about the room
 _ANOTHER = "or name another file (sqlite:///PATH)"

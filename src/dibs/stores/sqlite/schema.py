@@ -7,16 +7,18 @@ whatever happens meanwhile, and of two processes that find it old one does the w
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 
 from dibs.errors import StoreCorrupt, StoreTooNew
-from dibs.stores.sqlite.fileformat import APPLICATION_ID, VERSION
+from dibs.stores.sqlite.connection import APPLICATION_ID, VERSION
 from dibs.stores.sqlite.live import LIVE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Sequence
+else:
+    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (

@@ -19,7 +19,6 @@ has committed since. So:
 from __future__ import annotations
 
 import os
-import sqlite3
 from _thread import allocate_lock
 
 from dibs import clock
@@ -32,12 +31,15 @@ from dibs.stores.sqlite.live import LIVE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import sqlite3
     from _thread import LockType
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
+else:
+    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
 
 BUSY_MS = 5_000  # less than a client waits for its answer, so that it hears why
 CACHE_ENTRIES_MAX = 200_000
