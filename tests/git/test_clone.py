@@ -213,7 +213,7 @@ def test_what_is_long_over_is_cleared_away_and_numbers_still_rise(remote: Remote
     assert door.sweep()["expired"] == 1
     pass_time([machine], IDLE_RECORD_MS + 1)
     assert door.sweep()["forgotten"] == 1
-    version = max(store.look([""]).values(), key=lambda each: each.version).version
+    version = max(store.tips.look([""]).values(), key=lambda each: each.version).version
     name = f"refs/dibs/{tail_of(key_of('job'))}"
     assert name in remote.refs()
     pass_time([machine], GIT_TOMBSTONE_MS)

@@ -10,8 +10,7 @@ import pytest
 from dibs.core.records import Ending, LockRecord, SessionRecord
 from dibs.errors import DibsError
 from dibs.stores.codec import encode
-from dibs.stores.sqlite import SqliteStore, schema
-from dibs.stores.sqlite import connection as link
+from dibs.stores.sqlite import SqliteStore, connection, fileformat, schema
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put
 
@@ -40,7 +39,7 @@ def released(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def release(*steps: tuple[str, ...]) -> None:
         monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, *steps))
-        for module in (schema, link):
+        for module in (schema, connection, fileformat):
             monkeypatch.setattr(module, "VERSION", len(schema.MIGRATIONS))
 
     return release
@@ -55,7 +54,7 @@ def inside(path: str) -> tuple[int, set[str]]:
 
 
 def test_the_version_that_opening_expects_is_the_number_of_steps() -> None:
-    assert len(schema.MIGRATIONS) == link.VERSION
+    assert len(schema.MIGRATIONS) == fileformat.VERSION
 
 
 def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(
@@ -66,7 +65,7 @@ def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(
     assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
     assert put(store, lock("y"), events=(event("y"),)) == 2
     store.close()
-    assert inside(path) == (link.VERSION, {*TABLES, "notes", "more"})
+    assert inside(path) == (fileformat.VERSION, {*TABLES, "notes", "more"})
 
 
 @pytest.mark.promise("durable")
@@ -80,7 +79,7 @@ def test_a_step_that_fails_changes_nothing_and_the_old_version_still_opens_it(
             SqliteStore(path)
         patched.undo()
     monkeypatch.undo()
-    assert inside(path) == before == (link.VERSION, TABLES)
+    assert inside(path) == before == (fileformat.VERSION, TABLES)
     store = SqliteStore(path)
     assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")
     store.close()
@@ -89,7 +88,7 @@ def test_a_step_that_fails_changes_nothing_and_the_old_version_still_opens_it(
 def test_of_several_that_find_an_old_file_one_does_the_work(path: str, released: Callable[..., None]) -> None:
     released(GOOD_STEP)
     in_threads([lambda: SqliteStore(path).close() for _ in range(6)])
-    assert inside(path) == (link.VERSION, {*TABLES, "notes"})
+    assert inside(path) == (fileformat.VERSION, {*TABLES, "notes"})
 
 
 def test_a_copy_without_the_write_ahead_log_gets_it_back(path: str, tmp_path: Path) -> None:
@@ -168,7 +167,7 @@ def _make_version_1(path: str) -> int:
         "UPDATE state SET revision = 1, time_ms = ?, boot_id = 'boot-1', anchor_wall_ms = ?, anchor_steady_ms = 1000",
         (now_ms, now_ms),
     )
-    db.execute(f"PRAGMA application_id = {link.APPLICATION_ID}")
+    db.execute(f"PRAGMA application_id = {fileformat.APPLICATION_ID}")
     db.execute("PRAGMA user_version = 1")
     db.commit()
     db.close()

@@ -20,7 +20,7 @@ from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore, schema
 from dibs.stores.sqlite import errors as trouble
-from dibs.stores.sqlite.connection import VERSION
+from dibs.stores.sqlite.fileformat import VERSION
 from dibs.testing.contract_base import event, key_of, lock, put
 
 if TYPE_CHECKING:

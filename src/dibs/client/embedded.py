@@ -393,7 +393,7 @@ def _format_of(kind: str) -> int | None:
     """The version of the format that an opened store has: older ones were brought up to it, newer ones refused."""
     if kind != "sqlite":
         return None
-    from dibs.stores.sqlite.connection import VERSION
+    from dibs.stores.sqlite.fileformat import VERSION
 
     return VERSION
 

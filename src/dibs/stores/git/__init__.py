@@ -1,26 +1,32 @@
 """The git store: one owner per job for clones whose only shared thing is a git remote. No server.
 
-store.py     the port's methods
-plan.py      from a commit of the port to commits and refs of git
-entries.py   a record as a commit
-refs.py      refs compared and swapped: a transaction in a clone, an atomic push with leases to a remote
-times.py     whose clock counts, and records moved into the reader's time
-remoteclock.py  the remote's clock, as far as it can be read
-highwater.py    the highest fencing numbers that this clone has seen
-fieldtypes.py   whether a record that came from outside holds what its class says
-history.py   events from the refs' logs, and pruning
-tidy.py      clearing away what is long over
-probe.py     what a remote allows, tried out for `dibs doctor`
-place.py     what a URL means
-private.py   the private repository that a remote's records pass through
-process.py   running the git program
-trouble.py   what a failed git command means, in words
+store.py         the port's methods
+capabilities.py  what it can and cannot do
+tips.py          what this process last saw of each ref
+plan.py          from a commit of the port to commits and refs of git
+entries.py       a record as a commit
+refs.py          what the store needs of refs: looked at, compared and swapped
+local_refs.py    those of a clone, in one transaction
+remote_refs.py   those of a remote, in one atomic push with leases
+times.py         whose clock counts, and records moved into the reader's time
+remoteclock.py   the remote's clock, as far as it can be read
+highwater.py     the highest fencing numbers that this clone has seen
+fieldtypes.py    whether a record that came from outside holds what its class says
+history.py       events from the refs' logs, and pruning
+tidy.py          clearing away what is long over
+probe.py         what a remote allows, tried out for `dibs doctor`
+location.py      what a URL means
+private.py       the private repository that a remote's records pass through
+process.py       running the git program
+errors.py        what a failed git command means, in words
+branch_push.py   a branch that goes along with a claim's renewal
 """
 
 from __future__ import annotations
 
+from dibs.stores.git.capabilities import LOCAL, REMOTE
 from dibs.stores.git.location import location_of
-from dibs.stores.git.store import LOCAL, REMOTE, GitStore
+from dibs.stores.git.store import GitStore
 
 __all__ = ["LOCAL", "REMOTE", "GitStore", "open_git"]
 

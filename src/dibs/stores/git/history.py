@@ -14,30 +14,30 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.stores.git.entries import Entry
-    from dibs.stores.git.store import GitStore
+    from dibs.stores.git.tips import Tips
 
 
-def of_chain(store: GitStore, tip: Entry) -> list[Event]:
+def of_chain(tips: Tips, tip: Entry) -> list[Event]:
     """All that one ref tells, in order."""
-    return _told(store, [tip])
+    return _told(tips, [tip])
 
 
-def of_job(store: GitStore, after: int, limit: int, job: tuple[str, str], *, newest: bool) -> list[Event]:
+def of_job(tips: Tips, after: int, limit: int, job: tuple[str, str], *, newest: bool) -> list[Event]:
     """See the port."""
     key = lock_key(*job)
     tail = tail_of(key)
-    store.look([tail])
-    tip = store.entry(key)
-    told = _told(store, [tip]) if tip is not None and tip.seq > after else []
+    tips.look([tail])
+    tip = tips.entry(key)
+    told = _told(tips, [tip]) if tip is not None and tip.seq > after else []
     return _page([event for event in told if (event.ns, event.job) == job], after, limit, newest=newest)
 
 
-def of_all(store: GitStore, entries: Iterable[Entry], after: int, limit: int, *, newest: bool) -> list[Event]:
+def of_all(tips: Tips, entries: Iterable[Entry], after: int, limit: int, *, newest: bool) -> list[Event]:
     """See the port."""
-    tips = [entry for entry in entries if entry.seq > after]
+    moved = [entry for entry in entries if entry.seq > after]
     if newest:  # each of the refs that told last has told at least one
-        tips = sorted(tips, key=lambda tip: tip.seq)[-limit:] if limit > 0 else []
-    return _page(_told(store, tips), after, limit, newest=newest)
+        moved = sorted(moved, key=lambda tip: tip.seq)[-limit:] if limit > 0 else []
+    return _page(_told(tips, moved), after, limit, newest=newest)
 
 
 def _page(told: list[Event], after: int, limit: int, *, newest: bool) -> list[Event]:
@@ -45,10 +45,10 @@ def _page(told: list[Event], after: int, limit: int, *, newest: bool) -> list[Ev
     return found[max(0, len(found) - max(0, limit)) :] if newest else found[: max(0, limit)]
 
 
-def _told(store: GitStore, tips: list[Entry]) -> list[Event]:
-    oids = store.refs.chain([tip.oid for tip in tips])
+def _told(tips: Tips, entries: list[Entry]) -> list[Event]:
+    oids = tips.refs.chain([entry.oid for entry in entries])
     told: list[Event] = []
-    for oid, (kind, raw) in store.refs.objects(oids).items():
+    for oid, (kind, raw) in tips.refs.objects(oids).items():
         try:
             entry = parse(oid, None, kind, raw)
         except BadEntry:
@@ -62,17 +62,17 @@ def _order(event: Event) -> tuple[int, str, str]:
     return event.seq, event.ns, event.job
 
 
-def prune(store: GitStore, *, keep: int, before_ms: int) -> int:
+def prune(tips: Tips, *, keep: int, before_ms: int) -> int:
     """Begin the chains anew that tell of what is to go; they carry along what stays. See the port."""
     for _ in range(GIT_TRIES_MAX):
-        entries = store.look([""])
-        told = {tail: _told(store, [entry]) for tail, entry in entries.items() if entry.seq}
+        entries = tips.look([""])
+        told = {tail: _told(tips, [entry]) for tail, entry in entries.items() if entry.seq}
         every = sorted([event for events in told.values() for event in events], key=_order)
         young = [event for event in every if event.at_ms >= before_ms]
         kept = set(young[max(0, len(young) - keep) :])
         if len(kept) == len(every):
             return 0
-        plan = CommitPlan(store.refs, store.time, entries, None)
+        plan = CommitPlan(tips.refs, tips.time, entries, None)
         for tail, events in told.items():
             staying = [event for event in events if event in kept]
             if len(staying) != len(events):
@@ -80,9 +80,9 @@ def prune(store: GitStore, *, keep: int, before_ms: int) -> int:
                 body = {name: value for name, value in tip.body.items() if name not in ("events", "past")}
                 plan.begin_anew(tip, body, staying)
                 plan.put(tip, "", body)
-        store.refs.keep(plan.commits)
+        tips.refs.keep(plan.commits)
         try:
-            if store.refs.swap(plan.swaps):
+            if tips.refs.swap(plan.swaps):
                 return len(every) - len(kept)
         except NotAllowed:
             return 0  # the remote takes no ref that does not follow from what it was: history stays

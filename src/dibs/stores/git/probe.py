@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.stores.git.refs import Refs
-    from dibs.stores.git.store import GitStore
+    from dibs.stores.git.tips import Tips
 
 TTL_MS_MIN = 60_000
 TRIPS_A_TTL = 20  # so that a heartbeat may fail and be repeated, on a bad day, twice
@@ -29,9 +29,9 @@ class _Stopped(Exception):
 class Probe:
     """The steps, in order. Each says what it tried."""
 
-    def __init__(self, store: GitStore, steady_ms: Callable[[], int]) -> None:
-        self._store = store
-        self._refs: Refs = store.refs
+    def __init__(self, tips: Tips, steady_ms: Callable[[], int]) -> None:
+        self._seen = tips
+        self._refs: Refs = tips.refs
         self._steady_ms = steady_ms
         # Where nothing may be deleted they stay, as what was deleted does, until somebody may.
         self._keys = [f"probe/{new_id()}", f"probe/{new_id()}"]
@@ -52,7 +52,7 @@ class Probe:
         return self.checks
 
     def _steps(self, began_ms: int) -> None:
-        prefix = self._store.location.prefix
+        prefix = self._seen.location.prefix
         self._step("create", [0], f"refs can be made below {prefix}/")
         self._replace()
         self._stale()
@@ -113,9 +113,9 @@ class Probe:
 
     def _commit(self, index: int) -> str:
         body = {"dibs": FORMAT, "key": self._keys[index], "version": 0, "record": None, "nonce": new_id()}
-        body["stamp"] = self._store.time.stamp()
+        body["stamp"] = self._seen.time.stamp()
         parent = self._at[index] if self._follows else ""
-        text = commit_text(body, parent, self._refs.tree(), self._store.time.wall_ms() // 1000)
+        text = commit_text(body, parent, self._refs.tree(), self._seen.time.wall_ms() // 1000)
         self._refs.keep([text])
         return oid_of("commit", text, self._refs.algorithm)
 
@@ -129,29 +129,29 @@ class Probe:
         return self._steady_ms() - began_ms
 
     def _numbers(self) -> None:
-        self._store.look([""])
-        for notice in self._store.notices():
+        self._seen.look([""])
+        for notice in self._seen.notices():
             self._note("tokens", True, notice)
 
     def _clocks(self) -> None:
         """Whether this machine may judge by the clock which claims are over."""
-        store = self._store
-        ahead_ms = store.time.ahead_ms()
+        tips = self._seen
+        ahead_ms = tips.time.ahead_ms()
         if ahead_ms is None:
             by_watch = "another machine's claim counts as over when this one has watched it for its TTL"
-            stated = f"clocks are stated to be within {format_duration(store.location.skew_ms)} of each other"
-            rule = stated if store.location.skew_is_stated else by_watch
+            stated = f"clocks are stated to be within {format_duration(tips.location.skew_ms)} of each other"
+            rule = stated if tips.location.skew_is_stated else by_watch
             self._note("clocks", True, f"the remote tells no time; {rule}")
             return
         way = "ahead of" if ahead_ms > 0 else "behind"
         apart = f"{format_duration(abs(ahead_ms))} {way}" if abs(ahead_ms) >= 1000 else "in step with"
         says = f"this machine's is {apart} the remote's"
-        if store.time.is_off():
+        if tips.time.is_off():
             says += (
-                f", and {format_duration(store.location.skew_ms)} are allowed for: set it right. Until then another "
+                f", and {format_duration(tips.location.skew_ms)} are allowed for: set it right. Until then another "
                 "machine's claim counts as over only when this one has watched it for its whole TTL"
             )
-        self._note("clocks", not store.time.is_off(), says)
+        self._note("clocks", not tips.time.is_off(), says)
 
     def _suggest(self, push_ms: int, read_ms: int) -> None:
         said = f"a read takes {read_ms} ms, a write about {push_ms} ms, so a claim {read_ms + push_ms} ms"
@@ -164,7 +164,7 @@ class Probe:
 
     def _other_prefix(self) -> str:
         """Where it works instead, if it does."""
-        location = self._store.location
+        location = self._seen.location
         if location.is_local or location.prefix == HEADS_PREFIX:
             return ""
         before = location.prefix

@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.stores.git.entries import Entry
-    from dibs.stores.git.store import GitStore
+    from dibs.stores.git.tips import Tips
 
 
-def tidy(store: GitStore) -> dict[str, Any]:
+def tidy(tips: Tips) -> dict[str, Any]:
     """What was done: how many refs went, and which could not be read."""
     removed = 0
-    old = _old(store)
+    old = _old(tips)
     while old:
         batch, old = old[:GIT_TIDY_BATCH_MAX], old[GIT_TIDY_BATCH_MAX:]
-        if store.refs.swap([Swap(tail, entry.oid, "") for tail, entry in batch]):
+        if tips.refs.swap([Swap(tail, entry.oid, "") for tail, entry in batch]):
             removed += len(batch)
             continue
         # Somebody changed one of them: what is still old, one by one.
         for tail, entry in batch:
-            removed += store.refs.swap([Swap(tail, entry.oid, "")])
-    broken = {store.refs.name(tail): why for tail, why in sorted(store.broken.items())}
-    if not store.location.is_local:
-        shrink(store.location)
+            removed += tips.refs.swap([Swap(tail, entry.oid, "")])
+    broken = {tips.refs.name(tail): why for tail, why in sorted(tips.broken.items())}
+    if not tips.location.is_local:
+        shrink(tips.location)
     return {"removed": removed, "broken": broken}
 
 
-def _old(store: GitStore) -> list[tuple[str, Entry]]:
-    entries = store.look([""])
+def _old(tips: Tips) -> list[tuple[str, Entry]]:
+    entries = tips.look([""])
     aged = [
-        (store.time.rough_age_ms(entry), tail, entry)
+        (tips.time.rough_age_ms(entry), tail, entry)
         for tail, entry in entries.items()
         if entry.stored is None
     ]

@@ -19,6 +19,7 @@ from _thread import RLock
 from _weakref import ref
 
 from dibs.errors import StoreCorrupt, StoreReplaced, StoreUnavailable
+from dibs.stores.sqlite.fileformat import APPLICATION_ID, VERSION
 from dibs.stores.sqlite.identity import Identity, identity_of
 
 TYPE_CHECKING = False
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from dibs.errors import DibsError
 else:
     import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
-
-VERSION = 2  # of the file's format: how many steps schema.py has
-APPLICATION_ID = 0x64696273  # "dibs": how the file says whose it is
 
 # Everything that opening needs to know, in one statement. It fails on a file without our tables, which is how a new
 # file is noticed.

@@ -10,7 +10,7 @@ import os
 import time
 
 from dibs.errors import StoreCorrupt, StoreTooNew
-from dibs.stores.sqlite.connection import APPLICATION_ID, VERSION
+from dibs.stores.sqlite.fileformat import APPLICATION_ID, VERSION
 from dibs.stores.sqlite.live import LIVE
 
 TYPE_CHECKING = False

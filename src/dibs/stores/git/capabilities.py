@@ -1,0 +1,35 @@
+"""What a store on git can do, and what it cannot."""
+
+from __future__ import annotations
+
+from dibs.core.limits import GIT_KEYS_MAX
+from dibs.stores.port import Capabilities
+
+_NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
+_NO_CREDIT = "give credit for an outage: there is no server to notice one"
+_CLOCK = "each machine's own; a record counts as put when it was first seen, or by the remote's clock less 15 minutes"
+
+LOCAL = Capabilities(
+    name="git",
+    clock=_CLOCK,
+    reach="host",
+    watch="polling",
+    durable=True,
+    commit_keys_max=GIT_KEYS_MAX,
+    one_log=False,
+    serves=False,
+    poll_ms=200,
+    cannot=(_NO_ORDER, _NO_CREDIT, "stand behind a server: SQLite is the faster by far"),
+)
+REMOTE = LOCAL.replace(
+    name="git remote",
+    reach="network",
+    poll_ms=5_000,
+    cannot=(
+        _NO_ORDER,
+        _NO_CREDIT,
+        "hand a job over within a second: who waits looks every 5 seconds (every second on a `file://` remote)",
+        "stand behind a server: its beats would be several pushes a second",
+        "outlive a power cut better than the remote's own git does",
+    ),
+)

@@ -1,0 +1,186 @@
+"""What this process last saw of each ref, and what that says.
+
+A read looks anew, always. A commit begins with what was read, and looks anew when git says that a ref has moved.
+History, tidying and the probe use the same view as the store itself.
+"""
+
+from __future__ import annotations
+
+import time
+from _thread import RLock
+
+from dibs.core.limits import GIT_TORN_TRIES_MAX
+from dibs.core.records import LOCK_PREFIX, META_KEY, LockRecord, Meta, shifted
+from dibs.errors import StoreCorrupt
+from dibs.stores.git.entries import BadEntry, parse, tail_of
+from dibs.stores.git.highwater import HighWater
+from dibs.stores.git.times import Clocks, StoreTime
+from dibs.stores.port import ABSENT, Versioned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dibs.core.records import Stored
+    from dibs.stores.git.entries import Entry
+    from dibs.stores.git.location import GitLocation
+    from dibs.stores.git.refs import Refs
+
+NEW_MS = 60_000
+NEVER_MS = 2**62
+_META = tail_of(META_KEY)
+
+
+class Tips:
+    """The newest entry of each ref at one location. `lock` is for whoever looks and then acts on it."""
+
+    def __init__(self, location: GitLocation, refs: Refs, clocks: Clocks | None) -> None:
+        self.location = location
+        self.refs = refs
+        self.lock = RLock()
+        self.broken: dict[str, str] = {}  # refs that cannot be read, and why
+        self.time = StoreTime(
+            location.folder,
+            clocks or Clocks(),
+            location.skew_ms,
+            stated=location.skew_is_stated,
+            remote=refs.clock,
+        )
+        self.tokens = HighWater(location.folder)
+        self.known: dict[str, Entry | None] = {}
+        self.last_seq = 0
+
+    def look(self, tails: Sequence[str]) -> dict[str, Entry]:
+        """The entries of these refs as they are now, by tail. Those that cannot be read go to `broken`."""
+        with self.lock:
+            found = self.refs.look(tails)
+            seen = {(tail, tip.oid): tip for tail, tip in self.known.items() if tip is not None}
+            raw = self.refs.objects({oid for tail, oid in found.items() if (tail, oid) not in seen})
+            self.broken = {
+                tail: why
+                for tail, why in self.broken.items()
+                if not any(tail.startswith(each) for each in tails)
+            }
+            entries: dict[str, Entry] = {}
+            for tail, oid in found.items():
+                try:
+                    entries[tail] = seen.get((tail, oid)) or parse(oid, tail, *raw[oid])
+                except BadEntry as error:
+                    self.broken[tail] = str(error)
+            self.time.notice(entries.values())
+            self._notice_tokens(tails, entries)
+            for tail in tails:
+                if tail and not tail.endswith("/"):
+                    self.known[tail] = None
+            self.known.update(entries)
+            self.last_seq = max([self.last_seq, *[entry.seq for entry in entries.values()]])
+            return entries
+
+    def _notice_tokens(self, tails: Sequence[str], entries: Mapping[str, Entry]) -> None:
+        """Has the remote been put back? Of refs that were asked for, an absent one counts as 0."""
+        asked = [
+            tail
+            for tail in {*self.tokens.known(), *tails}
+            if tail.startswith(LOCK_PREFIX) and not tail.endswith("/") and tail.startswith(tuple(tails))
+        ]
+        found = dict.fromkeys([*asked, *[tail for tail in entries if tail.startswith(LOCK_PREFIX)]], 0)
+        for tail, entry in entries.items():
+            if isinstance(entry.stored, LockRecord):
+                found[tail] = entry.stored.token
+        for tail in self.broken:
+            found.pop(tail, None)
+        meta = entries.get(_META) or self.known.get(_META)
+        floor = meta.stored.token_floor if meta is not None and isinstance(meta.stored, Meta) else 0
+        self.tokens.notice(found, floor, whole=_META in entries or _META in tails or "" in tails)
+
+    def look_whole(self, tails: Sequence[str]) -> dict[str, Entry]:
+        """`look`, with all that changed in one step seen changed or all unchanged.
+
+        A server moves the refs of one push one after the other, so a reader may come in between."""
+        entries: dict[str, Entry] = {}
+        for attempt in range(GIT_TORN_TRIES_MAX):
+            if attempt:
+                time.sleep(0.002 * attempt)
+            entries = self.look(tails)
+            if not self._is_torn(entries, tails):
+                break
+        return entries  # a server that died in the middle of a push leaves what is there
+
+    def entry(self, key: str) -> Entry | None:
+        """What was last seen of a key. One that cannot be read is StoreCorrupt."""
+        tail = tail_of(key)
+        if tail in self.broken:
+            raise StoreCorrupt(
+                f"The record of {key!r} cannot be used: {self.refs.name(tail)} was not written by dibs, or by hand: "
+                f"{self.broken[tail]}. Look at it with `git log`, then delete that ref; its fencing numbers begin anew."
+            )
+        return self.known.get(tail)
+
+    def shown(self, entry: Entry) -> Versioned:
+        """An entry as the port has it, in this machine's time."""
+        if entry.stored is None:
+            return ABSENT
+        return Versioned(version=entry.version, record=shifted(entry.stored, self.time.shift_ms(entry)))
+
+    def is_as(self, expect: Mapping[str, int]) -> bool:
+        """Whether what was last seen has the versions expected."""
+        found = {tail_of(key): self.entry(key) for key in expect}
+        for key, version in expect.items():
+            entry = found[tail_of(key)]
+            if (entry.shown_version if entry is not None else 0) != version:
+                return False
+        return True
+
+    def is_whole(self, tails: Sequence[str]) -> bool:
+        """Whether all of these were seen before, and no step shows in one and not in another: they may have been
+        looked at one after the other. `meta` is not locked, so this is what keeps it in step with jobs put away."""
+        if not all(tail in self.known for tail in tails):
+            return False
+        seen = {tail: tip for tail in tails if (tip := self.known[tail]) is not None}
+        return not self._is_torn(seen, tails, new_ms=NEVER_MS)
+
+    def _is_torn(self, entries: Mapping[str, Entry], asked: Sequence[str], new_ms: int = NEW_MS) -> bool:
+        """Whether one of these was changed in a step of which another one shows nothing.
+
+        One that was asked for and is not there at all counts while the step is new: later, it was cleared away."""
+        for entry in entries.values():
+            for tail, version in entry.together.items():
+                other = entries.get(tail)
+                if other is not None:
+                    if other.version < version:
+                        return True
+                elif tail in asked and self.time.rough_age_ms(entry) < new_ms:
+                    return True
+        return False
+
+    def is_above(self, puts: Mapping[str, Stored | None]) -> bool:
+        """Whether no fencing number is given out that is not above all that this clone has seen of its job."""
+        for key, record in puts.items():
+            if isinstance(record, LockRecord):
+                tip = self.known.get(tail_of(key))
+                before = tip.stored.token if tip is not None and isinstance(tip.stored, LockRecord) else 0
+                if not self.tokens.passes(tail_of(key), before, record.token):
+                    return False
+        return True
+
+    def with_floor(self, meta: Versioned) -> Versioned:
+        """`meta` with the floor that numbers must be above since the remote was put back."""
+        record = meta.record if isinstance(meta.record, Meta) else Meta()
+        floor = max(record.token_floor, self.tokens.raised)
+        return Versioned(version=meta.version, record=record.replace(token_floor=floor))
+
+    def notices(self) -> list[str]:
+        if not self.tokens.fallen:
+            return []
+        tail, (seen, found) = next(iter(self.tokens.fallen.items()))
+        return [
+            f"{self.location.shown} was put back: the fencing number of {self.refs.name(tail)} was {seen} and is "
+            f"{found} now. Claims that were made since are gone. "
+            "New numbers begin above the highest that this clone has seen."
+        ]
+
+    def made(self, entries: Mapping[str, Entry], last_seq: int) -> None:
+        """Note what this process has put there itself."""
+        self.known.update(entries)
+        self.last_seq = max(self.last_seq, last_seq)
+        self._notice_tokens(list(entries), entries)
