@@ -14,6 +14,7 @@ from tests.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -47,6 +48,30 @@ def test_a_command_that_ends_the_moment_it_is_looked_at_has_ended_and_was_not_lo
     command.wait()
     for end in (guardian._waking, guardian._waker):
         os.close(end)
+
+
+TOO_LATE = """
+import os
+from dibs.cli.supervise.child import Child
+child = Child(["touch", "begun"], kill_after_ms=0)
+child.start(os.environ, 0)
+child.wait(lambda: 0)
+print(child.was_stopped, child.all_gone, child.code, os.path.exists("begun"))
+"""
+
+
+@pytest.mark.promise("loss:told")
+def test_a_command_whose_claim_is_over_before_it_begins_is_never_begun(tmp_path: Path) -> None:
+    """`dibs run` was paused between the yes of the store and the start."""
+    ran = subprocess.run(
+        [sys.executable, "-c", TOO_LATE],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ran.stdout == "True True None False\n", ran
 
 
 KILLED_EARLY = """

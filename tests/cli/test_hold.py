@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.cli.supervise.tenure import Tenure
 from dibs.cli.text.hold import said
 from dibs.clock import steady_ms
 from dibs.wire.parts import instant_ms
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from dibs.cli.framework.result import Answer
     from tests.cli.conftest import Terminal
 
 pytestmark = pytest.mark.e2e
@@ -33,6 +36,17 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def event(child: subprocess.Popen[str]) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(first_line(child))
+    return document
+
+
+def certain_until(said: dict[str, Any]) -> float:
+    return datetime.fromisoformat(said["at"]).timestamp() + int(said["remaining_ms"]) / 1000
+
+
+def session_of_ttl(machine: Machine, seconds: int) -> dict[str, Any]:
+    body = machine.door.sessions().body or {}
+    (found,) = [each for each in body["sessions"] if each["ttl_seconds"] == seconds]
+    document: dict[str, Any] = found
     return document
 
 
@@ -56,10 +70,11 @@ def test_it_holds_until_it_is_told_to_stop(machine: Machine, number: int) -> Non
 
 def test_it_renews_and_says_so(machine: Machine) -> None:
     child = hold(machine, "--for", "4s")
-    assert event(child)["event"] == "acquired"
+    acquired = event(child)
+    assert acquired["event"] == "acquired"
     renewed = event(child)
     assert renewed["event"] == "renewed"
-    assert renewed["remaining_ms"] > 7_000
+    assert certain_until(renewed) > certain_until(acquired)
     assert event(child)["why"] == "its time was over"
     assert finished(child)[0] == 0
 
@@ -201,3 +216,36 @@ def test_told_to_let_go_of_what_it_has_lost_it_says_lost(machine: Machine, order
     assert events[-1] == "lost"
     assert "released" not in events
     assert child.returncode == 20
+
+
+def test_one_that_waits_for_longer_than_its_session_goes_without_a_keepalive_goes_on_waiting(
+    machine: Machine,
+) -> None:
+    owner = machine.start("hold", "job", "--json", "--ttl", "60s", stdin=-1)
+    assert event(owner)["event"] == "acquired"
+    child = machine.start("hold", "job", "--json", "--ttl", "6s", "--wait", "50s", stdin=-1)
+    assert event(child)["event"] == "waiting"
+    expires = session_of_ttl(machine, 6)["expires_at"]
+    machine.until(lambda: session_of_ttl(machine, 6)["expires_at"] != expires)
+    owner.send_signal(signal.SIGTERM)
+    said = event(child)
+    while said["event"] == "waiting":
+        said = event(child)
+    assert said["event"] == "acquired"
+
+
+@pytest.mark.promise("loss:told")
+def test_one_that_was_paused_from_the_grant_until_its_time_was_over_never_says_acquired(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Tenure.claim
+
+    def paused(self: Tenure, job: str, **more: Any) -> Answer | None:
+        answer = real(self, job, **more)
+        self.plan.lost_ms = 0
+        return answer
+
+    monkeypatch.setattr(Tenure, "claim", paused)
+    ran = terminal("hold", "job", "--json", "--for", "1s")
+    assert [json.loads(line)["event"] for line in ran.out.splitlines()] == ["lost"]
+    assert ran.exit == 20

@@ -318,6 +318,12 @@ def test_a_wait_for_a_job_of_the_run_around_it_is_refused(inner: str, machine: M
     assert "held by the `dibs run` that this command runs in" in out
 
 
+def test_a_wait_inside_a_run_for_the_same_name_in_another_namespace_goes_on(machine: Machine) -> None:
+    inner = "exec $DIBS run job --namespace other --wait 5s -- echo ran"
+    assert machine.run("run", "job", "--", "sh", "-c", inner) == (0, "ran\n")
+    assert machine.run("run", "job", "--namespace", "other", "--", "sh", "-c", inner)[0] == 3
+
+
 def test_a_wait_inside_a_run_for_what_somebody_else_has_goes_on(machine: Machine) -> None:
     assert machine.run("run", "job", "--", "sh", "-c", "$DIBS claim job --wait 5s")[0] == 0
     inner = "exec $DIBS run path:src/b --wait 5s -- echo ran"

@@ -21,6 +21,7 @@ from dibs.stores.sqlite import SqliteStore
 from dibs.stores.sqlite import store as store_module
 from dibs.testing.contract_base import WAIT_S_MAX
 from dibs.wire.documents import Reply
+from tests.processes import pause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,3 +211,19 @@ def test_a_key_that_others_may_know_is_not_exchanged() -> None:
     replies = [Reply(status=200, body=QUEUED), Reply(status=409, body=SPENT)]
     asked = asked_in(PendingClaim("acquire", "job", {"request_key": "k"}, own_key=False), replies)
     assert [each["request_key"] for each in asked] == ["k", "k"]
+
+
+def test_one_whose_turn_came_and_went_when_its_time_was_over_is_told_how_the_job_stands() -> None:
+    """A refused request key says nothing to somebody who gave none."""
+    flow = PendingClaim("acquire", "job", {"request_key": "k"}, own_key=True).claiming(1)
+    held = Reply(status=200, body={"status": "held"})
+    first = next(flow)
+    assert isinstance(first, Ask)
+    pause(0.002)
+    again = flow.send(Reply(status=409, body=SPENT))
+    assert isinstance(again, Ask)
+    assert again.document["request_key"] != "k"
+    assert "wait_seconds" not in again.document
+    with pytest.raises(StopIteration) as end:
+        flow.send(held)
+    assert end.value.value is held

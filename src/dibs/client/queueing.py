@@ -151,8 +151,12 @@ class PendingClaim:
             queued = status_of(reply) == "queued"
             if queued:
                 heard_ms = now_ms
-            elif self._came_and_went(reply) and now_ms < until_ms:
-                continue
+            elif self._came_and_went(reply):
+                if now_ms < until_ms:
+                    continue
+                return (
+                    yield from self.asking()
+                )  # how it stands now: that is what whoever waited wants to know
             elif not self._bears_with(reply, now_ms - heard_ms):
                 return reply
             within_ms = yield StillWaiting(reply, wait_ms - (until_ms - now_ms))
@@ -211,6 +215,8 @@ class PendingClaim:
         reply = yield from self.waiting(min(wait_ms, FOR_EVER_MS), slice_seconds=slice_seconds)
         if status_of(reply) == "queued":
             reply = yield from self.leaving(reply)
+            if self._came_and_went(reply):
+                reply = yield from self.asking()
         return reply
 
     def giving_up(self) -> Flow[bool]:

@@ -134,8 +134,6 @@ class Holding:
         self._woken, self._waker = os.pipe()
         self.is_lost = False
         self.why = ""
-        tenure.on_kept = lambda: self._tell("renewed", {})
-        tenure.on_trouble = lambda why: self._tell("uncertain", {"why": why})
 
     def until_over(self) -> Document | None:
         """Hold. What a release says of the job beside that: done, or failed, if that was asked for."""
@@ -143,10 +141,10 @@ class Holding:
         before = {number: _signal.signal(number, self._told) for number in _TOLD}
         _signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         try:
-            grant = self._tenure.grant or {}
-            kept = ("owner", "attempt", "previous")
-            first = {key: grant[key] for key in kept if key in grant}
-            self._tell("acquired", first | {"session_id": self._tenure.session})
+            if self._tenure.is_lost:
+                self.say_lost()  # we were paused since we were told yes
+                return None
+            self._say_acquired()
             if self._for_ms:
                 self._until_ms = steady_ms() + self._for_ms
             while not self.why and not self.is_lost:
@@ -156,6 +154,14 @@ class Holding:
             for number, handler in before.items():
                 _signal.signal(number, handler)
         return self._ending
+
+    def _say_acquired(self) -> None:
+        grant = self._tenure.grant or {}
+        kept = ("owner", "attempt", "previous")
+        first = {key: grant[key] for key in kept if key in grant}
+        self._tell("acquired", first | {"session_id": self._tenure.session})
+        self._tenure.on_kept = lambda: self._tell("renewed", {})
+        self._tenure.on_trouble = lambda why: self._tell("uncertain", {"why": why})
 
     def _step(self) -> None:
         nap_ms = self._tenure.tend()

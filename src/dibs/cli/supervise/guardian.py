@@ -158,6 +158,12 @@ class Guardian:
     # The command
 
     def _start(self, environment: bytes) -> None:
+        """Unless the claim is over by now: `dibs run` was paused since it was told yes."""
+        if self._is_late():
+            self._is_done = True
+            for report in ("L", "Q"):
+                self._tell(report)
+            return
         env = dict(pair.split(b"=", 1) for pair in environment.split(b"\0") if pair)
         reading, writing = os.pipe()
         guardian = os.getpid()
@@ -224,11 +230,14 @@ class Guardian:
 
     def _judge(self) -> None:
         """Whether it is time to stop it all."""
-        late = self._deadline_ms is not None and steady_ms() >= self._deadline_ms
+        late = self._is_late()
         if late and not self._ended:
             self._tell("L")
         if late or self._orphaned or self._ended:
             self._stop()
+
+    def _is_late(self) -> bool:
+        return self._deadline_ms is not None and steady_ms() >= self._deadline_ms
 
     def _stop(self) -> None:
         if self._pid and self._kill_ms is None:
