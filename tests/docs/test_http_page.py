@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core import events
 from dibs.ids import new_id
+from dibs.sdk import answers
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from dibs.wire.codes import CODES
-from dibs.wire.shapes import SHAPES
+from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS, REPLY_KINDS, REQUESTS, TEXT, is_of_kind
 from dibs.wire.tickets import ticket_text
 from tests.docs.pages import REFERENCE, read, section, tables
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 PAGE = read(REFERENCE / "http.md")
 CLAIMS = ("acquire", "acquire-any", "acquire-all")
 TITLES = {
-    **{verb: f"POST /locks/{{name}}/{verb}" for verb in SHAPES},
+    **{verb: f"POST /locks/{{name}}/{verb}" for verb in REQUESTS},
     "acquire-any": "POST /locks/acquire-any",
     "acquire-all": "POST /locks/acquire-all",
     "acl": "PUT /locks/{name}/acl",
@@ -60,16 +62,38 @@ def requests_in(text: str) -> dict[str, str]:
     return {words(row[0])[0]: row[1] for table in found for row in table.rows}
 
 
-@pytest.mark.parametrize("verb", SHAPES)
+@pytest.mark.parametrize("verb", REQUESTS)
 def test_a_verb_has_the_fields_that_its_section_lists(verb: str) -> None:
     listed = requests_in(section(PAGE, TITLES[verb]))
     if verb in CLAIMS:
         listed |= requests_in(section(PAGE, "Fields of every claim"))
     wanted = {
         field: KINDS[kind.rstrip("!?")] + {"!": ", required", "?": " or null, required"}.get(kind[-1], "")
-        for field, kind in SHAPES[verb].items()
+        for field, kind in REQUESTS[verb].items()
     }
     assert listed == wanted
+
+
+def bounds_in(text: str) -> Iterator[tuple[str, str]]:
+    for table in tables(text):
+        if table.header[:3] == ["field", "type", "limits and default"]:
+            yield from ((words(row[0])[0], row[2].replace(",", "")) for row in table.rows)
+
+
+def test_the_bounds_of_a_field_are_on_the_page_as_they_are_judged() -> None:
+    listed = set(bounds_in(PAGE))
+    for field, (least, most) in NUMBERS.items():
+        assert any(cell.startswith(f"{least} to {most}") for name, cell in listed if name == field), field
+    for sizes, unit in ((CHARACTERS, "characters"), (BYTES, "bytes")):
+        for field, most in sizes.items():
+            cells = [cell for name, cell in listed if name == field]
+            assert cells, field
+            assert all(f"{most} {unit}" in cell for cell in cells), (field, cells)
+
+
+def test_every_bound_is_of_a_field_that_requests_have() -> None:
+    known = {field for fields in REQUESTS.values() for field in fields}
+    assert (NUMBERS.keys() | CHARACTERS.keys() | BYTES.keys()) - known == set()
 
 
 def test_every_route_is_on_the_page_and_no_other() -> None:
@@ -119,6 +143,13 @@ def keys_of(value: object) -> Iterator[str]:
             yield from keys_of(each)
 
 
+def values_of(value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        yield from value.items()
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from values_of(inner)
+
+
 class Played:
     """Every kind of answer, got by asking for it."""
 
@@ -127,12 +158,14 @@ class Played:
         store = MemoryStore(self.clock)
         self._door = EmbeddedDoor(lambda: store)
         self.keys: set[str] = set()
+        self.values: list[tuple[str, object]] = []
 
     def ask(self, verb: str, name: str, **document: object) -> dict[str, Any]:
         return self.heard(self._door.call(verb, name, document))
 
     def heard(self, reply: Reply) -> dict[str, Any]:
         self.keys.update(keys_of(reply.body))
+        self.values += values_of(reply.body)
         return reply.body or {}
 
     def play(self) -> None:
@@ -202,3 +235,28 @@ def test_every_field_of_every_answer_is_on_the_page_and_no_other() -> None:
     played.play()
     assert played.keys - reply_words() == set()
     assert reply_fields() - played.keys - SERVER_ONLY == set()
+
+
+def test_every_field_of_every_answer_has_the_type_that_is_declared() -> None:
+    played = Played()
+    played.play()
+    unlike = (
+        "ended",
+        "done",
+        "acquire",
+    )  # the first two are of another type elsewhere, the last is in an access list
+    wrong = {
+        (field, str(value))
+        for field, value in played.values
+        if value is not None and field not in unlike and not is_of_kind(REPLY_KINDS.get(field, TEXT), value)
+    }
+    assert wrong == set()
+
+
+@pytest.mark.parametrize("answer", [answers.Previous, answers.Lease, answers.JobEvent, answers.SessionStatus])
+def test_the_classes_of_the_sdk_have_the_fields_of_the_answers(answer: Any) -> None:
+    kinds = {"int": "number", "str": "text", "bool": "flag", "tuple[str, ...]": "list", "Previous": "object"}
+    for field in fields(answer):
+        if field.name != "document":  # all that was said
+            kind = kinds[str(field.type).removesuffix(" | None")]
+            assert REPLY_KINDS.get(field.name, TEXT) == kind, field.name

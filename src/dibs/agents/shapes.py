@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dibs.core.limits import DONE_MS_DEFAULT, DONE_MS_MAX, REASON_CHARS_MAX, RETRY_MS_MAX, TTL_MS_MAX
+from dibs.core.limits import DONE_MS_DEFAULT, NAMES_MAX
+from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS
 
 TTL_SECONDS_LOOSE = 15 * 60  # where no connection is watched: as long as a model may think without a call
 WAIT_SECONDS_MAX = 300  # clients give up on a tool call after some minutes
@@ -20,11 +21,15 @@ Owner = Annotated[
 ]
 Metadata = Annotated[
     str | None,
-    Field(description="A short note that everybody can see, 1024 characters at most. Never a secret."),
+    Field(
+        description=f"A short note that everybody can see, {CHARACTERS['metadata']} characters at most. Never a secret."
+    ),
 ]
 Checkpoint = Annotated[
     str | None,
-    Field(description="How far you got, for whoever takes over; 4096 bytes at most. Never a secret."),
+    Field(
+        description=f"How far you got, for whoever takes over; {BYTES['checkpoint']} bytes at most. Never a secret."
+    ),
 ]
 LeaseId = Annotated[
     str, Field(description="The lease_id that claiming the job gave you: the proof that it is yours.")
@@ -40,14 +45,14 @@ Wait = Annotated[
     Field(
         ge=0,
         le=WAIT_SECONDS_MAX,
-        description="Stand in line this long if somebody has it, 300 at most.",
+        description=f"Stand in line this long if somebody has it, {WAIT_SECONDS_MAX} at most.",
     ),
 ]
 Ttl = Annotated[
     int,
     Field(
         ge=1,
-        le=TTL_MS_MAX // 1000,
+        le=NUMBERS["ttl_seconds"][1],
         description="How long the job stays yours without a call that shows its lease_id.",
     ),
 ]
@@ -76,7 +81,8 @@ class ClaimJob(ToolArguments):
 
 class ClaimAnyJob(ToolArguments):
     jobs: Annotated[
-        list[str], Field(min_length=1, max_length=1000, description="Names, the one you like best first.")
+        list[str],
+        Field(min_length=1, max_length=NAMES_MAX, description="Names, the one you like best first."),
     ]
     owner: Owner = None
     metadata: Metadata = None
@@ -107,22 +113,28 @@ class ReleaseJob(ToolArguments):
         bool, Field(description="The work is finished: whoever claims it later is told so, and skips it.")
     ] = False
     done_seconds: Annotated[
-        int, Field(ge=1, le=DONE_MS_MAX // 1000, description="How long it counts as done (with done=true).")
+        int,
+        Field(
+            ge=1, le=NUMBERS["done_seconds"][1], description="How long it counts as done (with done=true)."
+        ),
     ] = DONE_SECONDS
     result: Annotated[
         str | None,
         Field(
-            description="With done=true: what others are told, such as a link to the pull request. 4096 bytes."
+            description="With done=true: what others are told, such as a link to the pull request. "
+            f"{BYTES['result']} bytes."
         ),
     ] = None
     failed: Annotated[bool, Field(description="The work did not succeed. Counts as an attempt.")] = False
     reason: Annotated[
         str | None,
-        Field(max_length=REASON_CHARS_MAX, description="With failed=true: why. Everybody sees it."),
+        Field(max_length=CHARACTERS["reason"], description="With failed=true: why. Everybody sees it."),
     ] = None
     retry_after_seconds: Annotated[
         int | None,
-        Field(ge=0, le=RETRY_MS_MAX // 1000, description="With failed=true: nobody gets it before."),
+        Field(
+            ge=0, le=NUMBERS["retry_after_seconds"][1], description="With failed=true: nobody gets it before."
+        ),
     ] = None
     checkpoint: Checkpoint = None
 
@@ -166,14 +178,20 @@ class LooseGetJobOwner(GetJobOwner):
 
 class ListClaimedJobs(ToolArguments):
     prefix: Annotated[str, Field(description="Only names that begin with this.")] = ""
-    limit: Annotated[int, Field(ge=1, le=LIST_MAX, description="How many at most; 1000 is the most.")] = 100
+    limit: Annotated[
+        int, Field(ge=1, le=LIST_MAX, description=f"How many at most; {LIST_MAX} is the most.")
+    ] = 100
 
 
 class WaitForJob(ToolArguments):
     job: Job
     wait_seconds: Annotated[
         int,
-        Field(ge=0, le=WAIT_SECONDS_MAX, description="Come back after this long in any case; 300 at most."),
+        Field(
+            ge=0,
+            le=WAIT_SECONDS_MAX,
+            description=f"Come back after this long in any case; {WAIT_SECONDS_MAX} at most.",
+        ),
     ] = 30
 
 

@@ -11,6 +11,16 @@ from dibs.compat.octostore.replies import completed
 from dibs.errors import BadReply, DibsError, ServerUnreachable
 from dibs.jsontext import decode
 from dibs.wire.documents import Reply
+from dibs.wire.fields import (
+    CLAIM_REPLIES,
+    LEASE_FIELDS,
+    PREVIOUS_FIELDS,
+    REPLIES,
+    REPLY_KINDS,
+    SEVERAL_REPLIES,
+    TEXT,
+    is_of_kind,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,63 +33,6 @@ if TYPE_CHECKING:
 
 UNKNOWN_TYPE = 415
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
-# What an answer has at least, by verb; a claim's by its status. What lacks it is some other server's JSON.
-_FIELDS = {
-    "renew": ("lease_id", "remaining_ms"),
-    "release": (),
-    "leave": ("left",),
-    "transfer": ("lease_id", "fencing_token", "owner", "remaining_ms"),
-    "free": ("freed",),
-    "inspect": ("name", "status", "fencing_token"),
-    "break": ("name", "broken"),
-    "acl": ("acl",),
-    "list": ("locks", "next"),
-    "history": ("name", "events"),
-    "session-open": ("session_id", "owner", "remaining_ms", "ttl_seconds"),
-    "session-keep": ("session_id", "remaining_ms"),
-    "session-show": ("session_id", "owner", "remaining_ms", "active"),
-    "session-end": (),
-    "sessions": ("sessions",),
-    "run-open": ("secret", "holder", "namespace"),
-    "runs": ("runs",),
-    "run-end": ("holder", "ended", "released"),
-}
-_CLAIM_FIELDS = {
-    "acquired": (
-        "name",
-        "lease_id",
-        "fencing_token",
-        "owner",
-        "expires_at",
-        "remaining_ms",
-        "renew_after_ms",
-    ),
-    "held": ("name", "owner", "remaining_ms"),
-    "queued": ("name", "ticket", "position", "owner", "remaining_ms", "retry_after_ms"),
-    "done": ("name", "owner", "done_ms_ago", "retry_after_ms"),
-    "delayed": ("name", "retry_after_ms"),
-    "parked": ("name", "failures"),
-}
-_LEASE_FIELDS = ("name", "lease_id", "fencing_token", "expires_at", "remaining_ms")  # one of several
-# Claiming several says these otherwise.
-_SEVERAL_FIELDS = {
-    ("acquire-any", "held"): ("refused",),
-    ("acquire-all", "held"): ("refused",),
-    ("acquire-all", "acquired"): ("leases", "owner", "remaining_ms", "renew_after_ms"),
-}
-
-
-# What is no text.
-_KINDS: dict[str, type] = {
-    **dict.fromkeys(("fencing_token", "position", "failures", "attempt", "ttl_seconds"), int),
-    **dict.fromkeys(("remaining_ms", "renew_after_ms", "retry_after_ms", "done_ms_ago"), int),
-    "ended": int,
-    **dict.fromkeys(
-        ("locks", "events", "sessions", "runs", "released", "leases", "refused", "skipped", "broken"), list
-    ),
-    **dict.fromkeys(("left", "freed", "active"), bool),
-    **dict.fromkeys(("acl", "previous"), dict),
-}
 
 
 def understood(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
@@ -93,7 +46,7 @@ def understood(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
     if body is not None and raw.status < 300 and verb in ("inspect", "list"):
         body = completed(verb, body)
     if raw.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
-        wanted = _claim_fields(verb, str(status)) if verb in _CLAIMS else _FIELDS[verb]
+        wanted = _claim_fields(verb, str(status)) if verb in _CLAIMS else REPLIES[verb]
         if not wanted or (body is not None and _has(body, wanted)):
             return Reply(status=raw.status, body=body)
         raise BadReply(
@@ -118,23 +71,18 @@ def _has(body: Document, wanted: tuple[str, ...]) -> bool:
     if not all(_is_kind(field, body[field]) or (body[field] is None and not sure) for field in wanted + more):
         return False
     leases = body["leases"] if "leases" in wanted else ()
-    return all(isinstance(lease, dict) and _has(lease, _LEASE_FIELDS) for lease in leases)
+    return all(isinstance(lease, dict) and _has(lease, LEASE_FIELDS) for lease in leases)
 
 
 def _is_kind(field: str, value: object) -> bool:
-    kind = _KINDS.get(field, str)
-    if kind is int:
-        return type(value) is int and value >= 0  # True is no number here
-    if field == "previous":
-        return isinstance(value, dict) and all(
-            key in value for key in ("owner", "how", "at", "fencing_token")
-        )
-    return isinstance(value, kind)
+    if not is_of_kind(REPLY_KINDS.get(field, TEXT), value):
+        return False
+    return field != "previous" or all(key in value for key in PREVIOUS_FIELDS)  # type: ignore[operator]  # a dict
 
 
 def _claim_fields(verb: str, status: str) -> tuple[str, ...]:
-    several = _SEVERAL_FIELDS.get((verb, status))
-    return several or _CLAIM_FIELDS.get(status, ("a status that we know",))
+    several = SEVERAL_REPLIES.get((verb, status))
+    return several or CLAIM_REPLIES.get(status, ("a status that we know",))
 
 
 def document_of(raw: RawReply, address: ServerAddress) -> Document | None:

@@ -34,11 +34,11 @@ from dibs.wire.shapes import is_id, shape
 from dibs.wire.tickets import parse_ticket
 from dibs.wire.values import (
     acl_of,
-    bytes_of,
     delay_ms_of,
     done_ms_of,
     failure_of,
     mode_and_slots,
+    number_of,
     request_key_of,
     text_of,
     ticket_of,
@@ -99,25 +99,22 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
         raise InvalidInput("ephemeral needs a session_id: an ephemeral lease lives as long as its session.")
     ephemeral = document.get("ephemeral", True)
     mode, slots = mode_and_slots(document)
-    max_attempts = document.get("max_attempts", 0)
-    if max_attempts > limits.ATTEMPTS_MAX:
-        raise InvalidInput(f"max_attempts may be {limits.ATTEMPTS_MAX} at most.")
     # Inside a session a lease needs no time of its own; outside it always has one.
     default_ms = 0 if session is not None and ephemeral else limits.TTL_MS_DEFAULT
     return {
         "ns": ns,
         "principal": caller.principal,
-        "owner": text_of(document, "owner", limits.OWNER_CHARS_MAX) or caller.principal,
+        "owner": text_of(document, "owner") or caller.principal,
         "ttl_ms": ttl_ms_of(document, default_ms),
         "fresh_lease_id": new_id(),
-        "metadata": text_of(document, "metadata", limits.METADATA_CHARS_MAX),
+        "metadata": text_of(document, "metadata"),
         "request_key": request_key_of(document),
         "session": session,
         "ephemeral": ephemeral,
         "delay_ms": delay_ms_of(document),
         "mode": mode,
         "slots": slots,
-        "max_attempts": max_attempts,
+        "max_attempts": number_of(document, "max_attempts", 0),
         "again": document.get("again", False),
         "badges": caller.badges,
         "admin": caller.role == ADMIN,
@@ -177,15 +174,15 @@ def _renew(ns: str, name: str, document: Document, caller: Caller) -> Renew:
         lease_id=document.get("lease_id"),
         session=document.get("session_id"),
         ttl_ms=ttl_ms_of(document, None),
-        metadata=text_of(document, "metadata", limits.METADATA_CHARS_MAX),
-        checkpoint=bytes_of(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
+        metadata=text_of(document, "metadata"),
+        checkpoint=text_of(document, "checkpoint"),
         audited=caller.audited,
     )
 
 
 def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
     done_ms = done_ms_of(document)
-    result = bytes_of(document, "result", limits.RESULT_BYTES_MAX)
+    result = text_of(document, "result")
     if result is not None and not done_ms:
         raise InvalidInput(
             "A result needs done or done_seconds: it is shown for as long as the job counts as done."
@@ -203,14 +200,14 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
         session=document.get("session_id"),
         done_ms=done_ms,
         result=result,
-        checkpoint=bytes_of(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
+        checkpoint=text_of(document, "checkpoint"),
         uncounted=document.get("uncounted", False),
         **failure,
     )
 
 
 def _transfer(ns: str, name: str, document: Document, caller: Caller) -> Transfer:
-    to_owner = text_of(document, "to_owner", limits.OWNER_CHARS_MAX)
+    to_owner = text_of(document, "to_owner")
     if not to_owner and "to_session" not in document:
         raise InvalidInput("Say to whom: to_session (an open session) or to_owner (a name to show).")
     return Transfer(
@@ -223,13 +220,13 @@ def _transfer(ns: str, name: str, document: Document, caller: Caller) -> Transfe
         to_owner=to_owner,
         to_session=document.get("to_session"),
         ttl_ms=ttl_ms_of(document, None),
-        checkpoint=bytes_of(document, "checkpoint", limits.CHECKPOINT_BYTES_MAX),
+        checkpoint=text_of(document, "checkpoint"),
     )
 
 
 def _break(ns: str, name: str, document: Document, caller: Caller) -> Break:
     require_operator(caller, "break a claim")
-    reason = text_of(document, "reason", limits.REASON_CHARS_MAX)
+    reason = text_of(document, "reason")
     if not reason:
         raise InvalidInput("Breaking a claim needs a reason: the old owner is told.")
     return Break(ns=ns, name=name, principal=caller.principal, reason=reason)
@@ -271,10 +268,10 @@ def _open_session(ns: str, document: Document, caller: Caller) -> OpenSession:
     return OpenSession(
         fresh_id=new_id(),
         principal=caller.principal,
-        owner=text_of(document, "owner", limits.OWNER_CHARS_MAX) or caller.principal,
+        owner=text_of(document, "owner") or caller.principal,
         ttl_ms=_session_ttl_ms(document),
-        process=text_of(document, "process", limits.OWNER_CHARS_MAX),
-        metadata=text_of(document, "metadata", limits.METADATA_CHARS_MAX),
+        process=text_of(document, "process"),
+        metadata=text_of(document, "metadata"),
         ns=ns,
     )
 

@@ -1,8 +1,9 @@
-"""What fields a request may have, and of which type. Looks at nothing else: values are judged in `requests.py`."""
+"""Whether a request has the fields it may have, each of its type. Values are judged in `requests.py`."""
 
 from __future__ import annotations
 
 from dibs.errors import Unprocessable
+from dibs.wire.fields import REQUESTS
 
 # What a client of dibs says it sends. It is JSON, under a name that a server which is not dibs refuses (415) before it
 # does anything: OctoStore has the same routes and gives two workers with one token the same lock.
@@ -19,70 +20,12 @@ _U32_MAX = 2**32 - 1
 
 _PROVEN = ("renew", "release", "transfer")  # only for whoever can prove the lease
 
-# A "!" marks a field that must be there, a "?" one that must be there and may be null.
-_PROOF = {"lease_id": "id", "session_id": "id"}
-_ASK = {
-    "ttl_seconds": "whole",
-    "ttl_ms": "whole",
-    "metadata": "text",
-    "owner": "text",
-    "request_key": "text",
-    "session_id": "id",
-    "ephemeral": "flag",
-    "lock_delay_seconds": "whole",
-    "mode": "text",
-    "slots": "whole",
-    "max_attempts": "whole",
-    "again": "flag",
-}
-_WAIT = {"wait_seconds": "seconds", "ticket": "text"}
-SHAPES: dict[str, dict[str, str]] = {
-    "acquire": {**_ASK, **_WAIT, "lease_id": "id", "acl": "object"},
-    "acquire-any": {**_ASK, "names": "list!", "wait_seconds": "seconds"},
-    "acquire-all": {**_ASK, **_WAIT, "names": "list!"},
-    "leave": {"ticket": "text!"},
-    "renew": {**_PROOF, "ttl_seconds": "whole", "ttl_ms": "whole", "metadata": "text", "checkpoint": "text"},
-    "release": {
-        **_PROOF,
-        "done": "flag",
-        "done_seconds": "whole",
-        "result": "text",
-        "checkpoint": "text",
-        "failed": "flag",
-        "reason": "text",
-        "retry_after_seconds": "whole",
-        "uncounted": "flag",
-    },
-    "transfer": {
-        **_PROOF,
-        "to_owner": "text",
-        "to_session": "id",
-        "ttl_seconds": "whole",
-        "ttl_ms": "whole",
-        "checkpoint": "text",
-    },
-    "break": {"reason": "text"},
-    "free": {},
-    "acl": {"acl": "object?"},
-    "inspect": {},
-    "session-open": {
-        "ttl_seconds": "whole",
-        "ttl_ms": "whole",
-        "owner": "text",
-        "metadata": "text",
-        "process": "text",
-    },
-    "session-keep": {"ttl_ms": "whole"},
-    "session-end": {},
-    "session-show": {},
-}
-
 
 def shape(verb: str, document: object) -> Document:
     """`document` with every known field of the right type, ids in lower case, nulls gone."""
     if not isinstance(document, dict):
         raise Unprocessable("The request body must be a JSON object.")
-    fields = SHAPES[verb]
+    fields = REQUESTS[verb]
     for field in _REQUIRED[verb]:
         if document.get(field) is None and (field not in document or not fields[field].endswith("?")):
             raise Unprocessable(f"The field {field} is required.")
@@ -132,5 +75,5 @@ _KINDS |= {kind + mark: rule for kind, rule in _KINDS.items() for mark in "!?"}
 _IDS = ("id", "id!")
 _REQUIRED = {
     verb: [field for field, kind in fields.items() if kind.endswith(("!", "?"))]
-    for verb, fields in SHAPES.items()
+    for verb, fields in REQUESTS.items()
 }

@@ -6,6 +6,7 @@ from dibs.core import limits
 from dibs.core.durations import check_ttl_ms
 from dibs.core.records import EXCLUSIVE, SHARED
 from dibs.errors import InvalidInput, InvalidTtl
+from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS
 from dibs.wire.shapes import is_unicode
 from dibs.wire.tickets import parse_ticket
 
@@ -20,9 +21,7 @@ def mode_and_slots(document: Document) -> tuple[str, int]:
     mode = document.get("mode", EXCLUSIVE)
     if mode not in (EXCLUSIVE, SHARED):
         raise InvalidInput(f"mode is {EXCLUSIVE} or {SHARED}, not {mode!r}.")
-    slots = document.get("slots", 1)
-    if not 1 <= slots <= limits.SLOTS_MAX:
-        raise InvalidInput(f"slots is a number from 1 to {limits.SLOTS_MAX}.")
+    slots = number_of(document, "slots", 1)
     if slots > 1 and mode == SHARED:
         raise InvalidInput("A shared claim has no slots: give slots or mode shared, not both.")
     return mode, slots
@@ -49,20 +48,14 @@ def ttl_ms_of(document: Document, default: int | None) -> Any:
 def done_ms_of(document: Document) -> int:
     """For how long the job counts as done: `done_seconds`, or with `done` alone a day."""
     done = document.get("done")
-    seconds = document.get("done_seconds")
+    seconds = number_of(document, "done_seconds", 0) if "done_seconds" in document else None
     if done is False and seconds:
         raise InvalidInput("done_seconds says that it counts as done, and done says that it does not.")
-    done_ms: int = seconds * 1000 if seconds is not None else limits.DONE_MS_DEFAULT if done else 0
-    if done_ms > limits.DONE_MS_MAX:
-        raise InvalidInput(f"done_seconds may be {limits.DONE_MS_MAX // 1000} at most (a year).")
-    return done_ms
+    return seconds * 1000 if seconds is not None else limits.DONE_MS_DEFAULT if done else 0
 
 
 def delay_ms_of(document: Document) -> int:
-    delay_ms: int = document.get("lock_delay_seconds", 0) * 1000
-    if delay_ms > limits.LOCK_DELAY_MS_MAX:
-        raise InvalidInput(f"lock_delay_seconds may be {limits.LOCK_DELAY_MS_MAX // 1000} at most.")
-    return delay_ms
+    return number_of(document, "lock_delay_seconds", 0) * 1000
 
 
 def failure_of(document: Document) -> Document:
@@ -71,29 +64,37 @@ def failure_of(document: Document) -> Document:
     for field in ("reason", "retry_after_seconds"):
         if field in document and not failed:
             raise InvalidInput(f"{field} is for a failure: send failed true with it, or leave it out.")
-    retry_ms = document.get("retry_after_seconds", 0) * 1000
-    if retry_ms > limits.RETRY_MS_MAX:
-        raise InvalidInput(f"retry_after_seconds may be {limits.RETRY_MS_MAX // 1000} at most (a week).")
-    reason = text_of(document, "reason", limits.REASON_CHARS_MAX)
+    retry_ms = number_of(document, "retry_after_seconds", 0) * 1000
+    reason = text_of(document, "reason")
     return {"failed": failed, "reason": reason, "retry_ms": retry_ms}
 
 
-def text_of(document: Document, field: str, chars_max: int) -> str | None:
-    value: str | None = document.get(field)
-    if value is not None and len(value) > chars_max:
-        raise InvalidInput(f"{field} may have {chars_max} characters at most; this one has {len(value)}.")
+def number_of(document: Document, field: str, default: int) -> int:
+    """A number within the bounds of its field."""
+    value: int = document.get(field, default)
+    least, most = NUMBERS[field]
+    if not least <= value <= most:
+        raise InvalidInput(f"{field} is a number from {least} to {most}; this one is {value}.")
     return value
 
 
-def bytes_of(document: Document, field: str, bytes_max: int) -> str | None:
+def text_of(document: Document, field: str) -> str | None:
+    """A text that is no longer than its field allows, in characters or in bytes."""
     value: str | None = document.get(field)
-    if value is not None and len(value.encode()) > bytes_max:
-        raise InvalidInput(f"{field} may have {bytes_max} bytes at most; this one has {len(value.encode())}.")
+    if value is None:
+        return None
+    size, most, unit = (
+        (len(value.encode()), BYTES[field], "bytes")
+        if field in BYTES
+        else (len(value), CHARACTERS[field], "characters")
+    )
+    if size > most:
+        raise InvalidInput(f"{field} may have {most} {unit} at most; this one has {size}.")
     return value
 
 
 def request_key_of(document: Document) -> str | None:
-    key = text_of(document, "request_key", limits.REQUEST_KEY_CHARS_MAX)
+    key = text_of(document, "request_key")
     if key == "":
         raise InvalidInput(
             "request_key may not be empty; leave it out or give a value that is new for each claim."

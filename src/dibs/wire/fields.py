@@ -1,0 +1,160 @@
+"""The fields of documents, declared once: which a request may have, their types and bounds; what a reply has at least.
+
+The server judges requests by it, a client replies, and the tests the tables of docs/reference/http.md. Plain tables:
+they are read at every start of the command.
+"""
+
+from __future__ import annotations
+
+from dibs.core import limits
+
+# Requests, by verb: each field with its type. "!" marks one that must be there, "?" one that must be and may be null.
+_PROOF = {"lease_id": "id", "session_id": "id"}
+_ASK = {
+    "ttl_seconds": "whole",
+    "ttl_ms": "whole",
+    "metadata": "text",
+    "owner": "text",
+    "request_key": "text",
+    "session_id": "id",
+    "ephemeral": "flag",
+    "lock_delay_seconds": "whole",
+    "mode": "text",
+    "slots": "whole",
+    "max_attempts": "whole",
+    "again": "flag",
+}
+_WAIT = {"wait_seconds": "seconds", "ticket": "text"}
+REQUESTS: dict[str, dict[str, str]] = {
+    "acquire": {**_ASK, **_WAIT, "lease_id": "id", "acl": "object"},
+    "acquire-any": {**_ASK, "names": "list!", "wait_seconds": "seconds"},
+    "acquire-all": {**_ASK, **_WAIT, "names": "list!"},
+    "leave": {"ticket": "text!"},
+    "renew": {**_PROOF, "ttl_seconds": "whole", "ttl_ms": "whole", "metadata": "text", "checkpoint": "text"},
+    "release": {
+        **_PROOF,
+        "done": "flag",
+        "done_seconds": "whole",
+        "result": "text",
+        "checkpoint": "text",
+        "failed": "flag",
+        "reason": "text",
+        "retry_after_seconds": "whole",
+        "uncounted": "flag",
+    },
+    "transfer": {
+        **_PROOF,
+        "to_owner": "text",
+        "to_session": "id",
+        "ttl_seconds": "whole",
+        "ttl_ms": "whole",
+        "checkpoint": "text",
+    },
+    "break": {"reason": "text"},
+    "free": {},
+    "acl": {"acl": "object?"},
+    "inspect": {},
+    "session-open": {
+        "ttl_seconds": "whole",
+        "ttl_ms": "whole",
+        "owner": "text",
+        "metadata": "text",
+        "process": "text",
+    },
+    "session-keep": {"ttl_ms": "whole"},
+    "session-end": {},
+    "session-show": {},
+}
+
+# The bounds of numbers, both included.
+NUMBERS: dict[str, tuple[int, int]] = {
+    "ttl_seconds": (limits.TTL_MS_MIN // 1000, limits.TTL_MS_MAX // 1000),
+    "ttl_ms": (limits.TTL_MS_MIN, limits.TTL_MS_MAX),
+    "wait_seconds": (0, limits.WAIT_MS_MAX // 1000),
+    "lock_delay_seconds": (0, limits.LOCK_DELAY_MS_MAX // 1000),
+    "slots": (1, limits.SLOTS_MAX),
+    "max_attempts": (0, limits.ATTEMPTS_MAX),
+    "done_seconds": (0, limits.DONE_MS_MAX // 1000),
+    "retry_after_seconds": (0, limits.RETRY_MS_MAX // 1000),
+}
+# How long texts may be.
+CHARACTERS = {
+    "owner": limits.OWNER_CHARS_MAX,
+    "to_owner": limits.OWNER_CHARS_MAX,
+    "process": limits.OWNER_CHARS_MAX,
+    "metadata": limits.METADATA_CHARS_MAX,
+    "request_key": limits.REQUEST_KEY_CHARS_MAX,
+    "reason": limits.REASON_CHARS_MAX,
+}
+BYTES = {"checkpoint": limits.CHECKPOINT_BYTES_MAX, "result": limits.RESULT_BYTES_MAX}
+
+# The types of reply fields. What is not listed is text.
+TEXT, NUMBER, FLAG, LIST, OBJECT = "text", "number", "flag", "list", "object"
+REPLY_KINDS: dict[str, str] = {
+    **dict.fromkeys(
+        ("fencing_token", "position", "failures", "attempt", "ttl_seconds", "seq", "waiting"), NUMBER
+    ),
+    **dict.fromkeys(("remaining_ms", "renew_after_ms", "retry_after_ms", "done_ms_ago", "held_ms"), NUMBER),
+    **dict.fromkeys(("lock_delay_seconds", "retry_after_seconds", "slots", "lock_count", "total"), NUMBER),
+    "keepalive_interval_secs": NUMBER,
+    **dict.fromkeys(("locks", "events", "sessions", "runs", "leases", "refused", "skipped"), LIST),
+    **dict.fromkeys(("broken", "holders", "holds", "waits", "overlapping", "cycle"), LIST),
+    **dict.fromkeys(("left", "freed", "active", "held_before", "parked"), FLAG),
+    **dict.fromkeys(("acl", "previous"), OBJECT),
+    # Of a run: how many ended, and what they let go. `ended` of a lease that is not current is text.
+    "ended": NUMBER,
+    "released": LIST,
+}
+
+
+def is_of_kind(kind: str, value: object) -> bool:
+    if kind == NUMBER:
+        return type(value) is int and value >= 0  # True is no number here
+    return isinstance(value, {TEXT: str, FLAG: bool, LIST: list, OBJECT: dict}[kind])
+
+
+# What a reply has at least, by verb; a claim's by its status. What lacks it is some other server's JSON.
+REPLIES = {
+    "renew": ("lease_id", "remaining_ms"),
+    "release": (),
+    "leave": ("left",),
+    "transfer": ("lease_id", "fencing_token", "owner", "remaining_ms"),
+    "free": ("freed",),
+    "inspect": ("name", "status", "fencing_token"),
+    "break": ("name", "broken"),
+    "acl": ("acl",),
+    "list": ("locks", "next"),
+    "history": ("name", "events"),
+    "session-open": ("session_id", "owner", "remaining_ms", "ttl_seconds"),
+    "session-keep": ("session_id", "remaining_ms"),
+    "session-show": ("session_id", "owner", "remaining_ms", "active"),
+    "session-end": (),
+    "sessions": ("sessions",),
+    "run-open": ("secret", "holder", "namespace"),
+    "runs": ("runs",),
+    "run-end": ("holder", "ended", "released"),
+}
+CLAIM_REPLIES = {
+    "acquired": (
+        "name",
+        "lease_id",
+        "fencing_token",
+        "owner",
+        "expires_at",
+        "remaining_ms",
+        "renew_after_ms",
+    ),
+    "held": ("name", "owner", "remaining_ms"),
+    "queued": ("name", "ticket", "position", "owner", "remaining_ms", "retry_after_ms"),
+    "done": ("name", "owner", "done_ms_ago", "retry_after_ms"),
+    "delayed": ("name", "retry_after_ms"),
+    "parked": ("name", "failures"),
+}
+LEASE_FIELDS = ("name", "lease_id", "fencing_token", "expires_at", "remaining_ms")  # one of several
+# Claiming several says these otherwise.
+SEVERAL_REPLIES = {
+    ("acquire-any", "held"): ("refused",),
+    ("acquire-all", "held"): ("refused",),
+    ("acquire-all", "acquired"): ("leases", "owner", "remaining_ms", "renew_after_ms"),
+}
+PREVIOUS_FIELDS = ("owner", "how", "at", "fencing_token")
