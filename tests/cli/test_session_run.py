@@ -88,6 +88,22 @@ def test_a_child_that_is_killed_gives_128_and_the_signal_and_its_jobs_are_free(m
     assert machine.look("job")["status"] == "free"
 
 
+@pytest.mark.promise("attempts")
+def test_a_command_that_fails_leaves_the_count_of_attempts_as_it_was(machine: Machine) -> None:
+    assert run_sh(machine, f"{CLAIM}; exec $DIBS release job --failed")[0] == 0
+    assert run_sh(machine, f"{CLAIM}; exit 1")[0] == 1
+    assert (
+        run_sh(machine, "$DIBS claim job --json")[1].count('"attempt": 2') == 2
+    )  # its own, and the one before
+
+
+@pytest.mark.promise("attempts")
+def test_a_run_that_succeeds_begins_the_count_anew_after_one_that_failed(machine: Machine) -> None:
+    assert machine.run("run", "job", "--", "/bin/sh", "-c", "exit 1")[0] == 1
+    assert machine.run("run", "job", "--", "/bin/sh", "-c", "test $DIBS_ATTEMPT = 2")[0] == 0
+    assert machine.run("run", "job", "--", "/bin/sh", "-c", "test $DIBS_ATTEMPT = 1")[0] == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_signals_are_the_childs(machine: Machine, number: int) -> None:
     script = f"trap 'echo caught; exit 5' {number}; echo ready; while :; do sleep 0.05; done"

@@ -212,6 +212,13 @@ class Played:
         queued = self.ask("acquire", "A", ticket=lost)
         assert queued["status"] == "queued"
         self.ask("leave", "A", ticket=queued["ticket"])
+        lost = ticket_text("default", "A", 8, new_id())
+        both = self.ask("acquire-all", "", names=["A", "kept"], owner="both", ticket=lost)
+        kept = self.ask("acquire", "kept")
+        assert (kept["status"], kept["owner"], kept["reserved_for"]["owner"]) == ("held", None, "both")
+        assert kept["holder_id"]
+        assert kept["expires_at"] > kept["reserved_for"]["since"]
+        self.ask("leave", "A", ticket=both["ticket"])
         self.ask("session-show", one)
         self.ask("session-keep", one)
         self.ask("session-end", one)

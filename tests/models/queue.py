@@ -199,10 +199,10 @@ class World:
             if hold.until_ms is not None and now_ms >= hold.until_ms:
                 self.end(hold, "expired")
             elif session is not None and not hold.wish.lasting and self.run_over(session):
-                self.end(hold, self.runs[session].how)
+                self.end(hold, self.runs[session].how, verdict=False)
         self.serve()
 
-    def end(self, hold: Hold, how: str, retry_ms: int = 0) -> None:
+    def end(self, hold: Hold, how: str, retry_ms: int = 0, *, verdict: bool = True) -> None:
         self.holds.remove(hold)
         facts = self.about(hold.job)
         facts.ended = [(hold.wish, how), *facts.ended][: limits.ENDINGS_KEPT]
@@ -210,7 +210,7 @@ class World:
         if run is not None:
             run.want = None
         if how == "released":
-            facts.failures = 0
+            facts.failures = 0 if verdict else facts.failures
         elif how in ("expired", "broken", "failed"):
             facts.failures += 1
             rest_ms = retry_ms if how == "failed" else hold.wish.delay_ms
@@ -565,7 +565,7 @@ class World:
         if run is None or (principal is not None and run.principal != principal):
             return "no-such-session"
         if run.how:
-            return "session-over"
+            return "over" if run.how == "released" and not dead else "session-over"
         run.how = "expired" if dead else "released"
         self.tick(self.now_ms)
         return "over"

@@ -165,7 +165,7 @@ def test_a_session_that_was_ended_says_so(server: Server) -> None:
     assert server.ask("DELETE", f"/sessions/{session}").status == 204
     body = assert_error(keep(server, session), 410, "session_expired")
     assert (body["error"], body["code"]) == ("Session expired", "session_expired")
-    assert_error(server.ask("DELETE", f"/sessions/{session}"), 410, "session_expired")
+    assert server.ask("DELETE", f"/sessions/{session}").status == 204  # its first reply may have been lost
 
 
 ROUTES = [("POST", "/sessions/{}/keepalive"), ("GET", "/sessions/{}"), ("DELETE", "/sessions/{}")]

@@ -27,6 +27,10 @@ _DELAYED = {"available_at": "2025-11-15T02:16:05.000Z", "retry_after_ms": 60_000
         ),
         ({"status": "held", "owner": None}, "Nobody has job now, but others in line come first."),
         (
+            {"status": "held", "owner": None, "reserved_for": {"owner": "both"}},
+            "Nobody has job now, but both is first in line for it.",
+        ),
+        (
             {"status": "held", "owner": "w1", "remaining_ms": 30_000, "holders": [{}, {}, {}]},
             "w1 and 2 others have job for another 30s.",
         ),

@@ -36,7 +36,7 @@ from dibs.core.outcomes import (
     Status,
 )
 from dibs.core.proof import ended, held_by, not_current, own_claim, own_session
-from dibs.core.queue import advance, ahead, grant, place_of, refresh, serve_own, settled
+from dibs.core.queue import advance, ahead, first_ahead, grant, place_of, refresh, serve_own, settled
 from dibs.core.records import EXCLUSIVE, FAILED, RELEASED, Done, Holder, LockRecord, SessionRecord
 from dibs.core.tickets import drop, join, keep
 from dibs.core.wants import forget_want, note_want
@@ -159,12 +159,15 @@ def judge(
     waiting = ahead(draft, lock, 0, ask.mode)
     if waiting and not in_way and covered(draft, lock, ask.mode, ask.session):
         waiting = waiting if _waits_for(draft, ask, name) else 0
-    if in_way or (lock.holders and waiting):
+    if in_way:
         return Held(now_ms=now_ms, name=name, blockers=in_way, waiting=waiting)
+    behind = Held(now_ms=now_ms, name=name, waiting=waiting)
+    if lock.holders and waiting:
+        return behind.replace(first=first_ahead(draft, lock, ask.mode))
     if now_ms < lock.delay_until_ms:
         return _delayed(lock, now_ms)
     if waiting:
-        return Held(now_ms=now_ms, name=name, waiting=waiting)
+        return behind.replace(first=first_ahead(draft, lock, ask.mode))
     if ask.over_quota:
         return QuotaExceeded(now_ms=now_ms, name=name)
     return None

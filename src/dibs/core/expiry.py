@@ -123,7 +123,9 @@ def settle(draft: Draft, ns: str, name: str) -> LockRecord:
         over_ms = deadline_ms(draft, holder)
         if draft.now_ms >= over_ms:
             how = _how_over(draft, holder)
-            lock = end_hold(draft, lock, holder, how=how, at_ms=over_ms or draft.now_ms)
+            # The end of a session says nothing about the work: its command may have failed, its connection closed.
+            no_verdict = how == RELEASED
+            lock = end_hold(draft, lock, holder, how=how, at_ms=over_ms or draft.now_ms, uncounted=no_verdict)
     return lock
 
 

@@ -6,7 +6,7 @@ Each outcome is a row of the one table in `wire/codes.py`: HTTP status, exit cod
 from __future__ import annotations
 
 from dibs.core.record import Record
-from dibs.core.records import Done, Ending, Holder, LockRecord, SessionRecord
+from dibs.core.records import Done, Ending, Holder, LockRecord, SessionRecord, Ticket
 
 
 class Granted(Record):
@@ -46,12 +46,14 @@ class SessionLease(Record):
 
 
 class Held(Record):
-    """Somebody else has it. `blockers` may be empty when it is only others in the line that come first."""
+    """Somebody else has it. `blockers` is empty when it is only others in the line that come first; `first` is then the
+    one whose turn it is."""
 
     now_ms: int
     name: str
     blockers: tuple[Blocker, ...] = ()
     waiting: int = 0  # how many are in the line
+    first: Ticket | None = None
 
 
 class Queued(Record):

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Acquire, AcquireAll, AcquireTerms, KeepPlaces, Leave
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import LockRecord
+    from dibs.core.records import LockRecord, TreePlace
 
 
 def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket | None:
@@ -178,17 +178,27 @@ def _ready(draft: Draft, ticket: Ticket) -> bool:
 
 def ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> int:
     """How many come before this place (number 0: a newcomer)."""
-    if not lock.line and not in_tree(lock.name):
-        return 0
     if not in_tree(lock.name):
         return lock.line.index(number) if number in lock.line else len(lock.line)
-    count = 0
+    return len(_tree_ahead(draft, lock, number, mode))
+
+
+def _tree_ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> list[TreePlace]:
+    found = []
     for place in draft.tree(lock.ns).line:
         if (place.name, place.number) == (lock.name, number):
             break
         if overlaps(place.name, lock.name) and not (mode == SHARED and place.mode == SHARED):
-            count += 1
-    return count
+            found.append(place)
+    return found
+
+
+def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:
+    """The place that a newcomer comes after, and whose turn it is."""
+    if not in_tree(lock.name):
+        return draft.ticket(lock.ns, lock.name, lock.line[0]) if lock.line else None
+    places = _tree_ahead(draft, lock, 0, mode)
+    return draft.ticket(lock.ns, places[0].name, places[0].number) if places else None
 
 
 def settled(draft: Draft, ns: str, name: str) -> LockRecord:

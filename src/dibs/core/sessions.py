@@ -64,10 +64,13 @@ def keep_session(draft: Draft, command: KeepSession) -> Outcome:
 
 
 def end_session(draft: Draft, command: EndSession) -> Outcome:
-    """The worker is done: what it held is released. Or it was found dead: what it held is lost."""
+    """The worker is done: what it held is given back, without a verdict on the work. Or it was found dead: what it held
+    is lost. Ending it again is fine: the reply to the first time may have been lost."""
     session = draft.session(command.session)
     if session is None or not may_use(session, command.principal, command.bound):
         return SessionUnknown(now_ms=draft.now_ms, session=command.session)
+    if session.ended_ms and session.how == RELEASED and not command.dead:
+        return SessionState(now_ms=draft.now_ms, session=session, live=False)
     if session.ended_ms:
         return SessionOver(now_ms=draft.now_ms, session=session)
     how = EXPIRED if command.dead or session_over(draft, session) else RELEASED

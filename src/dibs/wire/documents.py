@@ -13,7 +13,7 @@ from dibs.core.record import Record
 from dibs.errors import FATE_UNKNOWN
 from dibs.wire.codes import OUTCOMES, row_of_error
 from dibs.wire.inspect import acl_document, done_document, status_document
-from dibs.wire.parts import in_the_way, previous_document, timestamp
+from dibs.wire.parts import first_document, in_the_way, previous_document, timestamp
 from dibs.wire.refusals import refusal
 from dibs.wire.tickets import ticket_text
 
@@ -134,6 +134,8 @@ def _acquired_all(outcome: outcomes.GrantedAll) -> Document:
 
 def _held(outcome: outcomes.Held) -> Document:
     document = in_the_way(outcome.name, outcome.blockers, outcome.now_ms)
+    if outcome.first is not None:
+        document |= first_document(outcome.first)
     # Without a hold in the way it is others in the line that come first: they will have it in a moment.
     retry_after_ms = document["remaining_ms"] if outcome.blockers else 1_000
     return {

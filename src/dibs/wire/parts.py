@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.outcomes import Blocker
-    from dibs.core.records import Ending, Holder
+    from dibs.core.records import Ending, Holder, Ticket
 
     Document = dict[str, Any]
 
@@ -81,7 +81,17 @@ def in_the_way(name: str, blockers: tuple[Blocker, ...], now_ms: int) -> Documen
     return document
 
 
-def holder_id(holder: Holder) -> str:
+def first_document(ticket: Ticket) -> Document:
+    """Who a job that nobody holds is kept for. Clients of OctoStore's contract find a value in its two fields; `owner`
+    stays null, because nobody is the owner."""
+    return {
+        "holder_id": holder_id(ticket),
+        "expires_at": timestamp(ticket.expires_ms),
+        "reserved_for": {"owner": ticket.owner, "since": timestamp(ticket.since_ms)},
+    }
+
+
+def holder_id(holder: Holder | Ticket) -> str:
     """A one-way name for a hold's owner, shaped like a UUID: the same for the same credential and owner."""
     import hashlib  # only refusals and listings need it
 

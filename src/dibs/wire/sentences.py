@@ -41,7 +41,9 @@ def held(document: Document) -> str:
         return f"Not available: {several(document['refused'])}."
     name, owner = document.get("name"), document.get("owner")
     if owner is None:
-        return f"Nobody has {name} now, but others in line come first."
+        first = (document.get("reserved_for") or {}).get("owner")
+        who = "others in line come first" if first is None else f"{first} is first in line for it"
+        return f"Nobody has {name} now, but {who}."
     left, others = _for_another(document.get("remaining_ms") or 0), len(document.get("holders", ())) - 1
     if document.get("conflict"):
         more = " One more overlaps it, too." if others == 1 else f" {others} more overlap it, too."

@@ -130,7 +130,7 @@ class Holding:
         self._for_ms = for_ms
         self._stdin = call.stdin.fileno() if call.stdin is not None and call.values.get("until_eof") else None
         self._unread = b""
-        self._ending: Document | None = None
+        self._ending: Document = {}
         self._woken, self._waker = os.pipe()
         self.is_lost = False
         self.why = ""
@@ -153,7 +153,7 @@ class Holding:
             _signal.set_wakeup_fd(-1)
             for number, handler in before.items():
                 _signal.signal(number, handler)
-        return self._ending
+        return None if self.is_lost else self._ending
 
     def _say_acquired(self) -> None:
         grant = self._tenure.grant or {}

@@ -104,7 +104,7 @@ def _ending(wishes: _Wishes, child: Child, answer: Answer) -> Document | None:
     if answer.code == "lost":
         return None
     if answer.exit == 0:
-        return wishes.done
+        return wishes.done or {}
     why = f"exited with {answer.exit}" if answer.code == "exited" else answer.message
     return wishes.verdict.of(answer.exit, why, interrupted=child.was_interrupted)
 

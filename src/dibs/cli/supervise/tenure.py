@@ -12,6 +12,7 @@ import gc
 from dibs.cli.framework.flags import milliseconds, seconds, terms
 from dibs.cli.framework.result import failure, is_failure, refusal_exit
 from dibs.cli.framework.session_flags import open_request
+from dibs.cli.supervise.verdict import UNCOUNTED
 from dibs.client.door import OVER_CODES
 from dibs.client.plan import RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.clock import steady_ms
@@ -196,8 +197,9 @@ class Tenure:
     # Ending
 
     def end(self, ending: Document | None = None, *, asks: bool = False) -> str | None:
-        """Let everything go; `ending` is what a release says of the job beside that: that it is done, or failed. What
-        could not be said, if anything: silence says it, later. `asks`: release the job by name, so that `is_over` tells
+        """Let everything go; `ending` is what a release says of the job beside that: that it is done, or failed, or
+        nothing, which is a success. None: there is no verdict on the work, and the session's end gives none. What could
+        not be said, if anything: silence says it, later. `asks`: release the job by name, so that `is_over` tells
         whether it was ours until then; the end of a session tells nothing of its jobs."""
         trouble = self._release(ending, asks=asks)
         reply = self._ask("session-end", self.session, {})
@@ -216,9 +218,10 @@ class Tenure:
         trouble = self.notes.trouble if self.notes is not None else None
         if trouble is not None and self.notes is not None:
             trouble = f"{self.notes.path} was not sent as the checkpoint: {trouble}"
-        if not ending and text is None and not asks:
+        has_failed = (self.grant or {}).get("attempt", 1) > 1  # a success begins the count anew
+        if text is None and not asks and (ending is None or not (ending or has_failed)):
             return trouble  # the session's end lets it go
-        document = {"session_id": self.session, **(ending or {})}
+        document = {"session_id": self.session, **(UNCOUNTED if ending is None else ending)}
         if text is not None:
             document["checkpoint"] = text
         reply = self._ask("release", self.job, document)

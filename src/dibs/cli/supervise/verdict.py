@@ -52,10 +52,10 @@ class Verdict:
         self._retry_after = seconds(call, "retry_after", RETRY_MS_MAX)
         self._ok = _codes(call)
 
-    def of(self, code: int, why: str, *, interrupted: bool) -> Document | None:
-        """What to say with the release; None when there is nothing to say: it is a clean one."""
+    def of(self, code: int, why: str, *, interrupted: bool) -> Document:
+        """What to say with the release; nothing, when it is a clean one."""
         if code == 0 or self._ok is None or code in self._ok:
-            return None
+            return {}
         if interrupted:
             return dict(UNCOUNTED)
         fields: Document = {"failed": True, "reason": why[:REASON_CHARS_MAX]}
