@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.client.embedded import EmbeddedDoor
+from dibs.compat.action_llama.embedded_runs import EmbeddedRuns
 from dibs.compat.action_llama.rlock import run
 from dibs.core.limits import RUN_KEEP_MS, RUN_TTL_MS, TTL_MS_MAX
 from dibs.stores.memory import MemoryStore
@@ -53,7 +54,7 @@ class Shell:
         return exit_code, document
 
     def run(self, holder: str) -> str:
-        body = self.door().open_run({"holder": holder}).body or {}
+        body = EmbeddedRuns(self.door()).open_run({"holder": holder}).body or {}
         return str(body["secret"])
 
     def session(self, owner: str) -> str:

@@ -38,16 +38,17 @@ def test_with_quiet_only_the_secret_is_printed(terminal: Terminal) -> None:
 @pytest.mark.promise("session")
 def test_ending_a_run_frees_what_it_locked(terminal: Terminal) -> None:
     from dibs.client.embedded import EmbeddedDoor
+    from dibs.compat.action_llama.embedded_runs import EmbeddedRuns
 
     secret = terminal("run-secret", "create", "-q", "--holder", HOLDER).out.strip()
-    found = EmbeddedDoor(lambda: terminal.store).as_run(secret)
+    found = EmbeddedRuns(EmbeddedDoor(lambda: terminal.store)).as_run(secret)
     assert found is not None
     run, door = found
     door.call("acquire", "a:b", {"session_id": run.session, "owner": run.holder})
     assert "a:b" in terminal("run-secret", "list").out
     assert "a:b" in terminal("run-secret", "end", HOLDER).out
     assert terminal("owner", "a:b").exit != 0
-    assert EmbeddedDoor(lambda: terminal.store).as_run(secret) is None
+    assert EmbeddedRuns(EmbeddedDoor(lambda: terminal.store)).as_run(secret) is None
 
 
 def test_a_secret_is_nowhere_but_in_the_answer_that_made_it(terminal: Terminal) -> None:

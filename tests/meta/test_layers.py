@@ -82,7 +82,8 @@ def service_may_not(importer: str, imported: str) -> bool:
 def client_may_not(importer: str, imported: str) -> bool:
     reaches_in = within(imported, "dibs.stores") or within(imported, "dibs.service")
     embedded = any(
-        within(importer, f"dibs.client.{part}") for part in ("embedded", "embedded_claim", "branches")
+        within(importer, f"dibs.client.{part}")
+        for part in ("embedded", "embedded_claim", "store_admin", "branches")
     )
     return reaches_in and not embedded
 
@@ -102,6 +103,17 @@ def repository_may_not(importer: str, imported: str) -> bool:
     """What every way in asks stands below all of them."""
     above = ("agents", "cli", "client", "compat", "sdk", "server", "service", "stores")
     return any(within(imported, f"dibs.{layer}") for layer in above) or is_core_rule(imported)
+
+
+# Where the house meets what only other systems' clients need, each time inside a function: the commands, the gateway
+# of `dibs serve`, the MCP tools under their flag, and replies of a server that is OctoStore.
+COMPAT_DOORS = {
+    "dibs.cli.framework.registry",
+    "dibs.cli.commands.serve",
+    "dibs.server.run",
+    "dibs.agents.stdio",
+    "dibs.client.replies",
+}
 
 
 RULES: dict[str, Callable[[str, str], bool]] = {
@@ -201,3 +213,62 @@ def test_a_forbidden_import_is_found_however_it_is_written(importer: str, source
 )
 def test_an_allowed_import_is_left_alone(importer: str, source: str) -> None:
     assert not breaches(importer.split(".")[1], importer, source)
+
+
+def top_level_imports(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Imports that run when the module is imported: not those in functions, nor those for type checkers alone."""
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+
+
+def typing_only(tree: ast.Module) -> set[int]:
+    """Lines under `if TYPE_CHECKING:`."""
+    blocks = [
+        node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    ]
+    return {line for block in blocks for line in range(block.lineno, (block.end_lineno or 0) + 1)}
+
+
+def compat_breaches(importer: str, source: str) -> list[str]:
+    if within(importer, "dibs.compat"):
+        return []
+    tree = ast.parse(source)
+    for_types = typing_only(tree)
+    at_top = {node.lineno for node in top_level_imports(tree)}
+    return [
+        f"{importer}:{line} imports {name}"
+        for line, name in imports_of(importer, source)
+        if within(name, "dibs.compat")
+        and line not in for_types
+        and (importer not in COMPAT_DOORS or line in at_top)
+    ]
+
+
+def test_nothing_needs_compat_but_a_few_doors_and_they_import_it_when_it_is_used() -> None:
+    found: list[str] = []
+    for file in sorted((SOURCE / "dibs").rglob("*.py")):
+        path = file.parent if file.name == "__init__.py" else file.with_suffix("")
+        importer = ".".join(path.relative_to(SOURCE).parts)
+        found += compat_breaches(importer, file.read_text(encoding="utf-8"))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("importer", "source", "is_breach"),
+    [
+        ("dibs.cli.git.staged", "def f():\n    from dibs.compat.grite import locks", True),
+        ("dibs.server.run", "from dibs.compat.action_llama.routes import Gateway", True),
+        ("dibs.server.run", "def f():\n    from dibs.compat.action_llama.routes import Gateway", False),
+        (
+            "dibs.server.app",
+            "if TYPE_CHECKING:\n    from dibs.compat.action_llama.routes import Gateway",
+            False,
+        ),
+        ("dibs.compat.grite.locks", "from dibs.compat.grite import documents", False),
+    ],
+)
+def test_an_import_of_compat_is_judged_by_where_it_stands(
+    importer: str, source: str, is_breach: bool
+) -> None:
+    assert bool(compat_breaches(importer, source)) is is_breach

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+from dibs.core.commands import Renew
+from dibs.core.identity import LOCAL
 from dibs.core.records import LockRecord, lock_key
-from dibs.errors import InvalidInput
+from dibs.errors import DibsError, HookRefused, InvalidInput
 from dibs.service.coordinator import Coordinator
+from dibs.wire.documents import Reply, reply_for_error, reply_to
+from dibs.wire.requests import command_for, shape
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from dibs.core.commands import Renew
+    from dibs.client.embedded import EmbeddedDoor
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
     from dibs.stores.port import Store
+
+
+def push_branch(
+    door: EmbeddedDoor, name: str, document: dict[str, Any], branch: str | None, folder: str
+) -> Reply:
+    """Renew a claim that is kept at a git remote, and push a branch there, in one step. Raises HookRefused."""
+    try:
+        command = command_for("renew", door.namespace((name,)), name, shape("renew", document), LOCAL)
+        assert isinstance(command, Renew)  # that is what the verb makes
+        outcome, pushed = push_with_claim(door.store(), command, branch, folder)
+    except HookRefused:
+        raise
+    except DibsError as error:
+        return reply_for_error(error)
+    reply = reply_to("renew", outcome)
+    return reply if reply.status >= 400 else Reply(status=200, body=(reply.body or {}) | {"pushed": pushed})
 
 
 def push_with_claim(

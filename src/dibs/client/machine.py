@@ -90,7 +90,9 @@ def _refuse_to_split(path: str) -> None:
         return
     door = EmbeddedDoor.at(None, None)
     try:
-        held = door.holds_anything()
+        from dibs.client.store_admin import holds_anything
+
+        held = holds_anything(door.store())
     finally:
         door.close()
     if held:

@@ -7,7 +7,6 @@ here, and never reaches a program as a value that is not what it says.
 from __future__ import annotations
 
 from dibs.client.transport import NOT_NOW
-from dibs.compat.octostore.replies import completed
 from dibs.errors import BadReply, DibsError, ServerUnreachable
 from dibs.jsontext import decode
 from dibs.wire.documents import Reply
@@ -44,6 +43,8 @@ def understood(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
         )
     status = body.get("status") if body is not None else None
     if body is not None and raw.status < 300 and verb in ("inspect", "list"):
+        from dibs.compat.octostore.replies import completed
+
         body = completed(verb, body)
     if raw.status < 300 or (verb in _CLAIMS and status in ("delayed", "parked")):
         wanted = _claim_fields(verb, str(status)) if verb in _CLAIMS else REPLIES[verb]

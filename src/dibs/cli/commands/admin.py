@@ -49,7 +49,9 @@ def floor(call: Call) -> Answer:
             "token-floor works on a store. For a server, start it with --token-floor, or run this on its store: "
             "--url sqlite:///path."
         )
-    now = door.raise_floor(int(text))
+    from dibs.client.store_admin import raise_floor
+
+    now = raise_floor(door.store(), int(text))
     higher = " It was that high already." if now > int(text) else ""
     return yes({"token_floor": now}, f"Every new fencing token is above {now}.{higher}", quiet=str(now))
 
@@ -62,7 +64,9 @@ def gc(call: Call) -> Answer:
         raise InvalidInput(
             "gc works on a store; a server does this by itself, all the time. Leave out --url and DIBS_URL."
         )
-    swept = door.sweep()
+    from dibs.client.store_admin import sweep
+
+    swept = sweep(door.store())
     lines = ["Nothing was due."]
     if swept["jobs"]:
         expired, forgotten = swept["expired"], swept["forgotten"]

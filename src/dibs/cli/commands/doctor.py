@@ -119,6 +119,7 @@ def _answer(found: Findings, call: Call) -> Answer:
 
 
 def _store(found: Findings, call: Call) -> None:
+    from dibs.client import store_admin
     from dibs.client.embedded import EmbeddedDoor
 
     source = call.settings.source("url", "DIBS_URL")
@@ -129,7 +130,7 @@ def _store(found: Findings, call: Call) -> None:
     url = call.settings.url or _default_url()
     found.good("store", f"{without_secrets(url)} ({source})")
     try:
-        facts = door.facts()
+        facts = store_admin.facts(door.store())
     except DibsError as error:
         found.bad("open", error.details)
         return
@@ -138,7 +139,7 @@ def _store(found: Findings, call: Call) -> None:
     _clock(found, facts)
     _disk(found, facts["path"])
     try:
-        probed = door.probe()
+        probed = store_admin.probe(door.store())
     except DibsError as error:
         found.bad("write", error.details)
         return
@@ -166,8 +167,10 @@ def _clock(found: Findings, facts: Document) -> None:
 
 
 def _writable(found: Findings, door: EmbeddedDoor) -> None:
+    from dibs.client.store_admin import try_write
+
     try:
-        door.try_write()
+        try_write(door.store())
     except DibsError as error:
         found.bad("write", error.details)
     else:

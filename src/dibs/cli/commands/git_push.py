@@ -38,7 +38,9 @@ def push(call: Call) -> Answer:
         )
     door = EmbeddedDoor.at(url, call.settings.namespace)
     try:
-        reply = door.git_push(name, document, branch, os.getcwd())
+        from dibs.client.branches import push_branch
+
+        reply = push_branch(door, name, document, branch, os.getcwd())
     except HookRefused as error:
         text = f"{error.details} {_NOTHING}"
         return Answer(NO, {}, text, code="hook_refused", message=text, is_error=True)

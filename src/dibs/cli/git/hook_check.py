@@ -5,11 +5,11 @@ from __future__ import annotations
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, yes
 from dibs.cli.git import path_check as guard
+from dibs.cli.git.actor import actor_of, may_keep
 from dibs.cli.git.path_check import PathClaim, PathClaims
+from dibs.cli.git.remembered_leases import RememberedLeases
 from dibs.cli.text import hook as hook_text
 from dibs.clock import wall_ms
-from dibs.compat.grite.actor import actor_of, may_keep
-from dibs.compat.grite.remembered_leases import RememberedLeases
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.repository.settings import BLOCK, OFF, REQUIRE, policy_of
 from dibs.repository.work_tree import Repository, pushes_of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dibs.cli.commands.claim_many import claim_names
 from dibs.cli.framework.flags import session_id
+from dibs.cli.git.actor import actor_of
 from dibs.cli.git.path_check import path_name
+from dibs.cli.git.remembered_leases import RememberedLeases
 from dibs.cli.text.words import plain, shell_line
 from dibs.clock import wall_ms
-from dibs.compat.grite.actor import actor_of
-from dibs.compat.grite.remembered_leases import RememberedLeases
 from dibs.core.limits import ALL_NAMES_MAX
 from dibs.core.names import above, check_name
 from dibs.errors import InvalidInput, InvalidName

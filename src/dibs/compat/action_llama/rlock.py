@@ -247,11 +247,12 @@ def _in_run(
     door: Door, verb: str, key: str, ttl_seconds: int | None, secret: str, unconfirmed: Unconfirmed
 ) -> Said:
     from dibs.client.embedded import EmbeddedDoor
+    from dibs.compat.action_llama.embedded_runs import EmbeddedRuns
 
     assert isinstance(door, EmbeddedDoor)  # a server is asked through its gateway
     try:
         # Letting go tries its proof with a heartbeat that nobody sent.
-        found = door.as_run(secret, audited=verb != "release")
+        found = EmbeddedRuns(door).as_run(secret, audited=verb != "release")
     except DibsError as error:
         return UNREACHABLE, refusal(error.code, error.details)
     if found is None:

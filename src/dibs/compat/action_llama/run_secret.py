@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
     from dibs.client.http import HttpDoor
+    from dibs.compat.action_llama.embedded_runs import EmbeddedRuns
 
     Document = dict[str, Any]
 
@@ -28,7 +29,7 @@ def create(call: Call) -> Answer:
         if not secret:
             raise UsageError("--given takes the secret from SHUTDOWN_SECRET, which is not set.", call.command)
         document["secret"] = secret
-    reply = _door(call).open_run(document)
+    reply = _runs(call).open_run(document)
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -42,7 +43,7 @@ def create(call: Call) -> Answer:
 
 
 def list_(call: Call) -> Answer:
-    reply = _door(call).runs()
+    reply = _runs(call).runs()
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -54,7 +55,7 @@ def list_(call: Call) -> Answer:
 
 
 def end(call: Call) -> Answer:
-    reply = _door(call).end_runs(call.values["holder"])
+    reply = _runs(call).end_runs(call.values["holder"])
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -66,10 +67,12 @@ def end(call: Call) -> Answer:
     )
 
 
-def _door(call: Call) -> EmbeddedDoor | HttpDoor:
+def _runs(call: Call) -> EmbeddedRuns | HttpDoor:
     door = call.door()
     if isinstance(door, EmbeddedDoor):
-        return door
+        from dibs.compat.action_llama.embedded_runs import EmbeddedRuns
+
+        return EmbeddedRuns(door)
     from dibs.client.http import HttpDoor
 
     if not isinstance(door, HttpDoor):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dibs.cli.framework.flags import asking, session_id, ttl_seconds
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, refusal_exit, yes
+from dibs.cli.git.actor import actor_of, may_end, may_keep, took_it
 from dibs.cli.git.namespace import tree_locks
+from dibs.cli.git.remembered_leases import RememberedLeases
 from dibs.client.urls import is_server
 from dibs.clock import wall_ms
 from dibs.compat.grite import documents
-from dibs.compat.grite.actor import actor_of, may_end, may_keep, took_it
-from dibs.compat.grite.remembered_leases import RememberedLeases
 from dibs.core.limits import LIST_PAGE_DEFAULT, LOCK_TTL_MS_DEFAULT
 from dibs.core.names import check_name
 from dibs.errors import DibsError
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.cli.framework.context import Call
-    from dibs.compat.grite.actor import Actor
-    from dibs.compat.grite.remembered_leases import Entry
+    from dibs.cli.git.actor import Actor
+    from dibs.cli.git.remembered_leases import Entry
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
@@ -189,7 +189,9 @@ def gc(call: Call) -> Answer:
 
     memory_of(call).tidy()
     door = call.door()
-    swept = door.sweep() if isinstance(door, EmbeddedDoor) else None
+    from dibs.client.store_admin import sweep
+
+    swept = sweep(door.store()) if isinstance(door, EmbeddedDoor) else None
     locks = _live(call)
     if isinstance(locks, Answer):
         return locks

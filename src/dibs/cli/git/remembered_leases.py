@@ -2,7 +2,7 @@
 
 Its recipes acquire, and later renew and release, without passing a lease id along; so the id is kept in a file, under
 `locks` in the state folder, readable by its owner only. Written by `dibs lock` and `dibs claim --staged`, read by them
-and by the hooks; no other command looks here. Whose an entry is, `compat/grite/actor.py` decides.
+and by the hooks; no other command looks here. Whose an entry is, `cli/git/actor.py` decides.
 
 An entry proves nothing by itself: the store decides, by the lease id in it, whether the lease is current.
 """

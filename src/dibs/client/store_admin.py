@@ -1,0 +1,91 @@
+"""What the people who look after a store ask of it: sweep, facts, probe, floor. For `gc`, `doctor` and `token floor`.
+
+One of the few client modules that may import stores and the service. Everything here raises what the store raises.
+"""
+
+from __future__ import annotations
+
+from dibs.core.commands import RaiseFloor, Sweep
+from dibs.core.limits import SWEEP_BATCH_MAX
+from dibs.core.outcomes import Raised
+from dibs.core.records import LOCK_PREFIX, LockRecord
+from dibs.service.coordinator import Coordinator
+from dibs.stores.port import maintenance_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.stores.port import Store
+
+    Document = dict[str, Any]
+
+
+def sweep(store: Store) -> Document:
+    """Do what is due on any job: expiries become events, long idle records are forgotten. Then tidy the store."""
+    coordinator = Coordinator(store)
+    swept: Document = {"jobs": 0, "expired": 0, "forgotten": 0}
+    seen: set[str] = set()
+    while True:
+        # A lease with outage credit may stay due for the store and not for the rules: once around is enough.
+        keys = store.due(SWEEP_BATCH_MAX).keys
+        if seen.issuperset(keys):
+            return swept | maintenance_of(store).tidy()
+        seen.update(keys)
+        for outcome in coordinator.run([Sweep(key=key) for key in keys]):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            swept["jobs"] += 1
+            swept["expired"] += getattr(outcome, "expired", 0)
+            swept["forgotten"] += getattr(outcome, "forgotten", False)
+
+
+def facts(store: Store) -> Document:
+    """What a person who looks after the store wants to know."""
+    return {
+        "kind": store.capabilities.name,
+        "clock": store.capabilities.clock,
+        "format": _format_of(store.capabilities.name),
+        "path": getattr(store, "path", None),
+        "now_ms": store.read(()).now_ms,
+        "size_bytes": maintenance_of(store).size_bytes(),
+    }
+
+
+def probe(store: Store) -> list[Document]:
+    """What the store finds out about its location by trying."""
+    return maintenance_of(store).probe()
+
+
+def holds_anything(store: Store) -> bool:
+    """Whether any job of any namespace is held right now."""
+    after = ""
+    while page := store.scan(LOCK_PREFIX, after, 1_000, live=True):
+        now_ms = store.read(()).now_ms
+        for _, found in page:
+            held = found.record.holders if isinstance(found.record, LockRecord) else ()
+            if any(each.expires_ms > now_ms or not each.ttl_ms for each in held):
+                return True
+        after = page[-1][0]
+    return False
+
+
+def raise_floor(store: Store, floor: int) -> int:
+    """Raise the floor under all fencing tokens. Returns the floor that applies from now on."""
+    outcome = Coordinator(store).one(RaiseFloor(floor=floor))
+    assert isinstance(outcome, Raised)
+    return outcome.floor
+
+
+def try_write(store: Store) -> None:
+    """Raise what a write would raise. Changes no record."""
+    store.commit({}, {}, ())
+
+
+def _format_of(kind: str) -> int | None:
+    """The version of the format that an opened store has: older ones were brought up to it, newer ones refused."""
+    if kind != "sqlite":
+        return None
+    from dibs.stores.sqlite.fileformat import VERSION
+
+    return VERSION

@@ -1,0 +1,79 @@
+"""Runs without a server: what the gateway's routes do for run secrets, on a store of one's own."""
+
+from __future__ import annotations
+
+from dibs.client.embedded import EmbeddedDoor, answered
+from dibs.compat.action_llama.runs import (
+    ended,
+    opened,
+    opening,
+    principal_of,
+    run_document,
+    run_of,
+    session_of,
+)
+from dibs.core.commands import EndSession, KeepSession
+from dibs.core.identity import LOCAL
+from dibs.service.coordinator import Coordinator
+from dibs.service.queries import inspect_one, open_sessions
+from dibs.wire.documents import Reply
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.compat.action_llama.runs import Run
+
+    Document = dict[str, Any]
+
+
+class EmbeddedRuns:
+    """The runs of the namespace that `door` works in."""
+
+    def __init__(self, door: EmbeddedDoor) -> None:
+        self._door = door
+
+    def as_run(self, secret: str, *, audited: bool = True) -> tuple[Run, EmbeddedDoor] | None:
+        """The run of a secret, and a door to the same store as that run. None: there is no such run, or it is over.
+
+        With `audited` the history keeps what the run asks. Raises what the store raises."""
+        store = self._door.store
+        run = run_of(inspect_one(store(), session_of(secret)))
+        if run is None:
+            return None
+        if run.stale:
+            Coordinator(store()).one(KeepSession(session=run.session, principal=run.caller.principal))
+        return run, EmbeddedDoor(store, run.namespace, run.caller.replace(audited=audited))
+
+    def open_run(self, document: Document) -> Reply:
+        """Begin a run; the reply holds its secret."""
+
+        def answer() -> Reply:
+            command, secret = opening(self._door.namespace(), document, LOCAL)
+            outcome = Coordinator(self._door.store()).one(command)
+            return Reply(status=201, body=opened(command, outcome, secret))
+
+        return answered(answer)
+
+    def runs(self) -> Reply:
+        def answer() -> Reply:
+            found = open_sessions(self._door.store(), principal_of(self._door.namespace()))
+            return Reply(status=200, body={"runs": [run_document(state) for state in found]})
+
+        return answered(answer)
+
+    def end_runs(self, holder: str) -> Reply:
+        """End every run of `holder` and free what they held."""
+
+        def answer() -> Reply:
+            store, ns = self._door.store(), self._door.namespace()
+            found = [
+                state for state in open_sessions(store, principal_of(ns)) if state.session.owner == holder
+            ]
+            for state in found:
+                Coordinator(store).one(
+                    EndSession(session=state.session.id, principal=state.session.principal)
+                )
+            return ended(ns, holder, found)
+
+        return answered(answer)
