@@ -203,7 +203,8 @@ def test_a_gateway_without_a_server_behind_it_is_unreachable() -> None:
 
 
 def test_a_large_list_is_read_whole() -> None:
-    locks = [{"name": f"job-{number}", "checkpoint": "c" * 4000} for number in range(1000)]
+    held = {"status": "held", "fencing_token": 1, "checkpoint": "c" * 4000}
+    locks = [{"name": f"job-{number}", **held} for number in range(1000)]
     with ScriptedServer([reply_of(200, {"locks": locks, "next": None})]) as server:
         body = door_to(server).claimed("", "", 1000).body
     assert body is not None

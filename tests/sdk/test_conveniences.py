@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import math
 import re
+import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, assert_type
 
@@ -118,9 +120,44 @@ def test_a_function_that_may_be_skipped_is_typed_so(tmp_path: Path, monkeypatch:
 
 
 @over("memory")
+def test_whatever_is_asked_of_a_claim_before_its_block_names_the_block(client: Client) -> None:
+    async def kept_async() -> dibs.AsyncClaim:
+        return dibs.AsyncClient("memory://").claim("job")
+
+    for claim, block in ((client.claim("job"), "`with "), (asyncio.run(kept_async()), "`async with ")):
+        for name in ("lost", "name", "fencing_token", "leases", "previous"):
+            with pytest.raises(dibs.InvalidInput, match=block):
+                getattr(claim, name)
+        with pytest.raises(dibs.InvalidInput, match=block):
+            claim.check()
+
+
+@over("memory")
+def test_a_timeout_is_refused_as_a_lock_of_threading_does(client: Client) -> None:
+    for timeout, error in ((1e100, OverflowError), (-5, ValueError), (math.nan, ValueError)):
+        with pytest.raises(error):
+            threading.Lock().acquire(timeout=timeout)
+        with pytest.raises(error):
+            dibs.Lock("job", client=client).acquire(timeout=timeout)
+
+
+@over("sqlite", "server")
+def test_a_client_that_is_closed_inside_a_block_costs_the_block_nothing_but_the_release(
+    connect: Callable[..., Client], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the block did counts. The job goes with its TTL, as with an event loop's client."""
+    client = connect()
+    with client.claim("job", ttl=60):
+        client.close()
+    assert "job could not be released and goes with its TTL" in caplog.text
+    assert connect().owner("job").held
+
+
+@over("memory")
 def test_what_things_are_shows_job_owner_and_state_and_no_secret(client: Client) -> None:
     claim = client.claim("job", ttl=60)
-    assert repr(claim) == "<Claim: not taken yet>"
+    assert repr(claim) == "<Claim of alice: job, not taken yet>"
+    assert repr(client.claim_any(["a", "b"])) == "<Claim of alice: a, b, not taken yet>"
     with claim:
         secret = claim.lease_id
         assert re.fullmatch(r"<Claim of alice: job \(token 1\), ours for 5\ds and renewed>", repr(claim))

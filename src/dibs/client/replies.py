@@ -12,10 +12,10 @@ from dibs.jsontext import decode
 from dibs.wire.documents import Reply
 from dibs.wire.fields import (
     CLAIM_REPLIES,
-    LEASE_FIELDS,
     PREVIOUS_FIELDS,
     REPLIES,
     REPLY_KINDS,
+    ROW_FIELDS,
     SEVERAL_REPLIES,
     TEXT,
     is_of_kind,
@@ -67,12 +67,18 @@ def _has(body: Document, wanted: tuple[str, ...]) -> bool:
         return False
     sure = "lease_id" in wanted or "session_id" in wanted
     more = tuple(
-        field for field in ("attempt", "previous", "skipped") if sure and body.get(field) is not None
+        field
+        for field in ("attempt", "previous", "skipped")
+        if (sure or field == "previous") and body.get(field) is not None
     )
     if not all(_is_kind(field, body[field]) or (body[field] is None and not sure) for field in wanted + more):
         return False
-    leases = body["leases"] if "leases" in wanted else ()
-    return all(isinstance(lease, dict) and _has(lease, LEASE_FIELDS) for lease in leases)
+    return all(
+        isinstance(row, dict) and _has(row, fields)
+        for field, fields in ROW_FIELDS.items()
+        if field in wanted
+        for row in body[field] or ()
+    )
 
 
 def _is_kind(field: str, value: object) -> bool:

@@ -72,6 +72,8 @@ async def given_up(door: AsyncDoor, request: ClaimRequest, session: SessionHold 
 class AsyncClaim(ClaimState):
     """`async with client.claim(name) as claim:`. When it is lost, the block is cancelled and raises LeaseLost."""
 
+    _block = "async with"
+
     def __init__(
         self,
         door: AsyncDoor,
@@ -80,7 +82,7 @@ class AsyncClaim(ClaimState):
         on_lost: Callable[[LeaseLost], object] | None = None,
         session: SessionHold | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(request)
         self._door = door
         self._request: ClaimRequest | None = request
         self._fail_on_error = request.fail_on_error
@@ -92,8 +94,8 @@ class AsyncClaim(ClaimState):
     @property
     def lost(self) -> asyncio.Event:
         """Set when the claim is lost."""
-        if self._guard is None:
-            raise InvalidInput("The claim has not been taken yet: use it as an `async with` block.")
+        hold = self._hold
+        assert self._guard is not None, f"{hold.name} is held, so its block began"
         return self._guard.lost
 
     async def __aenter__(self) -> AsyncClaim:

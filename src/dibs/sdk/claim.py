@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from typing import TYPE_CHECKING, TypeVar
 
 from dibs.client.queueing import drive
-from dibs.errors import DibsError, InvalidInput, NotClaimed
+from dibs.errors import DibsError, InvalidInput, NotClaimed, Unavailable
 from dibs.sdk import operations
 from dibs.sdk.claim_state import (
     GIVE_UP_MS,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from dibs.sdk.operations import ClaimRequest
     from dibs.sdk.session_hold import SessionHold
 
+log = logging.getLogger("dibs")
 T = TypeVar("T")
 
 
@@ -79,13 +81,21 @@ class Claim(ClaimState):
         on_lost: Callable[[LeaseLost], object] | None = None,
         session: SessionHold | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(request)
         self._doors = doors
         self._request: ClaimRequest | None = request
         self._fail_on_error = request.fail_on_error
         self._on_lost = on_lost
         self._session = session
         self._heart: Heart | None = None
+        self._lost: LostEvent | None = None
+
+    @property
+    def lost(self) -> LostEvent:
+        """Set when the claim is lost: a `threading.Event` to look at or wait for."""
+        if self._lost is None:
+            self._lost = LostEvent(self._hold)
+        return self._lost
 
     def __enter__(self) -> Claim:
         request, self._request = self._request, None
@@ -102,7 +112,7 @@ class Claim(ClaimState):
         return self
 
     def _keep(self, hold: LeaseHold) -> None:
-        self.lost = LostEvent(hold)
+        self._lost = LostEvent(hold)
         if self._on_lost is not None:
             hold.listen(telling(self._on_lost))
         if self._session is None:
@@ -156,11 +166,18 @@ class Claim(ClaimState):
             return  # a forked child leaves the parent's claim alone
         self._stop_heart()
         if not hold.was_lost and hold.let_go():
-            with self._doors.one() as door:
-                lost = drive(door, release_at_exit(hold, error, fail_on_error=self._fail_on_error))
+            lost = self._released(hold, error)
             if lost is not None and error is None:
                 raise lost
         raise_if_lost_at_exit(hold, error)
+
+    def _released(self, hold: LeaseHold, error: BaseException | None) -> LeaseLost | None:
+        try:
+            with self._doors.one() as door:
+                return drive(door, release_at_exit(hold, error, fail_on_error=self._fail_on_error))
+        except Unavailable as trouble:  # the client was closed inside the block
+            log.warning("%s could not be released and goes with its TTL: %s", hold.name, trouble.details)
+            return None
 
     @explained
     def checkpoint(self, text: str, *, metadata: str | None = None) -> None:

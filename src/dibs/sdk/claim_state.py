@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dibs.client.queueing import Flow
     from dibs.sdk.answers import Lease, Previous
     from dibs.sdk.hold import LeaseHold
+    from dibs.sdk.operations import ClaimRequest
 
 log = logging.getLogger("dibs")
 T = TypeVar("T")
@@ -28,20 +29,27 @@ GIVE_UP_MS = 2_000
 class ClaimState:
     """The part of a claim that only looks."""
 
-    def __init__(self) -> None:
+    _block = "with"  # the word that begins the block
+
+    def __init__(self, request: ClaimRequest) -> None:
+        self._asked_for = ", ".join(request.names)
+        self._asked_by = request.owner
         self._held: LeaseHold | None = None
 
     def __repr__(self) -> str:
         hold = self._held
         if hold is None:
-            return f"<{type(self).__name__}: not taken yet>"
+            of = "" if self._asked_by is None else f" of {self._asked_by}"
+            return f"<{type(self).__name__}{of}: {self._asked_for}, not taken yet>"
         tokens = ", ".join(f"{lease.name} (token {lease.fencing_token})" for lease in hold.leases)
         return f"<{type(self).__name__} of {hold.leases[0].owner}: {tokens}, {hold.standing()}>"
 
     @property
     def _hold(self) -> LeaseHold:
         if self._held is None:
-            raise InvalidInput("The claim was not taken yet. Use it in a with block: `with … as claim:`.")
+            raise InvalidInput(
+                f"The claim was not taken yet. Use it in a with block: `{self._block} … as claim:`."
+            )
         return self._held
 
     @property

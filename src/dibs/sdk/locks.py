@@ -63,6 +63,8 @@ class Lock(_Named):
         """True when it was got. Waits in line: for ever by default, for `timeout` seconds if given."""
         if not blocking and timeout != -1:
             raise ValueError("can't specify a timeout for a non-blocking call")
+        if math.isnan(timeout):
+            raise ValueError("timeout value must be a number, not NaN")
         if timeout < 0 and timeout != -1:
             raise ValueError("timeout value must be a non-negative number")
         if timeout > threading.TIMEOUT_MAX:

@@ -57,6 +57,8 @@ class ClaimRequest:
         document |= ttl_fields(ttl)
         if verb != "acquire":
             document["names"] = list(names)
+        self.names = tuple(names)
+        self.owner = owner
         self.fail_on_error = fail_on_error
         # What the store would give to one session twice. Of several it passes over what the session has.
         self.reserved = () if verb == "acquire-any" else tuple(names)

@@ -150,7 +150,13 @@ CLAIM_REPLIES = {
     "delayed": ("name", "retry_after_ms"),
     "parked": ("name", "failures"),
 }
-LEASE_FIELDS = ("name", "lease_id", "fencing_token", "expires_at", "remaining_ms")  # one of several
+# What each has in a list of several.
+ROW_FIELDS = {
+    "leases": ("name", "lease_id", "fencing_token", "expires_at", "remaining_ms"),
+    "locks": REPLIES["inspect"],
+    "events": ("seq", "at", "event"),
+    "sessions": ("session_id",),
+}
 # Claiming several says these otherwise.
 SEVERAL_REPLIES = {
     ("acquire-any", "held"): ("refused",),
