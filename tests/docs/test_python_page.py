@@ -18,8 +18,6 @@ TABLES = {name: each for name, each in CLASSES.items() if name not in ERRORS and
 ASYNC = {name: each for name, each in CLASSES.items() if name.startswith("Async")}
 # Made by calling them; the others come from a method.
 MADE_BY_HAND = ("Client", "Lock", "Fence")
-# Set when the block is entered, and so not to be seen on the class.
-LATER = {"Claim": ["lost"]}
 # As their counterparts of the standard library, these differ between threads and event loops.
 DIFFERENT = {"Lock": "acquire"}
 
@@ -40,7 +38,7 @@ def test_every_public_function_is_listed_as_it_is_called() -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_member_of_a_class_is_listed_as_it_is_called(name: str) -> None:
-    assert sorted(listed(name)) == sorted([*members(TABLES[name]), *LATER.get(name, [])])
+    assert sorted(listed(name)) == sorted(members(TABLES[name]))
 
 
 @pytest.mark.parametrize("name", MADE_BY_HAND)
@@ -52,7 +50,7 @@ def test_a_class_that_is_called_by_its_users_is_shown_with_what_it_takes(name: s
 def test_the_face_for_event_loops_has_the_same_names_and_is_named_beside_the_other(name: str) -> None:
     twin = name.removeprefix("Async")
     assert f"**{name}**" in section(PAGE, twin)
-    ours, theirs = set(members(ASYNC[name])), {*members(TABLES[twin]), *LATER.get(twin, [])}
+    ours, theirs = set(members(ASYNC[name])), set(members(TABLES[twin]))
     assert {each.split("(")[0] for each in ours} == {each.split("(")[0] for each in theirs}
     assert {each.split("(")[0] for each in ours ^ theirs} <= {DIFFERENT.get(twin)}
 

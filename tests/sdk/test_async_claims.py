@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 import dibs
 from dibs.clock import steady_ms
+from dibs.sdk.async_doors import ThreadedDoor
 from tests.sdk.conftest import over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dibs.client.queueing import Ask
     from dibs.sdk.async_client import AsyncClient
+    from dibs.wire.documents import Reply
 
     Connect = Callable[..., AsyncClient]
 
@@ -239,3 +243,32 @@ def test_one_client_serves_several_loops(connect_async: Connect) -> None:
     for _ in range(3):
         asyncio.run(once())
     asyncio.run(client.close())
+
+
+@over("sqlite")
+def test_who_lets_go_does_not_stand_behind_those_who_ask(
+    connect_async: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many questions wait for a thread: a block and a session end at once."""
+    free = threading.Event()
+    asked = ThreadedDoor._ask
+
+    def slow(door: ThreadedDoor, step: Ask) -> Reply:
+        if step.verb == "inspect":
+            free.wait(PATIENCE_S)
+        return asked(door, step)
+
+    monkeypatch.setattr(ThreadedDoor, "_ask", slow)
+
+    async def main() -> None:
+        async with connect_async() as client:
+            async with asyncio.timeout(PATIENCE_S / 2):
+                async with client.session(), client.claim("job"):
+                    asking = [asyncio.create_task(client.owner("other")) for _ in range(50)]
+                    await asyncio.sleep(0)
+            assert not any(task.done() for task in asking)
+            free.set()
+            await asyncio.gather(*asking)
+            assert not (await client.owner("job")).held
+
+    asyncio.run(main())

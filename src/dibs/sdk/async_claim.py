@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dibs.errors import DibsError, InvalidInput, NotClaimed
 from dibs.sdk import operations
-from dibs.sdk.async_doors import drive
+from dibs.sdk.async_doors import LEAVING, drive
 from dibs.sdk.async_guard import BlockGuard, shielded
 from dibs.sdk.claim_state import (
     GIVE_UP_MS,
@@ -61,7 +61,7 @@ async def given_up(door: AsyncDoor, request: ClaimRequest, session: SessionHold 
     """What cannot be given back now the session gives back later; without one it goes with its TTL."""
     settled = False
     try:
-        settled = await drive(door, request.pending.giving_up(), GIVE_UP_MS)
+        settled = await drive(door, request.pending.giving_up(), GIVE_UP_MS, LEAVING)
     except DibsError:
         pass
     finally:
@@ -114,15 +114,16 @@ class AsyncClaim(ClaimState):
         if not hold.is_ours:
             return
         if not hold.was_lost and hold.let_go():
-            fails = self._fail_on_error
-            lost = await shielded(
-                lambda: drive(self._door, release_at_exit(hold, error, fail_on_error=fails), self._timeout_ms)
-            )
+            lost = await shielded(lambda: self._released(hold, error))
             if lost is not None and error is None:
                 raise lost
         if ours_alone:
             hold.check()
         raise_if_lost_at_exit(hold, error)
+
+    async def _released(self, hold: LeaseHold, error: BaseException | None) -> LeaseLost | None:
+        flow = release_at_exit(hold, error, fail_on_error=self._fail_on_error)
+        return await drive(self._door, flow, self._timeout_ms, LEAVING)
 
     @explained
     async def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
@@ -191,4 +192,4 @@ class AsyncClaim(ClaimState):
 
     async def _finish(self, flow_of: Callable[[Lease], Flow[T]]) -> list[T]:
         hold = self._hold
-        return await shielded(lambda: drive(self._door, finish_hold(hold, flow_of), self._timeout_ms))
+        return await shielded(lambda: drive(self._door, finish_hold(hold, flow_of), self._timeout_ms, LEAVING))

@@ -1,7 +1,7 @@
 """Doors for event loops. To a server over the loop's sockets; to a store through threads, because stores block.
 
-Connections belong to the loop they were made in, so each loop has its own. Threads come in three groups, so that those
-who wait in line never keep a heartbeat from its thread.
+Connections belong to the loop they were made in, so each loop has its own. Threads come in four groups, so that those
+who wait in line or ask never keep a heartbeat, or somebody who lets go, from a thread.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 IDLE_MAX = 8
-ASKING, KEEPING, WAITING = "asking", "keeping", "waiting"
-THREADS = {ASKING: 4, KEEPING: 4, WAITING: 64}
+ASKING, KEEPING, LEAVING, WAITING = "asking", "keeping", "leaving", "waiting"
+THREADS = {ASKING: 4, KEEPING: 4, LEAVING: 4, WAITING: 64}
 EMBEDDED_SLICE_SECONDS = 1  # how long one thread is lent to one waiter at a time
 
 

@@ -12,7 +12,7 @@ from dibs.clock import steady_ms
 from dibs.errors import DibsError, InvalidInput
 from dibs.sdk import operations
 from dibs.sdk.async_claim import AsyncClaim
-from dibs.sdk.async_doors import drive
+from dibs.sdk.async_doors import LEAVING, drive
 from dibs.sdk.async_guard import BlockGuard, shielded
 from dibs.sdk.claims import SessionClaims
 from dibs.sdk.session_hold import SessionHold
@@ -87,7 +87,7 @@ class AsyncSession(SessionClaims[AsyncClaim]):
 
     async def _ended(self, hold: SessionHold) -> None:
         try:
-            await drive(self._door, operations.ending(hold.session_id), self._timeout_ms)
+            await drive(self._door, operations.ending(hold.session_id), self._timeout_ms, LEAVING)
         except DibsError as trouble:
             log.warning("A session could not be ended and goes with its TTL: %s", trouble.details)
 

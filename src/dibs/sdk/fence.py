@@ -39,12 +39,9 @@ class Fence:
     """Over an open connection of sqlite3, psycopg or SQLAlchemy (connection or session), or over a key-value store.
 
     A key-value store that only has get and set cannot check and write in one step: two writers at the very same moment
-    may both get through. One with `compare_and_set(key, old, new) -> bool` can, and is asked to.
+    may both get through. One with `compare_and_set(key, old, new) -> bool` can, and is asked to."""
 
-    Parameters:
-        handle: the open connection, the session, or the key-value store
-        table: where a database keeps the tokens, `dibs_fence` unless you say so; `create()` makes it"""
-
+    @explained
     def __init__(self, handle: Any, *, table: str = TABLE) -> None:
         if not table.replace("_", "a").replace(".", "a").isalnum():
             raise InvalidInput(f"{table!r} is no table name: letters, digits, _ and . only.")

@@ -43,6 +43,8 @@ MEANINGS = {
     "timeout": "how long one question may take; waiting in line comes on top",
     "skip": "return None instead of raising JobHeld or JobDone",
     "client": "the client to use; without it the one that the environment names",
+    "handle": "the open connection, the session, or the key-value store",
+    "table": "where a database keeps the tokens; `create()` makes it",
     "blocking": "whether to wait at all",
 }
 _FENCED = {
