@@ -192,4 +192,6 @@ class AsyncClaim(ClaimState):
 
     async def _finish(self, flow_of: Callable[[Lease], Flow[T]]) -> list[T]:
         hold = self._hold
-        return await shielded(lambda: drive(self._door, finish_hold(hold, flow_of), self._timeout_ms, LEAVING))
+        return await shielded(
+            lambda: drive(self._door, finish_hold(hold, flow_of), self._timeout_ms, LEAVING)
+        )
