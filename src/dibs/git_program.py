@@ -17,6 +17,10 @@ LOCAL_MS_MAX = 30_000  # for a command that reaches no network
 _BYTES_SHOWN_MAX = 2_000
 
 
+# What git adds below the reason that ssh or the server gave.
+_PADDING = ("Please make sure you have the correct access", "and the repository exists")
+
+
 class GitResult:
     """What a git process left. `timed_out`: it was killed, and `code` means nothing."""
 
@@ -31,8 +35,10 @@ class GitResult:
     @property
     def words(self) -> str:
         """What git and the server said, in one line, without anybody's password."""
-        lines = [line.strip() for line in self.err.splitlines() if line.strip()]
-        kept = [line for line in lines if not line.startswith(("hint:", "To ", "warning: redirecting"))]
+        lines = [line.strip().rstrip(".") for line in self.err.splitlines() if line.strip()]
+        kept = [
+            line for line in lines if not line.startswith(("hint:", "To ", "warning: redirecting", *_PADDING))
+        ]
         return without_secrets("; ".join(kept))[:_BYTES_SHOWN_MAX] or f"exit status {self.code}"
 
 

@@ -212,6 +212,9 @@ def test_claims_are_read_from_where_they_are_pushed(remote: Remote) -> None:
 def test_a_message_of_git_is_one_line(remote: Remote) -> None:
     result = GitResult(1, b"", b"remote: no\nhint: try\n\nerror: failed\n")
     assert result.words == "remote: no; error: failed"
+    padding = b"\nPlease make sure you have the correct access rights\nand the repository exists.\n"
+    refused = GitResult(128, b"", b"ssh: Permission denied (publickey)." + padding)
+    assert refused.words == "ssh: Permission denied (publickey)"
 
 
 def test_a_touched_record_is_no_conflict(remote: Remote) -> None:

@@ -56,7 +56,7 @@ class Repository:
         done = _run(env, ("rev-parse", "--path-format=absolute", *asked), folder=folder)
         lines = os.fsdecode(done.out).splitlines()
         if "safe.directory" in done.err:
-            raise InvalidInput(f"git does not tell which repository this is: {done.words}")
+            raise InvalidInput(f"git does not tell which repository this is: {done.words}.")
         if done.code or len(lines) != 3:
             raise NotInWorkTree(f"This is not inside the work tree of a git repository ({done.words}).")
         top, common, own = lines

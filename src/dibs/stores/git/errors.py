@@ -92,7 +92,7 @@ def unreachable(location: GitLocation, result: GitResult) -> StoreUnavailable:
             f"{where} did not let git in: {result.words}. dibs never asks for a password: set up a credential helper, "
             f"an SSH agent or a token, until `git ls-remote {where}` works without asking."
         )
-    return StoreUnavailable(f"{where} cannot be read: {result.words}")
+    return StoreUnavailable(f"{where} cannot be read: {result.words}.")
 
 
 def lost(location: GitLocation, result: GitResult, *, unknown: bool) -> StoreUnavailable:
@@ -102,7 +102,7 @@ def lost(location: GitLocation, result: GitResult, *, unknown: bool) -> StoreUna
             f"{where} did not say whether it took the push: {result.words}. Ask how things stand.",
             unknown=True,
         )
-    return StoreUnavailable(f"{where} cannot be written: {result.words}")
+    return StoreUnavailable(f"{where} cannot be written: {result.words}.")
 
 
 def refused(location: GitLocation, result: GitResult) -> DibsError:
