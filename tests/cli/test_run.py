@@ -281,7 +281,7 @@ def test_at_a_terminal_ctrl_z_stops_both_and_fg_goes_on(
         (("run", "job", "--ttl", "3s", "--kill-after", "2s", "--", "true"), "Give it --ttl 6s or more"),
         (("run", "job", "-n", "-w", "5", "--", "true"), "--no-wait or --wait"),
         (("run", "job", "-E", "300", "--", "true"), "from 0 to 255"),
-        (("run", "job", "--result", "x", "--", "true"), "add --done 1h"),
+        (("run", "job", "--result", "x", "--", "true"), "--result needs --done"),
         (("run", "job"), "run needs COMMAND after --"),
         (("run", "--", "true"), "run needs JOB before --"),
         (("run", "job", "sleep", "5"), "dibs run job -- sleep."),

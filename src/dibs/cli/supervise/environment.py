@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.cli.supervise.outer_sessions import VARIABLE as OUTER
-from dibs.cli.supervise.outer_sessions import with_session
+from dibs.cli.supervise.outer_sessions import sessions_around
 from dibs.clock import steady_ms, wall_ms
 
 TYPE_CHECKING = False
@@ -31,7 +31,7 @@ def environment(call: Call, tenure: Tenure) -> dict[str, str]:
         "DIBS_NAMESPACE": call.stated_namespace,
         "DIBS_OWNER": settings.owner,
         "DIBS_SESSION": tenure.session,
-        OUTER: with_session(call.env, settings.namespace, tenure.session),
+        OUTER: " ".join(sessions_around(call.env)) or None,
     }
     if tenure.grant is not None:
         given |= _of_job(tenure, tenure.grant)

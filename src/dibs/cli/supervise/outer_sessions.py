@@ -19,23 +19,9 @@ if TYPE_CHECKING:
 VARIABLE = "DIBS_OUTER_SESSIONS"
 
 
-def sessions_around(env: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The namespaces and sessions that a process is in, the nearest last."""
-    found: list[tuple[str, str]] = []
-    for each in env.get(VARIABLE, "").split():
-        namespace, _, session = each.rpartition("/")
-        found.append((namespace, session))
-    session = env.get("DIBS_SESSION", "")
-    if session and session not in [known for _, known in found]:  # opened by hand
-        found.append((env.get("DIBS_NAMESPACE", ""), session))
-    return found
-
-
-def with_session(env: Mapping[str, str], namespace: str | None, session: str) -> str:
-    """The value of the variable for a command in this session."""
-    return " ".join(
-        [f"{where}/{each}" for where, each in [*sessions_around(env), (namespace or "", session)]]
-    )
+def sessions_around(env: Mapping[str, str]) -> list[str]:
+    """The sessions that a process is in, the nearest last."""
+    return [*env.get(VARIABLE, "").split(), *env.get("DIBS_SESSION", "").split()]
 
 
 def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
@@ -43,9 +29,9 @@ def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
     if "slots" in document:
         return None  # another slot may come free
     asked = document.get("names", [name])
-    for namespace, session in sessions_around(call.env):
-        if session == document.get("session_id") or namespace != (call.settings.namespace or ""):
-            continue  # what this session has itself is no obstacle; the same name elsewhere is another job
+    for session in sessions_around(call.env):
+        if session == document.get("session_id"):
+            continue  # what this session has itself is no obstacle
         reply = call.door().call("session-show", session, {})
         body: Document = reply.body or {}
         for hold in body.get("holds", ()) if reply.status < 300 else ():
