@@ -202,7 +202,7 @@ class World:
                     else:
                         self.told.append(each)
         except BaseException as error:
-            self.turns.broken = error
+            self.turns.broken = self.turns.broken or error  # the others only stop because of the first
             raise
         finally:
             self.turns.leave(me)
