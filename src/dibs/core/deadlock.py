@@ -7,8 +7,8 @@ something else (`SessionRecord.want`): for those owners who are in the way since
 became an owner later took what the session could have had by asking, so that the two are not stuck.
 
 A node needs something of others, several times: one of N slots is needed in vain when N of those who have one or come
-first are stuck, everything else as soon as one is. Stuck is who is left when everybody is taken away who needs nothing,
-or nothing in vain, over and over. The asker is refused if it is left and a way leads from what it asks for back to it.
+first are stuck, everything else as soon as one is. Remove every node whose needs can be met, until none can be removed:
+the rest are deadlocked. The asker is refused if it is among them and a path leads from what it asks for back to it.
 
 The question is asked inside the decision that would add the last edge, over records that are all in its read set: of
 two requests that would close a cycle at the same moment, the second is decided again and sees the first.

@@ -38,7 +38,7 @@ class SessionHold(Hold):
         super().__init__(f"The session of {session.owner}", 0, session.remaining_ms, sent_ms)
         self.session_id = session.session_id
         self._asked: set[str] = set()
-        self._claims: list[SessionLease] = []
+        self._claims: list[SessionLeaseHold] = []
         self._owed: list[PendingClaim] = []
         self._settling: list[PendingClaim] = []
 
@@ -80,7 +80,7 @@ class SessionHold(Hold):
                 claim.end(_TAKEN)
         return twice
 
-    def adopt(self, claim: SessionLease) -> None:
+    def adopt(self, claim: SessionLeaseHold) -> None:
         with self._lock:
             self._claims.append(claim)
         self.listen(lambda error: claim.end(error.why))
@@ -137,14 +137,14 @@ class SessionHold(Hold):
             _end_missing(claims, found)
 
 
-def _end_missing(claims: Iterable[SessionLease], found: set[tuple[str, int]]) -> None:
+def _end_missing(claims: Iterable[SessionLeaseHold], found: set[tuple[str, int]]) -> None:
     for claim in claims:
         ours = {(lease.name, lease.fencing_token) for lease in claim.leases}
         if not claim.ending and not found >= ours:
             claim.end(_TAKEN)
 
 
-class SessionLease(LeaseHold):
+class SessionLeaseHold(LeaseHold):
     """Leases inside a session: they need no renewals of their own, and their deadline is the session's."""
 
     def __init__(self, leases: Sequence[Lease], sent_ms: int, session: SessionHold) -> None:
@@ -173,7 +173,7 @@ def holding(leases: Sequence[Lease], sent_ms: int, session: SessionHold | None) 
         return LeaseHold(leases, sent_ms)
     twice = session.had(leases)
     if not twice:
-        return SessionLease(leases, sent_ms, session)
+        return SessionLeaseHold(leases, sent_ms, session)
     for lease in leases:
         if lease.name not in twice:
             yield Ask("release", lease.name, {"lease_id": lease.lease_id})
