@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import sqlite3
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.core.limits import READERS_MAX
+from dibs.core.limits import PULSE_MS, READERS_MAX
 from dibs.stores.sqlite import SqliteStore
 from tests.server.harness import TOKENS, running
 
@@ -112,6 +114,48 @@ def test_listings_that_take_long_do_not_keep_it_waiting(
         go_on.set()
         for thread in threads:
             thread.join(20)
+
+
+@pytest.mark.promise("damage:told")
+def test_a_disk_that_refuses_claims_shows_although_the_servers_own_small_writes_go_through(
+    server: Server, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.lease("kept", ttl_seconds=600)
+    real = store._write
+
+    def refuse(db: Any, revision: int, puts: Any, bodies: Any) -> None:
+        if "lock/default/new" in puts:
+            error = sqlite3.OperationalError("disk I/O error")  # as over quota
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+            raise error
+        real(db, revision, puts, bodies)
+
+    monkeypatch.setattr(store, "_write", refuse)
+    assert server.acquire("new").status == 503
+    for _ in range(3):
+        health = server.ask("GET", "/health")
+        assert (health.status, health.json["status"]) == (503, "degraded")
+        assert server.ask("GET", "/locks/kept").json["status"] == "held"
+    monkeypatch.undo()
+    assert server.acquire("new").status == 200
+    assert server.ask("GET", "/health").json["status"] == "ok"
+
+
+def test_who_only_looks_is_answered_while_nothing_can_be_written(
+    server: Server, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.lease("kept", ttl_seconds=600)
+
+    def refuse(*_: Any) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+        raise error
+
+    monkeypatch.setattr(store, "_write", refuse)
+    deadline = time.monotonic() + 3 * PULSE_MS / 1000
+    while time.monotonic() < deadline:  # with beats of the server in between
+        assert server.ask("GET", "/locks/kept").json["status"] == "held"
+    assert server.acquire("new").status == 503
 
 
 @pytest.mark.promise("damage:told")

@@ -19,7 +19,7 @@ from dibs.clock import steady_ms
 from dibs.core.commands import Beat, Inspect, InspectSession
 from dibs.core.limits import PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import BeatRecorded
-from dibs.errors import StoreFull, StoreUnavailable
+from dibs.errors import StoreUnavailable
 from dibs.service.coordinator import Contended, Coordinator
 from dibs.stores.port import Conflict
 from dibs.stores.proxy import StoreProxy
@@ -146,7 +146,9 @@ class Decider:
         """One result a command. Raises what all of them met."""
         try:
             results = self._run(commands)
-        except StoreFull as error:
+        except ProcessPaused:
+            raise
+        except StoreUnavailable as error:
             return self._look_only(commands, error)
         # A part of them may have been answered before the process was stopped, and another part not.
         late = [index for index, result in enumerate(results) if isinstance(result, ProcessPaused)]
@@ -156,8 +158,8 @@ class Decider:
                 results[index] = result
         return results
 
-    def _look_only(self, commands: Sequence[Command], error: StoreFull) -> list[Result]:
-        """There is no room for a beat, and who only looks needs none."""
+    def _look_only(self, commands: Sequence[Command], error: StoreUnavailable) -> list[Result]:
+        """There is no room for a beat, or writing fails otherwise; who only looks writes nothing."""
         looks = [command for command in commands if isinstance(command, Inspect | InspectSession)]
         if not looks:
             raise error

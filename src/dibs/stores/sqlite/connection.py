@@ -18,7 +18,8 @@ import os
 from _thread import RLock
 from _weakref import ref
 
-from dibs.errors import StoreCorrupt, StoreReplaced, StoreUnavailable
+from dibs.clock import steady_ms
+from dibs.errors import StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.sqlite.fileformat import APPLICATION_ID, VERSION
 from dibs.stores.sqlite.identity import Identity, identity_of
 
@@ -44,6 +45,7 @@ _LOOK = """SELECT (SELECT user_version FROM pragma_user_version),
 # its own as well. The next process to close the file would then take itself for the last one, and remove the log that
 # the child writes to. So every link closes its connection before a fork, and opens another when it is next used.
 _links: list[ref[SqliteConnection]] = []
+TROUBLE_MS = 10_000  # a failed write is remembered for so long, whatever smaller ones say
 FORK_WAIT_S = 6.0  # longer than a statement waits for others
 _left_behind: list[sqlite3.Connection] = []  # of a parent that was too busy; closing them would do harm
 
@@ -111,6 +113,9 @@ class SqliteConnection:
         self.committing = False  # true while COMMIT runs: an error then may mean that the write happened
         self.made = False  # whether this link made the file
         self.trouble: DibsError | None = None  # the last that was met and is not over; damage never is
+        self.writing_bytes = 0  # what the commit that is under way has to write
+        self._failed_bytes = 0  # and what the one had that met the trouble
+        self._failed_ms = 0
         self._damage: StoreCorrupt | None = None  # of the file itself, not of one record in it
         self._busy_ms = busy_ms
         self._opened = opened
@@ -178,12 +183,23 @@ class SqliteConnection:
         """After COMMIT: what went to a file that nobody finds any more was not written for anybody."""
         self.committing = False
         self._identity.revision = revision
-        if not isinstance(self.trouble, StoreCorrupt):
+        if self.trouble is not None and self._is_over():
             self.trouble = None
         try:
             self._identity.check()
         except StoreReplaced as error:
             raise StoreReplaced(error.details, unknown=True) from None
+
+    def _is_over(self) -> bool:
+        """Whether a commit that went well shows that the trouble is over. One much smaller than the one that failed does
+        not: the last bytes of a quota have room for a server's own notes, and for nothing else."""
+        if isinstance(self.trouble, StoreCorrupt):
+            return False
+        if self.writing_bytes >= self._failed_bytes // 2 or steady_ms() - self._failed_ms > TROUBLE_MS:
+            return True
+        from dibs.stores.sqlite.errors import has_room
+
+        return isinstance(self.trouble, StoreFull) and has_room(self.path)
 
     def close(self) -> None:
         """Let go of the file, for good."""
@@ -202,6 +218,7 @@ class SqliteConnection:
                 self.trouble = self._damage = told
             elif is_lasting(error) and not isinstance(self.trouble, StoreCorrupt):
                 self.trouble = told
+                self._failed_bytes, self._failed_ms = self.writing_bytes, steady_ms()
             raise told from error
 
     def _settle(self) -> None:

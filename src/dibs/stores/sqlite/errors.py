@@ -1,4 +1,4 @@
-"""What an error of SQLite means, and what to do about it, in words. Called from the door in link.py only."""
+"""What an error of SQLite means, and what to do about it, in words. Called from the door in connection.py only."""
 
 from __future__ import annotations
 
@@ -85,6 +85,10 @@ def _corrupt(path: str, error: sqlite3.Error) -> StoreCorrupt:
         f"{path} {what} ({error}). Nothing was changed. Restore it from a backup, or move it away to begin with an "
         "empty store, whose fencing tokens then begin anew."
     )
+
+
+def has_room(path: str) -> bool:
+    return not _is_full(path)
 
 
 def _is_full(path: str) -> bool:

@@ -207,6 +207,7 @@ class SqliteStore(Store, Maintenance):
         bodies = {key: encode(record) for key, record in puts.items() if record is not None}
         lines = [encode(event) for event in events]
         with self._link.turn, self._link as db:
+            self._link.writing_bytes = sum(map(len, bodies.values())) + sum(map(len, lines))
             db.execute("BEGIN IMMEDIATE")
             self._is_cache_true(db)
             if self._counted_at != self._cached_at:
