@@ -96,6 +96,26 @@ NOTHING_FOREIGN = {
 }
 
 
+# What these say comes from a tokens file, whose name and lines somebody else may have written.
+TOKEN_WORDS: dict[str, list[str]] = {
+    "token new": ["ann", "--append"],
+    "token list": ["--tokens"],
+    "token revoke": ["ann", "--tokens"],
+    "token hash": ["--tokens"],
+}
+TOKEN_LINES = {
+    "good lines": "ann:tok-ann:admin\nbob:tok-bob\n",
+    "a hostile name": f"{KEPT}:tok\n",
+    "a hostile token": f"ann:{KEPT}\n",
+    "a hostile hash": f"ann:sha256={KEPT}\n",
+    "a hostile role": f"ann:tok:{KEPT}\n",
+    "a hostile namespace": f"ann:tok:agent:{KEPT}\n",
+    "a hostile end": f"ann:tok:agent::{KEPT}\n",
+    "a hostile remark": f"# {KEPT}\nann:tok\n",
+    "nothing": "",
+}
+
+
 def spoiled(value: Any, spare: set[str], key: str = "") -> Any:
     """The same document with hostile text in every field but those to spare."""
     if isinstance(value, dict):
@@ -162,8 +182,7 @@ def check(text: str) -> None:
 
 
 def test_every_command_is_tried() -> None:
-    no_words = {name for name in NAMES if name not in WORDS and name not in NOTHING_FOREIGN}
-    assert {name for name in no_words if not name.startswith("token ")} == set()
+    assert set(NAMES) == {*WORDS, *TOKEN_WORDS, *NOTHING_FOREIGN}
 
 
 @pytest.mark.parametrize("name", WORDS)
@@ -186,6 +205,28 @@ def test_no_command_lets_a_store_act_on_the_terminal(
             for line in out.getvalue().splitlines():
                 assert line.isascii()
                 json.loads(line)
+
+
+@pytest.mark.parametrize("name", TOKEN_WORDS)
+@pytest.mark.parametrize("lines", TOKEN_LINES)
+@pytest.mark.parametrize("is_there", [True, False])
+def test_neither_does_a_tokens_file(
+    terminal: Terminal, tmp_path: Path, name: str, lines: str, is_there: bool
+) -> None:
+    path = tmp_path / f"to{KEPT}kens".replace("\x00", "")
+    for flag, who in itertools.product(["", "--json", "--quiet"], [None, f"{KEPT}", "ann"]):
+        if is_there:
+            path.touch(mode=0o600)
+            path.write_text(TOKEN_LINES[lines])
+        words = [*TOKEN_WORDS[name], str(path)]
+        if words[0] == "ann" and who is not None:
+            words[0] = who
+        out, err = Screen(), Screen()
+        run([*name.split(), *([flag] if flag else []), *words], {"TERM": "xterm"}, out, err, io.BytesIO())
+        check(out.getvalue())
+        check(err.getvalue())
+        assert out.getvalue() or err.getvalue() or flag
+        path.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("lie", LIES)

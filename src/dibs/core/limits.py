@@ -109,6 +109,7 @@ REREAD_KEYS_MAX = 64  # a decision that needs more records reads all of them ane
 UNKNOWN_RETRIES_MAX = 3
 LIST_PAGE_DEFAULT = 1_000
 LIST_PAGE_MAX = 10_000
+LIST_LOOKS_MAX = 20_000  # how many jobs a page of the list looks at to find the ones that were asked for
 HISTORY_PAGE_DEFAULT = 100
 HISTORY_PAGE_MAX = 10_000
 

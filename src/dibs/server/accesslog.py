@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import logging
 
 HIDDEN = frozenset("secret token lease lease_id session session_id ticket request_key access_token".split())
+_NAME = re.compile(r"[a-z_]+(?=\s*=)")
 _SESSION = re.compile(r"(?<=/sessions/)[^/?]{8,}")
 
 
@@ -31,5 +32,10 @@ def _without(text: str) -> str:
 
 
 def _parameter(part: str) -> str:
-    name, mark, _ = part.partition("=")
-    return f"{name}=..." if mark and unquote_plus(name).strip().lower() in HIDDEN else part
+    """Also one whose signs are not where they should be: `a;secret=x`, `secret%3Dx`."""
+    names = _NAME.findall(unquote_plus(part).lower())
+    return (
+        part
+        if HIDDEN.isdisjoint(names)
+        else f"{part.partition('=')[0].partition('%3')[0].partition(';')[0]}=..."
+    )

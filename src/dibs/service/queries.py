@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.commands import InspectSession
 from dibs.core.draft import Draft
 from dibs.core.exclusion import live_holders
-from dibs.core.limits import LIST_PAGE_MAX
+from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX
 from dibs.core.outcomes import SessionState
 from dibs.core.proof import may_use
 from dibs.core.record import Record
@@ -48,23 +48,30 @@ def claimed(
     states: Sequence[str] = (HELD,),
 ) -> Page:
     """Up to `limit` jobs that stand so right now, whose name begins with `prefix` and comes after `after`. What is
-    held or parked costs what it returns; for other states every job on record is looked at."""
+    held or parked costs what it returns; for other states every job on record is looked at, LIST_LOOKS_MAX of them in
+    one call: then the page may be short, even empty, and `next_after` says where to go on. The store is asked for a
+    few at a time, because it has other callers."""
     now_ms = store.read(()).now_ms
     found: list[LockRecord] = []
     key = lock_key(ns, after) if after else ""
     live = set(states) <= {HELD, PARKED}
+    looked, step = 0, min(limit + 1, LIST_PAGE_DEFAULT)
     while True:
         # Jobs that stand otherwise are skipped here, so a page of the store may be less than one of ours.
-        page = store.scan(lock_key(ns, prefix), key, limit + 1, live=live)
+        page = store.scan(lock_key(ns, prefix), key, step, live=live)
         locks = [versioned.record for _, versioned in page if isinstance(versioned.record, LockRecord)]
         at_ms, settled = _settled(store, locks)
         now_ms = max(now_ms, at_ms)
         found += [lock for lock in settled if state_of(lock, now_ms) in states]
         if len(found) > limit:
             return Page(now_ms=now_ms, locks=found[:limit], next_after=found[limit - 1].name)
-        if len(page) <= limit:
+        if len(page) < step:
             return Page(now_ms=now_ms, locks=found, next_after=None)
         key = page[-1][0]
+        looked += step
+        if looked >= max(LIST_LOOKS_MAX, limit + 1):
+            return Page(now_ms=now_ms, locks=found, next_after=key.removeprefix(lock_key(ns, "")))
+        step = min(2 * step, LIST_PAGE_DEFAULT)
 
 
 def _settled(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecord]]:

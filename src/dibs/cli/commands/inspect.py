@@ -83,7 +83,7 @@ def _pages(
         if wanted and len(locks) >= wanted:
             more = after if len(locks) == wanted else locks[wanted - 1]["name"]
             return locks[:wanted], more
-        if not after or (wanted and owner is None):
+        if not after:
             return locks, after
 
 

@@ -56,10 +56,14 @@ def new(call: Call) -> Answer:
     if path is None:
         text = f"The token of {name}, shown this once:\n{token}\nThe line for the tokens file:\n{made.text()}"
         return yes(document, text, quiet=f"{token}\t{made.text()}")
-    _append(path, made.text())
+    turn = _turn(os.path.realpath(path))
+    try:
+        _append(path, made.text())
+    finally:
+        os.close(turn)
     until = f", until {timestamp(made.expires_ms)[:16]}Z" if made.expires_ms is not None else ""
     text = (
-        f"Added {name} ({made.role}{f', namespace {namespace}' if namespace else ''}{until}) to {path}. "
+        f"Added {name} ({made.role}{f', namespace {namespace}' if namespace else ''}{until}) to {plain(path)}. "
         f"{_SIGHUP}\nIts token, shown this once:\n{token}"
     )
     return yes(document, text, quiet=token)
@@ -69,7 +73,7 @@ def list_(call: Call) -> Answer:
     path = _file(call)
     entries = [_document(line) for _, line in _read(path) if line is not None]
     if not entries:
-        return yes({"tokens": []}, f"{path} holds no token.")
+        return yes({"tokens": []}, f"{plain(path)} holds no token.")
     rows = [("NAME", "ROLE", "NAMESPACE", "EXPIRES", "ID", "KEPT AS")]
     for entry in entries:
         ends = "never" if entry["expires_at"] is None else entry["expires_at"][:16] + "Z"
@@ -78,7 +82,9 @@ def list_(call: Call) -> Answer:
         rows.append((entry["name"], entry["role"], entry["namespace"] or "any", ends, entry["id"], kept))
     head, *lines = table(rows)
     if any(entry["clear"] for entry in entries):
-        lines.append(f"Some can be read by whoever reads the file. Run: dibs token hash --tokens {path}")
+        lines.append(
+            f"Some can be read by whoever reads the file. Run: dibs token hash --tokens {plain(path)}"
+        )
     quiet = "\n".join([entry["name"] for entry in entries])
     return yes({"tokens": entries}, "\n".join([call.paint.faint(head), *lines]), quiet=quiet)
 
@@ -92,11 +98,11 @@ def revoke(call: Call) -> Answer:
     gone = [line for _, line in _read(path) if line is not None and goes(line)]
     document = {"file": path, "revoked": [_document(line) for line in gone]}
     if not gone:
-        message = f"{path} holds no token of {plain(name)}{' with this id' if wanted else ''}."
+        message = f"{plain(path)} holds no token of {plain(name)}{' with this id' if wanted else ''}."
         return no(NO, document, message, code="not_found", message=message)
     _rewrite(path, lambda text, line: None if line is not None and goes(line) else text)
     count = f"{len(gone)} tokens" if len(gone) > 1 else "the token"
-    return yes(document, f"{call.paint.good('Revoked')} {count} of {plain(name)} in {path}. {_SIGHUP}")
+    return yes(document, f"{call.paint.good('Revoked')} {count} of {plain(name)} in {plain(path)}. {_SIGHUP}")
 
 
 def hash_(call: Call) -> Answer:
@@ -104,7 +110,7 @@ def hash_(call: Call) -> Answer:
     clear = [line for _, line in _read(path) if line is not None and line.is_clear]
     _rewrite(path, lambda text, line: line.text() if line is not None and line.is_clear else text)
     document = {"file": path, "hashed": [_document(line) for line in clear]}
-    return yes(document, f"{path} holds hashes only now; {len(clear)} changed. The tokens stay valid.")
+    return yes(document, f"{plain(path)} holds hashes only now; {len(clear)} changed. The tokens stay valid.")
 
 
 def _document(line: TokenLine) -> Document:
@@ -151,6 +157,27 @@ def _read(path: str) -> list[tuple[str, TokenLine | None]]:
 def _rewrite(path: str, change: Callable[[str, TokenLine | None], str | None]) -> None:
     """Replace the file as a whole, so that a server never reads half of it."""
     path = os.path.realpath(path)
+    turn = _turn(path)
+    try:
+        _replace(path, change)
+    finally:
+        os.close(turn)
+
+
+def _turn(path: str) -> int:
+    """A turn at changing the file, until the descriptor is closed: two that rewrite it at once would undo each other.
+    It is the folder that is locked, because the file is replaced."""
+    import fcntl
+
+    try:
+        turn = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
+    fcntl.flock(turn, fcntl.LOCK_EX)
+    return turn
+
+
+def _replace(path: str, change: Callable[[str, TokenLine | None], str | None]) -> None:
     changed = [change(text, line) for text, line in _read(path)]
     kept = [text for text in changed if text is not None]
     try:

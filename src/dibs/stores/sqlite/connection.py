@@ -191,8 +191,8 @@ class SqliteConnection:
             raise StoreReplaced(error.details, unknown=True) from None
 
     def _is_over(self) -> bool:
-        """Whether a commit that went well shows that the trouble is over. One much smaller than the one that failed does
-        not: the last bytes of a quota have room for a server's own notes, and for nothing else."""
+        """Whether a commit that went well shows that the trouble is over. One much smaller than the one that failed
+        does not: the last bytes of a quota have room for a server's own notes, and for nothing else."""
         if isinstance(self.trouble, StoreCorrupt):
             return False
         if self.writing_bytes >= self._failed_bytes // 2 or steady_ms() - self._failed_ms > TROUBLE_MS:
