@@ -154,9 +154,7 @@ def test_a_lease_that_is_not_yours_and_one_that_is_none(
 
 def test_releasing_twice_is_fine(terminal: Terminal) -> None:
     lease = terminal.claim("issue-1")
-    assert (
-        terminal("release", "issue-1", "--lease", lease).out == "Released issue-1. Whoever is next gets it.\n"
-    )
+    assert terminal("release", "issue-1", "--lease", lease).out == "Released issue-1. It can be claimed.\n"
     assert terminal("release", "issue-1", "--lease", lease).exit == 0
 
 

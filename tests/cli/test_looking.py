@@ -121,9 +121,7 @@ def test_break_takes_a_job_away_and_the_old_owner_is_told_why(terminal: Terminal
     late = terminal("heartbeat", "issue-1", "--lease", lease)
     assert late.exit == 2
     assert "it hangs" in late.err
-    assert (
-        terminal("break", "issue-1", "--reason", "x").out == "Nobody had issue-1; nothing was taken away.\n"
-    )
+    assert terminal("break", "issue-1", "--reason", "x").out == "Nobody has issue-1. Nothing was changed.\n"
     assert "took it from agent-7" in terminal("history", "issue-1").out
 
 

@@ -44,7 +44,7 @@ def test_inside_a_session_names_are_enough_and_its_end_lets_go_of_all(terminal: 
     assert shown[0] == "Alive: agent-7, for another 1m."
     assert shown[-1] == "  holds          a (token 1)"
     assert terminal("session", "show", "-q").out == "a\n"
-    assert terminal("session", "end").out == "Ended. Everything the session held is let go.\n"
+    assert terminal("session", "end").out == "Ended. Everything the session held is released.\n"
     assert terminal("owner", "a").exit == 1
     for words in (("session", "keep"), ("session", "end"), ("session", "show"), ("claim", "c")):
         assert terminal(*words).exit == 2

@@ -238,13 +238,13 @@ def test_a_job_that_too_many_lost_is_parked_until_somebody_frees_it(terminal: Te
     ran = terminal("claim", "job")
     assert ran.exit == 75
     assert ran.out.splitlines()[0] == "Parked: job is parked: 2 owners in a row failed at it or were lost."
-    assert ran.out.splitlines()[-1].endswith("frees it:  dibs free job")
+    assert ran.out.splitlines()[-1].endswith("then free it:  dibs free job")
     assert terminal("claim", "job", "--wait", "5s").exit == 75
     assert terminal("claim", "job", "--json").error["code"] == "parked"
     assert "`dibs free job`" in terminal("owner", "job").out
     assert terminal("wait", "job", "-q").out == "parked\n"
     assert terminal("free", "job").out.startswith("Freed: job can be claimed again")
-    assert terminal("free", "job").out == "job was not parked; nothing was changed.\n"
+    assert terminal("free", "job").out == "job is not parked. Nothing was changed.\n"
     assert terminal("claim", "job").exit == 0
     history = terminal("history", "job").out
     assert "parked: agent-7 was the last of too many to fail at it or lose it" in history

@@ -41,7 +41,7 @@ OUTCOMES: dict[type[Record], CodeRow] = {
     outcomes.GrantedAll: CodeRow("acquired", 200, YES, "The jobs are yours"),
     outcomes.Held: CodeRow("held", 200, NO, "Somebody else has it"),
     outcomes.Queued: CodeRow("queued", 200, NO, "You are in line"),
-    outcomes.Refused: CodeRow("held", 200, NO, "Not to be had now"),
+    outcomes.Refused: CodeRow("held", 200, NO, "None of these jobs is available"),
     outcomes.Deadlock: CodeRow("deadlock", 409, DEADLOCK, "Waiting would deadlock"),
     outcomes.Differs: CodeRow("conflict", 409, NOT_YOURS, "Conflict"),
     outcomes.Parked: CodeRow("parked", 409, TRY_LATER, "The job is parked"),

@@ -128,7 +128,7 @@ COMMANDS = {
     ),
     "gc": Command(
         "gc",
-        "do now what is due: expiries, forgetting of idle jobs",
+        "sweep now: end expired claims, forget idle jobs",
         gc,
         about=(
             "Nothing needs this: a claim that ran out is free whether or not somebody swept it. It writes the expiries "

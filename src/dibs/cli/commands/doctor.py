@@ -259,7 +259,7 @@ def _size(count: int) -> str:
 COMMANDS = {
     "doctor": Command(
         "doctor",
-        "look at the set-up and say what is wrong",
+        "check the set-up and say what is wrong",
         doctor,
         about=(
             "Says which store or server applies and why, whether it answers, and which token is used. On a git store "

@@ -48,11 +48,11 @@ def _renewed(call: Call, name: str, document: Document) -> Answer:
 COMMANDS = {
     "heartbeat": Command(
         "heartbeat",
-        "say that you are still at it, and how far you got",
+        "renew a claim, and say how far the work has come",
         heartbeat,
         about=(
-            "Starts the claim's TTL anew. A checkpoint is kept, and shown to whoever takes over. Of several jobs, each "
-            "is renewed by itself."
+            "Restarts the claim's TTL. The checkpoint is shown to whoever takes the job over. Several jobs are renewed "
+            "one by one."
         ),
         arguments=(JOBS,),
         options=(

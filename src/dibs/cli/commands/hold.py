@@ -243,7 +243,7 @@ class Holding:
 COMMANDS = {
     "hold": Command(
         "hold",
-        "hold a job until told to stop, and say what happens",
+        "hold a job until told to stop, and print what happens",
         hold,
         about=(
             "Claims the job in a session of its own, keeps it, and prints a line per event, at once: waiting, "

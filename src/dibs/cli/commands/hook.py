@@ -1,4 +1,4 @@
-"""hook install, uninstall, run: commits and pushes held against path: and repo: claims."""
+"""hook install, uninstall, run: checks of commits and pushes against path: and repo: claims."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _program(call: Call, hooks: str, common: str) -> str:
 COMMANDS = {
     "hook install": Command(
         "hook install",
-        "have commits and pushes held against path claims",
+        "check commits and pushes against path claims",
         install,
         about=(
             "Puts a pre-commit and a pre-push hook where git looks for them (core.hooksPath counts). A hook that is "
@@ -127,7 +127,7 @@ COMMANDS = {
     ),
     "hook status": Command(
         "hook status",
-        "whether the hooks run, and what steers them",
+        "show whether the hooks run, and their settings",
         status,
         about=(
             "Programs that manage hooks (husky, lefthook, pre-commit) may put theirs over ours, or tell git to look "
@@ -138,7 +138,7 @@ COMMANDS = {
     ),
     "hook run": Command(
         "hook run",
-        "what the hooks run: hold changed paths against claims",
+        "what the hooks run: check changed paths against claims",
         run,
         about=(
             "Staged paths (pre-commit), or those of all commits that are new to the remote (pre-push, which reads what "
@@ -156,7 +156,7 @@ COMMANDS = {
         exits=(
             (0, "nothing is in the way, or the policy only warns"),
             (1, "the policy is require, and something is"),
-            (64, "not in a repository, or a setting cannot be meant"),
+            (64, "not in a repository, or invalid setting"),
             (69, "the claims cannot be looked at, and the setting is to block"),
         ),
     ),

@@ -147,7 +147,7 @@ COMMANDS = {
     ),
     "list": Command(
         "list",
-        "all jobs that are claimed",
+        "list the jobs that are claimed",
         list_,
         about=(
             "Jobs that are held, and jobs that are parked and wait for `dibs free`. In the order of their names, and "

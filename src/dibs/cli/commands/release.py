@@ -57,11 +57,11 @@ def _released(call: Call, name: str, document: Document) -> Answer:
 COMMANDS = {
     "release": Command(
         "release",
-        "let a job go, perhaps as done or failed",
+        "release a job, as done or failed if you say so",
         release,
         about=(
-            "Frees the job at once. With --done, whoever claims it in that time is told that it is done, by "
-            "whom and with what result. With --failed it counts as an attempt: the next owner is told, --max-attempts "
+            "Frees the job at once. --done marks it as done: whoever claims it in that time is told so, by whom, "
+            "and with what result. With --failed it counts as an attempt: the next owner is told, --max-attempts "
             "parks the job after so many in a row, and a release without --failed begins the count anew. "
             "Releasing your own released lease again is fine. Of several jobs, each is "
             "released by itself, and one that cannot be does not stop the others."

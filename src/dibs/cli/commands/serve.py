@@ -221,7 +221,7 @@ COMMANDS = {
         ),
         exits=(
             (0, "told to stop"),
-            (64, "a setting cannot be"),
+            (64, "invalid setting"),
             (69, "the store or the address is not to be had"),
         ),
     ),

@@ -57,7 +57,7 @@ def end(call: Call) -> Answer:
     reply = call.door().call("session-end", session, {})
     if is_failure(reply):
         return failure(reply)
-    text = f"{call.paint.good('Ended.')} Everything the session held is let go."
+    text = f"{call.paint.good('Ended.')} Everything the session held is released."
     return yes({"session_id": session, "ended": True}, text)
 
 
@@ -115,11 +115,11 @@ COMMANDS = {
             ("for a shell script", "export DIBS_SESSION=$(dibs session open -q --pid $$)"),
             ("under a name, for five minutes", "dibs session open --owner agent-7 --ttl 5m"),
         ),
-        exits=((0, "open"), (64, "there is no such process, or the TTL cannot be")),
+        exits=((0, "open"), (64, "no such process, or invalid TTL")),
     ),
     "session keep": Command(
         "session keep",
-        "say that the session is alive",
+        "keep a session alive",
         keep,
         about="Starts its TTL anew, and with it that of all that lives by the session.",
         arguments=(_ID,),
@@ -128,7 +128,7 @@ COMMANDS = {
     ),
     "session end": Command(
         "session end",
-        "end a session and let go of all it holds",
+        "end a session and release all it holds",
         end,
         arguments=(_ID,),
         examples=(("at the end of a script", "trap 'dibs session end -q' EXIT"),),
@@ -145,7 +145,7 @@ COMMANDS = {
     ),
     "session list": Command(
         "session list",
-        "all open sessions of yours",
+        "list your open sessions",
         list_,
         about="Of a server, those of your token (an operator sees all). With --quiet only the ids, one a line.",
         examples=(("who is at work", "dibs session list"),),

@@ -111,7 +111,7 @@ def parked(document: Document, paint: Paint, after: list[str]) -> str:
     if document.get("previous"):
         lines += previous(document["previous"], sentences.now_ms_of(document))
     command = _next("free", document["name"], after, [])
-    lines.append(f"Once the cause is gone, whoever looks after it frees it:  {command}")
+    lines.append(f"Fix the cause, then free it:  {command}")
     return "\n".join(lines)
 
 
@@ -157,9 +157,9 @@ def renewed(name: str, document: Document, paint: Paint) -> str:
 
 
 def released(name: str, done_ms: int, paint: Paint) -> str:
-    after = "Whoever is next gets it."
+    after = "It can be claimed."
     if done_ms:
-        after = f"Who claims it in the next {span(done_ms)} is told that it is done."
+        after = f"Marked done for {span(done_ms)}."
     return f"{paint.good('Released')} {plain(name)}. {after}"
 
 
@@ -167,16 +167,18 @@ def failed(document: Document, paint: Paint, after: list[str]) -> str:
     name, count = plain(document["name"]), document["failures"]
     told = f"{paint.wait('Let go as failed:')} {name}, {count} in a row."
     if document["parked"]:
-        return f"{told} It is parked. Once the cause is gone:  {_next('free', document['name'], after, [])}"
+        return (
+            f"{told} It is parked. Fix the cause, then free it:  {_next('free', document['name'], after, [])}"
+        )
     if document["retry_after_ms"]:
         return f"{told} It can be claimed in {span(document['retry_after_ms'])}."
-    return f"{told} Whoever is next gets it."
+    return f"{told} It can be claimed."
 
 
 def broken(document: Document, paint: Paint) -> str:
     name = plain(document["name"])
     if not document["broken"]:
-        return f"Nobody had {name}; nothing was taken away."
+        return f"Nobody has {name}. Nothing was changed."
     lines = []
     for hold in document["broken"]:
         lines.append(
@@ -202,5 +204,5 @@ def transferred(document: Document, paint: Paint, *, to_session: bool) -> str:
 def freed(document: Document, paint: Paint) -> str:
     name = plain(document["name"])
     if not document["freed"]:
-        return f"{name} was not parked; nothing was changed."
-    return f"{paint.good('Freed:')} {name} can be claimed again, and its count of failures is back at none."
+        return f"{name} is not parked. Nothing was changed."
+    return f"{paint.good('Freed:')} {name} can be claimed again. Its count of failures is 0."

@@ -108,7 +108,7 @@ COMMANDS = {
             ),
             ("a secret that a scheduler made", "dibs run-secret create --holder dev-1a2b3c4d --given"),
         ),
-        exits=((0, "begun"), _NO_GATEWAY, (64, "the holder or the secret cannot be"), _ADMIN),
+        exits=((0, "begun"), _NO_GATEWAY, (64, "invalid holder or secret"), _ADMIN),
     ),
     "run-secret list": Command(
         "run-secret list",
