@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.agents import keeper
-from dibs.agents.keeper import KeptDesk
+from dibs.agents.kept_desk import KeptDesk
 from dibs.errors import DibsError, LeaseLost
 from dibs.sdk.async_doors import ThreadedDoor
 from dibs.wire.documents import Reply, reply_for_error

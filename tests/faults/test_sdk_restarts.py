@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs import AsyncClient, Client
-from dibs.agents.keeper import KeptDesk
+from dibs.agents.kept_desk import KeptDesk
 from dibs.clock import steady_ms
 from dibs.errors import DibsError, JobHeld, Unavailable
 from dibs.sdk.async_doors import open_door

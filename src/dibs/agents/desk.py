@@ -1,5 +1,5 @@
 """What the tools ask of dibs. Here each call proves itself by a lease id, and nothing is remembered between calls:
-that is all there is over stateless HTTP. `keeper.KeptDesk` is the one that remembers."""
+that is all there is over stateless HTTP. `kept_desk.KeptDesk` is the one that remembers."""
 
 from __future__ import annotations
 

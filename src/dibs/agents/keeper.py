@@ -34,8 +34,8 @@ T = TypeVar("T")
 CLOSE_SECONDS_MAX = 4.0  # the SDK gives a server that is told to go five
 
 
-class KeptDesk(Desk):
-    """For one connection. `close` lets everything go."""
+class Keeper(Desk):
+    """What one connection holds. `close` lets everything go. How an agent ends a claim is in `kept_desk.py`."""
 
     keeps = True
 
@@ -258,72 +258,3 @@ class KeptDesk(Desk):
         if not kept.told:
             kept.told = True
             self._lost.append(lost)
-
-    async def heartbeat(
-        self, job: str, lease_id: str | None, checkpoint: str | None = None, metadata: str | None = None
-    ) -> Lease:
-        kept = self._own(job, lease_id)
-        try:
-            return await super().heartbeat(job, lease_id, checkpoint, metadata)
-        except LeaseLost:
-            if kept is not None:
-                self._let_go(kept)
-            raise
-
-    async def release(
-        self,
-        job: str,
-        lease_id: str | None,
-        *,
-        done: float | None,
-        result: str | None,
-        checkpoint: str | None,
-    ) -> None:
-        kept = self._own(job, lease_id)
-        if kept is None:
-            await super().release(job, lease_id, done=done, result=result, checkpoint=checkpoint)
-            return
-        if done is None:
-            await self._ended(kept, kept.claim.release(checkpoint=checkpoint))
-        else:
-            await self._ended(kept, kept.claim.done(result, done=done, checkpoint=checkpoint))
-
-    async def fail(
-        self,
-        job: str,
-        lease_id: str | None,
-        reason: str | None,
-        *,
-        retry_after: float | None,
-        checkpoint: str | None,
-    ) -> None:
-        kept = self._own(job, lease_id)
-        if kept is None:
-            await super().fail(job, lease_id, reason, retry_after=retry_after, checkpoint=checkpoint)
-        else:
-            failing = kept.claim.fail(reason, retry_after=retry_after, checkpoint=checkpoint)
-            await self._ended(kept, failing)
-
-    async def hand_over(
-        self,
-        job: str,
-        lease_id: str | None,
-        *,
-        to_owner: str | None,
-        to_session: str | None,
-        ttl: int,
-        checkpoint: str | None,
-    ) -> Lease:
-        kept = self._own(job, lease_id)
-        if kept is None:
-            return await super().hand_over(
-                job, lease_id, to_owner=to_owner, to_session=to_session, ttl=ttl, checkpoint=checkpoint
-            )
-        given = await self._ended(
-            kept, kept.claim.transfer(to_owner=to_owner, to_session=to_session, checkpoint=checkpoint)
-        )
-        if to_session:
-            return given
-        # It lived by our session. The heir gets time to begin.
-        renewed = await self.run(operations.renewing(given.name, given.lease_id, ttl=ttl))
-        return with_time(given, renewed)

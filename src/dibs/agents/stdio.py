@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from mcp.server.stdio import stdio_server
 
-from dibs.agents.keeper import KeptDesk
+from dibs.agents.kept_desk import KeptDesk
 from dibs.agents.mcp import build_server
 from dibs.agents.tools import TOOLS
 from dibs.loglines import LogLines
