@@ -102,7 +102,7 @@ class Api:
             wanted = len(document["names"]) if verb == "acquire-all" else 1
             if self._live_of(caller) + wanted > self._locks_max:
                 caller = caller.replace(over_quota=True)
-        # No session's id needs decoding; what does is none.
+        # Session ids are plain UUIDs; a percent-encoded one is invalid.
         name = raw_name.decode("latin-1") if verb.startswith("session-") else decode_name(raw_name)
         command = command_for(verb, ns, name, document, caller)
         return command, wait_ms(document)

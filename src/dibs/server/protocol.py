@@ -1,4 +1,4 @@
-"""A connection that minds its manners: uvicorn's own, with bounds on what a client may keep us waiting for.
+"""uvicorn's HTTP connection with bounds on how long and how much a client may keep the server waiting.
 
 What uvicorn leaves open and this closes: a head without end, a request that never finishes, a connection that says
 nothing, one that asks and does not read the answers. Requests are taken from what was read a few at a time, and nothing
