@@ -46,7 +46,8 @@ def test_inside_a_session_names_are_enough_and_its_end_lets_go_of_all(terminal: 
     assert terminal("session", "show", "-q").out == "a\n"
     assert terminal("session", "end").out == "Ended. Everything the session held is released.\n"
     assert terminal("owner", "a").exit == 1
-    for words in (("session", "keep"), ("session", "end"), ("session", "show"), ("claim", "c")):
+    assert terminal("session", "end").exit == 0  # ending it again changes nothing
+    for words in (("session", "keep"), ("session", "show"), ("claim", "c")):
         assert terminal(*words).exit == 2
         assert terminal(*words, "--json").error["code"] == "session_expired"
 

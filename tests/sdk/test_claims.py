@@ -136,7 +136,7 @@ def test_a_wait_that_is_over_leaves_the_line(client: Client) -> None:
 def test_heartbeats_keep_the_job_for_longer_than_its_ttl(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with client.claim("job", ttl=1) as claim:
+    with client.claim("job", ttl=5) as claim:  # the first heartbeat comes after a third of it
         born = client.owner("job").expires_at
         wait_until(lambda: (client.owner("job").expires_at or "") > (born or "") or None, "it was renewed")
         claim.check()

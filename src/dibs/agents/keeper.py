@@ -34,7 +34,7 @@ T = TypeVar("T")
 CLOSE_SECONDS_MAX = 4.0  # the SDK gives a server that is told to go five
 
 
-class Keeper(Desk):
+class ClaimKeeper(Desk):
     """What one connection holds. `close` lets everything go. How an agent ends a claim is in `kept_desk.py`."""
 
     keeps = True

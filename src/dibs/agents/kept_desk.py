@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.agents.keeper import Keeper
+from dibs.agents.keeper import ClaimKeeper
 from dibs.agents.kept_claim import with_time
 from dibs.errors import LeaseLost
 from dibs.sdk import operations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dibs.sdk.answers import Lease
 
 
-class KeptDesk(Keeper):
+class KeptDesk(ClaimKeeper):
     """For one connection."""
 
     async def heartbeat(

@@ -100,7 +100,7 @@ REPLY_KINDS: dict[str, str] = {
     **dict.fromkeys(("locks", "events", "sessions", "runs", "leases", "refused", "skipped"), LIST),
     **dict.fromkeys(("broken", "holders", "holds", "waits", "overlapping", "cycle"), LIST),
     **dict.fromkeys(("left", "freed", "active", "held_before", "parked"), FLAG),
-    **dict.fromkeys(("acl", "previous"), OBJECT),
+    **dict.fromkeys(("acl", "previous", "reserved_for"), OBJECT),
     # Of a run: how many ended, and what they let go. `ended` of a lease that is not current is text.
     "ended": NUMBER,
     "released": LIST,
