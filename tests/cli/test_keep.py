@@ -71,14 +71,18 @@ def test_the_claim_outlives_its_ttl_and_goes_with_the_process(
     assert os.readlink(f"/proc/{keeper}/cwd") == "/"
     assert {os.readlink(f"/proc/{keeper}/fd/{number}") for number in (0, 1, 2)} == {"/dev/null"}
     assert os.getsid(keeper) != os.getsid(0)
-    assert not [
-        name for name in os.listdir(f"/proc/{keeper}/fd") if "dibs.db" in _link(f"/proc/{keeper}/fd/{name}")
-    ]
+    # It opens the store for each question, and has it open for no longer.
+    wait_until(lambda: not _open_store_files(keeper), "the store is closed again")
     agent.kill()
     agent.wait()
     machine.until(lambda: machine.look(job)["status"] == "free")
     wait_until(lambda: not keepers(job), "the keeper has gone")
     assert machine.door.history(job, 9).body["events"][-1]["event"] == "released"  # type: ignore[index]
+
+
+def _open_store_files(pid: int) -> list[str]:
+    folder = f"/proc/{pid}/fd"
+    return [name for name in os.listdir(folder) if "dibs.db" in _link(f"{folder}/{name}")]
 
 
 def _link(path: str) -> str:

@@ -14,6 +14,7 @@ import pytest
 from dibs.errors import StoreReplaced, StoreUnavailable
 from dibs.stores.sqlite import SqliteStore
 from dibs.stores.sqlite import connection as link_module
+from dibs.stores.sqlite.identity import identity_of
 from dibs.testing.contract_base import event, key_of, lock, put
 
 if TYPE_CHECKING:
@@ -224,3 +225,12 @@ def test_each_file_has_an_id_of_its_own_that_a_copy_keeps(tmp_path: Path) -> Non
         db.close()
     assert ids[0] == ids[2] != ids[1]
     assert len(ids[1]) == 32
+
+
+def test_a_file_that_another_process_makes_at_this_very_moment_is_opened(
+    connect: Callable[[], SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect().read(())  # it is there now
+    looks = iter([None])  # as the first look saw it: nothing is there yet
+    monkeypatch.setattr(link_module, "identity_of", lambda path: next(looks, identity_of(path)))
+    assert connect().read(()).now_ms > 0

@@ -160,7 +160,7 @@ class RetryBudget:
         return ServerUnreachable(f"{error.details} {FATE_UNKNOWN}") if self._is_unsure(error.sent) else error
 
     def unreachable(self, error: ServerUnreachable) -> ServerUnreachable:
-        """What to raise when no connection is to be had. An earlier one may have carried the request."""
+        """What to raise when there is no connection. An earlier one may have carried the request."""
         return ServerUnreachable(f"{error.details} {FATE_UNKNOWN}") if self._is_unsure(False) else error
 
     def _is_unsure(self, sent: bool) -> bool:

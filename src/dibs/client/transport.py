@@ -44,7 +44,7 @@ class Deadline:
 
 
 class NotConnected(ServerUnreachable):
-    """There is no connection to be had: nothing was sent."""
+    """No connection could be made: nothing was sent."""
 
 
 class TimedOut(ServerUnreachable):

@@ -1,7 +1,7 @@
 """What happened, in order. Every change of ownership is an event, written in the same commit as the change.
 
 A heartbeat alone changes no ownership and is no event; one that brings a checkpoint or new metadata is `progress`. A
-refusal is none either. Both are noted for callers whose every call is to be seen afterwards (`audited`).
+refusal is no event either. Callers that are `audited` get both in the history.
 Events never carry a lease id: whoever may read history could otherwise act as the owner.
 """
 

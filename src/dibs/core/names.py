@@ -103,7 +103,7 @@ def _beneath(inner: str, outer: str) -> bool:
 
 
 def above(name: str) -> list[str]:
-    """The path names that cover all of a path, nearest first. With it a path is held against many claims at once."""
+    """The path names that cover a path, nearest first: what to look for among many claims."""
     found = []
     while (cut := name.rfind("/")) > len("path:"):
         name = name[:cut]

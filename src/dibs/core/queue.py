@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket | None:
     """The place that this caller has in the line already: the one it shows, or one that its request key or session
-    proves, because a repeat whose first reply was lost must not stand there twice. A place that was lost is none."""
+    proves, because a repeat whose first reply was lost must not stand there twice. A lost place does not count."""
     ticket = None
     if ask.ticket_id is not None:
         ticket = draft.ticket(ask.ns, names[0], ask.ticket)

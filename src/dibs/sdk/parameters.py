@@ -19,7 +19,7 @@ MEANINGS = {
     "metadata": "a short text that everybody sees",
     "on_lost": "called once with the LeaseLost, as soon as the claim is lost",
     "owner": "who we are, as shown to others; it proves nothing",
-    "shared": "share it with others who say so, and keep out those who do not",
+    "shared": "shared: coexists with other shared claims, excludes exclusive ones",
     "slots": "up to so many owners at once; everybody must say the same number",
     "again": "claim it even though it counts as done",
     "lock_delay": "if the claim is lost, not released, the job rests this long; a minute at most",

@@ -1,7 +1,7 @@
 """How many connections there may be, in all and from one client.
 
 A client is an address; on a Unix socket, a user of this machine. Behind a proxy all clients have one address: then the
-operator sets the bound per client to 0, which is none, and has the proxy count.
+operator sets the bound per client to 0 (no bound), and the proxy counts.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def _queued(outcome: outcomes.Queued) -> Document:
 
 
 def _refused(outcome: outcomes.Refused) -> Document:
-    """Several names, none of them to be had: one entry a name saying why."""
+    """None of several jobs is available: one entry for each says why."""
     refused = [_entry(each) for each in outcome.outcomes]
     waits = [entry["retry_after_ms"] for entry in refused if entry.get("retry_after_ms")]
     return {"status": "held", "refused": refused, "retry_after_ms": min(waits, default=1_000)}

@@ -67,7 +67,7 @@ def keep(
 
 
 def _give_back(call: Call, grant: Document, names: list[str]) -> None:
-    """A claim that would run out unnoticed is none."""
+    """Give the claim back: nobody would keep it alive."""
     if call.unconfirmed:
         call.unconfirmed.give_back()
         return

@@ -222,7 +222,7 @@ COMMANDS = {
         exits=(
             (0, "told to stop"),
             (64, "invalid setting"),
-            (69, "the store or the address is not to be had"),
+            (69, "the store cannot be opened, or the address is in use"),
         ),
     ),
 }

@@ -1,4 +1,4 @@
-"""Changed paths held against live claims: which claims of others they touch, and which of them nobody here claimed.
+"""Checks changed paths against live claims: which claims of others they touch, and which paths nobody here claimed.
 
 Pure. Whether two names overlap is the rule of `core/names.py`; here it is only asked about many at once, by looking up
 what lies above a path instead of comparing each path with each claim.

@@ -56,7 +56,7 @@ def unheard(document: Document) -> str:
 
 
 def over_sentence(document: Document) -> str:
-    """The time is over, and the job is still not to be had."""
+    """The wait is over, and the job is still not available."""
     position = document["position"]
     place = "next in line" if position == 1 else f"number {position} in line"
     if "ticket" in document:

@@ -57,7 +57,7 @@ def is_run(principal: str) -> bool:
 
 
 def namespace_of(session: SessionRecord) -> str | None:
-    """The namespace of a run, or None when the session is none."""
+    """The namespace of a run. None: the session is not a run."""
     return session.principal.removeprefix(_PREFIX) if is_run(session.principal) else None
 
 

@@ -118,7 +118,7 @@ def gc_text(document: Document, *, server: bool) -> str:
 
 
 def refused(resource: str, reply: Document) -> tuple[str, Document, str]:
-    """Somebody else has it, or it is not to be had now: message, details and text."""
+    """The resource is not available: message, details and text."""
     status = reply["status"]
     suggestions = [_NEXT.get(status, _NEXT["held"])]
     owner, expires = reply.get("owner"), reply.get("expires_at")

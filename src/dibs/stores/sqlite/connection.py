@@ -46,6 +46,7 @@ _LOOK = """SELECT (SELECT user_version FROM pragma_user_version),
 # the child writes to. So every link closes its connection before a fork, and opens another when it is next used.
 _links: list[ref[SqliteConnection]] = []
 TROUBLE_MS = 10_000  # a failed write is remembered for so long, whatever smaller ones say
+OPENINGS_MAX = 10  # how often a file that is being put in place is opened again
 FORK_WAIT_S = 6.0  # longer than a statement waits for others
 _left_behind: list[sqlite3.Connection] = []  # of a parent that was too busy; closing them would do harm
 
@@ -83,6 +84,10 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(
     before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
 )
+
+
+class ReplacedWhileOpening(sqlite3.OperationalError):
+    """The path named another file, or none, when the opening began."""
 
 
 class State:
@@ -277,17 +282,26 @@ class SqliteConnection:
         self._identity.check_before_opening()
         self._mend_beside()
         try:
-            return self._try("mode=rw")
+            return self._try_until_settled()
         except sqlite3.OperationalError as error:
             if not os.path.lexists(self.path):
                 from dibs.stores.sqlite.schema import create
 
                 self.made = create(self.path, folders=self._folders)
-                return self._try("mode=rw")
+                return self._try_until_settled()
             if not self._is_read_only_media(error):
                 raise
             self._frozen = True
             return self._try("immutable=1")
+
+    def _try_until_settled(self) -> sqlite3.Connection:
+        """Open the file. Another process may make it, or put it in place, at this very moment: then open it again."""
+        for _ in range(OPENINGS_MAX - 1):
+            try:
+                return self._try("mode=rw")
+            except ReplacedWhileOpening:
+                continue
+        return self._try("mode=rw")
 
     def _mend_beside(self) -> None:
         """Whoever opens a file that is read-only leaves a log and an index that are, too. When the file may be written
@@ -312,7 +326,7 @@ class SqliteConnection:
             state = State(self._look(db))
             self._identity.check_content(state.store_id, state.revision)
             if identity_of(self.path) != main:
-                raise sqlite3.OperationalError("the file was replaced while it was opened")
+                raise ReplacedWhileOpening("the file was replaced while it was opened")
             self._identity.opened(main, alone=self._frozen)
             self._opened(db, state)
         except BaseException:
@@ -355,7 +369,7 @@ class SqliteConnection:
         """Reading needs to make files beside the database, and cannot. Without a log there is nothing to miss."""
         cannot = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
         return (
-            error.sqlite_errorcode & 0xFF in cannot
+            getattr(error, "sqlite_errorcode", 0) & 0xFF in cannot
             and os.path.isfile(self.path)
             and not os.access(os.path.dirname(self.path) or ".", os.W_OK)
             and not os.path.exists(f"{self.path}-wal")
