@@ -111,9 +111,13 @@ class Server:
         ):  # other tests ran in between, and the server hung up
             self._connection.close()
         self._asked_ms = steady_ms()
-        self._connection.request(method, path, body, sent)
-        raw = self._connection.getresponse()
-        return Response(raw.status, raw.getheaders(), raw.read())
+        try:
+            self._connection.request(method, path, body, sent)
+            raw = self._connection.getresponse()
+            return Response(raw.status, raw.getheaders(), raw.read())
+        except (OSError, http.client.HTTPException):
+            self._connection.close()  # one that broke must not fail every test after this
+            raise
 
     def acquire(self, name: str, body: dict[str, Any] | None = None, **more: Any) -> Response:
         return self.ask("POST", f"/locks/{name}/acquire", body or {}, **more)
