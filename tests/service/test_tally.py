@@ -167,3 +167,20 @@ def test_what_others_wrote_is_told_on_and_our_own_is_not() -> None:
     world.acquire_elsewhere("theirs")
     world.tally.look(world.store)
     assert told == ["theirs"]
+
+
+def test_where_numbers_have_gaps_own_events_are_counted_when_they_are_read_back() -> None:
+    """A number that follows ours may still have another's before it, so nothing is taken for known."""
+    world = World()
+    world.tally = Tally(gapless=False)
+    world.decider = Decider(world.store, world.tally.committed, world.clock.steady_ms)
+    lease = world.acquire("x")
+    world.acquire_elsewhere("y")
+    assert world.counts() == (0, 0, 0)
+    world.tally.catch_up(world.store)
+    assert world.counts() == (2, 1, 1)
+    world.release("x", lease)
+    world.tally.catch_up(world.store)
+    world.tally.catch_up(world.store)
+    assert world.counts() == (1, 0, 1)
+    assert dict(world.tally.kinds) == {"acquired": 2, "released": 1}

@@ -39,7 +39,7 @@ class Engine:
     ) -> None:
         self.store = store
         self._token_floor = token_floor
-        self.tally = Tally(on_read=self._read)
+        self.tally = Tally(self._read, gapless=store.capabilities.gapless)
         self.decider = Decider(store, self._committed, steady, self._handed)
         self.sweeper = Sweeper(
             store,

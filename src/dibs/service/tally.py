@@ -1,8 +1,8 @@
 """Running counts from events: who holds how many jobs, how many are held and waited for, what happened meanwhile.
 
 The counts follow the store's events in their order, each exactly once. Events of our own commits are known without
-reading them back, as long as nobody else wrote in between; if somebody did, all of them are read from the store (and
-`on_read` is told, for those who wait for what others do).
+reading them back, as long as the numbers show that nobody else wrote in between; if somebody did, or if the store's
+numbers have gaps, all of them are read from the store (and `on_read` is told, for those who wait for what others do).
 Only the thread that commits changes a tally; any thread may read it.
 """
 
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    def __init__(self, on_read: Callable[[Sequence[Event]], None] = lambda events: None) -> None:
+    def __init__(
+        self, on_read: Callable[[Sequence[Event]], None] = lambda events: None, *, gapless: bool = True
+    ) -> None:
         self.live = 0
         self.sessions = 0  # open ones
         self.kinds: Counter[str] = Counter()
         self._on_read = on_read
+        self._gapless = gapless
         self._places: set[tuple[str, str, int]] = set()
         self._claims: dict[tuple[str, str, int], str] = {}  # namespace, job, token: whose credential
         self._by_principal: Counter[tuple[str, str | None]] = Counter()  # and namespace; None: all of them
@@ -61,8 +64,8 @@ class Tally:
 
     def committed(self, events: Sequence[Event], last_seq: int) -> None:
         """Our own commit wrote `events`, and the last event of the store is now `last_seq`."""
-        if last_seq - len(events) != self._seen_seq:
-            return  # others wrote before us; `catch_up` reads theirs and ours in order
+        if not self._gapless or last_seq - len(events) != self._seen_seq:
+            return  # others wrote before us, or may have; `catch_up` reads theirs and ours in order
         self._seen_seq = last_seq
         for event in events:
             self._fold(event)

@@ -72,10 +72,12 @@ class Capabilities(Record):
     reach: str  # "process", "host" or "network": who can share it
     watch: str  # "direct", "polling" or "native"
     durable: bool  # what was committed survives kill -9 and power loss
-    commit_keys_max: int  # how many keys one commit may carry
-    one_log: bool = (
-        True  # events of all jobs in one order, numbered without gaps; if not, each job's are in order
-    )
+    commit_keys_max: int  # how many keys one commit may compare; it writes none that it does not compare
+    # Events of all jobs have one order, and one with a lower `seq` never becomes visible after one with a higher: who
+    # read up to a number has read all below it. If not, only each job's own events are in order.
+    one_log: bool = True
+    # Events are numbered one after another. If not, `seq` rises and leaves numbers out: a gap says nothing.
+    gapless: bool = True
     serves: bool = True  # a server may stand on it: it writes several times a second
     poll_ms: int = 0  # how often somebody who waits should look, at most; 0: as often as it likes
     cannot: tuple[str, ...] = ()  # what it cannot do, one reason a line
@@ -99,10 +101,11 @@ class Store(ABC):
         """All of it or none, if every key in `expect` is still at its version (0: absent); else raise Conflict.
 
         `puts` writes records (None deletes; deleting an absent key is fine). Every key in `puts` is in `expect`.
-        `events` are appended in order and given rising `seq` numbers. Returns the `seq` of the last event in the store
-        after this commit (with `one_log`; else of the last one that this connection knows of). When it returns, the
-        write is durable (if `capabilities.durable`) and visible to everyone. Versions of a key never repeat, also not
-        after it was deleted and written anew."""
+        `events` are appended in order and given rising `seq` numbers, the next ones where `gapless`. Returns the `seq`
+        of the last event in the store after this commit; where the store is not `gapless`, of the last one of
+        `events`, and if there are none, of the last one that this connection knows of. When it returns, the write is
+        durable (if `capabilities.durable`) and visible to everyone. Versions of a key never repeat, also not after it
+        was deleted and written anew. `expect` has `commit_keys_max` keys at most."""
 
     @abstractmethod
     def scan(
@@ -123,6 +126,9 @@ class Store(ABC):
         self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
     ) -> list[Event]:
         """Up to `limit` events with `seq` above `after`, in order; with `job` only those of (namespace, name).
+
+        With `one_log`, nothing with a number up to that of the last event returned becomes visible later. Numbers
+        between two events may be missing where the store is not `gapless`.
 
         With `newest` the last ones instead of the first, still in order. An empty list is no error, also when what came
         after `after` has been pruned."""

@@ -65,7 +65,7 @@ class EventContract(ContractBase):
             assert unnumbered(found) == [full, event("x")]
             assert rises([event.seq for event in found])
             assert found[-1].seq == last_seq
-            if store.capabilities.one_log:
+            if store.capabilities.gapless:
                 assert [event.seq for event in found] == [1, 2]
 
     def test_a_commit_answers_with_the_number_of_the_last_event(self, store: Store) -> None:
@@ -73,6 +73,40 @@ class EventContract(ContractBase):
         last_seq = put(store, lock("x", token=2), events=(event("x"), event("x")))
         assert last_seq == store.events(0, 10)[1].seq
         assert put(store, lock("x", token=3)) == last_seq
+
+    def test_a_commit_answers_behind_the_events_of_others_where_there_are_no_gaps(
+        self, connect: Callable[[], Store], store: Store
+    ) -> None:
+        log(store, event("mine"))
+        theirs = log(connect(), event("theirs"), event("theirs"))
+        if store.capabilities.gapless:
+            assert put(store, lock("x")) == theirs
+            assert log(store, event("mine")) == theirs + 1
+        elif store.capabilities.one_log:
+            assert log(store, event("mine")) > theirs
+
+    def test_who_reads_the_log_while_others_write_misses_nothing(
+        self, connect: Callable[[], Store], store: Store
+    ) -> None:
+        """Reads on from the last number it saw: with one log, no event may appear below that number later."""
+        if not store.capabilities.one_log:
+            return
+        writers, count = 3, 15
+
+        def write(number: int, own: Store) -> None:
+            for round_ in range(count):
+                log(own, *[event(f"w{number}", token=round_) for _ in range(1 + round_ % 2)])
+
+        threads = [threading.Thread(target=write, args=(number, connect())) for number in range(writers)]
+        found: list[Event] = []
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            found += store.events(found[-1].seq if found else 0, 7)
+        while page := store.events(found[-1].seq if found else 0, 7):
+            found += page
+        assert found == store.events(0, 1_000)
+        assert len(found) == writers * sum(1 + round_ % 2 for round_ in range(count))
 
     def test_events_are_in_the_order_of_their_commits(
         self, connect: Callable[[], Store], store: Store
@@ -88,6 +122,8 @@ class EventContract(ContractBase):
         assert sorted(jobs(found)) == ["a"] * 10 + [f"b{number}" for number in range(10)]
         if store.capabilities.one_log:
             assert jobs(found) == [job for number in range(10) for job in ("a", f"b{number}")]
+            assert rises([each.seq for each in found])
+        if store.capabilities.gapless:
             assert [each.seq for each in found] == list(range(1, 21))
 
     def test_events_are_read_in_pages_from_either_end(self, store: Store) -> None:
@@ -139,7 +175,7 @@ class EventContract(ContractBase):
         last_seq = log(connect(), event("b"))
         assert last_seq > before
         assert [each.seq for each in store.events(0, 10)] == [last_seq]
-        if store.capabilities.one_log:
+        if store.capabilities.gapless:
             assert last_seq == before + 1
 
     def test_a_watch_of_what_is_there_already_does_not_wait(self, store: Store) -> None:

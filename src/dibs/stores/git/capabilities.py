@@ -17,6 +17,7 @@ LOCAL = Capabilities(
     durable=True,
     commit_keys_max=GIT_KEYS_MAX,
     one_log=False,
+    gapless=False,
     serves=False,
     poll_ms=200,
     cannot=(_NO_ORDER, _NO_CREDIT, "stand behind a server: SQLite is the faster by far"),
