@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.agents import keeper
-from dibs.agents.kept_desk import KeptDesk
+from dibs.agents.session_backend import SessionBackend
 from dibs.errors import DibsError, LeaseLost
 from dibs.sdk.async_doors import ThreadedDoor
 from dibs.wire.documents import Reply, reply_for_error
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def desk(store: Store) -> AsyncIterator[KeptDesk]:
+async def backend(store: Store) -> AsyncIterator[SessionBackend]:
     door = store.door(ThreadedDoor)
-    made = KeptDesk(door, "agent-7")
+    made = SessionBackend(door, "agent-7")
     yield made
     await made.close()
     door.close()
@@ -68,13 +68,13 @@ async def test_a_claim_without_a_call_is_kept_by_the_heart_of_the_session(store:
             return reply
 
     door = store.door(Listening)
-    desk = KeptDesk(door, "agent-7")
-    lease, _ = await desk.claim("acquire", ["a"])
+    backend = SessionBackend(door, "agent-7")
+    lease, _ = await backend.claim("acquire", ["a"])
     async with asyncio.timeout(10):
         while not kept:
             await asyncio.sleep(0.01)
-    assert (await desk.heartbeat("a", None)).lease_id == lease.lease_id
-    await desk.close()
+    assert (await backend.heartbeat("a", None)).lease_id == lease.lease_id
+    await backend.close()
     door.close()
 
 
@@ -155,24 +155,26 @@ async def test_a_connection_that_ends_in_mid_claim_leaves_nothing_behind(store: 
         assert [each["owner"] for each in store.sessions()] == ["agent-7"]
 
 
-async def test_a_claim_granted_to_somebody_who_is_gone_is_let_go(store: Store, desk: KeptDesk) -> None:
-    asking = asyncio.create_task(desk.claim("acquire", ["a"]))
+async def test_a_claim_granted_to_somebody_who_is_gone_is_let_go(
+    store: Store, backend: SessionBackend
+) -> None:
+    asking = asyncio.create_task(backend.claim("acquire", ["a"]))
     await asyncio.sleep(0)  # it has begun
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    await desk.close()
+    await backend.close()
     assert store.status("a") == "free"
     assert store.sessions() == []
 
 
-async def test_two_calls_for_one_job_at_once_are_one_claim(store: Store, desk: KeptDesk) -> None:
-    first = asyncio.create_task(desk.claim("acquire", ["a"]))
+async def test_two_calls_for_one_job_at_once_are_one_claim(store: Store, backend: SessionBackend) -> None:
+    first = asyncio.create_task(backend.claim("acquire", ["a"]))
     await asyncio.sleep(0)
     with pytest.raises(DibsError, match="Another call of yours is claiming a right now"):
-        await desk.claim("acquire", ["a"])
+        await backend.claim("acquire", ["a"])
     lease, _ = await first
-    assert (await desk.claim("acquire", ["a"]))[0].lease_id == lease.lease_id
+    assert (await backend.claim("acquire", ["a"]))[0].lease_id == lease.lease_id
 
 
 async def test_a_release_that_got_no_answer_keeps_the_claim_for_another_try(store: Store) -> None:
@@ -187,17 +189,17 @@ async def test_a_release_that_got_no_answer_keeps_the_claim_for_another_try(stor
             return await super().ask(step, timeout_ms, lane)
 
     door = store.door(Deaf)
-    desk = KeptDesk(door, "agent-7")
-    await desk.claim("acquire", ["a"])
+    backend = SessionBackend(door, "agent-7")
+    await backend.claim("acquire", ["a"])
     door.deaf = True
     with pytest.raises(DibsError, match="busy"):
-        await desk.release("a", None, done=None, result=None, checkpoint=None)
-    assert desk.has("a")
+        await backend.release("a", None, done=None, result=None, checkpoint=None)
+    assert backend.has("a")
     door.deaf = False
-    await desk.release("a", None, done=None, result=None, checkpoint=None)
-    assert not desk.has("a")
+    await backend.release("a", None, done=None, result=None, checkpoint=None)
+    assert not backend.has("a")
     assert store.status("a") == "free"
-    await desk.close()
+    await backend.close()
     door.close()
 
 
@@ -214,19 +216,19 @@ async def test_closing_is_bounded_when_the_store_does_not_answer(
     monkeypatch.setattr(keeper, "CLOSE_SECONDS_MAX", 0.05)
     door = store.door(Stuck)
     door.answers.set()
-    desk = KeptDesk(door, "agent-7")
-    await desk.claim("acquire", ["a"])
+    backend = SessionBackend(door, "agent-7")
+    await backend.claim("acquire", ["a"])
     door.answers.clear()
     async with asyncio.timeout(5):
-        await desk.close()
+        await backend.close()
     assert store.status("a") == "held"  # it goes with its TTL
     monkeypatch.undo()
     door.answers.set()
-    await desk.close()
+    await backend.close()
     assert store.status("a") == "free"
     door.close()
 
 
-async def test_what_this_connection_has_not_claimed_is_not_proven_by_it(desk: KeptDesk) -> None:
+async def test_what_this_connection_has_not_claimed_is_not_proven_by_it(backend: SessionBackend) -> None:
     with pytest.raises(LeaseLost, match="has not claimed it"):
-        await desk.heartbeat("a", None)
+        await backend.heartbeat("a", None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.cli.supervise.tenure import Tenure
+from dibs.cli.supervise.process_session import ProcessSession
 from dibs.cli.text.hold import said
 from dibs.clock import steady_ms
 from dibs.wire.parts import instant_ms
@@ -238,14 +238,14 @@ def test_one_that_waits_for_longer_than_its_session_goes_without_a_keepalive_goe
 def test_one_that_was_paused_from_the_grant_until_its_time_was_over_never_says_acquired(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Tenure.claim
+    real = ProcessSession.claim
 
-    def paused(self: Tenure, job: str, **more: Any) -> Answer | None:
+    def paused(self: ProcessSession, job: str, **more: Any) -> Answer | None:
         answer = real(self, job, **more)
         self.plan.lost_ms = 0
         return answer
 
-    monkeypatch.setattr(Tenure, "claim", paused)
+    monkeypatch.setattr(ProcessSession, "claim", paused)
     ran = terminal("hold", "job", "--json", "--for", "1s")
     assert [json.loads(line)["event"] for line in ran.out.splitlines()] == ["lost"]
     assert ran.exit == 20

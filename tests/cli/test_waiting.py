@@ -11,7 +11,7 @@ from dibs.cli.framework.context import Call
 from dibs.cli.text import queue as queue_text
 from dibs.cli.text.claim import held
 from dibs.cli.text.colour import Paint
-from dibs.cli.text.status_line import Live
+from dibs.cli.text.status_line import StatusLine
 from dibs.client import queueing as places
 from dibs.client.queueing import PendingClaim
 from dibs.errors import ServerUnreachable
@@ -68,13 +68,13 @@ def test_a_job_that_comes_at_the_very_end_of_the_wait_is_taken_and_not_lost(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = terminal.claim("job", "--owner", "agent-7")
-    leaving = PendingClaim.leaving
+    leave = PendingClaim.leave
 
     def late(self: PendingClaim, reply: Reply) -> Flow[Reply]:
         terminal("release", "job", "--lease", lease)  # between the last answer and the leaving
-        return leaving(self, reply)
+        return leave(self, reply)
 
-    monkeypatch.setattr(PendingClaim, "leaving", late)
+    monkeypatch.setattr(PendingClaim, "leave", late)
     ran = terminal("claim", "job", "--wait", "1s", "--owner", "bob", "--json")
     assert ran.data["owner"] == "bob"
 
@@ -120,7 +120,7 @@ def test_nothing_is_drawn_where_nobody_looks(
     values: dict[str, object], env: dict[str, str], stderr: io.StringIO | None
 ) -> None:
     call = Call("claim", values, env, stdin=None, stdout=None, stderr=stderr, paint=Paint())
-    with Live(call) as live:
+    with StatusLine(call) as live:
         live.show("Waiting")
     assert not live.on
     assert stderr is None or stderr.getvalue() == ""
@@ -143,14 +143,14 @@ def test_the_line_says_who_is_in_the_way(change: dict[str, object], says: str) -
 def flaky(terminal: Terminal, monkeypatch: pytest.MonkeyPatch, after: int, count: int) -> None:
     """The `after`th ask of a place and the following are not answered, `count` of them."""
     asked = iter(range(1_000))
-    real = PendingClaim.asking
+    real = PendingClaim.ask_once
 
-    def asking(self: PendingClaim, wait_seconds: int = 0) -> Flow[Reply]:
+    def ask_once(self: PendingClaim, wait_seconds: int = 0) -> Flow[Reply]:
         if after <= next(asked) < after + count:
             return reply_for_error(ServerUnreachable("It restarts."))
         return (yield from real(self, wait_seconds))
 
-    monkeypatch.setattr(PendingClaim, "asking", asking)
+    monkeypatch.setattr(PendingClaim, "ask_once", ask_once)
     monkeypatch.setattr(places, "RETRY_MS", 1)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs import AsyncClient, Client
-from dibs.agents.kept_desk import KeptDesk
+from dibs.agents.session_backend import SessionBackend
 from dibs.clock import steady_ms
 from dibs.errors import DibsError, JobHeld, Unavailable
 from dibs.sdk.async_doors import open_door
@@ -211,21 +211,21 @@ def test_an_mcp_connection_gives_back_what_its_call_could_not_give_up(server: Se
 
     async def go() -> None:
         door = open_door(settings_of(server.url, server.token, "agent", None))
-        desk = KeptDesk(door, "agent")
+        backend = SessionBackend(door, "agent")
         with Client(server.url, server.token, "owner") as owner:
             lease = owner.acquire("job", ttl=60)
-            await desk.claim("acquire", ["another"])  # the session is open
+            await backend.claim("acquire", ["another"])  # the session is open
             with killed_when_in_line(server, "agent"), pytest.raises(Unavailable):
-                await desk.claim("acquire", ["job"], wait=LONG_WAIT_S)
+                await backend.claim("acquire", ["job"], wait=LONG_WAIT_S)
             server.start()
             owner.release("job", lease.lease_id)
             assert owner.owner("job").owner == "agent", "the place in line became a claim"
-            status = await desk.status("job")
-            assert (status.held, desk.has("job")) == (False, False)
-            await desk.claim("acquire", ["job"], wait=5)
-            assert desk.has("job")
-            assert (await desk.status("job")).owner == "agent"
-        await desk.close()
+            status = await backend.status("job")
+            assert (status.held, backend.has("job")) == (False, False)
+            await backend.claim("acquire", ["job"], wait=5)
+            assert backend.has("job")
+            assert (await backend.status("job")).owner == "agent"
+        await backend.close()
         door.close()
 
     asyncio.run(go())

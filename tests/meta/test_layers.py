@@ -181,7 +181,7 @@ def test_a_layer_imports_only_what_it_may(layer: str) -> None:
         ("dibs.client.http", "from dibs.service import coordinator"),
         ("dibs.cli.main", "if TYPE_CHECKING:\n    from dibs.stores.port import Store"),
         ("dibs.cli.main", "import dibs.core.decide"),
-        ("dibs.agents.desk", "from dibs.stores.memory import MemoryStore"),
+        ("dibs.agents.backend", "from dibs.stores.memory import MemoryStore"),
         ("dibs.agents.mcp", "from dibs.server.handlers import Api"),
         ("dibs.repository.namespace", "from dibs.client.settings import Settings"),
     ],

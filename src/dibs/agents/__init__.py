@@ -1,14 +1,15 @@
-"""Doors for agents: the MCP server and the skill.
+"""What agents use: the MCP server and the skill.
 
-shapes      what a tool takes and what it answers, typed; the schemas that clients see are made from it
-words       from what the SDK gives or raises to such an answer, with the sentence a model can act on
-desk        what the tools ask of dibs, proven by a lease id
-keeper, kept  the same for one connection that lives: its claims are kept in a session, and let go when it ends
-tools       the tools: name, description, what each does
-resources   a job's state and history, by URI
-mcp         the server of the `mcp` SDK around all that
-stdio       `dibs mcp`
-skills      the skill, and putting it where an agent finds it
+shapes           what a tool takes and what it answers, typed; the schemas that clients see are made from it
+words            turns what the SDK returns or raises into such an answer, with a sentence a model can act on
+backend          what the tools ask of dibs; each call is proven by a lease id
+keeper           one connection's claims, kept in one session and released when the connection ends
+session_backend  a backend on top of the keeper
+tools            the tools: name, description, what each does
+resources        a job's state and history, by URI
+mcp              the server of the `mcp` SDK around all of these
+stdio            `dibs mcp`
+skills           the skill, and the command that installs it where an agent finds it
 
 Only `mcp`, `stdio`, `shapes`, `tools` and `resources` need the `mcp` extra.
 """

@@ -14,8 +14,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dibs.agents.desk import TIMEOUT_MS, Desk
-from dibs.agents.kept_claim import KeptClaim, either, holds_of, nothing_to_ask_for, seen, with_time
+from dibs.agents.backend import TIMEOUT_MS, ToolBackend
+from dibs.agents.kept_claim import (
+    KeptClaim,
+    already_claiming,
+    holds_of,
+    ignore_failure,
+    wait_for_either,
+    with_time,
+)
 from dibs.client.door import OVER_CODES
 from dibs.core.names import check_name
 from dibs.errors import DibsError, LeaseLost, RequestRefused, Unavailable
@@ -34,8 +41,8 @@ T = TypeVar("T")
 CLOSE_SECONDS_MAX = 4.0  # the SDK gives a server that is told to go five
 
 
-class ClaimKeeper(Desk):
-    """What one connection holds. `close` lets everything go. How an agent ends a claim is in `kept_desk.py`."""
+class ClaimKeeper(ToolBackend):
+    """What one connection holds. `close` lets everything go. How an agent ends a claim is in `session_backend.py`."""
 
     keeps = True
 
@@ -69,7 +76,7 @@ class ClaimKeeper(Desk):
                 return with_time(kept.claim.leases[0], renewed), True
         free = [name for name in names if name not in self._kept and name not in self._asked_for]
         if not free:
-            raise nothing_to_ask_for(verb, names)
+            raise already_claiming(verb, names)
         asked["owner"] = asked.get("owner") or self.owner
         self._asked_for.update(free)
         try:
@@ -112,7 +119,7 @@ class ClaimKeeper(Desk):
                 self._kept[name] = kept
                 if not kept.entered.done():
                     kept.entered.set_result(None)
-                await either(kept.over, self._closing)
+                await wait_for_either(kept.over, self._closing)
                 if self._closing.is_set() and self._session_task is not None:
                     await asyncio.shield(self._session_task)  # its end lets go of all claims in one step
         except LeaseLost as lost:
@@ -138,7 +145,7 @@ class ClaimKeeper(Desk):
         """The connection's session: opened with its first claim, and anew after it was lost."""
         for _ in range(2):
             if self._ready is None:
-                self._ready = seen(asyncio.get_running_loop().create_future())
+                self._ready = ignore_failure(asyncio.get_running_loop().create_future())
                 self._session_task = asyncio.create_task(self._live(self._ready), name="dibs mcp session")
             session = await asyncio.shield(self._ready)
             try:
@@ -247,7 +254,7 @@ class ClaimKeeper(Desk):
         """Renew a claim. None when it is lost, which is told beside the next answer."""
         lease = kept.claim.leases[0]
         try:
-            return await self.run(operations.renewing(lease.name, lease.lease_id))
+            return await self.run(operations.renew(lease.name, lease.lease_id))
         except LeaseLost as lost:
             self._tell(kept, LeaseLost(lease.name, lease.fencing_token, lost.why))
             self._let_go(kept)

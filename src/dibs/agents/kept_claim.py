@@ -29,7 +29,7 @@ class KeptClaim:
     def __init__(self, claim: AsyncClaim) -> None:
         self.claim = claim
         self.over = asyncio.Event()  # the agent let it go
-        self.entered: asyncio.Future[None] = seen(asyncio.get_running_loop().create_future())
+        self.entered: asyncio.Future[None] = ignore_failure(asyncio.get_running_loop().create_future())
         self.told = False  # the agent knows that it is lost
         self.ending = False  # the agent is letting it go
 
@@ -46,13 +46,13 @@ def with_time(given: Lease, renewed: Lease) -> Lease:
     return replace(given, remaining_ms=renewed.remaining_ms, expires_at=renewed.expires_at)
 
 
-def seen(future: asyncio.Future[T]) -> asyncio.Future[T]:
+def ignore_failure(future: asyncio.Future[T]) -> asyncio.Future[T]:
     """One whose failure nobody may come to see: whoever asked may be gone."""
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
     return future
 
 
-async def either(one: asyncio.Event, other: asyncio.Event) -> None:
+async def wait_for_either(one: asyncio.Event, other: asyncio.Event) -> None:
     waits = [asyncio.ensure_future(one.wait()), asyncio.ensure_future(other.wait())]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -61,7 +61,7 @@ async def either(one: asyncio.Event, other: asyncio.Event) -> None:
             wait.cancel()
 
 
-def nothing_to_ask_for(verb: str, names: Sequence[str]) -> DibsError:
+def already_claiming(verb: str, names: Sequence[str]) -> DibsError:
     if verb == "acquire":
         return InvalidInput(f"Another call of yours is claiming {names[0]} right now: wait for its answer.")
     held = [{"name": name, "status": "held", "owner": YOU} for name in names]

@@ -1,7 +1,7 @@
 """The MCP server: the tools and resources behind the `mcp` SDK's low-level server.
 
 The SDK speaks both kinds of protocol revision, those that begin with a handshake and those where each request stands
-alone; nothing here differs between them. Who asks is known through a desk: the transport says which.
+alone; nothing here differs between them. Who asks is known through a backend: the transport says which.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from mcp.server.context import ServerRequestContext
 
-    from dibs.agents.desk import Desk
+    from dibs.agents.backend import ToolBackend
 
     Context = ServerRequestContext[Any, Any]
 
@@ -46,13 +46,13 @@ _ONLY_WITH_CONTENT = ("lost", "refused")  # an empty list would only make a mode
 
 
 def build_server(
-    desk_for: Callable[[Context], Desk],
+    backend_for: Callable[[Context], ToolBackend],
     *,
     kept: bool,
     lifespan: Callable[[Server[Any]], AbstractAsyncContextManager[Any]] | None = None,
     tools: tuple[Tool, ...] = TOOLS,
 ) -> Server[Any]:
-    """`desk_for` gives the desk of whoever sent a request. `kept`: claims live as long as the connection."""
+    """`backend_for` gives the backend of whoever sent a request. `kept`: claims live as long as the connection."""
     listed = [_described(tool, kept=kept) for tool in tools]
     schemas = {tool.name: tool.input_schema for tool in listed}
     by_name = {tool.name: tool for tool in tools}
@@ -67,7 +67,7 @@ def build_server(
             raise MCPError(
                 types.INVALID_PARAMS, f"There is no tool {params.name[:64]!a}. There are: {known}."
             )
-        return await _called(tool, desk_for(context), params.arguments or {}, kept=kept)
+        return await _called(tool, backend_for(context), params.arguments or {}, kept=kept)
 
     async def list_resources(
         _: Context, __: types.PaginatedRequestParams | None
@@ -84,7 +84,7 @@ def build_server(
     async def read_resource(
         context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        return await _read(desk_for(context), params.uri)
+        return await _read(backend_for(context), params.uri)
 
     more: dict[str, Any] = {} if lifespan is None else {"lifespan": lifespan}
     return Server(
@@ -118,25 +118,27 @@ def _described(tool: Tool, *, kept: bool) -> types.Tool:
     )
 
 
-async def _called(tool: Tool, desk: Desk, arguments: dict[str, Any], *, kept: bool) -> types.CallToolResult:
+async def _called(
+    tool: Tool, backend: ToolBackend, arguments: dict[str, Any], *, kept: bool
+) -> types.CallToolResult:
     try:
         asked = tool.arguments(kept=kept).model_validate(arguments)
     except ValidationError as error:
-        return await _failed(_what_is_wrong(error), desk)
+        return await _failed(_what_is_wrong(error), backend)
     try:
-        answer = await tool.do(desk, asked)
+        answer = await tool.do(backend, asked)
     except DibsError as error:
-        return await _failed(words.trouble(error), desk)
+        return await _failed(words.trouble(error), backend)
     except Exception:
         log.exception("%s failed in a way it should not", tool.name)
         return await _failed(
-            "dibs failed in a way it should not; its log says more. Do not begin the work.", desk
+            "dibs failed in a way it should not; its log says more. Do not begin the work.", backend
         )
-    return await _answered(answer, desk)
+    return await _answered(answer, backend)
 
 
-async def _answered(answer: ToolAnswer, desk: Desk) -> types.CallToolResult:
-    answer.lost = await _losses(desk)
+async def _answered(answer: ToolAnswer, backend: ToolBackend) -> types.CallToolResult:
+    answer.lost = await _losses(backend)
     document = answer.model_dump(mode="json", exclude_none=True)
     for field in _ONLY_WITH_CONTENT:
         if not document.get(field, True):
@@ -145,14 +147,14 @@ async def _answered(answer: ToolAnswer, desk: Desk) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=document)
 
 
-async def _failed(sentence: str, desk: Desk) -> types.CallToolResult:
-    losses = await _losses(desk)
+async def _failed(sentence: str, backend: ToolBackend) -> types.CallToolResult:
+    losses = await _losses(backend)
     lost = "".join(f" And {each.job} is not yours any more: {each.why} Stop the work." for each in losses)
     return types.CallToolResult(content=[types.TextContent(text=sentence + lost)], is_error=True)
 
 
-async def _losses(desk: Desk) -> list[LostClaim]:
-    return [LostClaim(job=each.name, why=each.why) for each in await desk.losses()]
+async def _losses(backend: ToolBackend) -> list[LostClaim]:
+    return [LostClaim(job=each.name, why=each.why) for each in await backend.losses()]
 
 
 def _what_is_wrong(error: ValidationError) -> str:
@@ -182,9 +184,9 @@ def _templates() -> list[types.ResourceTemplate]:
     ]
 
 
-async def _read(desk: Desk, uri: str) -> types.ReadResourceResult:
+async def _read(backend: ToolBackend, uri: str) -> types.ReadResourceResult:
     try:
-        text = await resources.read(desk, uri)
+        text = await resources.read(backend, uri)
     except DibsError as error:
         raise MCPError(types.INVALID_PARAMS, words.trouble(error)) from None
     if text is None:

@@ -12,7 +12,7 @@ from dibs.core.names import check_name
 from dibs.errors import InvalidName
 
 if TYPE_CHECKING:
-    from dibs.agents.desk import Desk
+    from dibs.agents.backend import ToolBackend
 
 ROOT = "dibs://jobs"
 JOB = ROOT + "/{job}"
@@ -24,18 +24,18 @@ def uri_of(job: str) -> str:
     return f"{ROOT}/{quote(job, safe='')}"
 
 
-async def read(desk: Desk, uri: str) -> str | None:
+async def read(backend: ToolBackend, uri: str) -> str | None:
     """The document at `uri` as JSON, or None when there is nothing of that form."""
     document: dict[str, Any]
     if uri == ROOT:
-        document = {"jobs": [each.document for each in await desk.listing("")]}
+        document = {"jobs": [each.document for each in await backend.listing("")]}
         return json.dumps(document, ensure_ascii=False)
     parts = uri.removeprefix(ROOT + "/").split("/") if uri.startswith(ROOT + "/") else []
     if len(parts) == 1:
-        document = (await desk.status(_name(parts[0]))).document
+        document = (await backend.status(_name(parts[0]))).document
     elif len(parts) == 2 and parts[1] == "history":
         name = _name(parts[0])
-        events = await desk.history(name, HISTORY_PAGE_DEFAULT)
+        events = await backend.history(name, HISTORY_PAGE_DEFAULT)
         document = {"name": name, "events": [each.document for each in events]}
     else:
         return None

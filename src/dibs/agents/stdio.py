@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from mcp.server.stdio import stdio_server
 
-from dibs.agents.kept_desk import KeptDesk
 from dibs.agents.mcp import build_server
+from dibs.agents.session_backend import SessionBackend
 from dibs.agents.tools import TOOLS
 from dibs.loglines import LogLines
 from dibs.sdk.async_doors import open_door
@@ -44,29 +44,29 @@ _ODD = re.compile(r"[^\w.@+-]+")
 def stdio_mcp(
     door: AsyncDoor,
     owner: str | None,
-    around: Callable[[KeptDesk], AbstractContextManager[None]] = nullcontext,  # type: ignore[assignment]
+    around: Callable[[SessionBackend], AbstractContextManager[None]] = nullcontext,  # type: ignore[assignment]
     tools: tuple[Tool, ...] = TOOLS,
 ) -> Server[Any]:
     """A server for one connection. Its claims are let go when the connection ends. `around` is what else lives as long
     as that."""
 
     @asynccontextmanager
-    async def lifespan(_: Server[Any]) -> AsyncIterator[KeptDesk]:
-        desk = KeptDesk(door, owner)
-        with around(desk):
+    async def lifespan(_: Server[Any]) -> AsyncIterator[SessionBackend]:
+        backend = SessionBackend(door, owner)
+        with around(backend):
             try:
-                yield desk
+                yield backend
             finally:
                 with anyio.CancelScope(shield=True):
-                    await desk.close()
+                    await backend.close()
 
-    def desk_for(context: Context) -> KeptDesk:
-        desk: KeptDesk = context.lifespan_context
-        if desk.owner is None:
-            desk.owner = _owner_of(context)
-        return desk
+    def backend_for(context: Context) -> SessionBackend:
+        backend: SessionBackend = context.lifespan_context
+        if backend.owner is None:
+            backend.owner = _owner_of(context)
+        return backend
 
-    return build_server(desk_for, kept=True, lifespan=lifespan, tools=tools)
+    return build_server(backend_for, kept=True, lifespan=lifespan, tools=tools)
 
 
 def _owner_of(context: Context) -> str:
@@ -80,8 +80,8 @@ class _Ends(AbstractContextManager[None]):
     """A thread of the SDK's sits in a read of standard input that nothing can interrupt. So a signal, or the end of
     whoever reads our output, does not unwind the server: it lets everything go and ends the process."""
 
-    def __init__(self, desk: KeptDesk, output: int) -> None:
-        self._desk = desk
+    def __init__(self, backend: SessionBackend, output: int) -> None:
+        self._backend = backend
         self._output = output
         self._leaving: asyncio.Task[None] | None = None
 
@@ -110,7 +110,7 @@ class _Ends(AbstractContextManager[None]):
 
     async def _left(self, code: int) -> None:
         try:
-            await self._desk.close()
+            await self._backend.close()
         finally:
             os._exit(code)
 
@@ -133,7 +133,7 @@ async def _serve(settings: Settings, tools: tuple[Tool, ...]) -> None:
     door = open_door(settings)
     try:
         owner = settings.pick("owner", "DIBS_OWNER")
-        server = stdio_mcp(door, owner, lambda desk: _Ends(desk, output), tools)
+        server = stdio_mcp(door, owner, lambda backend: _Ends(backend, output), tools)
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:

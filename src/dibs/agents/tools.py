@@ -18,9 +18,9 @@ from dibs.errors import InvalidInput, LeaseLost, NotClaimed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from dibs.agents.desk import Desk
+    from dibs.agents.backend import ToolBackend
 
-    Do = Callable[[Desk, Any], Awaitable[shapes.ToolAnswer]]
+    Do = Callable[[ToolBackend, Any], Awaitable[shapes.ToolAnswer]]
 
 PAUSE_MS_MIN = 100
 PAUSE_MS_MAX = 2_000
@@ -60,40 +60,40 @@ class Tool:
         return self.takes if kept else self.takes_loose
 
 
-async def claim_job(desk: Desk, asked: shapes.ClaimJob) -> shapes.ClaimAnswer:
+async def claim_job(backend: ToolBackend, asked: shapes.ClaimJob) -> shapes.ClaimAnswer:
     wait = asked.wait_seconds or None
-    return await _claim(desk, "acquire", [asked.job], asked, wait=wait)
+    return await _claim(backend, "acquire", [asked.job], asked, wait=wait)
 
 
-async def claim_any_job(desk: Desk, asked: shapes.ClaimAnyJob) -> shapes.ClaimAnswer:
-    return await _claim(desk, "acquire-any", asked.jobs, asked)
+async def claim_any_job(backend: ToolBackend, asked: shapes.ClaimAnyJob) -> shapes.ClaimAnswer:
+    return await _claim(backend, "acquire-any", asked.jobs, asked)
 
 
 async def _claim(
-    desk: Desk, verb: str, jobs: list[str], asked: shapes.ClaimJob | shapes.ClaimAnyJob, **more: Any
+    backend: ToolBackend, verb: str, jobs: list[str], asked: shapes.ClaimJob | shapes.ClaimAnyJob, **more: Any
 ) -> shapes.ClaimAnswer:
     if isinstance(asked, shapes.LooseClaimJob | shapes.LooseClaimAnyJob):
         more |= {"ttl": asked.ttl_seconds}
         if asked.request_key is not None:
             more |= {"request_key": asked.request_key}
     try:
-        lease, again = await desk.claim(
+        lease, again = await backend.claim(
             verb, jobs, owner=asked.owner, metadata=asked.metadata, again=asked.again, **more
         )
     except NotClaimed as error:
         return words.not_claimed(error, jobs[0] if verb == "acquire" else None)
-    return words.claimed(lease, kept=desk.keeps, again=again)
+    return words.claimed(lease, kept=backend.keeps, again=again)
 
 
-async def heartbeat_job(desk: Desk, asked: shapes.HeartbeatJob) -> shapes.HeartbeatAnswer:
+async def heartbeat_job(backend: ToolBackend, asked: shapes.HeartbeatJob) -> shapes.HeartbeatAnswer:
     try:
-        lease = await desk.heartbeat(asked.job, asked.lease_id, asked.checkpoint, asked.metadata)
+        lease = await backend.heartbeat(asked.job, asked.lease_id, asked.checkpoint, asked.metadata)
     except LeaseLost as lost:
         return words.heartbeat_lost(lost, asked.job)
-    return words.renewed(lease, asked.checkpoint, kept=desk.has(asked.job, asked.lease_id))
+    return words.renewed(lease, asked.checkpoint, kept=backend.has(asked.job, asked.lease_id))
 
 
-async def release_job(desk: Desk, asked: shapes.ReleaseJob) -> shapes.ReleaseAnswer:
+async def release_job(backend: ToolBackend, asked: shapes.ReleaseJob) -> shapes.ReleaseAnswer:
     if asked.result is not None and not asked.done:
         raise InvalidInput("A result needs done=true: it is what later claims are told.")
     if asked.failed and asked.done:
@@ -101,7 +101,7 @@ async def release_job(desk: Desk, asked: shapes.ReleaseJob) -> shapes.ReleaseAns
     if not asked.failed and (asked.reason is not None or asked.retry_after_seconds is not None):
         raise InvalidInput("reason and retry_after_seconds need failed=true.")
     try:
-        await _let_go(desk, asked)
+        await _let_go(backend, asked)
     except LeaseLost as lost:
         return words.release_lost(lost, asked.job)
     return words.released(
@@ -109,22 +109,24 @@ async def release_job(desk: Desk, asked: shapes.ReleaseJob) -> shapes.ReleaseAns
     )
 
 
-async def _let_go(desk: Desk, asked: shapes.ReleaseJob) -> None:
+async def _let_go(backend: ToolBackend, asked: shapes.ReleaseJob) -> None:
     if asked.failed:
         retry_after = asked.retry_after_seconds
-        await desk.fail(
+        await backend.fail(
             asked.job, asked.lease_id, asked.reason, retry_after=retry_after, checkpoint=asked.checkpoint
         )
         return
     done = asked.done_seconds if asked.done else None
-    await desk.release(asked.job, asked.lease_id, done=done, result=asked.result, checkpoint=asked.checkpoint)
+    await backend.release(
+        asked.job, asked.lease_id, done=done, result=asked.result, checkpoint=asked.checkpoint
+    )
 
 
-async def hand_over_job(desk: Desk, asked: shapes.HandOverJob) -> shapes.HandOverAnswer:
+async def hand_over_job(backend: ToolBackend, asked: shapes.HandOverJob) -> shapes.HandOverAnswer:
     if not asked.to_owner and not asked.to_session:
         raise InvalidInput("Say to whom: to_owner (a name to show) or to_session (the id of a session).")
     try:
-        lease = await desk.hand_over(
+        lease = await backend.hand_over(
             asked.job,
             asked.lease_id,
             to_owner=asked.to_owner,
@@ -139,30 +141,30 @@ async def hand_over_job(desk: Desk, asked: shapes.HandOverJob) -> shapes.HandOve
     return words.handed_over(lease)
 
 
-async def get_job_owner(desk: Desk, asked: shapes.GetJobOwner) -> shapes.JobAnswer:
-    yours = desk.has(asked.job)
+async def get_job_owner(backend: ToolBackend, asked: shapes.GetJobOwner) -> shapes.JobAnswer:
+    yours = backend.has(asked.job)
     if isinstance(asked, shapes.LooseGetJobOwner) and asked.lease_id:
         try:
-            await desk.heartbeat(asked.job, asked.lease_id)
+            await backend.heartbeat(asked.job, asked.lease_id)
             yours = True
         except LeaseLost:  # the status says whose it is now
             pass
-    return words.standing(await desk.status(asked.job), yours=yours)
+    return words.status_answer(await backend.status(asked.job), yours=yours)
 
 
-async def list_claimed_jobs(desk: Desk, asked: shapes.ListClaimedJobs) -> shapes.JobsAnswer:
-    return words.listed(await desk.listing(asked.prefix), asked.prefix, asked.limit)
+async def list_claimed_jobs(backend: ToolBackend, asked: shapes.ListClaimedJobs) -> shapes.JobsAnswer:
+    return words.listed(await backend.listing(asked.prefix), asked.prefix, asked.limit)
 
 
-async def wait_for_job(desk: Desk, asked: shapes.WaitForJob) -> shapes.JobAnswer:
+async def wait_for_job(backend: ToolBackend, asked: shapes.WaitForJob) -> shapes.JobAnswer:
     """Looks now and then, as `dibs wait` does: it stands in no line and claims nothing."""
     until_ms = steady_ms() + asked.wait_seconds * 1000
     pause_ms = PAUSE_MS_MIN
     while True:
-        status = await desk.status(asked.job)
+        status = await backend.status(asked.job)
         left_ms = until_ms - steady_ms()
         if not words.is_taken(status) or left_ms <= 0:
-            return words.standing(status, yours=desk.has(asked.job))
+            return words.status_answer(status, yours=backend.has(asked.job))
         await asyncio.sleep(min(pause_ms, left_ms, status.remaining_ms or pause_ms) / 1000)
         pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
 

@@ -199,7 +199,7 @@ def hand_over_refused(error: NotClaimed, job: str) -> HandOverAnswer:
     return HandOverAnswer(message=f"{error.details} It is still yours.", handed_over=False, job=job)
 
 
-def standing(status: JobStatus, *, yours: bool = False) -> JobAnswer:
+def status_answer(status: JobStatus, *, yours: bool = False) -> JobAnswer:
     shown = holder_of(status.document)
     return JobAnswer(
         message=_stands(status, shown, yours=yours),

@@ -8,7 +8,7 @@ import sys
 
 from dibs.cli.framework.parse import UsageError, parse, split_command, wants
 from dibs.cli.framework.registry import NAMES, load
-from dibs.cli.supervise.unconfirmed import Unconfirmed
+from dibs.cli.supervise.unconfirmed import UnconfirmedClaims
 from dibs.errors import DibsError
 from dibs.wire.codes import FAULT, USAGE
 
@@ -57,7 +57,7 @@ def run(
     with it, and no signal that comes after the answer was printed may change its exit code."""
     from dibs.cli.text.colour import paint_for
 
-    unconfirmed, paint = Unconfirmed(), paint_for(stdout, env)
+    unconfirmed, paint = UnconfirmedClaims(), paint_for(stdout, env)
     try:
         answer = _tried(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed)
         as_json, quiet = wants(argv, "--json"), wants(argv, "--quiet", "-q")
@@ -87,7 +87,7 @@ def _tried(
     stdin: BinaryIO | None,
     opener: Opener | None,
     paint: Paint,
-    unconfirmed: Unconfirmed,
+    unconfirmed: UnconfirmedClaims,
 ) -> Answer:
     try:
         return _answer(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed)
@@ -105,7 +105,7 @@ def _answer(
     stdin: BinaryIO | None,
     opener: Opener | None,
     paint: Paint,
-    unconfirmed: Unconfirmed,
+    unconfirmed: UnconfirmedClaims,
 ) -> Answer:
     special = _help_or_version(argv)
     if special is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dibs.client import requests as questions
 from dibs.client.http1 import ConnectionLost
-from dibs.client.replies import document_of, understood
+from dibs.client.replies import checked_reply, document_of
 from dibs.client.requests import RequestBuilder, RetryBudget
 from dibs.client.transport import Deadline, NotConnected, ServerConnection, TimedOut
 from dibs.errors import BadReply, DibsError, ServerUnreachable
@@ -87,7 +87,7 @@ class HttpDoor:
     def _reply(self, ask: Callable[[], Question]) -> Reply:
         try:
             asked = ask()
-            reply = understood(asked.verb, self._exchange(asked), self.address)
+            reply = checked_reply(asked.verb, self._exchange(asked), self.address)
             return told(self._builder.namespaces, reply, asked.names)
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))

@@ -117,7 +117,7 @@ class PendingClaim:
         self._asked = self._waited = False
         self._unsure = False  # an answer was lost on its way: we may have a place, or the job
 
-    def asking(self, wait_ms: int = 0) -> Flow[Reply]:
+    def ask_once(self, wait_ms: int = 0) -> Flow[Reply]:
         """Ask once, waiting on the other side for as long as that."""
         document = dict(self._document)
         if self._ticket is not None:
@@ -135,7 +135,7 @@ class PendingClaim:
         self._note_place(reply)
         return reply
 
-    def waiting(self, wait_ms: int, *, slice_seconds: int = SLICE_SECONDS) -> Flow[Reply]:
+    def wait(self, wait_ms: int, *, slice_seconds: int = SLICE_SECONDS) -> Flow[Reply]:
         """The first reply that is not `queued`, or the last that is."""
         if self._verb == "acquire-any":
             return (yield from self._polling(wait_ms))
@@ -146,7 +146,7 @@ class PendingClaim:
             most_ms = slice_seconds * 1000 if self._ticket is not None else FIRST_SLICE_MS
             if within_ms is not None:
                 most_ms = min(most_ms, within_ms)
-            reply = yield from self.asking(max(1, min(most_ms, until_ms - steady_ms())))
+            reply = yield from self.ask_once(max(1, min(most_ms, until_ms - steady_ms())))
             now_ms = steady_ms()
             queued = status_of(reply) == "queued"
             if queued:
@@ -155,7 +155,7 @@ class PendingClaim:
                 if now_ms < until_ms:
                     continue
                 return (
-                    yield from self.asking()
+                    yield from self.ask_once()
                 )  # how it stands now: that is what whoever waited wants to know
             elif not self._bears_with(reply, now_ms - heard_ms):
                 return reply
@@ -170,7 +170,7 @@ class PendingClaim:
         until_ms = steady_ms() + wait_ms
         pause_ms, heard = POLL_MS_MIN, False
         while True:
-            reply = yield from self.asking()
+            reply = yield from self.ask_once()
             left_ms = until_ms - steady_ms()
             if left_ms <= 0 or not (_may_come(reply) or (heard and _is_unheard(reply))):
                 return reply
@@ -196,30 +196,30 @@ class PendingClaim:
         self._ticket = None
         return True
 
-    def leaving(self, reply: Reply) -> Flow[Reply]:
+    def leave(self, reply: Reply) -> Flow[Reply]:
         """The time is over: give the place up. If the job came in that very moment, it is ours after all."""
         for _ in range(2):
             left: Reply = yield Ask("leave", self._line_name, {"ticket": self._ticket})
             if left.status >= 300 or (left.body or {}).get("left"):
                 break  # one that could not be given up is lost soon, by silence
-            reply = yield from self.asking()
+            reply = yield from self.ask_once()
             if status_of(reply) != "queued":
                 return reply
         body = {key: value for key, value in (reply.body or {}).items() if key != "ticket"}
         return Reply(status=reply.status, body=body)
 
-    def claiming(self, wait_ms: int, *, slice_seconds: int = SLICE_SECONDS) -> Flow[Reply]:
+    def claim(self, wait_ms: int, *, slice_seconds: int = SLICE_SECONDS) -> Flow[Reply]:
         """The whole of it: ask, wait if that is wanted, leave the line when the time is over."""
         if not wait_ms:
-            return (yield from self.asking())
-        reply = yield from self.waiting(min(wait_ms, FOR_EVER_MS), slice_seconds=slice_seconds)
+            return (yield from self.ask_once())
+        reply = yield from self.wait(min(wait_ms, FOR_EVER_MS), slice_seconds=slice_seconds)
         if status_of(reply) == "queued":
-            reply = yield from self.leaving(reply)
+            reply = yield from self.leave(reply)
             if self._came_and_went(reply):
-                reply = yield from self.asking()
+                reply = yield from self.ask_once()
         return reply
 
-    def giving_up(self) -> Flow[bool]:
+    def give_up(self) -> Flow[bool]:
         """Whoever asked has gone: out of the line, and whatever was got, perhaps unseen, is let go. False when that
         could not be: what is left then goes with its TTL, or by its silence in the line, or with another try."""
         until_ms = steady_ms() + GIVING_UP_MS

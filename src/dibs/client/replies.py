@@ -34,7 +34,7 @@ UNKNOWN_TYPE = 415
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 
 
-def understood(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
+def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
     body = document_of(raw, address)
     if raw.status == UNKNOWN_TYPE:
         raise BadReply(

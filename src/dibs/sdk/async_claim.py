@@ -17,7 +17,7 @@ from dibs.sdk.claim_state import (
     release_at_exit,
 )
 from dibs.sdk.parameters import explained
-from dibs.sdk.session_hold import holding
+from dibs.sdk.session_hold import hold_for
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,9 +44,9 @@ async def taken(
         session.reserve(request.reserved)
     try:
         if session is not None and session.owes:
-            await drive(door, session.settling(request.pending.names), timeout_ms)
-        leases = await drive(door, operations.acquiring(request), timeout_ms)
-        hold = await drive(door, holding(leases, request.pending.sent_ms, session), timeout_ms)
+            await drive(door, session.settle_debts(request.pending.names), timeout_ms)
+        leases = await drive(door, operations.acquire(request), timeout_ms)
+        hold = await drive(door, hold_for(leases, request.pending.sent_ms, session), timeout_ms)
         return await drive(door, confirm_hold(hold), timeout_ms)
     except BaseException as error:
         if not isinstance(error, NotClaimed | InvalidInput):
@@ -61,7 +61,7 @@ async def given_up(door: AsyncDoor, request: ClaimRequest, session: SessionHold 
     """What cannot be given back now the session gives back later; without one it goes with its TTL."""
     settled = False
     try:
-        settled = await drive(door, request.pending.giving_up(), GIVE_UP_MS, LEAVING)
+        settled = await drive(door, request.pending.give_up(), GIVE_UP_MS, LEAVING)
     except DibsError:
         pass
     finally:
@@ -145,7 +145,7 @@ class AsyncClaim(ClaimState):
         """Let go, and let the job count as done for `done`, a day unless you say how long: whoever claims it is told,
         with `result`, a short text. `checkpoint` is noted too. `keep` is the older word for `done`."""
         await self._finish(
-            lambda lease: operations.releasing(
+            lambda lease: operations.release(
                 lease.name,
                 lease.lease_id,
                 done=done if keep is None else keep,
@@ -158,7 +158,7 @@ class AsyncClaim(ClaimState):
     async def release(self, *, checkpoint: str | None = None) -> None:
         """Let go before the block ends."""
         await self._finish(
-            lambda lease: operations.releasing(lease.name, lease.lease_id, checkpoint=checkpoint)
+            lambda lease: operations.release(lease.name, lease.lease_id, checkpoint=checkpoint)
         )
 
     @explained
@@ -171,7 +171,7 @@ class AsyncClaim(ClaimState):
     ) -> None:
         """Let go, and say that the work failed: it counts as an attempt."""
         await self._finish(
-            lambda lease: operations.failing(
+            lambda lease: operations.fail(
                 lease.name, lease.lease_id, reason, retry_after=retry_after, checkpoint=checkpoint
             )
         )
@@ -184,7 +184,7 @@ class AsyncClaim(ClaimState):
         if len(self.leases) > 1:
             raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
         (given,) = await self._finish(
-            lambda lease: operations.transferring(
+            lambda lease: operations.transfer(
                 lease.name, lease.lease_id, to_owner=to_owner, to_session=to_session, checkpoint=checkpoint
             )
         )

@@ -140,7 +140,7 @@ class AsyncClient(Claims[AsyncClaim]):
             request_key=request_key,
         )
         try:
-            return (await self._run(operations.acquiring(request)))[0]
+            return (await self._run(operations.acquire(request)))[0]
         except (NotClaimed, InvalidInput):
             raise
         except BaseException:
@@ -160,7 +160,7 @@ class AsyncClient(Claims[AsyncClaim]):
     ) -> Lease:
         """Heartbeat by hand."""
         return await self._run(
-            operations.renewing(name, lease_id, ttl=ttl, checkpoint=checkpoint, metadata=metadata)
+            operations.renew(name, lease_id, ttl=ttl, checkpoint=checkpoint, metadata=metadata)
         )
 
     @explained
@@ -176,7 +176,7 @@ class AsyncClient(Claims[AsyncClaim]):
         """Let go by hand; with `done`, the job counts as done for that many seconds."""
         await shielded(
             lambda: self._run(
-                operations.releasing(name, lease_id, done=done, result=result, checkpoint=checkpoint)
+                operations.release(name, lease_id, done=done, result=result, checkpoint=checkpoint)
             )
         )
 
@@ -193,7 +193,7 @@ class AsyncClient(Claims[AsyncClaim]):
         """Let go by hand, as failed. See `AsyncClaim.fail`."""
         await shielded(
             lambda: self._run(
-                operations.failing(name, lease_id, reason, retry_after=retry_after, checkpoint=checkpoint)
+                operations.fail(name, lease_id, reason, retry_after=retry_after, checkpoint=checkpoint)
             )
         )
 
@@ -209,7 +209,7 @@ class AsyncClient(Claims[AsyncClaim]):
         checkpoint: str | None = None,
     ) -> Lease:
         """Hand a job on. The lease that comes back is the new owner's."""
-        flow = operations.transferring(
+        flow = operations.transfer(
             name, lease_id, to_owner=to_owner, to_session=to_session, ttl=ttl, checkpoint=checkpoint
         )
         return await self._run(flow)
@@ -217,35 +217,35 @@ class AsyncClient(Claims[AsyncClaim]):
     @explained
     async def owner(self, name: str) -> JobStatus:
         """How a job stands, and who has it."""
-        return await self._run(operations.inspecting(name))
+        return await self._run(operations.inspect(name))
 
     @explained
     async def list(self, prefix: str | None = None) -> Statuses:
         """Every job that somebody has, with that prefix."""
-        return await self._run(operations.listing(prefix))
+        return await self._run(operations.list_jobs(prefix))
 
     @explained
     async def history(self, name: str, limit: int = HISTORY_PAGE_DEFAULT) -> Events:
         """The newest events of a job, oldest first."""
-        return await self._run(operations.looking_back(name, limit))
+        return await self._run(operations.history(name, limit))
 
     @explained
     async def watch(
         self, name: str, *, poll: Duration = 1.0, since: int | None = None
     ) -> AsyncIterator[JobEvent]:
         """The events of a job as they happen, for ever. `since`: after that `seq`; else only what is new."""
-        watching = operations.Watching(name, since)
+        watching = operations.JobWatch(name, since)
         while True:
-            for event in await self._run(watching.looking()):
+            for event in await self._run(watching.poll()):
                 yield event
             await asyncio.sleep(duration_ms(poll, "poll") / 1000)
 
     @explained
     async def break_claim(self, name: str, reason: str) -> None:
         """Take a job away from its owner, who is told why. For operators."""
-        await self._run(operations.breaking(name, reason))
+        await self._run(operations.break_claim(name, reason))
 
     @explained
     async def free(self, name: str) -> bool:
         """Let a parked job be claimed again. For operators."""
-        return await self._run(operations.freeing(name))
+        return await self._run(operations.free(name))

@@ -19,7 +19,7 @@ from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.http1 import ConnectionLost
 from dibs.client.queueing import Ask, Pause
 from dibs.client.queueing import ask as ask_door
-from dibs.client.replies import understood
+from dibs.client.replies import checked_reply
 from dibs.client.requests import RequestBuilder, RetryBudget
 from dibs.client.settings import namespaces_of
 from dibs.client.transport import NotConnected, TimedOut, too_slow
@@ -132,7 +132,7 @@ class ServerDoor(AsyncDoor):
             namespaces = self._builder.namespaces
             if isinstance(namespaces, Namespaces) and not namespaces.is_known(asked.names):
                 await asyncio.to_thread(namespaces.repository)  # which runs git
-            reply = understood(asked.verb, await self._exchange(asked, timeout_ms), self._address)
+            reply = checked_reply(asked.verb, await self._exchange(asked, timeout_ms), self._address)
             return told(namespaces, reply, asked.names)
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))

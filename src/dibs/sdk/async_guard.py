@@ -89,7 +89,7 @@ class BlockGuard:
             call_ms = hold.call_ms()
             try:
                 async with asyncio.timeout(call_ms / 1000):
-                    await drive(self._door, hold.beating(), call_ms, KEEPING)
+                    await drive(self._door, hold.heartbeat(), call_ms, KEEPING)
             except TimeoutError:
                 hold.failed(f"no answer within {call_ms / 1000:g} s")
             except Exception as error:  # a fault is no reason to go silent: the next attempt may do

@@ -63,7 +63,7 @@ class AsyncSession(SessionClaims[AsyncClaim]):
 
     async def _open(self) -> SessionHold:
         sent_ms = steady_ms()
-        flow = operations.opening(self._owner, self._ttl, self._metadata, process_mark(os.getpid()))
+        flow = operations.open_session(self._owner, self._ttl, self._metadata, process_mark(os.getpid()))
         hold = self._held = SessionHold(await drive(self._door, flow, self._timeout_ms), sent_ms)
         return hold
 
@@ -87,14 +87,14 @@ class AsyncSession(SessionClaims[AsyncClaim]):
 
     async def _ended(self, hold: SessionHold) -> None:
         try:
-            await drive(self._door, operations.ending(hold.session_id), self._timeout_ms, LEAVING)
+            await drive(self._door, operations.end_session(hold.session_id), self._timeout_ms, LEAVING)
         except DibsError as trouble:
             log.warning("A session could not be ended and goes with its TTL: %s", trouble.details)
 
     async def _settle(self) -> None:
         """Give back now what could not be given up because nobody answered."""
         if self._hold.owes:
-            await drive(self._door, self._hold.settling(), self._timeout_ms)
+            await drive(self._door, self._hold.settle_debts(), self._timeout_ms)
 
     def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> AsyncClaim:
         return AsyncClaim(self._door, request, self._timeout_ms, on_lost, self._hold)

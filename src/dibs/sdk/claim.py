@@ -17,9 +17,9 @@ from dibs.sdk.claim_state import (
     raise_if_lost_at_exit,
     release_at_exit,
 )
-from dibs.sdk.heart import WATCHDOG, Heart, beat_once, telling
+from dibs.sdk.heart import WATCHDOG, Heart, beat_once, in_own_thread
 from dibs.sdk.parameters import explained
-from dibs.sdk.session_hold import holding
+from dibs.sdk.session_hold import hold_for
 from dibs.sdk.threads import SafeEvent
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def given_up(doors: Doors, request: ClaimRequest, session: SessionHold | None = 
     settled = False
     try:
         with doors.one(GIVE_UP_MS) as door:
-            settled = drive(door, request.pending.giving_up())
+            settled = drive(door, request.pending.give_up())
     except DibsError:
         pass
     finally:
@@ -114,7 +114,7 @@ class Claim(ClaimState):
     def _keep(self, hold: LeaseHold) -> None:
         self._lost = LostEvent(hold)
         if self._on_lost is not None:
-            hold.listen(telling(self._on_lost))
+            hold.listen(in_own_thread(self._on_lost))
         if self._session is None:
             heart = self._heart = Heart(hold, self._doors)
             weakref.finalize(self, _dropped, heart, hold)
@@ -126,9 +126,9 @@ class Claim(ClaimState):
         try:
             with self._doors.one() as door:
                 if self._session is not None and self._session.owes:
-                    drive(door, self._session.settling(request.pending.names))
-                leases = drive(door, operations.acquiring(request))
-                hold = drive(door, holding(leases, request.pending.sent_ms, self._session))
+                    drive(door, self._session.settle_debts(request.pending.names))
+                leases = drive(door, operations.acquire(request))
+                hold = drive(door, hold_for(leases, request.pending.sent_ms, self._session))
                 return drive(door, confirm_hold(hold))
         except BaseException as error:
             if not isinstance(error, NotClaimed | InvalidInput):
@@ -201,7 +201,7 @@ class Claim(ClaimState):
         """Let go, and let the job count as done for `done`, a day unless you say how long: whoever claims it is told,
         with `result`, a short text. `checkpoint` is noted too. `keep` is the older word for `done`."""
         self._finish(
-            lambda lease: operations.releasing(
+            lambda lease: operations.release(
                 lease.name,
                 lease.lease_id,
                 done=done if keep is None else keep,
@@ -213,7 +213,7 @@ class Claim(ClaimState):
     @explained
     def release(self, *, checkpoint: str | None = None) -> None:
         """Let go before the block ends."""
-        self._finish(lambda lease: operations.releasing(lease.name, lease.lease_id, checkpoint=checkpoint))
+        self._finish(lambda lease: operations.release(lease.name, lease.lease_id, checkpoint=checkpoint))
 
     @explained
     def fail(
@@ -225,7 +225,7 @@ class Claim(ClaimState):
     ) -> None:
         """Let go, and say that the work failed: it counts as an attempt."""
         self._finish(
-            lambda lease: operations.failing(
+            lambda lease: operations.fail(
                 lease.name, lease.lease_id, reason, retry_after=retry_after, checkpoint=checkpoint
             )
         )
@@ -238,7 +238,7 @@ class Claim(ClaimState):
         if len(self.leases) > 1:
             raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
         (given,) = self._finish(
-            lambda lease: operations.transferring(
+            lambda lease: operations.transfer(
                 lease.name, lease.lease_id, to_owner=to_owner, to_session=to_session, checkpoint=checkpoint
             )
         )

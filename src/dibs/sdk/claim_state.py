@@ -42,7 +42,7 @@ class ClaimState:
             of = "" if self._asked_by is None else f" of {self._asked_by}"
             return f"<{type(self).__name__}{of}: {self._asked_for}, not taken yet>"
         tokens = ", ".join(f"{lease.name} (token {lease.fencing_token})" for lease in hold.leases)
-        return f"<{type(self).__name__} of {hold.leases[0].owner}: {tokens}, {hold.standing()}>"
+        return f"<{type(self).__name__} of {hold.leases[0].owner}: {tokens}, {hold.summary()}>"
 
     @property
     def _hold(self) -> LeaseHold:
@@ -107,7 +107,7 @@ def confirm_hold(hold: LeaseHold) -> Flow[LeaseHold]:
     """Before the block begins. After waiting in line the time was counted from before the wait: renew, which shows as
     well that we still have it."""
     if hold.is_due():
-        yield from hold.beating()
+        yield from hold.heartbeat()
         hold.check()
         if hold.trouble is not None:
             raise Unavailable(f"The job came, and could not be kept: {hold.trouble}")
@@ -151,11 +151,11 @@ def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Callable[
     secret, and everybody who may look sees a reason. What is no Exception says nothing about the work
     (KeyboardInterrupt, SystemExit, GeneratorExit, cancellation), nor does what dibs raises about other claims."""
     if error is None or (isinstance(error, Exception) and not fail_on_error):
-        return lambda lease: operations.releasing(lease.name, lease.lease_id)
+        return lambda lease: operations.release(lease.name, lease.lease_id)
     if not isinstance(error, Exception) or isinstance(error, NotClaimed | LeaseLost):
-        return lambda lease: operations.releasing(lease.name, lease.lease_id, uncounted=True)
+        return lambda lease: operations.release(lease.name, lease.lease_id, uncounted=True)
     reason = f"raised {type(error).__name__}"
-    return lambda lease: operations.failing(lease.name, lease.lease_id, reason)
+    return lambda lease: operations.fail(lease.name, lease.lease_id, reason)
 
 
 def _insisting(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]], lease: Lease) -> Flow[T]:

@@ -156,7 +156,7 @@ class SessionClaims(Claims[C]):
         self._begun = False
 
     def __repr__(self) -> str:
-        state = "not open yet" if self._held is None else self._held.standing()
+        state = "not open yet" if self._held is None else self._held.summary()
         return f"<{type(self).__name__} of {self._owner}: {state}>"
 
     @property

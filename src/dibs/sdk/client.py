@@ -139,7 +139,7 @@ class Client(Claims[Claim]):
             request_key=request_key,
         )
         try:
-            return self._run(operations.acquiring(request))[0]
+            return self._run(operations.acquire(request))[0]
         except (NotClaimed, InvalidInput):
             raise
         except BaseException:
@@ -158,9 +158,7 @@ class Client(Claims[Claim]):
         metadata: str | None = None,
     ) -> Lease:
         """Heartbeat by hand."""
-        return self._run(
-            operations.renewing(name, lease_id, ttl=ttl, checkpoint=checkpoint, metadata=metadata)
-        )
+        return self._run(operations.renew(name, lease_id, ttl=ttl, checkpoint=checkpoint, metadata=metadata))
 
     @explained
     def release(
@@ -173,7 +171,7 @@ class Client(Claims[Claim]):
         checkpoint: str | None = None,
     ) -> None:
         """Let go by hand; with `done`, the job counts as done for that many seconds."""
-        self._run(operations.releasing(name, lease_id, done=done, result=result, checkpoint=checkpoint))
+        self._run(operations.release(name, lease_id, done=done, result=result, checkpoint=checkpoint))
 
     @explained
     def fail(
@@ -186,7 +184,7 @@ class Client(Claims[Claim]):
         checkpoint: str | None = None,
     ) -> None:
         """Let go by hand, as failed. See `Claim.fail`."""
-        self._run(operations.failing(name, lease_id, reason, retry_after=retry_after, checkpoint=checkpoint))
+        self._run(operations.fail(name, lease_id, reason, retry_after=retry_after, checkpoint=checkpoint))
 
     @explained
     def transfer(
@@ -201,7 +199,7 @@ class Client(Claims[Claim]):
     ) -> Lease:
         """Hand a job on. The lease that comes back is the new owner's."""
         return self._run(
-            operations.transferring(
+            operations.transfer(
                 name, lease_id, to_owner=to_owner, to_session=to_session, ttl=ttl, checkpoint=checkpoint
             )
         )
@@ -209,35 +207,35 @@ class Client(Claims[Claim]):
     @explained
     def owner(self, name: str) -> JobStatus:
         """How a job stands, and who has it."""
-        return self._run(operations.inspecting(name))
+        return self._run(operations.inspect(name))
 
     @explained
     def list(self, prefix: str | None = None) -> Statuses:
         """Every job that somebody has, with that prefix."""
-        return self._run(operations.listing(prefix))
+        return self._run(operations.list_jobs(prefix))
 
     @explained
     def history(self, name: str, limit: int = HISTORY_PAGE_DEFAULT) -> Events:
         """The newest events of a job, oldest first."""
-        return self._run(operations.looking_back(name, limit))
+        return self._run(operations.history(name, limit))
 
     @explained
     def watch(self, name: str, *, poll: Duration = 1.0, since: int | None = None) -> Iterator[JobEvent]:
         """The events of a job as they happen, for ever. `since`: after that `seq`; else only what is new from now on.
 
         It asks every `poll` seconds, and sooner on a store of this machine that has news."""
-        watching = operations.Watching(name, since)
+        watching = operations.JobWatch(name, since)
         while True:
-            yield from self._run(watching.looking())
+            yield from self._run(watching.poll())
             with self._doors.one() as door:
                 door.news(duration_ms(poll, "poll"))
 
     @explained
     def break_claim(self, name: str, reason: str) -> None:
         """Take a job away from its owner, who is told why. For operators."""
-        self._run(operations.breaking(name, reason))
+        self._run(operations.break_claim(name, reason))
 
     @explained
     def free(self, name: str) -> bool:
         """Let a parked job be claimed again. For operators."""
-        return self._run(operations.freeing(name))
+        return self._run(operations.free(name))

@@ -21,7 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Skipping(Protocol):
+class SkippingDecorator(Protocol):
     """A decorator whose function may return None instead of what it returns."""
 
     @overload
@@ -56,7 +56,7 @@ def exclusive(
     skip: bool,
     max_attempts: int | None = None,
     fail_on_error: bool = True,
-) -> Skipping: ...
+) -> SkippingDecorator: ...
 
 
 @explained

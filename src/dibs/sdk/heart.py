@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dibs.client.queueing import drive
 from dibs.clock import steady_ms
 from dibs.errors import DibsError, LeaseLost
-from dibs.sdk.threads import Bell, start_thread
+from dibs.sdk.threads import Waker, start_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,12 +35,12 @@ class Heart:
     def __init__(self, hold: Hold, doors: Doors) -> None:
         self.hold = hold
         self._doors = doors
-        self._wake = Bell()
+        self._wake = Waker()
         self._stopped = False
         self._beating = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def tend(self) -> None:
+    def check_deadline(self) -> None:
         """What the watchdog does: tell of the deadline, begin to renew when that is due."""
         if self.hold.lost() is not None or self._thread is not None or not self.hold.is_due():
             return
@@ -70,7 +70,7 @@ class Heart:
     def stop(self) -> None:
         """No renewal after this. One that is under way may still arrive; it does no harm."""
         self._stopped = True
-        self._wake.ring()
+        self._wake.wake()
 
 
 def beat_once(hold: Hold, doors: Doors) -> None:
@@ -78,7 +78,7 @@ def beat_once(hold: Hold, doors: Doors) -> None:
         return  # let go, or its time passed while we waited for our turn
     try:
         with doors.one(hold.call_ms()) as door:
-            drive(door, hold.beating())
+            drive(door, hold.heartbeat())
     except DibsError as error:  # no way to ask at all: the next attempt may have one
         hold.failed(error.details)
     except Exception as error:  # a fault of ours is no reason to go silent
@@ -93,7 +93,7 @@ class Watchdog:
     def __init__(self) -> None:
         self._hearts: list[Heart] = []
         self._lock = threading.Lock()
-        self._news = Bell()
+        self._news = Waker()
         self._looks_ms = 0  # when it will look next, if there are no news
         self._runs = False
         self._pid = os.getpid()
@@ -108,7 +108,7 @@ class Watchdog:
             if begins:
                 start_thread(self._run, "dibs watchdog", daemon=True)
             elif steady_ms() + heart.nap_ms() < self._looks_ms:
-                self._news.ring()
+                self._news.wake()
         except (
             BaseException
         ):  # no thread to be had, or an interrupt. The next one starts another; two do no harm
@@ -128,7 +128,7 @@ class Watchdog:
             idle = not self._news.wait(nap_ms / 1000) and not hearts
             for heart in hearts:
                 try:
-                    heart.tend()
+                    heart.check_deadline()
                 except Exception:  # somebody's listener; the others must hear of theirs
                     log.exception("Looking after %s failed.", heart.hold.name)
             del hearts
@@ -137,7 +137,7 @@ class Watchdog:
 WATCHDOG = Watchdog()
 
 
-def telling(on_lost: Callable[[LeaseLost], object]) -> Callable[[LeaseLost], None]:
+def in_own_thread(on_lost: Callable[[LeaseLost], object]) -> Callable[[LeaseLost], None]:
     """`on_lost` as a listener: in a thread of its own, because a program's callback may take its time. A program that
     ends waits for it, as for every thread."""
 

@@ -55,7 +55,7 @@ class Hold:
         self.ending = False  # we are letting it go: that the store does not know it any more is no loss
         self._listeners: list[Callable[[LeaseLost], None]] = []
 
-    def beating(self) -> Flow[None]:
+    def heartbeat(self) -> Flow[None]:
         """Say that we are alive. Notes what came of it."""
         raise NotImplementedError
 
@@ -80,7 +80,7 @@ class Hold:
             return self._error(self._ended)
         return self._error("it was let go.") if self._let_go else None
 
-    def standing(self) -> str:
+    def summary(self) -> str:
         """How it stands, in a few words."""
         if not self.is_ours:
             return "of the parent process"
@@ -189,7 +189,7 @@ class LeaseHold(Hold):
         with self._lock:
             self._news = {**self._news, **{key: value for key, value in news.items() if value is not None}}
 
-    def beating(self) -> Flow[None]:
+    def heartbeat(self) -> Flow[None]:
         sent_ms = steady_ms()
         news = self._news
         lefts_ms = []

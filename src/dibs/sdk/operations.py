@@ -67,8 +67,8 @@ class ClaimRequest:
         self._wait_ms = wait_ms(wait)
         self._slice_seconds = slice_seconds
 
-    def claiming(self) -> Flow[Reply]:
-        return self.pending.claiming(self._wait_ms, slice_seconds=self._slice_seconds)
+    def claim(self) -> Flow[Reply]:
+        return self.pending.claim(self._wait_ms, slice_seconds=self._slice_seconds)
 
 
 def ttl_fields(ttl: Duration | None, what: str = "ttl") -> Document:
@@ -102,14 +102,14 @@ def done_fields(done: Duration | bool | None) -> Document:
     return {"done_seconds": max(1, whole_seconds(done, "done") or 0)}
 
 
-def acquiring(request: ClaimRequest) -> Flow[list[Lease]]:
+def acquire(request: ClaimRequest) -> Flow[list[Lease]]:
     """The leases, or the refusal raised."""
-    body = answers.body_of((yield from request.claiming()))
+    body = answers.body_of((yield from request.claim()))
     leases = body.get("leases")
     return [answers.lease_of(each) for each in leases] if leases is not None else [answers.lease_of(body)]
 
 
-def renewing(
+def renew(
     name: str,
     lease_id: str,
     *,
@@ -122,7 +122,7 @@ def renewing(
     return answers.lease_of(_still_ours(name, (yield Ask("renew", name, asked))), name)
 
 
-def releasing(
+def release(
     name: str,
     lease_id: str,
     *,
@@ -140,7 +140,7 @@ def releasing(
     _still_ours(name, (yield Ask("release", name, _given(document) | done_fields(done))))
 
 
-def failing(
+def fail(
     name: str,
     lease_id: str,
     reason: str | None = None,
@@ -159,7 +159,7 @@ def failing(
     _still_ours(name, (yield Ask("release", name, _given(document))))
 
 
-def transferring(
+def transfer(
     name: str,
     lease_id: str,
     *,
@@ -178,7 +178,7 @@ def transferring(
     return answers.lease_of(_still_ours(name, (yield Ask("transfer", name, asked))), name)
 
 
-def inspecting(name: str) -> Flow[JobStatus]:
+def inspect(name: str) -> Flow[JobStatus]:
     """How a job stands. One that nobody ever claimed is free."""
     reply: Reply = yield Ask("inspect", name, {})
     if reply.status == 404 and (reply.body or {}).get("code") == "not_found":
@@ -190,7 +190,7 @@ def inspecting(name: str) -> Flow[JobStatus]:
     raise answers.refusal_of(reply)
 
 
-def listing(prefix: str | None) -> Flow[list[JobStatus]]:
+def list_jobs(prefix: str | None) -> Flow[list[JobStatus]]:
     """All jobs with that prefix; those of the tree of the repository around as well, which are in its namespace."""
     body = yield from _listed(prefix or "")
     found: list[Document] = body["locks"]
@@ -214,20 +214,20 @@ def _listed(prefix: str) -> Flow[Document]:
             return {**body, "locks": found}
 
 
-def looking_back(name: str, limit: int) -> Flow[list[JobEvent]]:
+def history(name: str, limit: int) -> Flow[list[JobEvent]]:
     body = answers.body_of((yield Ask("history", name, {"limit": limit})))
     return [answers.event_from(each) for each in body["events"]]
 
 
-def breaking(name: str, reason: str) -> Flow[None]:
+def break_claim(name: str, reason: str) -> Flow[None]:
     answers.body_of((yield Ask("break", name, {"reason": reason})))
 
 
-def freeing(name: str) -> Flow[bool]:
+def free(name: str) -> Flow[bool]:
     return bool(answers.body_of((yield Ask("free", name, {}))).get("freed"))
 
 
-def opening(
+def open_session(
     owner: str | None, ttl: Duration | None, metadata: str | None, process: str | None
 ) -> Flow[SessionStatus]:
     document: Document = {"owner": owner, "metadata": metadata, "process": process}
@@ -238,7 +238,7 @@ def opening(
     return answers.session_from(answers.body_of((yield Ask("session-open", "", _given(document)))))
 
 
-def ending(session_id: str) -> Flow[None]:
+def end_session(session_id: str) -> Flow[None]:
     reply: Reply = yield Ask("session-end", session_id, {})
     if reply.status not in (404, 410):  # ended already is ended
         answers.body_of(reply)
@@ -256,14 +256,14 @@ def _given(document: Document) -> Document:
     return {key: value for key, value in document.items() if value is not None}
 
 
-class Watching:
+class JobWatch:
     """The events of a job that were not seen yet, each once."""
 
     def __init__(self, name: str, since: int | None) -> None:
         self._name = name
         self._since = since
 
-    def looking(self) -> Flow[list[JobEvent]]:
-        events = yield from looking_back(self._name, HISTORY_PAGE_MAX)
+    def poll(self) -> Flow[list[JobEvent]]:
+        events = yield from history(self._name, HISTORY_PAGE_MAX)
         since, self._since = self._since, events[-1].seq if events else self._since or 0
         return [] if since is None else [event for event in events if event.seq > since]

@@ -14,7 +14,7 @@ from dibs.errors import DibsError, InvalidInput
 from dibs.sdk import operations
 from dibs.sdk.claim import Claim
 from dibs.sdk.claims import SessionClaims
-from dibs.sdk.heart import WATCHDOG, Heart, telling
+from dibs.sdk.heart import WATCHDOG, Heart, in_own_thread
 from dibs.sdk.session_hold import SessionHold
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ class Session(SessionClaims[Claim]):
     def _open(self) -> None:
         sent_ms = steady_ms()
         with self._doors.one() as door:
-            flow = operations.opening(self._owner, self._ttl, self._metadata, process_mark(os.getpid()))
+            flow = operations.open_session(self._owner, self._ttl, self._metadata, process_mark(os.getpid()))
             hold = self._held = SessionHold(drive(door, flow), sent_ms)
         if self._on_lost is not None:
-            hold.listen(telling(self._on_lost))
+            hold.listen(in_own_thread(self._on_lost))
         heart = self._heart = Heart(hold, self._doors)
         weakref.finalize(self, _dropped, heart, hold)
         WATCHDOG.watch(heart)
@@ -103,7 +103,7 @@ class Session(SessionClaims[Claim]):
     def _end(self, hold: SessionHold) -> None:
         try:
             with self._doors.one() as door:
-                drive(door, operations.ending(hold.session_id))
+                drive(door, operations.end_session(hold.session_id))
         except DibsError as trouble:
             log.warning("A session could not be ended and goes with its TTL: %s", trouble.details)
 

@@ -96,7 +96,7 @@ class SessionHold(Hold):
     def owes(self) -> bool:
         return bool(self._owed)
 
-    def settling(self, names: Sequence[str] = ()) -> Flow[None]:
+    def settle_debts(self, names: Sequence[str] = ()) -> Flow[None]:
         """Give back what is owed. Raises Unavailable when any of `names` may still be among it: a new claim would be
         taken for the old one, and given back with it."""
         for pending in list(self._owed):
@@ -106,7 +106,7 @@ class SessionHold(Hold):
                 self._settling.append(pending)
             settled = False
             try:
-                settled = yield from pending.giving_up()
+                settled = yield from pending.give_up()
             finally:
                 with self._lock:  # both in one step: in between another thread would take it for owed
                     self._settling.remove(pending)
@@ -118,7 +118,7 @@ class SessionHold(Hold):
                 f"An earlier claim of {', '.join(still)} could not be given back yet. Try again."
             )
 
-    def beating(self) -> Flow[None]:
+    def heartbeat(self) -> Flow[None]:
         sent_ms = steady_ms()
         reply: Reply = yield Ask("session-keep", self.session_id, {})
         if not self._heard(reply):
@@ -127,7 +127,7 @@ class SessionHold(Hold):
         self.plan.kept(sent_ms, ttl_ms=int((reply.body or {})["remaining_ms"]), jitter=new_fraction())
         with self._lock:
             claims = [claim for claim in self._claims if not claim.is_over]
-        yield from self.settling()
+        yield from self.settle_debts()
         if not claims:
             return
         # A single claim can be taken away (broken, handed on) while the session lives: look what it still has.
@@ -152,7 +152,7 @@ class SessionLeaseHold(LeaseHold):
         self.plan = session.plan
         session.adopt(self)
 
-    def beating(self) -> Flow[None]:
+    def heartbeat(self) -> Flow[None]:
         """Only for news: the session's own heart keeps it alive."""
         news = self._news
         for lease in self.leases:
@@ -166,7 +166,7 @@ class SessionLeaseHold(LeaseHold):
             self._news = {key: value for key, value in self._news.items() if news.get(key) != value}
 
 
-def holding(leases: Sequence[Lease], sent_ms: int, session: SessionHold | None) -> Flow[LeaseHold]:
+def hold_for(leases: Sequence[Lease], sent_ms: int, session: SessionHold | None) -> Flow[LeaseHold]:
     """The hold for what was claimed. To the store a session that claims again what it has is the same owner; here two
     blocks would take themselves for the owner, so the second is refused and gives back what it got besides."""
     if session is None:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 START_SECONDS_MAX = 1.0
 
 
-class Bell:
+class Waker:
     """Wakes one thread. Rung before that thread waits, it is heard when it does."""
 
     def __init__(self) -> None:
         self._silent = _thread.allocate_lock()
         self._silent.acquire()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         try:
             self._silent.release()
         except RuntimeError:  # it was rung already, and nobody has heard it yet
@@ -41,33 +41,33 @@ class SafeEvent(threading.Event):
     def __init__(self) -> None:
         super().__init__()
         self._is_set = False
-        self._bells: list[Bell] = []
+        self._wakers: list[Waker] = []
 
     def is_set(self) -> bool:
         return self._is_set
 
     def set(self) -> None:
         self._is_set = True
-        for bell in list(self._bells):
-            bell.ring()
+        for waker in list(self._wakers):
+            waker.wake()
 
     def clear(self) -> None:
         self._is_set = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        bell = Bell()
-        self._bells.append(bell)
+        waker = Waker()
+        self._wakers.append(waker)
         try:
             if not self.is_set():
-                bell.wait(threading.TIMEOUT_MAX if timeout is None else timeout)
+                waker.wait(threading.TIMEOUT_MAX if timeout is None else timeout)
             return self.is_set()
         finally:
-            self._bells.remove(bell)
+            self._wakers.remove(waker)
 
 
 def start_thread(target: Callable[[], None], name: str, *, daemon: bool) -> None:
     """Start a thread from any thread, the main one included. Raises RuntimeError when there are no more to be had."""
-    begun = Bell()
+    begun = Waker()
     failed: list[RuntimeError] = []
 
     def begin() -> None:  # not in the main thread: no interrupt comes here
@@ -75,7 +75,7 @@ def start_thread(target: Callable[[], None], name: str, *, daemon: bool) -> None
             threading.Thread(target=target, name=name, daemon=daemon).start()
         except RuntimeError as error:
             failed.append(error)
-        begun.ring()
+        begun.wake()
 
     _thread.start_new_thread(begin, ())
     begun.wait(START_SECONDS_MAX)

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from dibs.agents.desk import Desk
+from dibs.agents.backend import ToolBackend
 from dibs.core.limits import BODY_BYTES_MAX, SHUTDOWN_MS_MAX
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
 from dibs.sdk.async_doors import AsyncDoor
@@ -81,7 +81,7 @@ class ApiDoor(AsyncDoor):
         """Nothing of it is ours."""
 
 
-class HttpDesk(Desk):
+class HttpBackend(ToolBackend):
     """For one HTTP request."""
 
     door: ApiDoor
@@ -171,14 +171,14 @@ class McpEndpoint:
                 code="not_found",
             ) from None
 
-        def desk_for(context: Any) -> HttpDesk:
+        def backend_for(context: Any) -> HttpBackend:
             scope = context.request.scope
             door = ApiDoor(self._api, dict(reversed(scope["headers"])), scope["dibs.seat"])
-            return HttpDesk(door)
+            return HttpBackend(door)
 
         # Host and Origin were looked at above: there the refusal says what to do about it.
         return StreamableHTTPSessionManager(
-            build_server(desk_for, kept=False),
+            build_server(backend_for, kept=False),
             json_response=True,
             stateless=True,
             max_request_body_size=BODY_BYTES_MAX,

@@ -23,7 +23,7 @@ from dibs.cli.framework.flags import (
     TICKET,
     TTL,
     WAIT,
-    asking,
+    claim_document,
 )
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import is_failure, refusal_exit, yes
@@ -50,7 +50,7 @@ def claim(call: Call) -> Answer:
         return claim_staged(call)
     if name is None:
         raise UsageError(f"claim needs JOB: {NEW_JOB.help}.", "claim")
-    document = asking(call)
+    document = claim_document(call)
     watched = watched_for(call)
     reply = ask(call, "acquire", name, document)
     if refusal_exit(reply) is not None or is_failure(reply):

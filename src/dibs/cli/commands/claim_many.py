@@ -23,7 +23,7 @@ from dibs.cli.framework.flags import (
     TICKET,
     TTL,
     WAIT,
-    asking,
+    claim_document,
     next_words,
 )
 from dibs.cli.framework.parse import UsageError
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def claim_any(call: Call) -> Answer:
-    document = {"names": _names(call, NAMES_MAX), **asking(call)}
+    document = {"names": _names(call, NAMES_MAX), **claim_document(call)}
     watched = watched_for(call)
     reply = ask(call, "acquire-any", "", document)
     if _got_nothing(reply):
@@ -63,7 +63,7 @@ def claim_all(call: Call) -> Answer:
 
 def claim_names(call: Call, names: list[str]) -> tuple[Answer, Document]:
     """Claim all of `names` or none. The answer, and what was asked for."""
-    document = {"names": names, **asking(call)}
+    document = {"names": names, **claim_document(call)}
     watched = watched_for(call)
     reply = ask(call, "acquire-all", "", document)
     if _got_nothing(reply):

@@ -7,7 +7,7 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no
 from dibs.cli.supervise.outer_sessions import waits_for_itself
 from dibs.cli.text import queue as queue_text
-from dibs.cli.text.status_line import Live
+from dibs.cli.text.status_line import StatusLine
 from dibs.cli.text.words import shell_line
 from dibs.client.queueing import SLICE_SECONDS, PendingClaim, drive, status_of
 from dibs.core.limits import TTL_MS_MAX
@@ -52,24 +52,24 @@ def wait_in_line(
     pending, door = PendingClaim(verb, name, document, ticket, own_key=own_key), call.door()
     call.begin_claim(pending)
     if not wait_seconds:  # somebody who asks now and then wants the place kept
-        return drive(door, pending.asking())
-    with Live(call) as live:
-        slice_seconds = SLICE_SECONDS_LIVE if live.on else SLICE_SECONDS
-        waiting = pending.waiting(wait_seconds * 1000, slice_seconds=slice_seconds)
-        reply = drive(door, waiting, lambda still: _show(live, still, wait_seconds * 1000, meanwhile))
+        return drive(door, pending.ask_once())
+    with StatusLine(call) as status:
+        slice_seconds = SLICE_SECONDS_LIVE if status.on else SLICE_SECONDS
+        waiting = pending.wait(wait_seconds * 1000, slice_seconds=slice_seconds)
+        reply = drive(door, waiting, lambda still: _show(status, still, wait_seconds * 1000, meanwhile))
         if status_of(reply) == "queued" and not keeps:
-            reply = drive(door, pending.leaving(reply))
+            reply = drive(door, pending.leave(reply))
     return reply
 
 
-def _show(live: Live, still: StillWaiting, wait_ms: int, meanwhile: Meanwhile | None) -> int | None:
+def _show(status: StatusLine, still: StillWaiting, wait_ms: int, meanwhile: Meanwhile | None) -> int | None:
     body = still.reply.body or {}
     if status_of(still.reply) == "queued":
-        live.show(queue_text.waiting(body, still.waited_ms, wait_ms))
+        status.show(queue_text.waiting(body, still.waited_ms, wait_ms))
     elif "refused" in body:
-        live.show(queue_text.waiting_for_any(body["refused"], still.waited_ms, wait_ms))
+        status.show(queue_text.waiting_for_any(body["refused"], still.waited_ms, wait_ms))
     else:
-        live.show(queue_text.unheard(body))
+        status.show(queue_text.unheard(body))
     return None if meanwhile is None else meanwhile(body if status_of(still.reply) == "queued" else None)
 
 

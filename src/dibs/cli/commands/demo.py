@@ -33,13 +33,13 @@ def demo(call: Call) -> Answer:
     import shutil
     import tempfile
 
-    from dibs.cli.supervise.signals import Stops
+    from dibs.cli.supervise.signals import StopSignals
 
     url: str | None = call.values.get("url")
     plan = _plan(call, url)
     if url is not None and url.startswith("memory:"):
         raise UsageError("memory:// is seen by one process only, and the demo has several.", "demo")
-    with Stops():
+    with StopSignals():
         folder = tempfile.mkdtemp(prefix="dibs-demo-")
         try:
             return _played(call, plan, url, folder)

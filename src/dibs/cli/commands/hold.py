@@ -28,7 +28,7 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer
 from dibs.cli.framework.session_flags import TTL
 from dibs.cli.framework.spec import NEW_JOB, Command, Option
-from dibs.cli.supervise.tenure import Tenure, Terms, open_tenure
+from dibs.cli.supervise.process_session import ProcessSession, SessionTerms, open_process_session
 from dibs.cli.text.hold import said
 from dibs.client.embedded import process_mark
 from dibs.clock import steady_ms, wall_ms
@@ -58,32 +58,32 @@ def hold(call: Call) -> Answer:
     for_ms = milliseconds(call, "for", 0, DONE_MS_MAX)
     if call.values.get("for") is not None and not for_ms:
         raise UsageError("--for 0 would let go at once. Leave it out to hold until told to stop.", "hold")
-    terms = Terms(call, "notice", NOTICE_MS)
-    speaker = Speaker(call)
-    tenure = open_tenure(call, terms.request, terms.stop_ms, process_mark(os.getpid()))
-    if isinstance(tenure, Answer):
-        return speaker.failed(tenure)
-    holding = Holding(call, tenure, speaker, for_ms)
+    terms = SessionTerms(call, "notice", NOTICE_MS)
+    events = EventWriter(call)
+    session = open_process_session(call, terms.request, terms.stop_ms, process_mark(os.getpid()))
+    if isinstance(session, Answer):
+        return events.failed(session)
+    loop = HoldLoop(call, session, events, for_ms)
     ending: Document | None = None
     try:
-        answer = tenure.claim(call.values["job"], queued=speaker.queued)
+        answer = session.claim(call.values["job"], queued=events.queued)
         if answer is not None:
-            return speaker.failed(answer)
-        ending = holding.until_over()
+            return events.failed(answer)
+        ending = loop.until_over()
     finally:
-        trouble = tenure.end(ending, asks=True)
-    if tenure.is_over and not holding.is_lost:
-        holding.say_lost()  # it was told to let go of what was lost already
-    if holding.is_lost:
-        return Answer(LOST, {"why": tenure.why}, "", code="lost", message=tenure.why, is_said=True)
+        trouble = session.end(ending, asks=True)
+    if session.is_over and not loop.is_lost:
+        loop.say_lost()  # it was told to let go of what was lost already
+    if loop.is_lost:
+        return Answer(LOST, {"why": session.why}, "", code="lost", message=session.why, is_said=True)
     said = {"done": "done_seconds" in (ending or {}), "failed": "failed" in (ending or {})}
-    speaker.say("released", holding.token | said | {"why": holding.why})
+    events.say("released", loop.token | said | {"why": loop.why})
     if trouble is not None:
-        speaker.say("error", {"message": trouble})
+        events.say("error", {"message": trouble})
     return Answer(0, {}, "", is_said=True)
 
 
-class Speaker:
+class EventWriter:
     """One line per event on stdout, at once: a JSON document, or words."""
 
     def __init__(self, call: Call) -> None:
@@ -120,12 +120,12 @@ class Speaker:
         )
 
 
-class Holding:
+class HoldLoop:
     """From the grant to the end, whichever comes first."""
 
-    def __init__(self, call: Call, tenure: Tenure, speaker: Speaker, for_ms: int) -> None:
-        self._tenure = tenure
-        self._speaker = speaker
+    def __init__(self, call: Call, session: ProcessSession, events: EventWriter, for_ms: int) -> None:
+        self._session = session
+        self._events = events
         self._until_ms = steady_ms() + for_ms if for_ms else None
         self._for_ms = for_ms
         self._stdin = call.stdin.fileno() if call.stdin is not None and call.values.get("until_eof") else None
@@ -141,7 +141,7 @@ class Holding:
         before = {number: _signal.signal(number, self._told) for number in _TOLD}
         _signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         try:
-            if self._tenure.is_lost:
+            if self._session.is_lost:
                 self.say_lost()  # we were paused since we were told yes
                 return None
             self._say_acquired()
@@ -156,22 +156,22 @@ class Holding:
         return None if self.is_lost else self._ending
 
     def _say_acquired(self) -> None:
-        grant = self._tenure.grant or {}
+        grant = self._session.grant or {}
         kept = ("owner", "attempt", "previous")
         first = {key: grant[key] for key in kept if key in grant}
-        self._tell("acquired", first | {"session_id": self._tenure.session})
-        self._tenure.on_kept = lambda: self._tell("renewed", {})
-        self._tenure.on_trouble = lambda why: self._tell("uncertain", {"why": why})
+        self._tell("acquired", first | {"session_id": self._session.id})
+        self._session.on_kept = lambda: self._tell("renewed", {})
+        self._session.on_trouble = lambda why: self._tell("uncertain", {"why": why})
 
     def _step(self) -> None:
-        nap_ms = self._tenure.tend()
+        nap_ms = self._session.renew_if_due()
         if nap_ms is None:
             self.say_lost()
             return
-        if self._tenure.job is None:
+        if self._session.job is None:
             self.why = "it was let go by somebody inside the session"
             return
-        if not self._speaker.is_heard:
+        if not self._events.is_heard:
             self.why = "nobody reads what it says"  # whoever it was held for is gone
             return
         if self._until_ms is not None:
@@ -188,7 +188,7 @@ class Holding:
 
     def say_lost(self) -> None:
         self.is_lost = True
-        self._tell("lost", {"why": self._tenure.why})
+        self._tell("lost", {"why": self._session.why})
 
     def _told(self, number: int, frame: FrameType | None) -> None:
         self.why = self.why or f"signal {number}"
@@ -210,7 +210,7 @@ class Holding:
         if order == "release" and not rest:
             self.why = "it was told to"
         elif order == "checkpoint" and rest:
-            trouble = self._tenure.checkpoint(rest)
+            trouble = self._session.checkpoint(rest)
             if trouble is not None:
                 self._tell("error", {"message": f"the checkpoint was not kept: {trouble}"})
         elif order == "done":
@@ -232,12 +232,12 @@ class Holding:
         self.why = "it was told to"
 
     def _tell(self, event: str, fields: Document) -> None:
-        remaining_ms = max(0, self._tenure.plan.lost_ms - steady_ms())
-        self._speaker.say(event, self.token | fields | {"remaining_ms": remaining_ms})
+        remaining_ms = max(0, self._session.plan.lost_ms - steady_ms())
+        self._events.say(event, self.token | fields | {"remaining_ms": remaining_ms})
 
     @property
     def token(self) -> Document:
-        return {"fencing_token": (self._tenure.grant or {})["fencing_token"]}
+        return {"fencing_token": (self._session.grant or {})["fencing_token"]}
 
 
 COMMANDS = {

@@ -25,7 +25,12 @@ from dibs.cli.framework.session_flags import TTL
 from dibs.cli.framework.spec import NEW_JOB, REST, Argument, Command, Option
 from dibs.cli.supervise.child import Child
 from dibs.cli.supervise.environment import environment
-from dibs.cli.supervise.tenure import Tenure, Terms, end_dead_session, open_tenure
+from dibs.cli.supervise.process_session import (
+    ProcessSession,
+    SessionTerms,
+    end_dead_session,
+    open_process_session,
+)
 from dibs.cli.supervise.verdict import OK_CODES, UNCOUNTED, Verdict
 from dibs.terminal import plain
 from dibs.wire.codes import DONE, LOST, NO
@@ -43,14 +48,14 @@ NOT_FOUND = 127
 KILL_AFTER_MS = 5_000
 
 
-class _Wishes:
+class _RunOptions:
     """What was asked for, all of it read and refused before anything is begun."""
 
     def __init__(self, call: Call, job: str | None) -> None:
         self.job = job
         self.words: list[str] = call.values["command"]
         self.leaves_children: bool = call.values.get("leave_children", False)
-        self.terms = Terms(call, "kill_after", KILL_AFTER_MS, needs_slack=True)
+        self.terms = SessionTerms(call, "kill_after", KILL_AFTER_MS, needs_slack=True)
         self.refusal_code = exit_code(call, "conflict_exit_code", NO)
         self.done_code = exit_code(call, "done_exit_code", DONE)
         self.done = done_fields(call, call.values.get("result")) or None
@@ -59,87 +64,87 @@ class _Wishes:
 
 
 def session_run(call: Call) -> Answer:
-    return _run(call, _Wishes(call, None))
+    return _run(call, _RunOptions(call, None))
 
 
 def run(call: Call) -> Answer:
-    return _run(call, _Wishes(call, call.values["job"]))
+    return _run(call, _RunOptions(call, call.values["job"]))
 
 
-def _run(call: Call, wishes: _Wishes) -> Answer:
+def _run(call: Call, options: _RunOptions) -> Answer:
     """The guardian comes first: the store is opened after it was forked, so that it has none of its files."""
-    if any("\0" in word for word in wishes.words):  # no shell can write that
-        return _not_started(wishes.words, OSError(0, "its words cannot be passed on"))
+    if any("\0" in word for word in options.words):  # no shell can write that
+        return _not_started(options.words, OSError(0, "its words cannot be passed on"))
     child = Child(
-        wishes.words,
-        kill_after_ms=wishes.terms.kill_after_ms,
-        leaves_children=wishes.leaves_children,
+        options.words,
+        kill_after_ms=options.terms.kill_after_ms,
+        leaves_children=options.leaves_children,
         end_dead_session=lambda session: end_dead_session(call, session),
     )
     try:
-        tenure = open_tenure(call, wishes.terms.request, wishes.terms.stop_ms, child.mark)
-        return tenure if isinstance(tenure, Answer) else _within(call, wishes, tenure, child)
+        session = open_process_session(call, options.terms.request, options.terms.stop_ms, child.mark)
+        return session if isinstance(session, Answer) else _within(call, options, session, child)
     finally:
         child.close()
 
 
-def _within(call: Call, wishes: _Wishes, tenure: Tenure, child: Child) -> Answer:
+def _within(call: Call, options: _RunOptions, session: ProcessSession, child: Child) -> Answer:
     ending: Document | None = UNCOUNTED  # nothing was run, or dibs itself was broken off
-    child.belongs_to(tenure.session)
+    child.belongs_to(session.id)
     try:
-        answer = _refused(call, wishes, tenure)
+        answer = _refused(call, options, session)
         if answer is None:
-            answer = _inside(call, wishes, tenure, child)
-            ending = _ending(wishes, child, answer)
+            answer = _inside(call, options, session, child)
+            ending = _ending(options, child, answer)
     finally:
         # The guardian is still there: without it, others would take the session for dead before it is ended.
-        trouble = tenure.end(ending)
+        trouble = session.end(ending)
         if trouble is not None and not call.values.get("quiet"):
             complain(call, plain(trouble))
     return answer
 
 
-def _ending(wishes: _Wishes, child: Child, answer: Answer) -> Document | None:
+def _ending(options: _RunOptions, child: Child, answer: Answer) -> Document | None:
     """What the job is let go as."""
     if answer.code == "lost":
         return None
     if answer.exit == 0:
-        return wishes.done or {}
+        return options.done or {}
     why = f"exited with {answer.exit}" if answer.code == "exited" else answer.message
-    return wishes.verdict.of(answer.exit, why, interrupted=child.was_interrupted)
+    return options.verdict.of(answer.exit, why, interrupted=child.was_interrupted)
 
 
-def _refused(call: Call, wishes: _Wishes, tenure: Tenure) -> Answer | None:
+def _refused(call: Call, options: _RunOptions, session: ProcessSession) -> Answer | None:
     """Claim the job. None when it is ours; what is said else goes to stderr, for stdout is the command's."""
-    answer = None if wishes.job is None else tenure.claim(wishes.job)
+    answer = None if options.job is None else session.claim(options.job)
     if answer is None or answer.is_error:
         return answer
     if not call.values.get("quiet") and not call.values.get("json"):
         complain(call, answer.text)
-    code = {NO: wishes.refusal_code, DONE: wishes.done_code}.get(answer.exit, answer.exit)
+    code = {NO: options.refusal_code, DONE: options.done_code}.get(answer.exit, answer.exit)
     return Answer(code, answer.document, "", code=answer.code, message=answer.message)
 
 
-def _inside(call: Call, wishes: _Wishes, tenure: Tenure, child: Child) -> Answer:
-    env = environment(call, tenure)
+def _inside(call: Call, options: _RunOptions, session: ProcessSession, child: Child) -> Answer:
+    env = environment(call, session)
     try:
-        child.start(env, tenure.plan.lost_ms)
+        child.start(env, session.plan.lost_ms)
     except OSError as error:
-        return _not_started(wishes.words, error)
-    tenure.on_kept = lambda: child.certain_until(tenure.plan.lost_ms)
-    child.wait(tenure.tend)
+        return _not_started(options.words, error)
+    session.on_kept = lambda: child.certain_until(session.plan.lost_ms)
+    child.wait(session.renew_if_due)
     if child.was_stopped:
-        return _lost(wishes, tenure, child)
+        return _lost(options, session, child)
     code = child.code if child.code is not None else LOST
-    message = f"{wishes.words[0]} exited with {code}."
-    return Answer(code, _document(wishes, tenure) | {"exit": code}, "", code="exited", message=message)
+    message = f"{options.words[0]} exited with {code}."
+    return Answer(code, _document(options, session) | {"exit": code}, "", code="exited", message=message)
 
 
-def _document(wishes: _Wishes, tenure: Tenure) -> Document:
-    document: Document = {"session_id": tenure.session, "command": wishes.words}
-    if tenure.grant is not None:
+def _document(options: _RunOptions, session: ProcessSession) -> Document:
+    document: Document = {"session_id": session.id, "command": options.words}
+    if session.grant is not None:
         kept = ("name", "fencing_token", "owner", "attempt", "previous")
-        document |= {key: tenure.grant[key] for key in kept if key in tenure.grant}
+        document |= {key: session.grant[key] for key in kept if key in session.grant}
     return document
 
 
@@ -151,12 +156,12 @@ def _not_started(words: list[str], error: OSError) -> Answer:
     return Answer(exit_code, {"command": words}, text, code="not_started", is_error=True)
 
 
-def _lost(wishes: _Wishes, tenure: Tenure, child: Child) -> Answer:
-    what, why = "The session" if wishes.job is None else "The claim", tenure.why
+def _lost(options: _RunOptions, session: ProcessSession, child: Child) -> Answer:
+    what, why = "The session" if options.job is None else "The claim", session.why
     text = f"{what} was lost ({plain(why).rstrip('.')}). The command was stopped, because its jobs may be others' now."
     if child.some_left:
         text += " Some of what it started runs as another user and could not be stopped."
-    document = _document(wishes, tenure) | {"why": why, "all_stopped": not child.some_left}
+    document = _document(options, session) | {"why": why, "all_stopped": not child.some_left}
     return Answer(LOST, document, text, code="lost", is_error=True)
 
 

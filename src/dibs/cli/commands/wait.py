@@ -5,11 +5,11 @@ from __future__ import annotations
 from dibs.cli.framework.flags import exit_code, seconds
 from dibs.cli.framework.result import failure, is_failure, no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
-from dibs.cli.supervise.signals import Stops
+from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text import inspect as inspect_text
 from dibs.cli.text import queue as queue_text
 from dibs.cli.text.colour import Paint
-from dibs.cli.text.status_line import Live
+from dibs.cli.text.status_line import StatusLine
 from dibs.cli.text.words import span
 from dibs.clock import steady_ms, wall_ms
 from dibs.core.limits import DONE_MS_MAX
@@ -35,7 +35,7 @@ def wait(call: Call) -> Answer:
     done_exit = exit_code(call, "done_exit_code", YES)
     until_ms = None if length is None else steady_ms() + length * 1000
     pause_ms = PAUSE_MS_MIN
-    with Stops(), Live(call) as live:
+    with StopSignals(), StatusLine(call) as status:
         while True:
             found: list[Document] = []
             for name in names:
@@ -49,7 +49,7 @@ def wait(call: Call) -> Answer:
             left_ms = None if until_ms is None else until_ms - steady_ms()
             if left_ms is not None and left_ms <= 0:
                 return _not_yet(call, found, taken, (length or 0) * 1000)
-            live.show(queue_text.watching(taken))
+            status.show(queue_text.watching(taken))
             door.news(_pause(taken, pause_ms, left_ms))
             pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
 

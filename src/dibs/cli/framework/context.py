@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, BinaryIO, TextIO
 
-    from dibs.cli.supervise.unconfirmed import Unconfirmed
+    from dibs.cli.supervise.unconfirmed import UnconfirmedClaims
     from dibs.cli.text.colour import Paint
     from dibs.client.door import Door
     from dibs.client.queueing import PendingClaim
@@ -52,7 +52,7 @@ class Call:
         stderr: TextIO | None = None,
         paint: Paint,
         opener: Opener = open_door,
-        unconfirmed: Unconfirmed | None = None,
+        unconfirmed: UnconfirmedClaims | None = None,
     ) -> None:
         self.command = command
         self.values = values
@@ -120,7 +120,7 @@ class Call:
 
         pending = PendingClaim(verb, name, document)
         self.begin_claim(pending)
-        return drive(self.door(), pending.asking())
+        return drive(self.door(), pending.ask_once())
 
     def begin_claim(self, pending: PendingClaim) -> None:
         """From now on, until its answer is printed, an interrupt gives the claim back."""

@@ -110,7 +110,7 @@ def put(document: Document, field: str, value: object) -> None:
         document[field] = value
 
 
-def asking(call: Call) -> Document:
+def claim_document(call: Call) -> Document:
     """What every way of claiming asks for."""
     lasts = ttl_seconds(call)
     session = session_id(call) or _actor_session(call, lasts)

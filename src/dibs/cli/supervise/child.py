@@ -13,7 +13,7 @@ import select
 
 from dibs.cli.supervise.guardian import Guardian
 from dibs.cli.supervise.process_tree import adopt_orphans
-from dibs.cli.supervise.remains import Remains, killed, wait_for_end
+from dibs.cli.supervise.survivors import Survivors, killed, wait_for_end
 from dibs.cli.supervise.warden import LATE_MS, Warden
 from dibs.client.embedded import guarded_env, guarded_mark, process_mark
 from dibs.clock import steady_ms
@@ -234,10 +234,10 @@ class Child:
         wait_for_end(lambda: process_mark(self.guardian_pid) is None)
         if self._pid and not self._adopts:
             killed(-self._pid)
-        remains = Remains(self._token, (self.guardian_pid, self.warden_pid))
-        remains.end(lambda: [os.getpid()])
+        survivors = Survivors(self._token, (self.guardian_pid, self.warden_pid))
+        survivors.end(lambda: [os.getpid()])
         self.all_gone = True
-        self.some_left = bool(remains.untouchable)
+        self.some_left = bool(survivors.untouchable)
 
     def _paused(self) -> None:
         """Ctrl-Z at a terminal: stop with it, so that the shell gets its prompt, and go on with it later."""

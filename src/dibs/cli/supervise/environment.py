@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.cli.framework.context import Call
-    from dibs.cli.supervise.tenure import Tenure
+    from dibs.cli.supervise.process_session import ProcessSession
 
     Document = dict[str, Any]
 
@@ -22,7 +22,7 @@ _NOT_INHERITED = (
 )
 
 
-def environment(call: Call, tenure: Tenure) -> dict[str, str]:
+def environment(call: Call, session: ProcessSession) -> dict[str, str]:
     """Whatever the command asks dibs, it asks of the same place, in this session, under the same name. What it needs to
     go on where the last owner stopped is there, too; the notes are filled."""
     settings = call.settings
@@ -30,26 +30,26 @@ def environment(call: Call, tenure: Tenure) -> dict[str, str]:
         "DIBS_URL": settings.url or _default_url(),
         "DIBS_NAMESPACE": call.stated_namespace,
         "DIBS_OWNER": settings.owner,
-        "DIBS_SESSION": tenure.session,
+        "DIBS_SESSION": session.id,
         OUTER: " ".join(sessions_around(call.env)) or None,
     }
-    if tenure.grant is not None:
-        given |= _of_job(tenure, tenure.grant)
+    if session.grant is not None:
+        given |= _of_job(session, session.grant)
         path = call.values.get("checkpoint_file")
         if path is not None:
             from dibs.cli.supervise.checkpoint_file import CheckpointFile
 
-            tenure.notes = CheckpointFile(path)
-            tenure.notes.fill((tenure.grant.get("previous") or {}).get("checkpoint"))
-            given["DIBS_CHECKPOINT_FILE"] = tenure.notes.path
+            session.notes = CheckpointFile(path)
+            session.notes.fill((session.grant.get("previous") or {}).get("checkpoint"))
+            given["DIBS_CHECKPOINT_FILE"] = session.notes.path
     env = {key: value for key, value in call.env.items() if key not in _NOT_INHERITED}
     # A zero byte cannot be passed in an environment; whoever has one in a checkpoint reads it from the file.
     return env | {key: value for key, value in given.items() if value is not None and "\0" not in value}
 
 
-def _of_job(tenure: Tenure, grant: Document) -> dict[str, str | None]:
+def _of_job(session: ProcessSession, grant: Document) -> dict[str, str | None]:
     previous: Document = grant.get("previous") or {}
-    until_ms = wall_ms() + tenure.plan.lost_ms - steady_ms()
+    until_ms = wall_ms() + session.plan.lost_ms - steady_ms()
     return {
         "DIBS_JOB": grant["name"],
         "DIBS_FENCING_TOKEN": str(grant["fencing_token"]),

@@ -21,13 +21,13 @@ class Stopped(KeyboardInterrupt):
         self.exit_code = 128 + number
 
 
-class Stops:
+class StopSignals:
     """Inside `with Stops():` SIGTERM and SIGHUP raise Stopped, as Ctrl-C raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Stops:
+    def __enter__(self) -> StopSignals:
         for number in SIGNALS:
             if _signal.getsignal(number) == _signal.SIG_DFL:  # who runs us under nohup means it
                 try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whose import costs more than a claim
 
-from dibs.cli.supervise.signals import ENDING, Stops
+from dibs.cli.supervise.signals import ENDING, StopSignals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 DOOR_MS = 2_000  # how long a server may take to answer to a give-back
 
 
-class Unconfirmed:
+class UnconfirmedClaims:
     def __init__(self) -> None:
         self._claims: list[tuple[PendingClaim, Callable[[], Door]]] = []
-        self._stops: Stops | None = None
+        self._stops: StopSignals | None = None
         self._before: set[int] | None = None  # the signals that were blocked before the answer was printed
 
     def begin(self, pending: PendingClaim, open_door: Callable[[], Door]) -> None:
         """A claim is about to be asked for. `open_door` gives a way to let go of it, which is closed afterwards."""
         if self._stops is None:
-            self._stops = Stops().__enter__()
+            self._stops = StopSignals().__enter__()
         self._claims.append((pending, open_door))
 
     def __bool__(self) -> bool:
@@ -49,7 +49,7 @@ class Unconfirmed:
         for pending, open_door in claims:
             door = open_door()
             try:
-                drive(door, pending.giving_up())
+                drive(door, pending.give_up())
             except Exception:  # what cannot be given back goes with its TTL
                 pass
             finally:

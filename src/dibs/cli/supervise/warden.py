@@ -5,12 +5,9 @@ both. The warden waits for one of two things. Both are gone: it kills what they 
 guardian should have killed everything, and nobody said that this was done: it kills everything itself, before anybody
 else may own the job.
 
-It stands between the two: a child of `dibs run`, the parent of the guardian, and adopts orphans. So whichever two of
-the three are killed, what the command started falls to the third (remains.py). And it wakes a guardian that was paused
-when `dibs run` ends.
-
-Orders, a line each, from `dibs run` and the guardian: `D ms` (the new deadline), `I session`, `Q` (nobody is left, or
-may be left).
+It stands between the two: a child of `dibs run` and the parent of the guardian. It adopts orphans, so when any two of the
+three are killed, what the command started becomes the third one's (survivors.py). It also wakes a paused guardian when
+`dibs run` ends.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import select
 
 from dibs.cli.supervise.guardian import IGNORED, NAP_MS
 from dibs.cli.supervise.process_tree import adopt_orphans, wake_with_parent
-from dibs.cli.supervise.remains import Remains, wait_for_end
+from dibs.cli.supervise.survivors import Survivors, wait_for_end
 from dibs.client.embedded import process_mark
 from dibs.clock import steady_ms
 
@@ -48,7 +45,7 @@ class Warden:
         self._run_handle: int | None = None  # readable once it has ended
         self._guardian = guardian
         self._guardian_mark = process_mark(guardian)
-        self._remains = Remains(token, (self._run, guardian))
+        self._survivors = Survivors(token, (self._run, guardian))
         self._kill_after_ms = kill_after_ms
         self._end_dead_session = end_dead_session
         self._session = ""
@@ -70,7 +67,7 @@ class Warden:
                 self._hear()
             if self._kill_ms is not None and steady_ms() >= self._kill_ms:
                 self._kill_ms = None
-                self._remains.end(self._roots)
+                self._survivors.end(self._roots)
             _reap()
 
     def _prepare(self) -> None:
@@ -104,7 +101,7 @@ class Warden:
         if not some:
             self._is_done = True
             wait_for_end(lambda: os.getppid() != self._run and not self._guardian_lives())
-            if self._remains.end(self._roots) and self._session:
+            if self._survivors.end(self._roots) and self._session:
                 self._end_dead_session(self._session)
             return
         *lines, self._buffer = (self._buffer + some).split(b"\n")

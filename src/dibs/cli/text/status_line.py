@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
 
 
-class Live:
+class StatusLine:
     """Shows nothing where nobody looks: into a pipe, under --json and --quiet, on a terminal that cannot redraw."""
 
     def __init__(self, call: Call) -> None:
@@ -30,7 +30,7 @@ class Live:
             self._write(f"\r{plain(line)[: self._width() - 1]}\x1b[K")
             self._drawn = True
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> StatusLine:
         return self
 
     def __exit__(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dibs.client.embedded import EmbeddedDoor, answered
 from dibs.compat.action_llama.runs import (
-    ended,
-    opened,
-    opening,
+    ended_document,
+    open_run_command,
+    opened_document,
     principal_of,
     run_document,
     run_of,
@@ -49,9 +49,9 @@ class EmbeddedRuns:
         """Begin a run; the reply holds its secret."""
 
         def answer() -> Reply:
-            command, secret = opening(self._door.namespace(), document, LOCAL)
+            command, secret = open_run_command(self._door.namespace(), document, LOCAL)
             outcome = Coordinator(self._door.store()).one(command)
-            return Reply(status=201, body=opened(command, outcome, secret))
+            return Reply(status=201, body=opened_document(command, outcome, secret))
 
         return answered(answer)
 
@@ -74,6 +74,6 @@ class EmbeddedRuns:
                 Coordinator(store).one(
                     EndSession(session=state.session.id, principal=state.session.principal)
                 )
-            return ended(ns, holder, found)
+            return ended_document(ns, holder, found)
 
         return answered(answer)

@@ -11,7 +11,7 @@ import gc
 import os
 import sys
 
-from dibs.cli.supervise.unconfirmed import Unconfirmed
+from dibs.cli.supervise.unconfirmed import UnconfirmedClaims
 from dibs.compat.action_llama.protocol import Rejected, acquired, check_key, heartbeat, refusal, release
 from dibs.errors import DibsError, InvalidInput
 from dibs.generators import run_generator
@@ -76,7 +76,7 @@ def run(
 ) -> int:
     """One command from its words to its exit code. `pid` is who calls, unless it is the parent of this process.
     `is_last`: the process ends with it."""
-    unconfirmed = Unconfirmed()
+    unconfirmed = UnconfirmedClaims()
     try:
         caller = os.getppid() if pid is None else pid
         exit_code = _told(name, argv, env, stdout, opener, caller, unconfirmed)
@@ -97,7 +97,7 @@ def _told(
     stdout: TextIO | None,
     opener: Opener | None,
     pid: int,
-    unconfirmed: Unconfirmed,
+    unconfirmed: UnconfirmedClaims,
 ) -> int:
     try:
         exit_code, document = _answer(name, argv, env, opener, pid, unconfirmed)
@@ -130,7 +130,7 @@ def _answer(
     env: Mapping[str, str],
     opener: Opener | None,
     pid: int,
-    unconfirmed: Unconfirmed,
+    unconfirmed: UnconfirmedClaims,
 ) -> tuple[int, Document]:
     key, config = _words(argv)
     if not key:
@@ -197,7 +197,7 @@ def _ask_dibs(
     env: Mapping[str, str],
     opener: Opener | None,
     pid: int,
-    unconfirmed: Unconfirmed,
+    unconfirmed: UnconfirmedClaims,
 ) -> Said:
     from dibs.cli.framework.context import open_door
     from dibs.client.settings import Settings
@@ -227,7 +227,12 @@ def _place_of(key: str, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _in_session(
-    door: Door, verb: str, key: str, ttl_seconds: int | None, settings: Settings, unconfirmed: Unconfirmed
+    door: Door,
+    verb: str,
+    key: str,
+    ttl_seconds: int | None,
+    settings: Settings,
+    unconfirmed: UnconfirmedClaims,
 ) -> Said:
     from dibs.wire.shapes import is_id
 
@@ -244,7 +249,7 @@ def _in_session(
 
 
 def _in_run(
-    door: Door, verb: str, key: str, ttl_seconds: int | None, secret: str, unconfirmed: Unconfirmed
+    door: Door, verb: str, key: str, ttl_seconds: int | None, secret: str, unconfirmed: UnconfirmedClaims
 ) -> Said:
     from dibs.client.embedded import EmbeddedDoor
     from dibs.compat.action_llama.embedded_runs import EmbeddedRuns
@@ -269,7 +274,7 @@ def _shown(
     ttl_seconds: int | None,
     proof: Document,
     owner: str,
-    unconfirmed: Unconfirmed,
+    unconfirmed: UnconfirmedClaims,
 ) -> Said:
     """Ask as somebody who can prove who it is."""
     if verb == "release":
@@ -286,7 +291,7 @@ def _as_nobody(
     ttl_seconds: int | None,
     settings: Settings,
     pid: int,
-    unconfirmed: Unconfirmed,
+    unconfirmed: UnconfirmedClaims,
 ) -> Said:
     """Ask as whoever called this process. Every claim is a newcomer's; what it gets is noted for letting it go."""
     from dibs.compat.action_llama.callers import Callers
@@ -312,7 +317,7 @@ def _claim_as_nobody(
     settings: Settings,
     callers: Callers,
     pid: int,
-    unconfirmed: Unconfirmed,
+    unconfirmed: UnconfirmedClaims,
 ) -> Said:
     from dibs.compat.action_llama.callers import BE_SOMEBODY
 
@@ -348,13 +353,13 @@ def _follow(door: Door, asking: Asking) -> Said:
     return run_generator(asking, lambda question: _call(door, *question))
 
 
-def _claim(door: Door, key: str, document: Document, unconfirmed: Unconfirmed) -> Reply:
+def _claim(door: Door, key: str, document: Document, unconfirmed: UnconfirmedClaims) -> Reply:
     """Ask for it. An interrupt gives back what it may have got."""
     from dibs.client.queueing import PendingClaim, drive
 
     pending = PendingClaim("acquire", key, document)
     unconfirmed.begin(pending, lambda: door)
-    return _told_apart(drive(door, pending.asking()))
+    return _told_apart(drive(door, pending.ask_once()))
 
 
 def _call(door: Door, verb: str, key: str, document: Document) -> Reply:

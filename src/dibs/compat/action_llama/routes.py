@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from dibs.compat.action_llama import protocol as theirs
 from dibs.compat.action_llama import upstream
 from dibs.compat.action_llama.runs import (
-    ended,
+    ended_document,
     is_run,
-    opened,
-    opening,
+    open_run_command,
+    opened_document,
     principal_of,
     require_admin,
     run_document,
@@ -187,8 +187,8 @@ class Gateway:
         check_head(call.headers)
         document = parse_json(await call.rest(self._api.caller_of))
         caller, ns = self._operator(call)
-        command, secret = opening(ns, document, caller)
-        return answer_document(opened(command, await self._batcher.submit(command), secret), 201)
+        command, secret = open_run_command(ns, document, caller)
+        return answer_document(opened_document(command, await self._batcher.submit(command), secret), 201)
 
     async def runs(self, call: HttpRequest) -> HttpResponse:
         caller, ns = self._operator(call)
@@ -203,7 +203,7 @@ class Gateway:
         principal = principal_of(ns)
         ends = [EndSession(session=state.session.id, principal=principal) for state in found]
         await asyncio.gather(*[self._batcher.submit(end) for end in ends])
-        reply = ended(ns, holder, found)
+        reply = ended_document(ns, holder, found)
         return answer_document(reply.body or {}, reply.status)
 
     def _operator(self, call: HttpRequest) -> tuple[Caller, str]:

@@ -78,7 +78,7 @@ def run_of(outcome: object) -> Run | None:
     )
 
 
-def opening(ns: str, document: object, caller: Caller) -> tuple[OpenSession, str]:
+def open_run_command(ns: str, document: object, caller: Caller) -> tuple[OpenSession, str]:
     """The command that begins a run, and its secret: the one in `document`, else a fresh one."""
     if not isinstance(document, dict):
         raise Unprocessable("The request body must be a JSON object.")
@@ -109,7 +109,7 @@ def require_admin(caller: Caller) -> None:
         raise NotAllowed(f"Only an admin may begin and end runs; this token's role is {caller.role}.")
 
 
-def opened(command: OpenSession, outcome: object, secret: str) -> Document:
+def opened_document(command: OpenSession, outcome: object, secret: str) -> Document:
     """What whoever began a run is told; the only document that ever holds a secret."""
     if not isinstance(outcome, SessionState):
         raise InvalidInput("The run could not be begun.")
@@ -134,7 +134,7 @@ def run_document(state: SessionState) -> Document:
     }
 
 
-def ended(ns: str, holder: str, found: list[SessionState]) -> Reply:
+def ended_document(ns: str, holder: str, found: list[SessionState]) -> Reply:
     """What whoever ended all runs of a holder is told; `found` is how they stood before."""
     if not found:
         details = f"There is no run of {holder!a} in the namespace {ns}."

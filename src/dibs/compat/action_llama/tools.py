@@ -17,7 +17,7 @@ from dibs.core.limits import TTL_MS_MAX
 from dibs.errors import LeaseLost, NotClaimed, WouldDeadlock
 
 if TYPE_CHECKING:
-    from dibs.agents.desk import Desk
+    from dibs.agents.backend import ToolBackend
 
 ResourceKey = Annotated[str, Field(description="URI of the resource, such as github://acme/app/issues/42.")]
 
@@ -39,10 +39,10 @@ class LockAnswer(ToolAnswer):
     holder: Annotated[str | None, Field(description="Who has it, if somebody else does.")] = None
 
 
-async def acquire_lock(desk: Desk, asked: AcquireLock) -> LockAnswer:
+async def acquire_lock(backend: ToolBackend, asked: AcquireLock) -> LockAnswer:
     key = asked.resource_key
     try:
-        await desk.claim("acquire", [key], owner=None)
+        await backend.claim("acquire", [key], owner=None)
     except WouldDeadlock as error:
         circle = " → ".join(error.cycle)
         return LockAnswer(ok=False, message=f"Lock not acquired: Deadlock detected: {circle}")
@@ -53,9 +53,9 @@ async def acquire_lock(desk: Desk, asked: AcquireLock) -> LockAnswer:
     return LockAnswer(ok=True, message=f"Lock acquired on {key}")
 
 
-async def release_lock(desk: Desk, asked: ReleaseLock) -> LockAnswer:
+async def release_lock(backend: ToolBackend, asked: ReleaseLock) -> LockAnswer:
     try:
-        await desk.release(asked.resource_key, None, done=None, result=None, checkpoint=None)
+        await backend.release(asked.resource_key, None, done=None, result=None, checkpoint=None)
     except LeaseLost as lost:
         return LockAnswer(ok=False, message=f"Could not release lock: {lost.why}")
     return LockAnswer(ok=True, message=f"Lock released on {asked.resource_key}")

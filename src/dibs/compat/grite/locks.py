@@ -6,7 +6,7 @@ counts as the same caller, `remembered_leases.py` keeps the lease ids that grite
 
 from __future__ import annotations
 
-from dibs.cli.framework.flags import asking, session_id, ttl_seconds
+from dibs.cli.framework.flags import claim_document, session_id, ttl_seconds
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, refusal_exit, yes
 from dibs.cli.git.actor import actor_of, may_end, may_keep, took_it
@@ -67,7 +67,7 @@ def acquire(call: Call) -> Answer:
 
 def _asked(call: Call, entry: Entry | None) -> Document:
     """The request: grite's lasts five minutes unless told otherwise. A session claims for itself."""
-    document = asking(call)
+    document = claim_document(call)
     document.setdefault("ttl_seconds", TTL_SECONDS_DEFAULT)
     given = _as_given(call, _resource(call))
     if given != _resource(call):  # for whoever lists the locks

@@ -23,7 +23,7 @@ _LOOKS = 2
 _SIGKILL = 9
 
 
-class Remains:
+class Survivors:
     """`token`: what the command's environment carries. `guards`: those who are no part of it."""
 
     def __init__(self, token: str, guards: Iterable[int]) -> None:

@@ -1,5 +1,5 @@
 """What the tools ask of dibs. Here each call proves itself by a lease id, and nothing is remembered between calls:
-that is all there is over stateless HTTP. `kept_desk.KeptDesk` is the one that remembers."""
+that is all there is over stateless HTTP. `session_backend.SessionBackend` is the one that remembers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 TIMEOUT_MS = round(TIMEOUT_SECONDS * 1000)
 
 
-class Desk:
+class ToolBackend:
     """For one caller. Raises what the SDK raises: NotClaimed and below, LeaseLost, DibsError."""
 
     keeps = False  # whether what was claimed is kept alive here
@@ -46,7 +46,7 @@ class Desk:
         self, job: str, lease_id: str | None, checkpoint: str | None = None, metadata: str | None = None
     ) -> Lease:
         proof = self.proof(job, lease_id)
-        return await self.run(operations.renewing(job, proof, checkpoint=checkpoint, metadata=metadata))
+        return await self.run(operations.renew(job, proof, checkpoint=checkpoint, metadata=metadata))
 
     async def release(
         self,
@@ -59,9 +59,7 @@ class Desk:
     ) -> None:
         proof = self.proof(job, lease_id)
         await shielded(
-            lambda: self.run(
-                operations.releasing(job, proof, done=done, result=result, checkpoint=checkpoint)
-            )
+            lambda: self.run(operations.release(job, proof, done=done, result=result, checkpoint=checkpoint))
         )
 
     async def fail(
@@ -74,7 +72,7 @@ class Desk:
         checkpoint: str | None,
     ) -> None:
         proof = self.proof(job, lease_id)
-        flow = operations.failing
+        flow = operations.fail
         await shielded(
             lambda: self.run(flow(job, proof, reason, retry_after=retry_after, checkpoint=checkpoint))
         )
@@ -92,7 +90,7 @@ class Desk:
         proof = self.proof(job, lease_id)
         return await shielded(
             lambda: self.run(
-                operations.transferring(
+                operations.transfer(
                     job,
                     proof,
                     to_owner=to_owner,
@@ -104,13 +102,13 @@ class Desk:
         )
 
     async def status(self, job: str) -> JobStatus:
-        return await self.run(operations.inspecting(job))
+        return await self.run(operations.inspect(job))
 
     async def listing(self, prefix: str) -> list[JobStatus]:
-        return await self.run(operations.listing(prefix))
+        return await self.run(operations.list_jobs(prefix))
 
     async def history(self, job: str, limit: int) -> list[JobEvent]:
-        return await self.run(operations.looking_back(job, limit))
+        return await self.run(operations.history(job, limit))
 
     def proof(self, job: str, lease_id: str | None) -> str:
         """The lease id to show for a job."""

@@ -1,4 +1,4 @@
-"""The desk of a connection that keeps its claims: how an agent ends one, or hands it over.
+"""The backend of a connection that keeps its claims: how an agent ends one, or hands it over.
 
 A call that shows no lease id, or that of a kept claim, means the kept claim, and ends its block. Any other lease id is
 somebody else's claim, and is asked for as over `/mcp`.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dibs.sdk.answers import Lease
 
 
-class KeptDesk(ClaimKeeper):
+class SessionBackend(ClaimKeeper):
     """For one connection."""
 
     async def heartbeat(
@@ -86,5 +86,5 @@ class KeptDesk(ClaimKeeper):
         if to_session:
             return given
         # It lived by our session. The heir gets time to begin.
-        renewed = await self.run(operations.renewing(given.name, given.lease_id, ttl=ttl))
+        renewed = await self.run(operations.renew(given.name, given.lease_id, ttl=ttl))
         return with_time(given, renewed)

@@ -1,6 +1,6 @@
 """A session of this process and, perhaps, one job in it: opened, kept alive, ended. For `session run`, `run`, `hold`.
 
-Nothing here runs by itself. Whoever has a tenure calls `tend` when it says something is due, from the one thread there
+Nothing here runs by itself. The caller calls `renew_if_due` when it says something is due, from the one thread there
 is: a call to a store of this machine is short, and while a server takes its time the guardian of the command (see
 guardian.py) still keeps the deadline.
 """
@@ -38,7 +38,7 @@ NAP_MS = 1_000  # no way of sleeping counts suspend, the clock does: look at it 
 _BY_OURSELVES = ("released", "failed", "transferred")
 
 
-class Terms:
+class SessionTerms:
     """How long the session lives and how long stopping may take, for which there must be time before it is over."""
 
     def __init__(self, call: Call, flag: str, wanted_ms: int, *, needs_slack: bool = False) -> None:
@@ -63,7 +63,9 @@ def _check_time(ttl_ms: int, stop_ms: int) -> None:
         )
 
 
-def open_tenure(call: Call, request: Document, stop_ms: int, mark: str | None) -> Tenure | Answer:
+def open_process_session(
+    call: Call, request: Document, stop_ms: int, mark: str | None
+) -> ProcessSession | Answer:
     """Open the session. It counts as dead, for others on this machine, when what `mark` names is gone."""
     if mark is not None:
         request = request | {"process": mark}
@@ -72,14 +74,16 @@ def open_tenure(call: Call, request: Document, stop_ms: int, mark: str | None) -
     if is_failure(reply):
         return failure(reply)
     opened: Document = reply.body or {}
-    return Tenure(call, opened["session_id"], RenewalPlan(opened["ttl_seconds"] * 1000, sent_ms, stop_ms))
+    return ProcessSession(
+        call, opened["session_id"], RenewalPlan(opened["ttl_seconds"] * 1000, sent_ms, stop_ms)
+    )
 
 
-class Tenure:
+class ProcessSession:
     """`on_kept` is called after every renewal, `on_trouble` with the reason after one that was not answered."""
 
     def __init__(self, call: Call, session: str, plan: RenewalPlan) -> None:
-        self.session = session
+        self.id = session
         self.plan = plan
         self.grant: Document | None = None  # what claiming the job gave
         self.why = "no keepalive was answered in time"
@@ -96,14 +100,14 @@ class Tenure:
     def claim(self, job: str, *, queued: Callable[[Document], None] | None = None) -> Answer | None:
         """Claim the job in the session, in line if --wait says so. None when it is ours, else the answer."""
         call = self._call
-        document = {"owner": call.settings.owner, "session_id": self.session} | terms(call)
+        document = {"owner": call.settings.owner, "session_id": self.id} | terms(call)
         if seconds(call, "wait", TTL_MS_MAX):
             from dibs.cli.commands.claim_wait import wait_in_line
 
             def meanwhile(body: Document | None) -> int:
                 if body is not None and queued is not None:
                     queued(body)
-                self.tend()
+                self.renew_if_due()
                 return self.plan.left_ms(steady_ms())
 
             reply = wait_in_line(call, "acquire", job, document, meanwhile)
@@ -133,7 +137,7 @@ class Tenure:
         """It is over, or must be taken for it."""
         return self._is_over or steady_ms() >= self.plan.lost_ms
 
-    def tend(self) -> int | None:
+    def renew_if_due(self) -> int | None:
         """Do what is due. In how many ms there will be more, or None: it is lost."""
         if not self.is_lost and steady_ms() >= self.plan.next_ms:
             self._beat()
@@ -142,7 +146,7 @@ class Tenure:
     def _beat(self) -> None:
         gc.enable()  # whoever lives this long may leave garbage
         sent_ms = steady_ms()
-        reply = self._ask("session-keep", self.session, {})
+        reply = self._ask("session-keep", self.id, {})
         if reply is not None and reply.status < 300:
             self.plan.kept(sent_ms)
             self._renew_job()
@@ -161,7 +165,7 @@ class Tenure:
         if self.job is None:
             return
         text = self.notes.news() if self.notes is not None else None
-        document: Document = {"session_id": self.session}
+        document: Document = {"session_id": self.id}
         if text is not None:
             document["checkpoint"] = text
         reply = self._ask("renew", self.job, document)
@@ -179,7 +183,7 @@ class Tenure:
         """Send a checkpoint now. What is wrong with it, if anything."""
         if self.job is None:
             return "the job is no longer held"
-        reply = self._ask("renew", self.job, {"session_id": self.session, "checkpoint": text})
+        reply = self._ask("renew", self.job, {"session_id": self.id, "checkpoint": text})
         if reply is not None and reply.status < 300:
             return None
         return self.why if reply is None else _details(reply)
@@ -202,7 +206,7 @@ class Tenure:
         not be said, if anything: silence says it, later. `asks`: release the job by name, so that `is_over` tells
         whether it was ours until then; the end of a session tells nothing of its jobs."""
         trouble = self._release(ending, asks=asks)
-        reply = self._ask("session-end", self.session, {})
+        reply = self._ask("session-end", self.id, {})
         if self._keeping is not None:
             self._keeping.close()
         if reply is not None and (reply.status < 300 or reply.status in (404, 410)):
@@ -221,7 +225,7 @@ class Tenure:
         has_failed = (self.grant or {}).get("attempt", 1) > 1  # a success begins the count anew
         if text is None and not asks and (ending is None or not (ending or has_failed)):
             return trouble  # the session's end lets it go
-        document = {"session_id": self.session, **(UNCOUNTED if ending is None else ending)}
+        document = {"session_id": self.id, **(UNCOUNTED if ending is None else ending)}
         if text is not None:
             document["checkpoint"] = text
         reply = self._ask("release", self.job, document)
