@@ -20,6 +20,11 @@ def state_folder(env: Mapping[str, str] | None = None) -> str:
     return os.path.join(base, "dibs")
 
 
+def store_path(env: Mapping[str, str] | None = None) -> str:
+    """The user's own store, in which claims are kept when nobody names another."""
+    return os.path.join(state_folder(env), "dibs.db")
+
+
 def token_path(env: Mapping[str, str] | None = None) -> str:
     """The file of the token that `dibs serve` makes on its first start: one line, readable by its owner only."""
     return os.path.join(state_folder(env), "token")

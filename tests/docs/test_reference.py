@@ -9,8 +9,10 @@ import pytest
 
 from dibs.core import limits
 from dibs.core.durations import format_duration
+from dibs.stores.forms import FORMS
 from dibs.stores.git.location import ADDRESSES
-from dibs.stores.registry import FORMS, capabilities, open_store, sqlite_path
+from dibs.stores.registry import capabilities, open_store
+from dibs.stores.sqlite.location import sqlite_path
 from tests.docs.pages import REFERENCE, ROOT, code_words, read, rows, section
 
 SAID_BY = (ROOT / "src", ROOT / "scripts", ROOT / "tests" / "conftest.py")

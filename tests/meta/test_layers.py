@@ -41,7 +41,7 @@ CORE_VALUES = {
     "view",
 }
 # The parts of the stores that are no store.
-STORES_SHARED = {"port", "proxy", "registry", "codec"}
+STORES_SHARED = {"port", "proxy", "registry", "forms", "codec"}
 
 
 def within(module: str, package: str) -> bool:

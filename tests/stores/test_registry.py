@@ -6,13 +6,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from dibs.errors import InvalidInput, StoreUnavailable
 from dibs.stores import registry
 from dibs.stores.memory import MemoryStore
+from dibs.stores.port import Opening
 from dibs.stores.sqlite import SqliteStore
+from dibs.stores.sqlite.location import sqlite_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -37,7 +43,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_an_sqlite_url_names_a_file(url: str, path: str, tmp_path: Path) -> None:
-    assert registry.sqlite_path(url) == path.format(here=tmp_path)
+    assert sqlite_path(url) == path.format(here=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +100,66 @@ def test_the_users_own_store_is_in_the_state_folder(monkeypatch: pytest.MonkeyPa
     for unset in ("", "relative/path"):
         monkeypatch.setenv("XDG_STATE_HOME", unset)
         assert registry.default_url() == f"sqlite://{tmp_path}/house/.local/state/dibs/dibs.db"
-    assert registry.sqlite_path(registry.default_url()).startswith(str(tmp_path))
+    assert sqlite_path(registry.default_url()).startswith(str(tmp_path))
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], None]:
+    """Have a package that registers a store, as pip leaves it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def install(package: str, entry: str, source: str) -> None:
+        (tmp_path / f"{package}.py").write_text(source)
+        folder = tmp_path / f"{package}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{entry}\n")
+
+    return install
+
+
+STORE_OF_OUR_OWN = """
+from dibs.stores.memory import MemoryStore
+
+def open_url(url, opening):
+    store = MemoryStore(lambda: 1)
+    store.opened = (url, opening.serves)
+    return store
+"""
+
+
+def test_a_package_registers_a_store_by_an_entry_point(install: Callable[[str, str, str], None]) -> None:
+    install("acme_store", "acme = acme_store:open_url", STORE_OF_OUR_OWN)
+    for url in ("acme://host/x", "acme+tls://host/x", "acme:x"):
+        store = registry.open_store(url, Opening(serves=True))
+        assert vars(store)["opened"] == (url, True)
+
+
+def test_a_registered_store_takes_no_scheme_that_dibs_ships(
+    install: Callable[[str, str, str], None], tmp_path: Path
+) -> None:
+    install("thief_store", "sqlite = thief_store:open_url", "raise AssertionError")
+    registry.open_store("sqlite:x.db").close()
+
+
+def test_a_registered_store_that_cannot_be_loaded_is_named_with_its_package(
+    install: Callable[[str, str, str], None],
+) -> None:
+    install("broken_store", "broken = broken_store:open_url", "import no_such_module")
+    with pytest.raises(InvalidInput, match=r"of the package broken_store, cannot be loaded.*no_such_module"):
+        registry.open_store("broken://x")
+
+
+def test_of_two_packages_with_one_scheme_none_is_taken(install: Callable[[str, str, str], None]) -> None:
+    install("left_store", "twice = left_store:open_url", STORE_OF_OUR_OWN)
+    install("right_store", "twice = right_store:open_url", STORE_OF_OUR_OWN)
+    with pytest.raises(InvalidInput, match=r"left_store:open_url, right_store:open_url.*Uninstall"):
+        registry.open_store("twice://x")
+
+
+def test_every_shipped_opener_is_there() -> None:
+    for named in registry.SHIPPED.values():
+        assert callable(registry._shipped(named))
 
 
 @pytest.mark.promise("same-answer")
@@ -117,7 +182,7 @@ from dibs.stores.registry import open_store
 store = open_store("sqlite:{tmp_path}/dibs.db")
 store = open_store("sqlite:{tmp_path}/dibs.db")
 command = Acquire(ns="n", name="x", principal="p", owner="o", ttl_ms=1, fresh_lease_id="l")
-print(type(Coordinator(store).one(command)).__name__, sorted(set({HEAVY!r}) & set(sys.modules)))
+print(type(Coordinator(store).one(command)).__name__, sorted({{*{HEAVY!r}, "importlib.metadata"}} & set(sys.modules)))
 """
     # -S: what a machine's own site packages import at start is not ours.
     answer = subprocess.run(

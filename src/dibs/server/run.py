@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from dibs import paths
 from dibs._version import __version__
 from dibs.core.limits import (
-    CHECKPOINT_PAGES,
     CONNECTIONS_MAX,
     CONNECTIONS_PER_CLIENT_MAX,
     CONNECTIONS_TURNED_AWAY_MAX,
@@ -33,9 +32,11 @@ from dibs.core.limits import (
 )
 from dibs.errors import InvalidInput, MissingExtra
 from dibs.loglines import LogLines
+from dibs.redact import without_secrets
 from dibs.server.accesslog import hide_secrets
 from dibs.server.listen import BindAddress, open_socket, parse_bind, url_of
 from dibs.service.auth import MachineGuard, TokenGuard, ensure_token_file
+from dibs.stores.port import Opening
 from dibs.stores.registry import default_url, open_store
 
 if TYPE_CHECKING:
@@ -98,12 +99,12 @@ def serve(settings: ServerSettings) -> None:
     if settings.system:
         _make_folders(address.path, store_url)
     with contextlib.ExitStack() as stack:
-        store = open_store(store_url, checkpoint_pages=CHECKPOINT_PAGES)
+        store = open_store(store_url, Opening(serves=True))
         stack.callback(store.close)
         if not store.capabilities.serves:
             raise InvalidInput(
-                f"A server cannot stand on {store_url}: it writes several times a second. Workers can use a git store "
-                "directly, without a server; for a server take SQLite."
+                f"A server cannot stand on {without_secrets(store_url)}: it writes several times a second. Workers can "
+                "use a git store directly, without a server; for a server take SQLite."
             )
         listening = open_socket(address, shared=settings.system, group=settings.group)
         stack.callback(listening.close)
@@ -111,7 +112,7 @@ def serve(settings: ServerSettings) -> None:
             stack.callback(_remove, address.path)
         url = url_of(address, listening)
         made = " (made just now)" if getattr(store, "made", False) else ""
-        greeting = _greeting(settings, url, f"{store_url}{made}", says)
+        greeting = _greeting(settings, url, f"{without_secrets(store_url)}{made}", says)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLDS)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:

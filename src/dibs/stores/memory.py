@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from dibs import clock
+from dibs.stores.forms import names_no_store
 from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
 TYPE_CHECKING = False
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.stores.port import Opening
 
 
 class MemoryStore(Store, Maintenance):
@@ -113,3 +116,11 @@ class MemoryStore(Store, Maintenance):
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+def open_url(url: str, opening: Opening) -> MemoryStore:
+    """A new one with every call, on wall time that nobody can step."""
+    if url != "memory://":
+        raise names_no_store(url)
+    offset_ms = clock.wall_ms() - clock.steady_ms()
+    return MemoryStore(lambda: offset_ms + clock.steady_ms())

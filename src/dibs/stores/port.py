@@ -83,6 +83,12 @@ class Capabilities(Record):
     cannot: tuple[str, ...] = ()  # what it cannot do, one reason a line
 
 
+class Opening(Record):
+    """What a store may want to know of who opens it. Fields that are added later have a default, too."""
+
+    serves: bool = False  # a server: it stays, and writes all the time
+
+
 class Store(ABC):
     """See the module's text for what holds for all methods."""
 

@@ -8,86 +8,85 @@
     git:origin              the refs of a remote of that clone
     git+ssh://host/repo     the refs of a remote by its address; also git+https://, git+http://, git+file://
 
-A path is taken as it stands: nothing in it is decoded.
+What stands before the first `:` or `+` picks the store. A package of yours gives another one by an entry point of the
+group `dibs.stores`, named like the scheme; docs/how-to/write-a-store.md has an example.
 """
 
 from __future__ import annotations
 
-import os
-
 from dibs.errors import InvalidInput
-from dibs.paths import state_folder
-from dibs.redact import without_secrets
+from dibs.paths import store_path
+from dibs.stores.forms import names_no_store
+from dibs.stores.port import Opening
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dibs.stores.port import Capabilities, Store
 
-FORMS = (
-    "memory://",
-    "sqlite:///absolute/path.db",
-    "sqlite:relative/path.db",
-    "sqlite:~/path.db",
-    "git:",
-    "git:origin",
-    "git+ssh://host/repo.git",
-    "git+https://host/repo.git",
-    "git+file:///path/repo.git",
-)
+    Opener = Callable[[str, Opening], Store]
+
+GROUP = "dibs.stores"
+# From a scheme to the function that opens such a URL, written as in an entry point.
+SHIPPED = {
+    "memory": "dibs.stores.memory:open_url",
+    "sqlite": "dibs.stores.sqlite.location:open_url",
+    "git": "dibs.stores.git:open_url",
+}
+_FOR_ANYBODY = Opening()
 
 
 def default_url() -> str:
     """The user's own store: a file in the state folder."""
-    return "sqlite://" + os.path.join(state_folder(), "dibs.db")
+    return "sqlite://" + store_path()
 
 
-def sqlite_path(url: str) -> str:
-    """The file that an `sqlite:` URL names."""
-    rest = url.removeprefix("sqlite:")
-    if rest.startswith("//"):
-        rest = rest[2:]
-        if not rest.startswith("/"):
-            raise _not_one(url)
-        rest = "/" + rest.lstrip("/")
-        if rest.startswith("/~"):
-            rest = rest[1:]
-    path = os.path.expanduser(rest)
-    if not path or path.endswith("/") or "\0" in path or path == ":memory:" or path.startswith("~"):
-        raise _not_one(url)
-    return os.path.abspath(path)
+def open_store(url: str, opening: Opening = _FOR_ANYBODY) -> Store:
+    """The store that `url` names, opened. `opening` says who opens it, as far as a store may want to know."""
+    before, colon, _ = url.partition(":")
+    scheme = before.partition("+")[0]
+    if not colon:
+        raise names_no_store(url)
+    named = SHIPPED.get(scheme)
+    opener = _registered(scheme, url) if named is None else _shipped(named)
+    return opener(url, opening)
 
 
-def open_store(url: str, *, checkpoint_pages: int | None = None) -> Store:
-    """The store that `url` names, opened. A file is made if it is not there; a folder only for the user's own store,
-    because a folder that is missing is most often misspelt. `checkpoint_pages` is for SQLite; see there."""
-    if url == "memory://":
-        from dibs import clock
-        from dibs.stores.memory import MemoryStore
+def _shipped(named: str) -> Opener:
+    module, _, function = named.partition(":")
+    opener: Opener = getattr(__import__(module, fromlist=[function]), function)
+    return opener
 
-        offset_ms = clock.wall_ms() - clock.steady_ms()
-        return MemoryStore(lambda: offset_ms + clock.steady_ms())
-    if url.startswith("sqlite:"):
-        from dibs.stores.sqlite import SqliteStore
 
-        path = sqlite_path(url)
-        own = path == sqlite_path(default_url())
-        return SqliteStore(path, checkpoint_pages=checkpoint_pages, make_folders=own)
-    if url.startswith(("git:", "git+")):
-        from dibs.stores.git import open_git
+def _registered(scheme: str, url: str) -> Opener:
+    """The opener that an installed package registered. Looking for it takes longer than a whole claim on a file."""
+    from importlib.metadata import entry_points
 
-        return open_git(url)
-    raise _not_one(url)
+    found = list(entry_points(group=GROUP, name=scheme))
+    if not found:
+        raise names_no_store(url)
+    entry = found[0]
+    package = entry.dist.name if entry.dist is not None else entry.value
+    if len({each.value for each in found}) > 1:
+        names = ", ".join(sorted(each.value for each in found))
+        raise InvalidInput(
+            f"Several packages register a store for {scheme}: URLs ({names}). Uninstall all but one."
+        )
+    try:
+        opener: Opener = entry.load()
+    except Exception as error:
+        raise InvalidInput(
+            f"The store for {scheme}: URLs, of the package {package}, cannot be loaded ({error!r}). Repair or upgrade "
+            "that package."
+        ) from error
+    return opener
 
 
 def capabilities() -> tuple[Capabilities, ...]:
-    """What each store that dibs knows says about itself. Imports all of them: for documentation."""
+    """What each store that dibs ships says about itself. Imports all of them: for documentation."""
     from dibs.stores import git
     from dibs.stores.memory import MemoryStore
     from dibs.stores.sqlite import SqliteStore
 
     return (MemoryStore.capabilities, SqliteStore.capabilities, git.LOCAL, git.REMOTE)
-
-
-def _not_one(url: str) -> InvalidInput:
-    hint = f" Did you mean sqlite://{os.path.abspath(url)}?" if url.startswith(("/", "./", "../")) else ""
-    return InvalidInput(f"{without_secrets(url)!r} names no store. These forms do: {', '.join(FORMS)}.{hint}")

@@ -28,9 +28,13 @@ from dibs.stores.git.capabilities import LOCAL, REMOTE
 from dibs.stores.git.location import location_of
 from dibs.stores.git.store import GitStore
 
-__all__ = ["LOCAL", "REMOTE", "GitStore", "open_git"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.stores.port import Opening
+
+__all__ = ["LOCAL", "REMOTE", "GitStore", "open_url"]
 
 
-def open_git(url: str, folder: str | None = None) -> GitStore:
-    """The store that a `git:` or `git+…` URL names, seen from `folder` (the current one)."""
-    return GitStore(location_of(url, folder))
+def open_url(url: str, opening: Opening) -> GitStore:
+    """The store that a `git:` or `git+…` URL names, seen from the current folder."""
+    return GitStore(location_of(url, None))

@@ -1,14 +1,15 @@
 """The default store: one SQLite file, shared by every process of a machine.
 
-    store.py     the port's methods, and the argument why its cache is right
-    link.py      the connection: opening, threads, forks; the door at which driver errors are translated
-    identity.py  whether the files are still those that were opened
-    clock.py     the lease clock, one anchor for each boot
-    live.py      which records are held, waited for or open, as SQL
-    wakeup.py    one wake for the one waiter whom a commit concerns
-    history.py   reading and pruning events
-    schema.py    numbered migrations, making a file
-    trouble.py   what an SQLite error means, in words
+    location.py    which file a URL names
+    store.py       the port's methods, and the argument why its cache is right
+    connection.py  the connection: opening, threads, forks; the door at which driver errors are translated
+    identity.py    whether the files are still those that were opened
+    clock.py       the lease clock, one anchor for each boot
+    live.py        which records are held, waited for or open, as SQL
+    wakeup.py      one wake for the one waiter whom a commit concerns
+    history.py     reading and pruning events
+    schema.py      numbered migrations, making a file
+    errors.py      what an SQLite error means, in words
 
 The last four are imported when there is need: an ordinary claim has none.
 """

@@ -1,0 +1,26 @@
+"""How the URL of a store may be written, and what is said about one that names none."""
+
+from __future__ import annotations
+
+import os
+
+from dibs.errors import InvalidInput
+from dibs.redact import without_secrets
+
+FORMS = (
+    "memory://",
+    "sqlite:///absolute/path.db",
+    "sqlite:relative/path.db",
+    "sqlite:~/path.db",
+    "git:",
+    "git:origin",
+    "git+ssh://host/repo.git",
+    "git+https://host/repo.git",
+    "git+file:///path/repo.git",
+)
+
+
+def names_no_store(url: str) -> InvalidInput:
+    """For a URL that no store can make sense of, its own included."""
+    hint = f" Did you mean sqlite://{os.path.abspath(url)}?" if url.startswith(("/", "./", "../")) else ""
+    return InvalidInput(f"{without_secrets(url)!r} names no store. These forms do: {', '.join(FORMS)}.{hint}")

@@ -1,0 +1,38 @@
+"""Which file an `sqlite:` URL names. A path is taken as it stands: nothing in it is decoded."""
+
+from __future__ import annotations
+
+import os
+
+from dibs.core.limits import CHECKPOINT_PAGES
+from dibs.paths import store_path
+from dibs.stores.forms import names_no_store
+from dibs.stores.sqlite.store import SqliteStore
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.stores.port import Opening
+
+
+def sqlite_path(url: str) -> str:
+    """The file that an `sqlite:` URL names."""
+    rest = url.removeprefix("sqlite:")
+    if rest.startswith("//"):
+        rest = rest[2:]
+        if not rest.startswith("/"):
+            raise names_no_store(url)
+        rest = "/" + rest.lstrip("/")
+        if rest.startswith("/~"):
+            rest = rest[1:]
+    path = os.path.expanduser(rest)
+    if not path or path.endswith("/") or "\0" in path or path == ":memory:" or path.startswith("~"):
+        raise names_no_store(url)
+    return os.path.abspath(path)
+
+
+def open_url(url: str, opening: Opening) -> SqliteStore:
+    """The file is made if it is not there; its folder only for the user's own store, because a folder that is missing
+    is most often misspelt."""
+    path = sqlite_path(url)
+    pages = CHECKPOINT_PAGES if opening.serves else None
+    return SqliteStore(path, checkpoint_pages=pages, make_folders=path == os.path.abspath(store_path()))
