@@ -148,7 +148,7 @@ class Server:
 
     def waiting(self) -> int:
         """How many callers this server keeps waiting."""
-        return len(self.engine.room)
+        return len(self.engine.waiters)
 
     def raw(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S)

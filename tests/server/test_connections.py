@@ -239,13 +239,13 @@ def test_what_one_connection_keeps_in_memory_does_not_grow_with_what_it_sends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: bool
 ) -> None:
     most = [0, 0]
-    begin = protocol.CarefulProtocol._parse
+    begin = protocol.BoundedProtocol._parse
 
-    def watched(self: protocol.CarefulProtocol) -> None:
+    def watched(self: protocol.BoundedProtocol) -> None:
         begin(self)
         most[:] = max(most[0], len(self.pipeline)), max(most[1], len(self._unread))
 
-    monkeypatch.setattr(protocol.CarefulProtocol, "_parse", watched)
+    monkeypatch.setattr(protocol.BoundedProtocol, "_parse", watched)
     one = request("GET", "/status", head=b"")
     with running(tmp_path, lane=lane) as server, server.raw() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -263,7 +263,7 @@ def test_a_client_that_asks_and_never_reads_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: bool, count: int
 ) -> None:
     monkeypatch.setattr(protocol, "REQUEST_S", 0.1)
-    monkeypatch.setattr(protocol.CarefulProtocol, "keep_alive_s", 0.2)
+    monkeypatch.setattr(protocol.BoundedProtocol, "keep_alive_s", 0.2)
     with running(tmp_path, lane=lane) as server, server.raw() as connection:
         for number in range(300):
             server.acquire(f"job-{number}", {"metadata": "m" * 1000})
@@ -406,7 +406,7 @@ def test_a_client_that_keeps_us_waiting_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: bool, sent: bytes
 ) -> None:
     monkeypatch.setattr(protocol, "REQUEST_S", 0.05)
-    monkeypatch.setattr(protocol.CarefulProtocol, "keep_alive_s", 0.1)
+    monkeypatch.setattr(protocol.BoundedProtocol, "keep_alive_s", 0.1)
     with running(tmp_path, lane=lane) as server, server.raw() as connection:
         connection.sendall(sent)
         assert read_all(connection) == b""
@@ -416,7 +416,7 @@ def test_a_client_that_keeps_us_waiting_is_let_go(
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: bool
 ) -> None:
-    monkeypatch.setattr(protocol.CarefulProtocol, "keep_alive_s", 0.2)
+    monkeypatch.setattr(protocol.BoundedProtocol, "keep_alive_s", 0.2)
     with running(tmp_path, lane=lane) as server, server.raw() as connection:
         began = time.monotonic()
         while time.monotonic() - began < 0.5:

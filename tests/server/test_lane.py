@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.server.fast_lane import LaneProtocol
+from dibs.server.fast_lane import FastLaneProtocol
 from tests.server.harness import UNKNOWN_LEASE, masked, read_response, running
 
 if TYPE_CHECKING:
@@ -138,13 +138,13 @@ def test_the_lane_is_taken_by_the_hot_verbs_and_left_by_the_unusual(
     fast: Server, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long_way: list[bytes] = []
-    original = LaneProtocol._take_the_long_way
+    original = FastLaneProtocol._use_asgi
 
-    def spy(self: LaneProtocol) -> None:
+    def spy(self: FastLaneProtocol) -> None:
         long_way.append(self.url)
         original(self)
 
-    monkeypatch.setattr(LaneProtocol, "_take_the_long_way", spy)
+    monkeypatch.setattr(FastLaneProtocol, "_use_asgi", spy)
     lease = fast.lease(name)
     fast.ask("GET", f"/locks/{name}")
     fast.ask("POST", f"/locks/{name}/renew", {"lease_id": lease})

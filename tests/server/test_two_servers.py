@@ -51,9 +51,9 @@ def test_a_release_at_one_server_wakes_the_one_waiter_at_the_other(
     asked: list[object] = []
     ask_again = Waiters._ask_again
 
-    def spy(room: Waiters, waiter: Waiter) -> None:
+    def spy(waiters: Waiters, waiter: Waiter) -> None:
         asked.append(waiter)
-        ask_again(room, waiter)
+        ask_again(waiters, waiter)
 
     monkeypatch.setattr(Waiters, "_ask_again", spy)
     lease = there.lease("job")

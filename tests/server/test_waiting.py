@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.server.fast_lane import LaneProtocol
+from dibs.server.fast_lane import FastLaneProtocol
 from dibs.service.waiters import Waiter, Waiters
 from dibs.testing.faulty import FaultyStore
 from tests.server.harness import WAIT_S, Poll, read_response, running, wait_until
@@ -267,7 +267,7 @@ def test_a_server_whose_store_hangs_still_tells_its_waiters_their_tickets(tmp_pa
 
 
 def test_waiting_needs_no_task_in_the_lane(fast: Server, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LaneProtocol, "_take_the_long_way", lambda self: pytest.fail("it left the lane"))
+    monkeypatch.setattr(FastLaneProtocol, "_use_asgi", lambda self: pytest.fail("it left the lane"))
     lease = fast.lease(name)
     polls = wait_for_job(fast, name, 3)
     assert len(fast._inner.server_state.tasks) == 0

@@ -102,7 +102,7 @@ def _routes(api: Api) -> list[Route]:
     def takes(verb: str, read: Callable[[HttpRequest, Known], Awaitable[bytes]]) -> Handler:
         async def handle(call: HttpRequest) -> HttpResponse:
             body = await read(call, api.caller_of)
-            return await api.answer(verb, call.raw_name, call.query, call.headers, body, call.seat)
+            return await api.answer(verb, call.raw_name, call.query, call.headers, body, call.connection)
 
         return handle
 

@@ -48,7 +48,7 @@ class Engine:
             keep_events=keep_events,
             keep_events_ms=keep_events_ms,
             steady=steady,
-            has_waiters=lambda: bool(self.room),
+            has_waiters=lambda: bool(self.waiters),
         )
         self.batcher = Batcher(
             self.decider.run,
@@ -57,7 +57,7 @@ class Engine:
             chore=self.sweeper.step,
             steady=steady,
         )
-        self.room = Waiters(self.batcher.post, loop.call_later, lambda: self.batcher.hurry(NEWS_MS))
+        self.waiters = Waiters(self.batcher.post, loop.call_later, lambda: self.batcher.hurry(NEWS_MS))
         self._steady = steady
         self._started_ms = steady()
 
@@ -72,21 +72,21 @@ class Engine:
     def stop(self, timeout_ms: int = SHUTDOWN_MS_MAX) -> bool:
         return self.batcher.stop(timeout_ms)
 
-    # What follows is told on the batcher's thread; the room hears of it on the loop, behind the answers.
+    # These run on the batcher's thread. The waiters hear of it on the event loop, after the answers were given.
 
     def _committed(self, events: Sequence[Event], last_seq: int) -> None:
         self.tally.committed(events, last_seq)
         left = [event for event in events if event.kind == kinds.LEFT]
         if left:
-            self.batcher.after(self.room.heard, left)
+            self.batcher.after(self.waiters.on_events, left)
 
     def _handed(self, handed: Sequence[HandedOver]) -> None:
-        self.batcher.after(self.room.handed, handed)
+        self.batcher.after(self.waiters.on_handed_over, handed)
 
     def _read(self, events: Sequence[Event]) -> None:
         placed = [event for event in events if event.ticket]
         if placed:
-            self.batcher.after(self.room.heard, placed)
+            self.batcher.after(self.waiters.on_events, placed)
 
     def uptime_ms(self) -> int:
         return self._steady() - self._started_ms

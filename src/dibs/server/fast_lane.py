@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX
-from dibs.server.protocol import CarefulProtocol
+from dibs.server.protocol import BoundedProtocol
 from dibs.server.response import answer_for
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _NoEvent:
         """Nobody waits."""
 
 
-class LaneProtocol(CarefulProtocol):
+class FastLaneProtocol(BoundedProtocol):
     def __init__(self, *args: Any, api: Api, **named: Any) -> None:
         super().__init__(*args, **named)
         self._api = api
@@ -80,7 +80,7 @@ class LaneProtocol(CarefulProtocol):
             self._body = b""
             self.begin_turn()
         else:
-            self._take_the_long_way()
+            self._use_asgi()
 
     def begin_turn(self) -> None:
         """From here on it is our turn to speak."""
@@ -140,7 +140,7 @@ class LaneProtocol(CarefulProtocol):
     def _is_keep_alive(self, connection: bytes) -> bool:
         return connection.lower() == b"keep-alive" and self.parser.get_http_version() == "1.1"
 
-    def _take_the_long_way(self) -> None:
+    def _use_asgi(self) -> None:
         url, headers = self.url, self.headers
         super().on_message_begin()
         self.url = url
@@ -162,7 +162,7 @@ class LaneProtocol(CarefulProtocol):
         try:
             command, wait_ms = self._api.command(self._verb, self._raw_name, b"", self._found, self._body)
             if wait_ms and isinstance(command, Acquire | AcquireAll):
-                self._command = None  # the room knows what to do about its waiters
+                self._command = None  # `Waiters` handles a caller that hangs up while it waits
                 self.waiting = self._api.wait(command, wait_ms, self._finish_waiting)
             else:
                 self._command = command

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
     from dibs.server.engine import Engine
-    from dibs.server.polls import Seat
+    from dibs.server.polls import WaitingConnection
     from dibs.service.auth import TokenGuard
     from dibs.stores.port import Store
 
@@ -70,8 +70,8 @@ class Api:
     def __init__(self, engine: Engine, guard: TokenGuard, *, locks_per_principal: int) -> None:
         self.engine = engine
         self.post = engine.batcher.post
-        self.wait = engine.room.ask
-        self.undelivered = engine.room.undelivered
+        self.wait = engine.waiters.ask
+        self.undelivered = engine.waiters.on_undelivered
         self._guard = guard
         self._locks_max = locks_per_principal
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
@@ -108,13 +108,19 @@ class Api:
         return command, wait_ms(document)
 
     async def answer(
-        self, verb: str, raw_name: bytes, query: bytes, headers: Headers, body: bytes, seat: Seat
+        self,
+        verb: str,
+        raw_name: bytes,
+        query: bytes,
+        headers: Headers,
+        body: bytes,
+        connection: WaitingConnection,
     ) -> HttpResponse:
         command, waits_ms = self.command(verb, raw_name, query, headers, body)
         if waits_ms and isinstance(command, Acquire | AcquireAll):
-            return answer_for(await LongPoll(self.wait, seat).outcome(command, waits_ms), verb)
+            return answer_for(await LongPoll(self.wait, connection).outcome(command, waits_ms), verb)
         result = await self.engine.batcher.submit(command)
-        if seat.is_gone:
+        if connection.is_gone:
             self.undelivered(command, result)
         return answer_for(result, verb)
 

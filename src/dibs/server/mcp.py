@@ -45,20 +45,20 @@ class ApiDoor(AsyncDoor):
 
     slice_seconds = 20
 
-    def __init__(self, api: Api, headers: Headers, seat: Any) -> None:
+    def __init__(self, api: Api, headers: Headers, connection: Any) -> None:
         self._api = api
         self._headers = {name: headers[name] for name in _PASSED_ON if name in headers} | {
             b"content-type": JSON
         }
-        self._seat = seat
+        self._connection = connection
 
     @property
     def is_gone(self) -> bool:
         """Whether nobody is there any more to be answered."""
-        return bool(self._seat.transport.is_closing())
+        return bool(self._connection.transport.is_closing())
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
-        if step.document.get("wait_seconds") and self._api.engine.room.is_closed:
+        if step.document.get("wait_seconds") and self._api.engine.waiters.is_closed:
             raise Unavailable("The server is stopping.")
         try:
             answer = await self._answer(step)
@@ -75,7 +75,9 @@ class ApiDoor(AsyncDoor):
         name = quote(step.name, safe="").encode()
         if step.verb == "history":
             return await self._api.history(name, urlencode(step.document).encode(), self._headers)
-        return await self._api.answer(step.verb, name, b"", self._headers, encode(step.document), self._seat)
+        return await self._api.answer(
+            step.verb, name, b"", self._headers, encode(step.document), self._connection
+        )
 
     def close(self) -> None:
         """Nothing of it is ours."""
@@ -173,7 +175,7 @@ class McpEndpoint:
 
         def backend_for(context: Any) -> HttpBackend:
             scope = context.request.scope
-            door = ApiDoor(self._api, dict(reversed(scope["headers"])), scope["dibs.seat"])
+            door = ApiDoor(self._api, dict(reversed(scope["headers"])), scope["dibs.connection"])
             return HttpBackend(door)
 
         # Host and Origin were looked at above: there the refusal says what to do about it.

@@ -1,7 +1,7 @@
 """A caller that waits for its answer, and the connection it waits on.
 
-A connection that is lost, or brings something new, says so to whoever sits in its `waiting`: the fast lane puts the
-room's waiter there itself, the long way a `LongPoll`, which also has a task to end.
+A connection that is lost, or that receives another request, tells the object in its `waiting` attribute. The fast lane
+puts the `Waiter` itself there; a request served through ASGI puts a `LongPoll` there, which also has a task to end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         def hurry(self) -> None:
             """The client wants something else now: it is told where it stands."""
 
-    class Seat(Protocol):
+    class WaitingConnection(Protocol):
         """A connection, as far as waiting on it goes."""
 
         waiting: Waiting | None
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
 
 
 class LongPoll:
-    def __init__(self, ask: Ask, seat: Seat) -> None:
+    def __init__(self, ask: Ask, connection: WaitingConnection) -> None:
         self._ask = ask
-        self._seat = seat
+        self._connection = connection
         self._waiter: Waiter | None = None
         self._future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     async def outcome(self, command: Acquire | AcquireAll, wait_ms: int) -> Outcome:
         """What the caller is told in the end; raises what went wrong, or ClientGone."""
         self._waiter = self._ask(command, wait_ms, self._settle)
-        self._seat.waiting = self
+        self._connection.waiting = self
         try:
             return await self._future
         finally:
-            self._seat.waiting = None
+            self._connection.waiting = None
 
     def cancel(self) -> None:
         if self._waiter is not None:

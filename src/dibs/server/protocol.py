@@ -52,7 +52,7 @@ class _Flow(FlowControl):
             super().resume_reading()
 
 
-class CarefulProtocol(HttpToolsProtocol):
+class BoundedProtocol(HttpToolsProtocol):
     keep_alive_s = KEEP_ALIVE_MS / 1000
     cycle: Any  # the request that is being answered, if any; its class differs by the way it takes
 
@@ -200,7 +200,7 @@ class CarefulProtocol(HttpToolsProtocol):
         self._receiving = self._in_head = True
         self._head_bytes = 0
         super().on_message_begin()
-        self.scope["dibs.seat"] = self  # type: ignore[typeddict-unknown-key]  # for our own application only
+        self.scope["dibs.connection"] = self  # type: ignore[typeddict-unknown-key]  # for our own application only
 
     def on_headers_complete(self) -> None:
         self._end_waiting()
@@ -302,7 +302,7 @@ class CarefulProtocol(HttpToolsProtocol):
         return b"".join(lines)
 
 
-def _new_parser(protocol: CarefulProtocol) -> httptools.HttpRequestParser:
+def _new_parser(protocol: BoundedProtocol) -> httptools.HttpRequestParser:
     """As uvicorn makes them."""
     parser = httptools.HttpRequestParser(protocol)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope
 
-    from dibs.server.polls import Seat
+    from dibs.server.polls import WaitingConnection
 
     Known = Callable[[dict[bytes, bytes]], object]  # raises for who is not
 
@@ -152,7 +152,7 @@ class HttpRequest:
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.raw_name: bytes = scope["path_params"].get("name", "").encode("latin-1")
         self.query: bytes = scope["query_string"]
-        self.seat: Seat = scope["dibs.seat"]
+        self.connection: WaitingConnection = scope["dibs.connection"]
         self.server: tuple[str, int | None] | None = scope["server"]
         self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of a repeated one, the first
         self._receive = receive

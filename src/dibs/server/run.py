@@ -314,8 +314,8 @@ def make_server(
 
     from dibs.compat.action_llama.routes import Gateway
     from dibs.server.app import build_app
-    from dibs.server.express import ExpressProtocol
-    from dibs.server.protocol import CarefulProtocol
+    from dibs.server.head_cache import HeadCacheProtocol
+    from dibs.server.protocol import BoundedProtocol
 
     class Server(uvicorn.Server):
         @contextlib.contextmanager
@@ -328,13 +328,13 @@ def make_server(
             on_ready()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            api.engine.room.close()  # who waits in line is told the ticket it can come back with
+            api.engine.waiters.close()  # who waits in line is told the ticket it can come back with
             if gateway is not None:
                 gateway.close()
             await super().shutdown(sockets)
 
     gateway = None if gateway_ttl_ms is None else Gateway(api, gateway_ttl_ms, gateway_upstream)
-    made = functools.partial(ExpressProtocol, api=api) if lane else CarefulProtocol
+    made = functools.partial(HeadCacheProtocol, api=api) if lane else BoundedProtocol
     connect = functools.partial(made, admission=admission, knows_peers=knows_peers)
     config = uvicorn.Config(
         build_app(api, gateway, mcp),

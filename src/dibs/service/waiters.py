@@ -1,11 +1,11 @@
-"""Callers whose answer comes later: they wait in a line of the store, and this server waits with them.
+"""Callers whose answer comes later: they wait in a queue of the store, and this server waits with them.
 
-Everything here runs on the event loop's thread. A caller that is put in line is parked under its place (namespace, job,
-ticket). It is woken by the one hand-over that names its place, whoever made it: a commit of this server tells
-`handed`, a commit of somebody else's is heard of as an event. Nobody else is woken.
+Everything here runs on the event loop's thread. A caller that is queued is parked under its place (namespace, job,
+ticket). Only the hand-over that names this place wakes it. A commit of this server reports hand-overs to
+`on_handed_over`; commits of other processes arrive as events at `on_events`.
 
-The place itself is the store's. This room only keeps saying that its callers are still asking, gives their places up
-when they hang up, and when their time is over tells them where they stand, so that they can come back with a ticket.
+The place itself is a record of the store. The waiters here keep their places alive, give them up when their callers
+hang up, and answer with position and ticket when the wait times out, so that a caller can come back.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ LAST_WORD_MS = SHUTDOWN_MS_MAX // 5
 class Waiter:
     """One caller. Its connection may say that it hung up (`cancel`), or that it wants an answer now (`hurry`)."""
 
-    __slots__ = ("_answer", "_room", "command", "gone", "place", "queued", "timer", "wait_ms")
+    __slots__ = ("_answer", "_waiters", "command", "gone", "place", "queued", "timer", "wait_ms")
 
     def __init__(
-        self, room: Waiters, command: Acquire | AcquireAll, wait_ms: int, answer: Callable[[Result], bool]
+        self, waiters: Waiters, command: Acquire | AcquireAll, wait_ms: int, answer: Callable[[Result], bool]
     ) -> None:
-        self._room = room
+        self._waiters = waiters
         self._answer: Callable[[Result], bool] | None = answer
         self.command = command
         self.wait_ms = wait_ms
@@ -58,10 +58,10 @@ class Waiter:
     def cancel(self) -> None:
         if self._answer is not None and not self.gone:
             self.gone = True
-            self._room.hung_up(self)
+            self._waiters.abandon(self)
 
     def hurry(self) -> None:
-        self._room.time_is_over(self)
+        self._waiters.on_timeout(self)
 
     def finish(self, result: Result) -> None:
         """Answer, once."""
@@ -69,12 +69,12 @@ class Waiter:
             self.timer.cancel()
         answer, self._answer = self._answer, None
         if answer is not None and not self.gone and not answer(result):
-            self._room.not_taken(self, result)
+            self._waiters.on_not_taken(self, result)
 
 
 class Waiters:
     """`post` has a command decided (`Batcher.post`), `later` is the event loop's `call_later`. `on_first` is called
-    when the room fills: from then on others' hand-overs are worth looking for often."""
+    when the first caller is parked: from then on the store is watched closely for hand-overs by others."""
 
     def __init__(
         self,
@@ -102,14 +102,14 @@ class Waiters:
         self._post(command, lambda result: self._asked(waiter, result))
         return waiter
 
-    def handed(self, handed: Sequence[HandedOver]) -> None:
+    def on_handed_over(self, handed: Sequence[HandedOver]) -> None:
         """A commit of ours gave jobs to waiters."""
         for each in handed:
             waiter = self._parked.pop((each.ns, each.name, each.number), None)
             if waiter is not None:
                 waiter.finish(each.outcome)
 
-    def heard(self, events: Iterable[Event]) -> None:
+    def on_events(self, events: Iterable[Event]) -> None:
         """Something happened in the store. If it concerns a place kept here, its owner asks again."""
         for event in events:
             if not event.ticket or event.kind not in (kinds.ACQUIRED, kinds.LEFT):
@@ -133,31 +133,31 @@ class Waiters:
         """Tell everybody where they stand; their places stay theirs for as long as a waiter may be silent."""
         self._closed = True
         for waiter in list(self._parked.values()):
-            self.time_is_over(waiter)
-        self._later(LAST_WORD_MS / 1000, self._say_what_is_known)
+            self.on_timeout(waiter)
+        self._later(LAST_WORD_MS / 1000, self._answer_with_last_known_places)
 
-    def time_is_over(self, waiter: Waiter) -> None:
+    def on_timeout(self, waiter: Waiter) -> None:
         """Ask a last time, so that the caller hears its position of now, or that it just got the job."""
         waiter.wait_ms = 0
         if waiter.place is not None and self._parked.pop(waiter.place, None) is not None:
             self._ask_again(waiter)
 
-    def hung_up(self, waiter: Waiter) -> None:
+    def abandon(self, waiter: Waiter) -> None:
         """The caller is gone: leave the line. One whose first answer is still out is dealt with when that comes."""
         if waiter.timer is not None:
             waiter.timer.cancel()
         if waiter.place is not None and self._parked.pop(waiter.place, None) is not None:
             self._leave(waiter)
 
-    def not_taken(self, waiter: Waiter, result: Result) -> None:
+    def on_not_taken(self, waiter: Waiter, result: Result) -> None:
         """An answer to somebody who hung up. A place is given up, and so is a job."""
         if isinstance(result, Queued):
             self._note(waiter, result)
             self._leave(waiter)
         else:
-            self.undelivered(waiter.command, result)
+            self.on_undelivered(waiter.command, result)
 
-    def undelivered(self, command: Command, result: Result) -> None:
+    def on_undelivered(self, command: Command, result: Result) -> None:
         """Nobody was there to take the answer to a claim. What it got, and nobody was ever told of, is given back."""
         if isinstance(command, Acquire | AcquireAny | AcquireAll) and isinstance(
             result, Granted | GrantedAll
@@ -170,7 +170,7 @@ class Waiters:
     def _asked(self, waiter: Waiter, result: Result) -> None:
         self._asking.pop(waiter, None)
         if waiter.gone:
-            self.not_taken(waiter, result)
+            self.on_not_taken(waiter, result)
         elif isinstance(result, Queued) and waiter.wait_ms > 0 and not self._closed:
             self._park(waiter, result)
         elif isinstance(result, BaseException) and waiter.queued is not None:
@@ -196,7 +196,7 @@ class Waiters:
             self._on_first()
         self._parked[waiter.place] = waiter
         if waiter.timer is None:
-            waiter.timer = self._later(waiter.wait_ms / 1000, self.time_is_over, waiter)
+            waiter.timer = self._later(waiter.wait_ms / 1000, self.on_timeout, waiter)
         if not self._keeping:
             self._keeping = True
             self._later(TICKET_KEEP_MS / 1000, self._keep)
@@ -208,7 +208,7 @@ class Waiters:
         except Exception as error:  # too much to do, or shutting down
             self._asked(waiter, error)
 
-    def _say_what_is_known(self) -> None:
+    def _answer_with_last_known_places(self) -> None:
         """The store does not answer and this server must end."""
         for waiter in list(self._asking):
             if waiter.queued is not None and not waiter.gone:
@@ -243,7 +243,7 @@ class Waiters:
 
         def left(result: Result) -> None:
             if isinstance(result, Left) and result.was_in:
-                return  # and `heard` will tell of it
+                return  # `on_events` hears of it
             self._leaving.discard(place)
             # Not in line any more: the job was handed over while the caller hung up, and nobody is there for it.
             if isinstance(result, Left):

@@ -5,9 +5,9 @@ both. The warden waits for one of two things. Both are gone: it kills what they 
 guardian should have killed everything, and nobody said that this was done: it kills everything itself, before anybody
 else may own the job.
 
-It stands between the two: a child of `dibs run` and the parent of the guardian. It adopts orphans, so when any two of the
-three are killed, what the command started becomes the third one's (survivors.py). It also wakes a paused guardian when
-`dibs run` ends.
+It stands between the two: a child of `dibs run` and the parent of the guardian. It adopts orphans, so when any two of
+the three are killed, what the command started becomes the third one's (survivors.py). It also wakes a paused guardian
+when `dibs run` ends.
 """
 
 from __future__ import annotations

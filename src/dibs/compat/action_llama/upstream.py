@@ -66,7 +66,7 @@ class Upstream:
         headers["Via"] = f"{via}, {self._mark}" if via else self._mark
         request = request_bytes(method, target, headers, body if method == "POST" else None)
         async with self._seats:
-            if call.seat.is_gone:  # while it waited for its turn
+            if call.connection.is_gone:  # while it waited for its turn
                 raise ClientGone
             raw = await self._asked(self._address, request)
         return HttpResponse(raw.status, raw.body, new_request_id().encode())

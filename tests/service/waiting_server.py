@@ -1,4 +1,4 @@
-"""A waiting room over real rules, with a desk in place of the batcher and timers that the test fires."""
+"""`Waiters` over real rules and a memory store, with a queue in place of the batcher and timers that the test fires."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Timer:
         self.call, self.args = lambda: None, ()
 
 
-class Desk:
-    """A room, and what stands around it in a server: commands gather until `decide` has them decided in one commit."""
+class WaitingServer:
+    """What surrounds `Waiters` in a server. Commands gather until `decide` decides them in one commit."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock)
         self.elsewhere = Coordinator(self.store)
         self.coordinator = Coordinator(
-            self.store, self._committed, lambda handed: self._tell("handed", handed)
+            self.store, self._committed, lambda handed: self._tell("on_handed_over", handed)
         )
-        self.room = Waiters(self.post, self.later, lambda: self.filled.append(len(self.room)))
+        self.waiters = Waiters(self.post, self.later, lambda: self.filled.append(len(self.waiters)))
         self.queue: list[tuple[Command, Callable[[Result], None]]] = []
         self.posted: list[Command] = []
         self.filled: list[int] = []
@@ -62,7 +62,7 @@ class Desk:
     def _committed(self, events: Any) -> None:
         left = [event for event in events if event.kind == kinds.LEFT]
         if left:
-            self._tell("heard", left)
+            self._tell("on_events", left)
 
     def _tell(self, what: str, value: Any) -> None:
         self._told.append((what, value))
@@ -76,10 +76,10 @@ class Desk:
                 callback(result)
             told, self._told = self._told, []
             for what, value in told:
-                getattr(self.room, what)(value)
+                getattr(self.waiters, what)(value)
 
     def news(self, after: int) -> None:
-        self.room.heard(self.store.events(after, 1_000))
+        self.waiters.on_events(self.store.events(after, 1_000))
         self.decide()
 
     def pass_ms(self, ms: int) -> None:
@@ -117,10 +117,10 @@ class Desk:
 class Caller:
     """A connection that asked and waits."""
 
-    def __init__(self, desk: Desk, command: Acquire | AcquireAll, wait_ms: int) -> None:
+    def __init__(self, server: WaitingServer, command: Acquire | AcquireAll, wait_ms: int) -> None:
         self.got: list[Result] = []
         self.is_there = True
-        self.waiter: Waiter = desk.room.ask(command, wait_ms, self._take)
+        self.waiter: Waiter = server.waiters.ask(command, wait_ms, self._take)
 
     def _take(self, result: Result) -> bool:
         self.got.append(result)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.core.limits import HEAD_BYTES_MAX, HEADS_KEPT
-from dibs.server.fast_lane import LaneProtocol
+from dibs.server.fast_lane import FastLaneProtocol
 
 if TYPE_CHECKING:
     from typing import Any
@@ -26,7 +26,7 @@ _END = b"\r\n\r\n"
 _heads: dict[bytes, tuple[int, dict[bytes, bytes]]] = {}  # shared: many connections, few kinds of client
 
 
-class ExpressProtocol(LaneProtocol):
+class HeadCacheProtocol(FastLaneProtocol):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._whole = b""  # the read that is being parsed, if a request begins with it; for `_learn`
