@@ -13,8 +13,8 @@ import pytest
 from dibs.client.embedded_claim import claim
 from dibs.client.queueing import Ask, PendingClaim
 from dibs.core.commands import Acquire, Release
+from dibs.core.keys import ticket_key
 from dibs.core.outcomes import Granted, Queued
-from dibs.core.records import ticket_key
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore

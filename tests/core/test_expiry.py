@@ -12,6 +12,7 @@ from dibs.core.decide import decide
 from dibs.core.draft import Draft
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
+from dibs.core.keys import META_KEY, PULSE_KEY
 from dibs.core.limits import (
     IDLE_RECORD_MS,
     OUTAGE_CREDIT_MS_MAX,
@@ -19,7 +20,7 @@ from dibs.core.limits import (
     PULSE_LATE_MS,
     TTL_MS_MIN,
 )
-from dibs.core.records import META_KEY, PULSE_KEY, Done, Holder, LockRecord, Meta, Outage, Pulse
+from dibs.core.records import Done, Holder, LockRecord, Meta, Outage, Pulse
 from dibs.core.view import Decision, View
 from tests.core.make import (
     JOB,

@@ -26,8 +26,9 @@ from dibs.core import events as kinds
 from dibs.core import outcomes
 from dibs.core.commands import Acquire, Beat, Break, Inspect, Release, Renew, SetAcl, Sweep
 from dibs.core.decide import decide, keys_of
+from dibs.core.keys import LOCK_PREFIX, lock_key
 from dibs.core.limits import OUTAGE_CREDIT_MS_MAX, OUTAGES_KEPT, PULSE_LATE_MS
-from dibs.core.records import LOCK_PREFIX, LockRecord, lock_key
+from dibs.core.records import LockRecord
 from dibs.core.replay import ReplayedHold, replay
 from dibs.core.view import Missing, View
 from dibs.service.coordinator import Coordinator

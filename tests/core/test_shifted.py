@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.core import records
+from dibs.core.instants import INSTANTS, shifted
 from dibs.core.record import Record
 from dibs.core.records import (
-    INSTANTS,
     Done,
     Ending,
     Holder,
@@ -19,7 +19,6 @@ from dibs.core.records import (
     SessionRecord,
     Ticket,
     Want,
-    shifted,
 )
 
 SPANS = {"ttl_ms", "delay_ms", "lost_ms", "longest_ms"}

@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 from dibs.core.commands import Acquire, Release, Renew
+from dibs.core.keys import lock_key
 from dibs.core.outcomes import Granted, Held
-from dibs.core.records import lock_key
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.git import GitStore

@@ -33,6 +33,8 @@ CORE_VALUES = {
     "durations",
     "events",
     "identity",
+    "instants",
+    "keys",
     "limits",
     "names",
     "outcomes",

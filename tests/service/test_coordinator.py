@@ -22,8 +22,9 @@ from dibs.core.commands import (
     Sweep,
 )
 from dibs.core.decide import decide
+from dibs.core.keys import META_KEY, lock_key
 from dibs.core.limits import CONFLICT_RETRIES_MAX, IDLE_RECORD_MS, UNKNOWN_RETRIES_MAX
-from dibs.core.records import META_KEY, LockRecord, lock_key
+from dibs.core.records import LockRecord
 from dibs.errors import DibsError, StoreFull, StoreUnavailable
 from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.commands import Acquire, Break, Sweep
+from dibs.core.keys import META_KEY, PULSE_KEY, lock_key
 from dibs.core.limits import CONFLICT_RETRIES_MAX, PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import Broken, Granted, Held, Swept
-from dibs.core.records import META_KEY, PULSE_KEY, Meta, Pulse, lock_key
+from dibs.core.records import Meta, Pulse
 from dibs.errors import StoreUnavailable
 from dibs.ids import new_id
 from dibs.service.coordinator import Contended

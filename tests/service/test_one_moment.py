@@ -21,8 +21,9 @@ from dibs.core.commands import (
     Transfer,
 )
 from dibs.core.decide import decide
+from dibs.core.keys import lock_key, session_key
 from dibs.core.limits import CONFLICT_RETRIES_MAX, REREAD_KEYS_MAX
-from dibs.core.records import LockRecord, lock_key, session_key
+from dibs.core.records import LockRecord
 from dibs.core.view import View
 from dibs.errors import StoreUnavailable
 from dibs.service.coordinator import Contended, Coordinator

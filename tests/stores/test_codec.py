@@ -12,7 +12,8 @@ import msgspec  # codec picks it because it is loaded
 import pytest
 
 from dibs import jsontext
-from dibs.core.records import META_KEY, Meta
+from dibs.core.keys import META_KEY
+from dibs.core.records import Meta
 from dibs.errors import StoreCorrupt
 from dibs.stores import codec
 from dibs.testing.contract_base import event, key_of, lock

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dibs.core.commands import Renew
 from dibs.core.identity import LOCAL
-from dibs.core.records import LockRecord, lock_key
+from dibs.core.keys import lock_key
+from dibs.core.records import LockRecord
 from dibs.errors import DibsError, HookRefused, InvalidInput
 from dibs.service.coordinator import Coordinator
 from dibs.wire.documents import Reply, reply_for_error, reply_to

@@ -12,9 +12,10 @@ import _signal  # type: ignore[import-not-found]  # the C part of `signal`; type
 
 from dibs.clock import steady_ms
 from dibs.core.commands import EndSession, Leave, Release
+from dibs.core.keys import session_key, ticket_key
 from dibs.core.limits import EMBEDDED_POLL_MS, TICKET_KEEP_MS
 from dibs.core.outcomes import Granted, GrantedAll, Held, Left, Queued, Refused
-from dibs.core.records import SessionRecord, session_key, ticket_key
+from dibs.core.records import SessionRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ One of the few client modules that may import stores and the service. Everything
 from __future__ import annotations
 
 from dibs.core.commands import RaiseFloor, Sweep
+from dibs.core.keys import LOCK_PREFIX
 from dibs.core.limits import SWEEP_BATCH_MAX
 from dibs.core.outcomes import Raised
-from dibs.core.records import LOCK_PREFIX, LockRecord
+from dibs.core.records import LockRecord
 from dibs.service.coordinator import Coordinator
 from dibs.stores.port import maintenance_of
 

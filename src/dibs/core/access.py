@@ -8,8 +8,8 @@ The question is asked of a newcomer and, with what its ticket carries, of a wait
 
 from __future__ import annotations
 
+from dibs.core.keys import lock_key
 from dibs.core.names import in_tree, overlaps
-from dibs.core.records import lock_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

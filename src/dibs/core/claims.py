@@ -1,6 +1,6 @@
-"""Claiming, keeping and letting go: who owns a job. The promises `excl`, `proof`, `idem` and `token:rises` live here.
+"""Claiming: who owns a job. The promises `excl`, `proof`, `idem` and `token:rises` live here.
 
-Can two owners overlap? Only `queue.grant` makes a holder (and `transfer` replaces one by another). A newcomer reaches
+Can two owners overlap? Only `grants.grant` makes a holder (and `transfer` replaces one by another). A newcomer reaches
 it through `judge`, past the lines that answer everybody while anything stands in the way; a waiter through
 `queue.advance`, which asks the same question. What proves "that was me" is decided in one place too: `proof.py`.
 """
@@ -12,15 +12,15 @@ from dibs.core.access import allowed, put_list
 from dibs.core.deadlock import find_cycle
 from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
-from dibs.core.expiry import end_hold, event_of, own_deadline_ms, settle, shown, ticket_over
-from dibs.core.notes import check_room
+from dibs.core.expiry import own_deadline_ms, settle, shown, ticket_over
+from dibs.core.grants import grant
+from dibs.core.leases import swap
 from dibs.core.outcomes import (
     AclDiffers,
     AlreadyDone,
     Deadlock,
     Delayed,
     Differs,
-    Failed,
     Forbidden,
     Granted,
     Held,
@@ -29,34 +29,41 @@ from dibs.core.outcomes import (
     Parked,
     Queued,
     QuotaExceeded,
-    Released,
-    Renewed,
     SessionOver,
     SessionUnknown,
     Status,
 )
-from dibs.core.proof import ended, held_by, not_current, own_claim, own_session
-from dibs.core.queue import advance, ahead, first_ahead, grant, place_of, refresh, serve_own, settled
-from dibs.core.records import EXCLUSIVE, FAILED, RELEASED, Done, Holder, LockRecord, SessionRecord
+from dibs.core.proof import ended, not_current, own_claim, own_session
+from dibs.core.queue import advance, ahead, first_ahead, place_of, refresh, serve_own
+from dibs.core.records import EXCLUSIVE, Holder, LockRecord, SessionRecord
 from dibs.core.tickets import drop, join, keep
 from dibs.core.wants import forget_want, note_want
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Acquire, AcquireTerms, Inspect, Release, Renew
+    from dibs.core.commands import Acquire, AcquireTerms, Inspect
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Ending, Ticket
+
+# Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
+_PASSES = (Held, Delayed)  # what time may change
+_WANTS = (Held, Delayed, Deadlock)
+_SERVED = (Granted, Queued)
+_WANT_STAYS = (Granted, Queued, SessionOver)
+_FINAL = (Granted, Forbidden, KeySpent, NotCurrent)
 
 
 def acquire(draft: Draft, command: Acquire) -> Outcome:
     """Claim a job: granted, in line, or the reason why not."""
     outcome = _acquire(draft, command)
-    if isinstance(outcome, Held | Delayed | Deadlock):
+    if command.session is None:
+        pass  # only a session is remembered to want something
+    elif isinstance(outcome, _WANTS):
         note_want(draft, command, (command.name,))
-    elif not isinstance(outcome, Granted | Queued | SessionOver):
+    elif not isinstance(outcome, _WANT_STAYS):
         forget_want(draft, command)
-    if command.audited and not isinstance(outcome, Granted | Queued):
+    if command.audited and not isinstance(outcome, _SERVED):
         _note_refusal(draft, command, outcome)
     return outcome
 
@@ -88,14 +95,12 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     lock = draft.lock(command.ns, command.name)
     verdict = judge(draft, command, lock, command.ticket_id, command.lease_id)
     if ticket is not None:
-        if isinstance(verdict, Held | Delayed):
+        if isinstance(verdict, _PASSES):
             keep(draft, ticket)
             return queued(draft, lock, ticket)
         drop(draft, ticket, "answered")  # the answer is final: waiting on would give the job to nobody
         advance(draft, command.ns, command.name)
-    if isinstance(verdict, Granted):
-        return verdict
-    if isinstance(verdict, Forbidden | KeySpent | NotCurrent):
+    if isinstance(verdict, _FINAL):
         return verdict
     if lock.acl and command.acl is not None and set(command.acl) != set(lock.acl):
         return AclDiffers(now_ms=draft.now_ms, name=lock.name)
@@ -105,7 +110,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
             put_list(draft, draft.lock(command.ns, command.name), command.acl)
         serve_own(draft, command.ns, command.session)
         return granted
-    if not isinstance(verdict, Held | Delayed):
+    if not isinstance(verdict, _PASSES):
         return verdict
     differs = waits_otherwise(draft, command, command.name)
     if differs is not None:
@@ -161,13 +166,10 @@ def judge(
         waiting = waiting if _waits_for(draft, ask, name) else 0
     if in_way:
         return Held(now_ms=now_ms, name=name, blockers=in_way, waiting=waiting)
-    behind = Held(now_ms=now_ms, name=name, waiting=waiting)
-    if lock.holders and waiting:
-        return behind.replace(first=first_ahead(draft, lock, ask.mode))
-    if now_ms < lock.delay_until_ms:
+    if now_ms < lock.delay_until_ms and not (lock.holders and waiting):
         return _delayed(lock, now_ms)
     if waiting:
-        return behind.replace(first=first_ahead(draft, lock, ask.mode))
+        return Held(now_ms=now_ms, name=name, waiting=waiting, first=first_ahead(draft, lock, ask.mode))
     if ask.over_quota:
         return QuotaExceeded(now_ms=now_ms, name=name)
     return None
@@ -199,7 +201,7 @@ def _regrant(
     expires_ms = draft.now_ms + ask.ttl_ms
     if mine.ttl_ms and ask.ttl_ms and expires_ms > own_deadline_ms(draft, mine):
         longer = mine.replace(renewed_ms=draft.now_ms, ttl_ms=ask.ttl_ms, expires_ms=expires_ms)
-        draft.put(_swap(lock, longer))
+        draft.put(swap(lock, longer))
         kept = shown(draft, longer)
     again = mine.lease_id not in (ask.fresh_lease_id, ticket_id)
     repeated = ask.request_key is not None and mine.request_key == ask.request_key
@@ -243,96 +245,6 @@ def _waits_for(draft: Draft, ask: AcquireTerms, name: str) -> list[Ticket]:
     return [ticket for ticket in tickets if ticket is not None and not ticket_over(draft, ticket)]
 
 
-def renew(draft: Draft, command: Renew) -> Outcome:
-    """Heartbeat: only the current lease may, and it starts its time anew."""
-    lock = settled(draft, command.ns, command.name)
-    mine = held_by(lock, command.lease_id, command.session, command.principal)
-    if mine is None:
-        ending = ended(lock, command.lease_id, command.session, command.principal)
-        return not_current(draft, lock, ending)
-    if command.unless_after_ms is not None and mine.renewed_ms > command.unless_after_ms:
-        return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, mine))
-    too_long = check_room(draft, lock, mine, command.checkpoint)
-    if too_long is not None:
-        return too_long
-    ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
-    kept = mine.replace(
-        renewed_ms=draft.now_ms,
-        ttl_ms=ttl_ms,
-        expires_ms=draft.now_ms + ttl_ms if ttl_ms else mine.expires_ms,
-        metadata=mine.metadata if command.metadata is None else command.metadata,
-        checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
-        checkpoint_ms=mine.checkpoint_ms if command.checkpoint is None else draft.now_ms,
-    )
-    draft.put(_swap(lock, kept))
-    brings = (kept.metadata, kept.checkpoint) != (mine.metadata, mine.checkpoint)
-    if command.audited and not brings:
-        draft.tell(event_of(lock, kept, events.RENEWED, draft.now_ms, ttl_ms=kept.ttl_ms))
-    if brings:
-        draft.tell(
-            event_of(
-                lock,
-                kept,
-                events.PROGRESS,
-                draft.now_ms,
-                metadata=kept.metadata,
-                checkpoint=kept.checkpoint,
-            )
-        )
-    return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, kept))
-
-
-def release(draft: Draft, command: Release) -> Outcome:
-    """Let go. Letting go again is fine, and the first way stands; releasing what was lost says how it was lost."""
-    lock = settled(draft, command.ns, command.name)
-    now_ms = draft.now_ms
-    mine = held_by(lock, command.lease_id, command.session, command.principal)
-    if mine is None:
-        ending = ended(lock, command.lease_id, command.session, command.principal)
-        if ending is not None and ending.how in (RELEASED, FAILED):
-            return _let_go(draft, lock, ending, again=True)
-        return not_current(draft, lock, ending)
-    done = None
-    if command.done_ms:
-        done = Done(
-            owner=mine.owner,
-            token=mine.token,
-            at_ms=now_ms,
-            until_ms=now_ms + command.done_ms,
-            result=command.result,
-        )
-    lock = end_hold(
-        draft,
-        lock.replace(done=done if done is not None else lock.done),
-        mine,
-        how=FAILED if command.failed else RELEASED,
-        at_ms=now_ms,
-        checkpoint=command.checkpoint,
-        reason=command.reason,
-        retry_ms=command.retry_ms,
-        uncounted=command.uncounted,
-        result=command.result,
-        done_until_ms=done.until_ms if done is not None else None,
-    )
-    told = _let_go(draft, lock, lock.endings[0])
-    advance(draft, command.ns, command.name)
-    return told
-
-
-def _let_go(draft: Draft, lock: LockRecord, ending: Ending, *, again: bool = False) -> Released | Failed:
-    if ending.how == RELEASED:
-        return Released(now_ms=draft.now_ms, name=lock.name, ending=ending, again=again)
-    return Failed(
-        now_ms=draft.now_ms,
-        name=lock.name,
-        ending=ending,
-        failures=lock.failures,
-        parked=lock.parked,
-        until_ms=lock.delay_until_ms,
-        again=again,
-    )
-
-
 def inspect(draft: Draft, command: Inspect) -> Outcome:
     """How the job stands, writing nothing: looking must work on a store that cannot be written.
 
@@ -364,10 +276,3 @@ def _delayed(lock: LockRecord, now_ms: int) -> Delayed:
 
 def _previous(lock: LockRecord) -> Ending | None:
     return lock.endings[0] if lock.endings else None
-
-
-def _swap(lock: LockRecord, kept: Holder) -> LockRecord:
-    """`lock` with one hold replaced by its newer self."""
-    return lock.replace(
-        holders=tuple([kept if each.lease_id == kept.lease_id else each for each in lock.holders])
-    )

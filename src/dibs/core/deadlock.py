@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from dibs.core.exclusion import blockers, covered, live_holders, own_hold
 from dibs.core.expiry import session_over, ticket_over
+from dibs.core.keys import session_key, ticket_key
 from dibs.core.names import covers, in_tree, overlaps
-from dibs.core.records import EXCLUSIVE, SHARED, session_key, ticket_key
+from dibs.core.records import EXCLUSIVE, SHARED
 from dibs.core.tickets import parts_of
 
 TYPE_CHECKING = False

@@ -3,7 +3,9 @@
 Pure. Time comes in as `view.now_ms`, fresh ids with the command, records through the view. The same inputs give the
 same decision, so every rule is tested in microseconds, replayed and explained. Where to read on:
 
-    claims.py     who owns a job: acquire, renew, release
+    claims.py     who owns a job: acquire, and how a job stands
+    leases.py     keeping a job and letting it go: renew, release
+    grants.py     the one way in which an owner is made
     proof.py      what proves "that was me"
     notes.py      how much the owners of one job may note together
     exclusion.py  who stands in whose way: modes, slots, trees
@@ -23,7 +25,7 @@ same decision, so every rule is tested in microseconds, replayed and explained. 
 
 from __future__ import annotations
 
-from dibs.core.claims import acquire, inspect, release, renew
+from dibs.core.claims import acquire, inspect
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -46,9 +48,10 @@ from dibs.core.commands import (
     Transfer,
 )
 from dibs.core.draft import Draft
+from dibs.core.keys import META_KEY, PULSE_KEY, lock_key, session_key, tree_key
+from dibs.core.leases import release, renew
 from dibs.core.names import in_tree
 from dibs.core.queue import keep_places, leave
-from dibs.core.records import META_KEY, PULSE_KEY, lock_key, session_key, tree_key
 from dibs.core.sessions import end_session, inspect_session, keep_session, open_session
 from dibs.core.several import acquire_all, acquire_any
 from dibs.core.transfer import break_, free, set_acl, transfer

@@ -7,20 +7,8 @@ was. A draft knows no rules.
 
 from __future__ import annotations
 
-from dibs.core.records import (
-    META_KEY,
-    PULSE_KEY,
-    LockRecord,
-    Meta,
-    Pulse,
-    SessionRecord,
-    Ticket,
-    Tree,
-    lock_key,
-    session_key,
-    ticket_key,
-    tree_key,
-)
+from dibs.core.keys import META_KEY, PULSE_KEY, lock_key, session_key, ticket_key, tree_key
+from dibs.core.records import LockRecord, Meta, Pulse, SessionRecord, Ticket, Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

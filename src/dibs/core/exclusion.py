@@ -8,9 +8,10 @@ every other `repo:` claim of its namespace, siblings never. Claims of one sessio
 from __future__ import annotations
 
 from dibs.core.expiry import need_sessions, shown
+from dibs.core.keys import lock_key
 from dibs.core.names import covers, in_tree
 from dibs.core.outcomes import Blocker
-from dibs.core.records import EXCLUSIVE, SHARED, lock_key
+from dibs.core.records import EXCLUSIVE, SHARED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

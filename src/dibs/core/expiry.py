@@ -16,18 +16,10 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.events import Event
+from dibs.core.keys import lock_key, session_key
 from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
 from dibs.core.names import in_tree
-from dibs.core.records import (
-    EXCLUSIVE,
-    EXPIRED,
-    LOST,
-    RELEASED,
-    UNSUCCESSFUL,
-    Ending,
-    lock_key,
-    session_key,
-)
+from dibs.core.records import EXCLUSIVE, EXPIRED, LOST, RELEASED, UNSUCCESSFUL, Ending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -155,40 +147,15 @@ def end_hold(
 ) -> LockRecord:
     """`lock` without `holder`. A failure or a loss counts as an attempt and may park the job; a loss starts the lock
     delay, a failure its own. A clean release begins the count anew, unless the hold was `uncounted`."""
-    passes_on = uncounted or how in UNSUCCESSFUL
-    ending = Ending(
-        lease_id=holder.lease_id,
-        owner=holder.owner,
-        principal=holder.principal,
-        token=holder.token,
-        how=how,
-        at_ms=at_ms,
-        checkpoint=checkpoint if checkpoint is not None else _left_behind(lock, holder, passes_on),
-        request_key=holder.request_key,
-        session=holder.session,
-        by=by,
-        reason=reason,
-        attempt=holder.attempt,
-        done=told.get("done_until_ms") is not None,
-    )
-    # Checkpoints may be 4 KiB each: only the newest ending is ever shown to a successor.
-    older = [each.replace(checkpoint=None) for each in lock.endings[: ENDINGS_KEPT - 1]]
+    if checkpoint is None:
+        checkpoint = _left_behind(lock, holder, uncounted or how in UNSUCCESSFUL)
+    done = told.get("done_until_ms") is not None
     lock = lock.replace(
         holders=tuple([each for each in lock.holders if each.lease_id != holder.lease_id]),
-        endings=(ending, *older),
+        endings=(_ending(holder, how, at_ms, checkpoint, by, reason, done), *_older(lock)),
     )
-    event = event_of(
-        lock,
-        holder,
-        _EVENT_OF[how],
-        draft.now_ms,
-        checkpoint=ending.checkpoint,
-        by=by,
-        reason=reason,
-        retry_ms=retry_ms or None,
-        **told,
-    )
-    draft.tell(event)
+    more = {"checkpoint": checkpoint, "by": by, "reason": reason, "retry_ms": retry_ms or None}
+    draft.tell(event_of(lock, holder, _EVENT_OF[how], draft.now_ms, **more, **told))
     if not uncounted:
         lock = _count(draft, lock, holder, how, at_ms, retry_ms)
     draft.put(lock)
@@ -196,6 +163,38 @@ def end_hold(
     if in_tree(lock.name):
         _forget_in_tree(draft, lock, holder)
     return lock
+
+
+def _ending(
+    holder: Holder,
+    how: str,
+    at_ms: int,
+    checkpoint: str | None,
+    by: str | None,
+    reason: str | None,
+    done: bool,
+) -> Ending:
+    return Ending(
+        lease_id=holder.lease_id,
+        owner=holder.owner,
+        principal=holder.principal,
+        token=holder.token,
+        how=how,
+        at_ms=at_ms,
+        checkpoint=checkpoint,
+        request_key=holder.request_key,
+        session=holder.session,
+        by=by,
+        reason=reason,
+        attempt=holder.attempt,
+        done=done,
+    )
+
+
+def _older(lock: LockRecord) -> list[Ending]:
+    """The endings that stay. Checkpoints may be 4 KiB each: only the newest is ever shown to a successor."""
+    kept = lock.endings[: ENDINGS_KEPT - 1]
+    return [each if each.checkpoint is None else each.replace(checkpoint=None) for each in kept]
 
 
 def _forget_in_tree(draft: Draft, lock: LockRecord, holder: Holder) -> None:

@@ -14,21 +14,14 @@ the same order everywhere and cannot wait for each other.
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.access import allowed, note_list, put_list
+from dibs.core.access import allowed, put_list
 from dibs.core.exclusion import blockers, own_hold, tree_neighbours
-from dibs.core.expiry import event_of, settle, shown, ticket_over
+from dibs.core.expiry import settle, ticket_over
+from dibs.core.grants import grant
+from dibs.core.keys import lock_key, ticket_key
 from dibs.core.names import in_tree, overlaps
 from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept
-from dibs.core.records import (
-    EXCLUSIVE,
-    SHARED,
-    Holder,
-    Part,
-    Ticket,
-    TreeClaim,
-    lock_key,
-    ticket_key,
-)
+from dibs.core.records import EXCLUSIVE, SHARED, Part, Ticket
 from dibs.core.tickets import (
     PEEK,
     drop,
@@ -45,7 +38,7 @@ from dibs.core.wants import note_want
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Acquire, AcquireAll, AcquireTerms, KeepPlaces, Leave
+    from dibs.core.commands import Acquire, AcquireAll, KeepPlaces, Leave
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
     from dibs.core.records import LockRecord, TreePlace
@@ -278,68 +271,6 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
     if ticket.acl is not None and not lock.acl:
         put_list(draft, draft.lock(ticket.ns, part.name), ticket.acl)
     return granted
-
-
-def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, number: int = 0) -> Granted:
-    """Make `ask` an owner of the job. The only place where a holder is made, but for a transfer between owners."""
-    lock = draft.lock(ask.ns, name)
-    token = max(lock.token, draft.meta().token_floor) + 1
-    session = draft.session(ask.session) if ask.session is not None else None
-    bound_ms = session.expires_ms if session is not None else draft.now_ms
-    lease = Holder(
-        lease_id=lease_id,
-        owner=ask.owner,
-        principal=ask.principal,
-        token=token,
-        since_ms=draft.now_ms,
-        renewed_ms=draft.now_ms,
-        ttl_ms=ask.ttl_ms,
-        expires_ms=draft.now_ms + ask.ttl_ms if ask.ttl_ms else bound_ms,
-        mode=ask.mode,
-        session=ask.session,
-        ephemeral=ask.ephemeral,
-        metadata=ask.metadata,
-        request_key=ask.request_key,
-        delay_ms=ask.delay_ms,
-        attempt=lock.failures + 1,
-    )
-    previous = lock.endings[0] if lock.endings else None
-    lock = lock.replace(
-        token=token,
-        holders=(*lock.holders, lease),
-        slots=lock.slots if lock.holders else ask.slots,
-        max_attempts=ask.max_attempts or lock.max_attempts,
-        done=None,
-        delay_until_ms=0,
-    )
-    draft.put(lock)
-    told = event_of(
-        lock,
-        lease,
-        events.ACQUIRED,
-        draft.now_ms,
-        metadata=lease.metadata,
-        ttl_ms=lease.ttl_ms,
-        ticket=number,
-    )
-    draft.tell(told)
-    note_hold(draft, lock, lease)
-    return Granted(now_ms=draft.now_ms, name=name, lease=shown(draft, lease), previous=previous)
-
-
-def note_hold(draft: Draft, lock: LockRecord, lease: Holder) -> None:
-    """Write a new hold where its session and its tree look for it."""
-    if lease.session is not None:
-        session = draft.session(lease.session)
-        if session is not None:
-            key = lock_key(lock.ns, lock.name)
-            holds = session.holds if key in session.holds else (*session.holds, key)
-            draft.put(session.replace(holds=holds, want=None))
-    if in_tree(lock.name):
-        tree = draft.tree(lock.ns)
-        claim = TreeClaim(name=lock.name, lease_id=lease.lease_id, mode=lease.mode)
-        draft.put(tree.replace(claims=(*tree.claims, claim)))
-        note_list(draft, lock)
 
 
 def leave(draft: Draft, command: Leave) -> Outcome:

@@ -7,12 +7,13 @@ milliseconds (`now_ms` of a view), never a client's clock.
 
 from __future__ import annotations
 
+from dibs.core.keys import META_KEY, PULSE_KEY
 from dibs.core.limits import FAILING_RECORD_MS, IDLE_RECORD_MS, SESSION_TOMBSTONE_MS
 from dibs.core.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    pass
 
 EXCLUSIVE = "exclusive"
 SHARED = "shared"
@@ -299,10 +300,6 @@ class Pulse(Record):
 
 Stored = LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse
 
-META_KEY = "meta"
-PULSE_KEY = "pulse"
-LOCK_PREFIX = "lock/"
-SESSION_PREFIX = "session/"
 _CLASSES: dict[str, type[LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse]] = {
     "lock": LockRecord,
     "ticket": Ticket,
@@ -313,57 +310,6 @@ _CLASSES: dict[str, type[LockRecord | Ticket | SessionRecord | Tree | Meta | Pul
 }
 
 
-def lock_key(ns: str, name: str) -> str:
-    """A namespace holds no slash, so the first one after it begins the name, whatever the name holds."""
-    return f"{LOCK_PREFIX}{ns}/{name}"
-
-
-def ticket_key(ns: str, name: str, number: int) -> str:
-    return f"ticket/{ns}/{number}/{name}"
-
-
-def session_key(session_id: str) -> str:
-    return f"{SESSION_PREFIX}{session_id}"
-
-
-def tree_key(ns: str) -> str:
-    return f"tree/{ns}"
-
-
-def split_lock_key(key: str) -> tuple[str, str]:
-    """Namespace and name of a lock's key."""
-    _, ns, name = key.split("/", 2)
-    return ns, name
-
-
 def class_of(key: str) -> type[LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse]:
     """The record class that lives under a key: what a store needs to read its bytes back."""
     return _CLASSES[key.split("/", 1)[0]]
-
-
-# Fields that hold an instant; 0 and None mean "never". Every other field in milliseconds is a span.
-INSTANTS = frozenset(
-    """
-    since_ms renewed_ms expires_ms checkpoint_ms at_ms until_ms delay_until_ms ended_ms began_ms doubt_ms
-    """.split()
-)
-
-
-def shifted(record: Stored, by_ms: int) -> Stored:
-    """`record` with all its instants moved: how a store whose machines share no clock shows it to each of them."""
-    return _shifted(record, by_ms) if by_ms else record
-
-
-def _shifted(value: Any, by_ms: int) -> Any:
-    if isinstance(value, tuple):
-        return tuple([_shifted(each, by_ms) for each in value])
-    if not isinstance(value, Record):
-        return value
-    changes = {}
-    for field in value._fields:
-        held = getattr(value, field)
-        if field in INSTANTS:
-            changes[field] = held + by_ms if held else held
-        elif isinstance(held, tuple | Record):
-            changes[field] = _shifted(held, by_ms)
-    return value.replace(**changes)

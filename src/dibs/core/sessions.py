@@ -10,10 +10,11 @@ from dibs.core import events
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
 from dibs.core.expiry import session_deadline_ms, session_over, settle
+from dibs.core.keys import split_lock_key, ticket_key
 from dibs.core.outcomes import SessionLease, SessionOver, SessionState, SessionUnknown
 from dibs.core.proof import may_use, own_session
 from dibs.core.queue import advance, advance_all
-from dibs.core.records import EXPIRED, RELEASED, SessionRecord, split_lock_key, ticket_key
+from dibs.core.records import EXPIRED, RELEASED, SessionRecord
 from dibs.core.tickets import drop
 
 TYPE_CHECKING = False

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dibs.core.claims import check_session, judge, waits_otherwise
 from dibs.core.deadlock import find_cycle
 from dibs.core.exclusion import blockers, own_hold
+from dibs.core.grants import grant
+from dibs.core.keys import lock_key
 from dibs.core.names import in_tree, overlaps
 from dibs.core.outcomes import (
     Blocker,
@@ -17,8 +19,8 @@ from dibs.core.outcomes import (
     QuotaExceeded,
     Refused,
 )
-from dibs.core.queue import advance_all, ahead, grant, place_of, refresh, serve_own
-from dibs.core.records import SHARED, lock_key
+from dibs.core.queue import advance_all, ahead, place_of, refresh, serve_own
+from dibs.core.records import SHARED
 from dibs.core.tickets import drop, join, keep
 from dibs.core.wants import forget_want, note_want
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.events import Event
+from dibs.core.keys import ticket_key
 from dibs.core.limits import TICKET_MS
 from dibs.core.names import in_tree
-from dibs.core.records import Part, Ticket, TreePlace, Wait, ticket_key
+from dibs.core.records import Part, Ticket, TreePlace, Wait
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

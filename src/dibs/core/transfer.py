@@ -7,6 +7,7 @@ from dibs.core.access import put_list
 from dibs.core.deadlock import find_own_cycle
 from dibs.core.exclusion import blockers
 from dibs.core.expiry import end_hold, event_of, session_over, shown
+from dibs.core.grants import note_hold
 from dibs.core.limits import TTL_MS_DEFAULT
 from dibs.core.notes import check_room
 from dibs.core.outcomes import (
@@ -21,7 +22,7 @@ from dibs.core.outcomes import (
     Transferred,
 )
 from dibs.core.proof import ended, held_by, not_current
-from dibs.core.queue import advance, drop_forbidden, note_hold, serve_own, settled
+from dibs.core.queue import advance, drop_forbidden, serve_own, settled
 from dibs.core.records import BROKEN, TRANSFERRED
 
 TYPE_CHECKING = False
@@ -56,17 +57,8 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
     )
     lock = lock.replace(token=lease.token, holders=(*lock.holders, lease))
     draft.put(lock)
-    draft.tell(
-        event_of(
-            lock,
-            lease,
-            events.ACQUIRED,
-            draft.now_ms,
-            metadata=lease.metadata,
-            checkpoint=lease.checkpoint,
-            ttl_ms=lease.ttl_ms,
-        )
-    )
+    note = {"metadata": lease.metadata, "checkpoint": lease.checkpoint, "ttl_ms": lease.ttl_ms}
+    draft.tell(event_of(lock, lease, events.ACQUIRED, draft.now_ms, **note))
     note_hold(draft, lock, lease)
     stops = _stops_transfer(draft, lock, lease)
     if stops is not None:

@@ -11,17 +11,11 @@ from dibs.core.expiry import (
     ticket_deadline_ms,
     ticket_over,
 )
+from dibs.core.keys import LOCK_PREFIX, SESSION_PREFIX, split_lock_key
 from dibs.core.limits import OUTAGES_KEPT, PULSE_LATE_MS
 from dibs.core.outcomes import BeatRecorded, Raised, Swept
 from dibs.core.queue import advance_all, refresh
-from dibs.core.records import (
-    EXPIRED,
-    LOCK_PREFIX,
-    SESSION_PREFIX,
-    Outage,
-    Pulse,
-    split_lock_key,
-)
+from dibs.core.records import EXPIRED, Outage, Pulse
 from dibs.core.sessions import finish
 from dibs.core.tickets import drop
 

@@ -15,6 +15,7 @@ from dibs._version import __version__
 from dibs.core import events
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.identity import AGENT
+from dibs.core.keys import META_KEY
 from dibs.core.limits import (
     HEALTH_MS_MAX,
     HISTORY_PAGE_DEFAULT,
@@ -25,7 +26,7 @@ from dibs.core.limits import (
     READERS_MAX,
 )
 from dibs.core.names import check_name
-from dibs.core.records import HELD, META_KEY, STATES
+from dibs.core.records import HELD, STATES
 from dibs.errors import InvalidInput, InvalidName, StoreUnavailable
 from dibs.server.polls import LongPoll
 from dibs.server.request import (

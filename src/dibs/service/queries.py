@@ -5,20 +5,12 @@ from __future__ import annotations
 from dibs.core.commands import InspectSession
 from dibs.core.draft import Draft
 from dibs.core.exclusion import live_holders
+from dibs.core.keys import META_KEY, SESSION_PREFIX, lock_key, session_key
 from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX
 from dibs.core.outcomes import SessionState
 from dibs.core.proof import may_use
 from dibs.core.record import Record
-from dibs.core.records import (
-    HELD,
-    META_KEY,
-    PARKED,
-    SESSION_PREFIX,
-    LockRecord,
-    SessionRecord,
-    lock_key,
-    session_key,
-)
+from dibs.core.records import HELD, PARKED, LockRecord, SessionRecord
 from dibs.core.state import state_of
 from dibs.core.view import Missing, View
 from dibs.service.coordinator import Coordinator

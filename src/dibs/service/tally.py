@@ -12,8 +12,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from dibs.core import events as kinds
+from dibs.core.keys import LOCK_PREFIX, SESSION_PREFIX
 from dibs.core.limits import LIST_PAGE_DEFAULT
-from dibs.core.records import LOCK_PREFIX, SESSION_PREFIX, LockRecord, SessionRecord
+from dibs.core.records import LockRecord, SessionRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -9,7 +9,8 @@ import pytest
 
 from dibs import clock
 from dibs.core.events import Event
-from dibs.core.records import Holder, LockRecord, lock_key
+from dibs.core.keys import lock_key
+from dibs.core.records import Holder, LockRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.core.records import META_KEY, Meta
+from dibs.core.keys import META_KEY
+from dibs.core.records import Meta
 from dibs.stores.port import Conflict
 from dibs.testing.contract_base import ContractBase, event, in_threads, key_of, lock, put, versions
 

@@ -17,18 +17,9 @@ import zlib
 
 from dibs import jsontext
 from dibs.core.events import Event
+from dibs.core.keys import lock_key, session_key, ticket_key, tree_key
 from dibs.core.limits import GIT_RECORD_BYTES_MAX
-from dibs.core.records import (
-    LockRecord,
-    SessionRecord,
-    Ticket,
-    Tree,
-    class_of,
-    lock_key,
-    session_key,
-    ticket_key,
-    tree_key,
-)
+from dibs.core.records import LockRecord, SessionRecord, Ticket, Tree, class_of
 from dibs.errors import InvalidInput, StoreFull
 from dibs.stores.git.fieldtypes import NUMBER_MAX, check_fields
 

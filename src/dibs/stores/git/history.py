@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dibs.core.keys import lock_key
 from dibs.core.limits import GIT_TRIES_MAX
-from dibs.core.records import lock_key
 from dibs.errors import NotAllowed
 from dibs.stores.git.entries import BadEntry, parse, tail_of
 from dibs.stores.git.plan import CommitPlan

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 
 from dibs import clock
+from dibs.core.keys import META_KEY
 from dibs.core.limits import GIT_TRIES_MAX
-from dibs.core.records import META_KEY
 from dibs.errors import NotAllowed, StoreUnavailable
 from dibs.ids import new_fraction
 from dibs.stores.git import history, private

@@ -1,0 +1,75 @@
+"""Making an owner: the lease, its fencing token, and where its session and its tree look for it."""
+
+from __future__ import annotations
+
+from dibs.core import events
+from dibs.core.access import note_list
+from dibs.core.expiry import event_of, shown
+from dibs.core.keys import lock_key
+from dibs.core.names import in_tree
+from dibs.core.outcomes import Granted
+from dibs.core.records import Holder, TreeClaim
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.commands import AcquireTerms
+    from dibs.core.draft import Draft
+    from dibs.core.records import LockRecord, Ticket
+
+
+def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, number: int = 0) -> Granted:
+    """Make `ask` an owner of the job. The only place where a holder is made, but for a transfer between owners."""
+    lock = draft.lock(ask.ns, name)
+    token = max(lock.token, draft.meta().token_floor) + 1
+    lease = Holder(
+        lease_id=lease_id,
+        owner=ask.owner,
+        principal=ask.principal,
+        token=token,
+        since_ms=draft.now_ms,
+        renewed_ms=draft.now_ms,
+        ttl_ms=ask.ttl_ms,
+        expires_ms=draft.now_ms + ask.ttl_ms if ask.ttl_ms else _session_end_ms(draft, ask.session),
+        mode=ask.mode,
+        session=ask.session,
+        ephemeral=ask.ephemeral,
+        metadata=ask.metadata,
+        request_key=ask.request_key,
+        delay_ms=ask.delay_ms,
+        attempt=lock.failures + 1,
+    )
+    previous = lock.endings[0] if lock.endings else None
+    lock = lock.replace(
+        token=token,
+        holders=(*lock.holders, lease),
+        slots=lock.slots if lock.holders else ask.slots,
+        max_attempts=ask.max_attempts or lock.max_attempts,
+        done=None,
+        delay_until_ms=0,
+    )
+    draft.put(lock)
+    note = {"metadata": lease.metadata, "ttl_ms": lease.ttl_ms, "ticket": number}
+    draft.tell(event_of(lock, lease, events.ACQUIRED, draft.now_ms, **note))
+    note_hold(draft, lock, lease)
+    return Granted(now_ms=draft.now_ms, name=name, lease=shown(draft, lease), previous=previous)
+
+
+def _session_end_ms(draft: Draft, session_id: str | None) -> int:
+    """When a hold without a time of its own is over: with its session."""
+    session = draft.session(session_id) if session_id is not None else None
+    return session.expires_ms if session is not None else draft.now_ms
+
+
+def note_hold(draft: Draft, lock: LockRecord, lease: Holder) -> None:
+    """Write a new hold where its session and its tree look for it."""
+    if lease.session is not None:
+        session = draft.session(lease.session)
+        if session is not None:
+            key = lock_key(lock.ns, lock.name)
+            holds = session.holds if key in session.holds else (*session.holds, key)
+            draft.put(session.replace(holds=holds, want=None))
+    if in_tree(lock.name):
+        tree = draft.tree(lock.ns)
+        claim = TreeClaim(name=lock.name, lease_id=lease.lease_id, mode=lease.mode)
+        draft.put(tree.replace(claims=(*tree.claims, claim)))
+        note_list(draft, lock)

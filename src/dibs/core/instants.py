@@ -1,0 +1,38 @@
+"""Moving a record in time: for a store whose machines share no clock."""
+
+from __future__ import annotations
+
+from dibs.core.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.core.records import Stored
+
+# Fields that hold an instant; 0 and None mean "never". Every other field in milliseconds is a span.
+INSTANTS = frozenset(
+    """
+    since_ms renewed_ms expires_ms checkpoint_ms at_ms until_ms delay_until_ms ended_ms began_ms doubt_ms
+    """.split()
+)
+
+
+def shifted(record: Stored, by_ms: int) -> Stored:
+    """`record` with all its instants moved: how a store whose machines share no clock shows it to each of them."""
+    return _shifted(record, by_ms) if by_ms else record
+
+
+def _shifted(value: Any, by_ms: int) -> Any:
+    if isinstance(value, tuple):
+        return tuple([_shifted(each, by_ms) for each in value])
+    if not isinstance(value, Record):
+        return value
+    changes = {}
+    for field in value._fields:
+        held = getattr(value, field)
+        if field in INSTANTS:
+            changes[field] = held + by_ms if held else held
+        elif isinstance(held, tuple | Record):
+            changes[field] = _shifted(held, by_ms)
+    return value.replace(**changes)

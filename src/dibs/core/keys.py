@@ -1,0 +1,31 @@
+"""The keys that records are kept under. Which class lives under which key is `records.class_of`."""
+
+from __future__ import annotations
+
+META_KEY = "meta"
+PULSE_KEY = "pulse"
+LOCK_PREFIX = "lock/"
+SESSION_PREFIX = "session/"
+
+
+def lock_key(ns: str, name: str) -> str:
+    """A namespace holds no slash, so the first one after it begins the name, whatever the name holds."""
+    return f"{LOCK_PREFIX}{ns}/{name}"
+
+
+def ticket_key(ns: str, name: str, number: int) -> str:
+    return f"ticket/{ns}/{number}/{name}"
+
+
+def session_key(session_id: str) -> str:
+    return f"{SESSION_PREFIX}{session_id}"
+
+
+def tree_key(ns: str) -> str:
+    return f"tree/{ns}"
+
+
+def split_lock_key(key: str) -> tuple[str, str]:
+    """Namespace and name of a lock's key."""
+    _, ns, name = key.split("/", 2)
+    return ns, name
