@@ -7,7 +7,8 @@ from typing import Any, cast
 from unittest.mock import MagicMock
 
 from dibs.compat.action_llama import protocol as gateway
-from dibs.compat.action_llama.rlock import EXITS, OTHER_EXIT, UNREACHABLE, USAGE_EXIT
+from dibs.compat.action_llama.protocol import UNREACHABLE
+from dibs.compat.action_llama.rlock import EXITS, OTHER_EXIT, USAGE_EXIT
 from dibs.compat.action_llama.routes import PLACE, Gateway
 from tests.docs.pages import REFERENCE, code_words, read, section, tables
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Said = tuple[int, Document]  # HTTP status and body
     Asking = Generator[tuple[str, str, Document], Reply, Said]
 
+UNREACHABLE = 599  # no HTTP status: no answer came
 _FIELDS = ("secret", "resourceKey", "ttl")
 _HOST_SCHEMES = ("http", "https", "ws", "wss", "ftp")  # these must name a host
 _NOT_IN_HOSTS = frozenset(" <>[\\]^|\x7f")

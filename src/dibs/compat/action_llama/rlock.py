@@ -12,9 +12,13 @@ import os
 import sys
 
 from dibs.cli.supervise.unconfirmed import UnconfirmedClaims
-from dibs.compat.action_llama.protocol import Rejected, acquired, check_key, heartbeat, refusal, release
+from dibs.compat.action_llama.protocol import (
+    UNREACHABLE,
+    Rejected,
+    check_key,
+    refusal,
+)
 from dibs.errors import DibsError, InvalidInput
-from dibs.generators import run_generator
 from dibs.jsontext import encode_ascii
 
 TYPE_CHECKING = False
@@ -23,17 +27,12 @@ if TYPE_CHECKING:
     from typing import Any, TextIO
 
     from dibs.cli.framework.context import Opener
-    from dibs.client.door import Door
-    from dibs.client.settings import Settings
-    from dibs.compat.action_llama.callers import Callers
-    from dibs.compat.action_llama.protocol import Asking, Said
-    from dibs.wire.documents import Reply
+    from dibs.compat.action_llama.protocol import Said
 
     Document = dict[str, Any]
 
 USAGE_EXIT = 9
 OTHER_EXIT = 7
-UNREACHABLE = 599  # no HTTP status: no answer came
 EXITS = {200: 0, 409: 1, 404: 2, 403: 3, 400: 4, 503: 5, UNREACHABLE: 6, 502: 10, 504: 11, 500: 12}
 VERBS = {"rlock": "acquire", "runlock": "release", "rlock-heartbeat": "heartbeat"}
 INTERRUPTED = 130
@@ -144,7 +143,9 @@ def _answer(
         status, document = _ask_gateway(gateway, verb, key, ttl_seconds, env)
     else:
         check_key(key)
-        status, document = _ask_dibs(verb, key, ttl_seconds, env, opener, pid, unconfirmed)
+        from dibs.compat.action_llama.direct import ask_dibs
+
+        status, document = ask_dibs(verb, key, ttl_seconds, env, opener, pid, unconfirmed)
     return EXITS.get(status, OTHER_EXIT), document
 
 
@@ -188,191 +189,3 @@ def _ask_gateway(url: str, verb: str, key: str, ttl_seconds: int | None, env: Ma
     if ttl_seconds is not None and verb != "release":
         document["ttl"] = ttl_seconds
     return ask(url, verb, document)
-
-
-def _ask_dibs(
-    verb: str,
-    key: str,
-    ttl_seconds: int | None,
-    env: Mapping[str, str],
-    opener: Opener | None,
-    pid: int,
-    unconfirmed: UnconfirmedClaims,
-) -> Said:
-    from dibs.cli.framework.context import open_door
-    from dibs.client.settings import Settings
-
-    # A run has a namespace of its own.
-    settings = Settings({} if env.get("SHUTDOWN_SECRET") else _place_of(key, env), env)
-    door = (opener or open_door)(settings)
-    try:
-        if env.get("DIBS_SESSION"):
-            return _in_session(door, verb, key, ttl_seconds, settings, unconfirmed)
-        if env.get("SHUTDOWN_SECRET"):
-            return _in_run(door, verb, key, ttl_seconds, env["SHUTDOWN_SECRET"], unconfirmed)
-        return _as_nobody(door, verb, key, ttl_seconds, settings, pid, unconfirmed)
-    finally:
-        door.close()
-
-
-def _place_of(key: str, env: Mapping[str, str]) -> dict[str, str]:
-    """A key that is a path is in the repository's namespace, as for the other commands."""
-    if env.get("DIBS_NAMESPACE") or not key.startswith(("path:", "repo:")):
-        return {}
-    from dibs.repository.namespace import current_folder, namespace_around
-
-    folder = current_folder()
-    found = None if folder is None else namespace_around(env, folder)
-    return {} if found is None else {"namespace": found}
-
-
-def _in_session(
-    door: Door,
-    verb: str,
-    key: str,
-    ttl_seconds: int | None,
-    settings: Settings,
-    unconfirmed: UnconfirmedClaims,
-) -> Said:
-    from dibs.wire.shapes import is_id
-
-    session = settings.env["DIBS_SESSION"].strip().lower()
-    if not is_id(session):
-        raise Rejected(
-            "invalid session", "DIBS_SESSION is not the id of a session: `dibs session run` sets it.", 403
-        )
-    owner = settings.pick("owner", "DIBS_OWNER")
-    if owner is None and verb == "acquire":
-        found = (door.call("session-show", session, {}).body or {}).get("owner")
-        owner = found if isinstance(found, str) else settings.owner  # no such session: the claim is told
-    return _shown(door, verb, key, ttl_seconds, {"session_id": session}, owner or "", unconfirmed)
-
-
-def _in_run(
-    door: Door, verb: str, key: str, ttl_seconds: int | None, secret: str, unconfirmed: UnconfirmedClaims
-) -> Said:
-    from dibs.client.embedded import EmbeddedDoor
-    from dibs.compat.action_llama.embedded_runs import EmbeddedRuns
-
-    assert isinstance(door, EmbeddedDoor)  # a server is asked through its gateway
-    try:
-        # Letting go tries its proof with a heartbeat that nobody sent.
-        found = EmbeddedRuns(door).as_run(secret, audited=verb != "release")
-    except DibsError as error:
-        return UNREACHABLE, refusal(error.code, error.details)
-    if found is None:
-        reason = "No run of this store has the secret in SHUTDOWN_SECRET. dibs run-secret create makes one."
-        raise Rejected("invalid secret", reason, 403)
-    run, own_door = found
-    return _shown(own_door, verb, key, ttl_seconds, {"session_id": run.session}, run.holder, unconfirmed)
-
-
-def _shown(
-    door: Door,
-    verb: str,
-    key: str,
-    ttl_seconds: int | None,
-    proof: Document,
-    owner: str,
-    unconfirmed: UnconfirmedClaims,
-) -> Said:
-    """Ask as somebody who can prove who it is."""
-    if verb == "release":
-        return _follow(door, release(key, proof))
-    if verb == "heartbeat":
-        return _follow(door, heartbeat(key, proof, ttl_seconds))
-    return acquired(key, _claim(door, key, _wish(owner, ttl_seconds) | proof, unconfirmed))
-
-
-def _as_nobody(
-    door: Door,
-    verb: str,
-    key: str,
-    ttl_seconds: int | None,
-    settings: Settings,
-    pid: int,
-    unconfirmed: UnconfirmedClaims,
-) -> Said:
-    """Ask as whoever called this process. Every claim is a newcomer's; what it gets is noted for letting it go."""
-    from dibs.compat.action_llama.callers import Callers
-
-    callers = Callers(settings.env, settings.url or "", settings.namespace or "", pid)
-    if verb == "acquire":
-        return _claim_as_nobody(door, key, ttl_seconds, settings, callers, pid, unconfirmed)
-    lease = callers.lease(key)
-    proof = None if lease is None else {"lease_id": lease}
-    if verb == "release":
-        callers.tidy()
-        return _follow(door, release(key, proof))
-    said = _follow(door, heartbeat(key, proof, ttl_seconds))
-    if said[0] == 200:
-        callers.freshen(key)
-    return said
-
-
-def _claim_as_nobody(
-    door: Door,
-    key: str,
-    ttl_seconds: int | None,
-    settings: Settings,
-    callers: Callers,
-    pid: int,
-    unconfirmed: UnconfirmedClaims,
-) -> Said:
-    from dibs.compat.action_llama.callers import BE_SOMEBODY
-
-    owner = settings.pick("owner", "DIBS_OWNER") or f"{settings.owner} (pid {pid})"
-    reply = _claim(door, key, _wish(owner, ttl_seconds), unconfirmed)
-    status, document = acquired(key, reply)
-    if status == 200 and reply.body is not None:
-        try:
-            callers.note(key, reply.body["lease_id"])
-        except DibsError as error:
-            door.call("release", key, {"lease_id": reply.body["lease_id"]})
-            return 500, refusal("not noted", error.details)
-    elif document.get("holder") == owner and callers.lease(key) is not None:
-        here = (
-            "it was asked for from here. rlock-heartbeat keeps it and runlock lets it go; to be known again:"
-        )
-        document["reason"] += f": {here} {BE_SOMEBODY}"
-    return status, document
-
-
-def _wish(owner: str, ttl_seconds: int | None) -> Document:
-    from dibs.core.limits import RLOCK_TTL_MS_DEFAULT
-    from dibs.ids import new_id
-
-    return {
-        "owner": owner,
-        "ttl_seconds": ttl_seconds or RLOCK_TTL_MS_DEFAULT // 1000,
-        "request_key": new_id(),
-    }
-
-
-def _follow(door: Door, asking: Asking) -> Said:
-    return run_generator(asking, lambda question: _call(door, *question))
-
-
-def _claim(door: Door, key: str, document: Document, unconfirmed: UnconfirmedClaims) -> Reply:
-    """Ask for it. An interrupt gives back what it may have got."""
-    from dibs.client.queueing import PendingClaim, drive
-
-    pending = PendingClaim("acquire", key, document)
-    unconfirmed.begin(pending, lambda: door)
-    return _told_apart(drive(door, pending.ask_once()))
-
-
-def _call(door: Door, verb: str, key: str, document: Document) -> Reply:
-    return _told_apart(door.call(verb, key, document))
-
-
-def _told_apart(reply: Reply) -> Reply:
-    """A server that does not answer, or a store that cannot be opened, is told from one that says "later": only who
-    really answered has given the request an id."""
-    if reply.status == 401:
-        from dibs.cli.framework.result import failure
-
-        return reply.replace(body={**(reply.body or {}), "details": failure(reply).text})
-    if reply.status == 503 and "request_id" not in (reply.body or {}):
-        return reply.replace(status=UNREACHABLE)
-    return reply
