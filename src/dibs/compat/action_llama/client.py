@@ -9,7 +9,7 @@ from __future__ import annotations
 from dibs.client.http1 import ConnectionLost, request_bytes
 from dibs.client.transport import Deadline, ServerConnection
 from dibs.client.urls import is_server, server_address
-from dibs.compat.action_llama.protocol import refusal
+from dibs.compat.action_llama.protocol import UNREACHABLE, refusal
 from dibs.errors import DibsError, InvalidInput
 from dibs.jsontext import decode, encode
 from dibs.redact import without_secrets
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 TIMEOUT_MS = 10_000
-NO_ANSWER = 599
 # A status that a lock route never sends: what answered is no gateway.
 NOT_A_GATEWAY = 421
 
@@ -47,12 +46,12 @@ def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -
         return 400, refusal("invalid JSON body", "The key or the secret is not valid Unicode.")
     except ConnectionLost:
         reason = f"{without_secrets(url)} closed the connection without an answer. Asking again does no harm."
-        return NO_ANSWER, refusal("gateway unreachable", reason)
+        return UNREACHABLE, refusal("gateway unreachable", reason)
     except DibsError as error:
         # Only what happened: what to do about it is another thing here than where DIBS_URL named the place.
         what = error.details.partition(". ")[0].rstrip(".")
         hint = "Check GATEWAY_URL." if isinstance(error, InvalidInput) else "Do not go on without the lock."
-        return NO_ANSWER, refusal("gateway unreachable", f"{what}. {hint}")
+        return UNREACHABLE, refusal("gateway unreachable", f"{what}. {hint}")
 
 
 def _understood(address: ServerAddress, raw: RawReply) -> tuple[int, Document]:
