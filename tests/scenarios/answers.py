@@ -210,6 +210,9 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     outcomes.Swept: lambda told: _words(
         "swept", "forgotten" if told.forgotten else None, expired=told.expired or None
     ),
+    outcomes.Frozen: lambda told: _words("frozen", by=told.mark.id),
+    outcomes.FreezeNoted: lambda told: "noted",
+    outcomes.Thawed: lambda told: "thawed" if told.was_frozen else "was-not-frozen",
     outcomes.Raised: lambda told: _words("raised", floor=told.floor),
     outcomes.BeatRecorded: lambda told: _words(
         "noted", outage=span(told.outage_ms) if told.outage_ms else None

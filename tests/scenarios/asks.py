@@ -299,5 +299,7 @@ VERBS: dict[str, Verb] = {
     "sweeps": Verb(lambda asked: commands.Sweep(key=lock_key(NS, asked.job)), {}),
     "sweeps-session": Verb(lambda asked: commands.Sweep(key=session_key(asked.job)), {}),
     "sweeps-place": Verb(_sweep_place, {"ticket": str}),
+    "freezes": Verb(lambda asked: commands.Freeze(id=asked.worker), {}, names_job=False),
+    "thaws": Verb(lambda asked: commands.Thaw(id=asked.worker), {}, names_job=False),
     "beats": Verb(_beat, {"since": parse_duration}, names_job=False),
 }

@@ -9,7 +9,7 @@ import pytest
 
 from dibs.core import outcomes
 from dibs.core.events import Event
-from dibs.core.records import Done, Ending, Holder, LockRecord, SessionRecord, Wait
+from dibs.core.records import Done, Ending, FreezeMark, Holder, LockRecord, SessionRecord, Wait
 from dibs.wire import parts
 from dibs.wire.documents import reply_for, reply_to
 from dibs.wire.inspect import event_document, history_document, list_document
@@ -101,12 +101,15 @@ EXAMPLES: list[Outcome] = [
     outcomes.QuotaExceeded(now_ms=NOW, name="job"),
     outcomes.Broken(now_ms=NOW, name="job", holders=(HOLDER,)),
     outcomes.Status(now_ms=NOW, name="job", lock=LOCK, seen=True),
+    outcomes.Frozen(now_ms=NOW, mark=FreezeMark(at_ms=NOW, id="secret")),
 ]
 INTERNAL = {
     outcomes.Swept,
     outcomes.BeatRecorded,
     outcomes.PlacesKept,
     outcomes.Raised,
+    outcomes.FreezeNoted,
+    outcomes.Thawed,
 }  # never asked for by a client
 
 

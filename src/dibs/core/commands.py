@@ -207,6 +207,23 @@ class RaiseFloor(Record):
     floor: int
 
 
+class Freeze(Record):
+    """From now on nothing in the store changes but by who has `id`. Takes over from whoever froze it before."""
+
+    id: str
+    incomplete: bool = False
+    source: str = ""
+
+
+class Thaw(Record):
+    """The store may be used again. The time since `since_ms` counts as an outage, and no token is at or below `floor`.
+    `id` is that of the mark; None: of a store that is complete, whoever froze it."""
+
+    id: str | None
+    floor: int = 0
+    since_ms: int | None = None  # None: since it was frozen
+
+
 Command = (
     Acquire
     | AcquireAny
@@ -227,4 +244,6 @@ Command = (
     | Sweep
     | Beat
     | RaiseFloor
+    | Freeze
+    | Thaw
 )

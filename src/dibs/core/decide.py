@@ -19,6 +19,7 @@ same decision, so every rule is tested in microseconds, replayed and explained. 
     access.py     who may claim: access lists, through the tree
     transfer.py   transfer, break, freeing a parked job, setting an access list
     sessions.py   one run of one worker, and what ends with it
+    freeze.py     a store that is being moved: nothing in it changes
     upkeep.py     what time brings: sweeping, forgetting, outages
     replay.py     events folded back into ownership
 """
@@ -34,6 +35,7 @@ from dibs.core.commands import (
     Break,
     EndSession,
     Free,
+    Freeze,
     Inspect,
     InspectSession,
     KeepPlaces,
@@ -45,9 +47,11 @@ from dibs.core.commands import (
     Renew,
     SetAcl,
     Sweep,
+    Thaw,
     Transfer,
 )
 from dibs.core.draft import Draft
+from dibs.core.freeze import UNFROZEN, freeze, thaw, while_frozen
 from dibs.core.keys import META_KEY, PULSE_KEY, lock_key, session_key, tree_key
 from dibs.core.leases import release, renew
 from dibs.core.names import in_tree
@@ -87,12 +91,17 @@ _RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
     Sweep: sweep,
     Beat: beat,
     RaiseFloor: raise_floor,
+    Freeze: freeze,
+    Thaw: thaw,
 }
 
 
 def decide(view: View, command: Command) -> Decision:
     """The outcome of `command`, and the writes and events that make it so. May raise `Missing`."""
     draft = Draft(view)
+    frozen = draft.meta().frozen
+    if frozen is not None and not isinstance(command, UNFROZEN):
+        return Decision(outcome=while_frozen(draft, command, frozen))
     outcome = _RULES[type(command)](draft, command)
     return Decision(
         outcome=outcome, writes=draft.writes, events=tuple(draft.events), handed=tuple(draft.handed)

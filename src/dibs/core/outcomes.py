@@ -6,7 +6,7 @@ Each outcome is a row of the one table in `wire/codes.py`: HTTP status, exit cod
 from __future__ import annotations
 
 from dibs.core.record import Record
-from dibs.core.records import Done, Ending, Holder, LockRecord, SessionRecord, Ticket
+from dibs.core.records import Done, Ending, FreezeMark, Holder, LockRecord, SessionRecord, Ticket
 
 
 class Granted(Record):
@@ -291,6 +291,27 @@ class BeatRecorded(Record):
     outage_ms: int = 0
 
 
+class Frozen(Record):
+    """The store is frozen: nothing was changed. It is being moved, or is not complete yet."""
+
+    now_ms: int
+    mark: FreezeMark
+
+
+class FreezeNoted(Record):
+    """The store is frozen from now on."""
+
+    now_ms: int
+    mark: FreezeMark
+
+
+class Thawed(Record):
+    """The store may be used. `was_frozen` is False when it could be before."""
+
+    now_ms: int
+    was_frozen: bool
+
+
 class Raised(Record):
     """The floor under all fencing tokens, as it is now."""
 
@@ -331,5 +352,8 @@ Outcome = (
     | Status
     | Swept
     | BeatRecorded
+    | Frozen
+    | FreezeNoted
+    | Thawed
     | Raised
 )

@@ -272,11 +272,22 @@ class Outage(Record):
         return self.longest_ms or self.lost()
 
 
+class FreezeMark(Record):
+    """Nothing in the store may change: it is being moved away, or what is moved into it is not complete yet."""
+
+    at_ms: int
+    id: str  # whose mark it is
+    incomplete: bool = False  # records are being moved into it: what is there must not be used
+    source: str = ""  # which records: the checksum of their file
+    from_ms: int = 0  # the instant of the store that stands for the moment of the file
+
+
 class Meta(Record):
     """What concerns every job of the store."""
 
     token_floor: int = 0  # no job's next token is at or below this; rises when an idle job is forgotten
     outages: tuple[Outage, ...] = ()  # oldest first
+    frozen: FreezeMark | None = None
 
     def due_ms(self) -> int | None:
         return None

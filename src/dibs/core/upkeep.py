@@ -132,12 +132,12 @@ def beat(draft: Draft, command: Beat) -> Outcome:
     draft.put(Pulse(at_ms=now_ms))
     meta = draft.meta()
     outage = Outage(began_ms=began_ms, ended_ms=now_ms)
-    draft.put(meta.replace(outages=_remember(meta.outages, outage)))
+    draft.put(meta.replace(outages=remember(meta.outages, outage)))
     draft.tell(Event(at_ms=now_ms, kind=events.OUTAGE, began_ms=began_ms))
     return BeatRecorded(now_ms=now_ms, outage_ms=now_ms - began_ms)
 
 
-def _remember(outages: tuple[Outage, ...], outage: Outage) -> tuple[Outage, ...]:
+def remember(outages: tuple[Outage, ...], outage: Outage) -> tuple[Outage, ...]:
     """Keep the newest; merge the two oldest when there are too many. The time between them is not added to what was
     lost, so that this gives a lease at most the credit of both, and never less than it had."""
     kept = [*outages, outage]

@@ -69,6 +69,9 @@ OUTCOMES: dict[type[Record], CodeRow] = {
     outcomes.Status: CodeRow("status", 200, YES, "How it stands"),
     outcomes.Swept: CodeRow("swept", 200, YES, "Swept"),
     outcomes.BeatRecorded: CodeRow("noted", 200, YES, "Noted"),
+    outcomes.Frozen: CodeRow("upstream_unavailable", 503, UNREACHABLE, "Store frozen"),
+    outcomes.FreezeNoted: CodeRow("frozen", 200, YES, "Noted"),
+    outcomes.Thawed: CodeRow("thawed", 200, YES, "Noted"),
     outcomes.Raised: CodeRow("raised", 200, YES, "Noted"),
 }
 

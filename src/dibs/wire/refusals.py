@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # How it begins when a job was given to a request key and is not its any more. Whoever waits goes by it.
 KEY_SPENT = "This request key's lease"
 
+FROZEN = "The store is frozen: it is being moved to another place. Nothing was changed. Ask there, or try again later."
+INCOMPLETE = "An import into this store is not complete. Nothing was changed. Repeat the import until it is."
+
 _SENTENCES: dict[type[Record], str] = {
     outcomes.Forbidden: "The job's access list, or one that overlaps it, does not allow this.",
     outcomes.AclDiffers: "The job has another access list. Leave the list out of the claim, or change it first.",
@@ -52,6 +55,8 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
             status,
             f"Waiting would never end: {cycle_path(outcome.cycle)}. Release something and try again later.",
         )
+    if isinstance(outcome, outcomes.Frozen):
+        return status, INCOMPLETE if outcome.mark.incomplete else FROZEN
     if isinstance(outcome, outcomes.SessionOver):
         ago = format_duration(
             max(0, outcome.now_ms - (outcome.session.ended_ms or outcome.session.expires_ms))

@@ -1,0 +1,73 @@
+"""A store that is being moved. While it is frozen nothing in it changes, so what is copied from it is of one moment.
+
+Every decision looks at the mark, and every commit compares what was looked at: a write that was decided before the mark
+was set and comes after it is a conflict. Looking stays possible. What time brings waits: nothing expires meanwhile, and
+the time counts as an outage afterwards, so that nobody loses a lease to a move.
+"""
+
+from __future__ import annotations
+
+from dibs.core import events
+from dibs.core.commands import Beat, Freeze, Inspect, InspectSession, KeepPlaces, RaiseFloor, Sweep, Thaw
+from dibs.core.events import Event
+from dibs.core.outcomes import BeatRecorded, FreezeNoted, Frozen, PlacesKept, Swept, Thawed
+from dibs.core.records import FreezeMark, Outage
+from dibs.core.upkeep import remember
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.commands import Command
+    from dibs.core.draft import Draft
+    from dibs.core.outcomes import Outcome
+
+# What a frozen store decides as always. Of these only the floor writes, and a floor that rises harms no copy.
+UNFROZEN = (Inspect, InspectSession, RaiseFloor, Freeze, Thaw)
+
+
+def while_frozen(draft: Draft, command: Command, mark: FreezeMark) -> Outcome:
+    """A server's own upkeep finds nothing to do; everybody else is told why nothing was changed."""
+    if isinstance(command, Sweep):
+        return Swept(now_ms=draft.now_ms, key=command.key)
+    if isinstance(command, Beat):
+        return BeatRecorded(now_ms=draft.now_ms)
+    if isinstance(command, KeepPlaces):
+        return PlacesKept(now_ms=draft.now_ms)
+    return Frozen(now_ms=draft.now_ms, mark=mark)
+
+
+def freeze(draft: Draft, command: Freeze) -> Outcome:
+    """Set the mark. Somebody else's is replaced, and that one finds out with its next write. Who repeats an import goes
+    on with the instants of the first try: what was written then is the same as what will be written."""
+    meta = draft.meta()
+    old = meta.frozen
+    if old is not None and old.incomplete and not command.incomplete:
+        return Frozen(now_ms=draft.now_ms, mark=old)
+    goes_on = old is not None and old.incomplete and old.source == command.source
+    mark = FreezeMark(
+        at_ms=old.at_ms if old is not None else draft.now_ms,
+        id=command.id,
+        incomplete=command.incomplete,
+        source=command.source,
+        from_ms=old.from_ms if old is not None and goes_on else draft.now_ms,
+    )
+    draft.put(meta.replace(frozen=mark))
+    return FreezeNoted(now_ms=draft.now_ms, mark=mark)
+
+
+def thaw(draft: Draft, command: Thaw) -> Outcome:
+    """Take the mark away. Nobody could renew since `since_ms`: that was an outage."""
+    meta, now_ms = draft.meta(), draft.now_ms
+    mark = meta.frozen
+    if mark is not None and (mark.id != command.id if command.id is not None else mark.incomplete):
+        return Frozen(now_ms=now_ms, mark=mark)
+    since_ms = command.since_ms
+    if since_ms is None and mark is not None:
+        since_ms = mark.at_ms
+    outages = meta.outages
+    if since_ms is not None and since_ms < now_ms:
+        outages = remember(outages, Outage(began_ms=since_ms, ended_ms=now_ms))
+        draft.tell(Event(at_ms=now_ms, kind=events.OUTAGE, began_ms=since_ms))
+    thawed = meta.replace(frozen=None, outages=outages, token_floor=max(meta.token_floor, command.floor))
+    if thawed != meta:
+        draft.put(thawed)
+    return Thawed(now_ms=now_ms, was_frozen=mark is not None)
