@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 10.0
 TOKENS = {
+    "viewer": "tok-viewer",
     "agent": "tok-agent",
     "other": "tok-other",
     "operator": "tok-operator",
@@ -47,6 +48,7 @@ TOKENS = {
     "operator-a": "tok-operator-a",
 }
 LINES = """
+viewer:tok-viewer:viewer
 agent:tok-agent
 other:tok-other
 operator:tok-operator:operator

@@ -1,13 +1,28 @@
-"""Who asks: the caller of a command, and the three roles. Values only; `wire` and `service/auth.py` fill them in."""
+"""Who asks: the caller of a command, and what each role may ask. Values only; `wire` and `service/auth.py` fill them.
+
+`LEAST_ROLE` is the one table of rights: for every verb of every surface, the least role that may ask it. A role may do
+all that the roles before it may.
+"""
 
 from __future__ import annotations
 
 from dibs.core.record import Record
 
+VIEWER = "viewer"  # looks, and changes nothing
 AGENT = "agent"
 OPERATOR = "operator"
 ADMIN = "admin"
-ROLES = (AGENT, OPERATOR, ADMIN)
+ROLES = (VIEWER, AGENT, OPERATOR, ADMIN)
+
+LEAST_ROLE: dict[str, str] = {
+    **dict.fromkeys(("inspect", "list", "history", "sessions", "session-show"), VIEWER),
+    **dict.fromkeys(
+        ("acquire", "acquire-any", "acquire-all", "leave", "renew", "release", "transfer"), AGENT
+    ),
+    **dict.fromkeys(("acl", "session-open", "session-keep", "session-end"), AGENT),
+    **dict.fromkeys(("break", "free", "runs", "locks-of-all"), OPERATOR),
+    **dict.fromkeys(("run-open", "run-end"), ADMIN),
+}
 
 
 class Caller(Record):
@@ -23,3 +38,8 @@ class Caller(Record):
 
 # The embedded store is the user's own file: whoever can write it is its admin.
 LOCAL = Caller(principal="local", role=ADMIN, badges=("user:local",))
+
+
+def may(role: str, verb: str) -> bool:
+    """Whether a role is enough to ask `verb`."""
+    return ROLES.index(role) >= ROLES.index(LEAST_ROLE[verb])

@@ -44,7 +44,7 @@ from dibs.stores.port import maintenance_of
 from dibs.wire.documents import session_document
 from dibs.wire.inspect import history_document, list_document
 from dibs.wire.parts import challenge_text
-from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
+from dibs.wire.requests import command_for, namespace_for, require, shape, wait_ms
 from dibs.wire.shapes import is_id
 
 if TYPE_CHECKING:
@@ -126,8 +126,10 @@ class Api:
         return answer_for(result, verb)
 
     async def sessions(self, headers: Headers) -> HttpResponse:
-        """The caller's open sessions; for an operator or admin, everybody's in the namespaces that the token is for."""
+        """The caller's open sessions; for every other role than agent, everybody's in the namespaces that the token is
+        for."""
         caller = self.caller_of(headers)
+        require(caller, "sessions")
         whose = caller.principal if caller.role == AGENT else None
 
         def read() -> HttpResponse:
@@ -143,7 +145,7 @@ class Api:
         return await self._read(read)
 
     async def list(self, query: bytes, headers: Headers) -> HttpResponse:
-        ns, asked = self._reader(query, headers)
+        ns, asked = self._reader("list", query, headers)
         prefix, after = _name_part(asked, "prefix"), _name_part(asked, "after")
         limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
         states = _states(asked)
@@ -158,7 +160,7 @@ class Api:
 
     async def history(self, raw_name: bytes, query: bytes, headers: Headers) -> HttpResponse:
         """The newest events of a job; with `after` those that follow it, for reading on."""
-        ns, asked = self._reader(query, headers)
+        ns, asked = self._reader("history", query, headers)
         name = check_name(decode_name(raw_name))
         limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
         after = whole_number(asked, "after", 0, 0, _SEQ_MAX)
@@ -226,8 +228,9 @@ class Api:
     async def in_reader(self, read: Callable[[], Found]) -> Found:
         return await self._read(read)
 
-    def _reader(self, query: bytes, headers: Headers) -> tuple[str, dict[str, str]]:
+    def _reader(self, verb: str, query: bytes, headers: Headers) -> tuple[str, dict[str, str]]:
         caller = self.caller_of(headers)
+        require(caller, verb)
         asked = parse_query(query)
         return self._namespace(caller, asked, headers), asked
 

@@ -25,7 +25,7 @@ from dibs.core.commands import (
     SetAcl,
     Transfer,
 )
-from dibs.core.identity import ADMIN, OPERATOR
+from dibs.core.identity import ADMIN, LEAST_ROLE, ROLES, may
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
 from dibs.core.several import overlapping_pair
 from dibs.errors import InvalidInput, InvalidTtl, NotAllowed
@@ -73,13 +73,16 @@ def command_for(verb: str, ns: str, name: str, document: Document, caller: Calle
     """The command for a shaped document. Raises InvalidInput with a code that says which part is wrong.
 
     `name` is a job's, or for the verbs of sessions the session's id; the verbs for several jobs take none."""
+    if verb in _BUILDERS:
+        check_name(name)
+    require(caller, verb)
     if verb == "session-open":
         return _open_session(ns, document, caller)
     if verb.startswith("session-"):
         return _SESSION_BUILDERS[verb](name, document, caller)
     if verb in ("acquire-any", "acquire-all"):
         return _acquire_many(verb, ns, document, caller)
-    return _BUILDERS[verb](ns, check_name(name), document, caller)
+    return _BUILDERS[verb](ns, name, document, caller)
 
 
 def wait_ms(document: Document) -> int:
@@ -225,7 +228,6 @@ def _transfer(ns: str, name: str, document: Document, caller: Caller) -> Transfe
 
 
 def _break(ns: str, name: str, document: Document, caller: Caller) -> Break:
-    require_operator(caller, "break a claim")
     reason = text_of(document, "reason")
     if not reason:
         raise InvalidInput("Breaking a claim needs a reason: the old owner is told.")
@@ -233,7 +235,6 @@ def _break(ns: str, name: str, document: Document, caller: Caller) -> Break:
 
 
 def _free(ns: str, name: str, document: Document, caller: Caller) -> Free:
-    require_operator(caller, "free a parked job")
     return Free(ns=ns, name=name, principal=caller.principal)
 
 
@@ -324,7 +325,23 @@ def _prover(caller: Caller) -> str | None:
     return None if caller.role == ADMIN else caller.principal
 
 
-def require_operator(caller: Caller, what: str) -> None:
-    """Only some may do this."""
-    if caller.role not in (OPERATOR, ADMIN):
-        raise NotAllowed(f"Only an operator or admin may {what}; this token's role is {caller.role}.")
+# What a refusal calls the verbs that not every agent may ask. Everything else is a change, which a viewer may not make.
+_DEEDS = {
+    "break": "break a claim",
+    "free": "free a parked job",
+    "runs": "see the runs",
+    "locks-of-all": "see the locks of all",
+    "run-open": "begin and end runs",
+    "run-end": "begin and end runs",
+}
+
+
+def require(caller: Caller, verb: str) -> None:
+    """Raise NotAllowed if the caller's role is not enough for `verb`."""
+    if may(caller.role, verb):
+        return
+    if verb not in _DEEDS:
+        raise NotAllowed(f"A {caller.role} may look and change nothing. This needs a token of an agent.")
+    roles = " or ".join(ROLES[ROLES.index(LEAST_ROLE[verb]) :])
+    article = "an" if roles[0] in "ao" else "a"
+    raise NotAllowed(f"Only {article} {roles} may {_DEEDS[verb]}; this token's role is {caller.role}.")

@@ -10,7 +10,7 @@ from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.text.words import table
 from dibs.clock import wall_ms
 from dibs.core.durations import parse_duration
-from dibs.core.identity import ROLES
+from dibs.core.identity import AGENT, ROLES
 from dibs.core.limits import TOKENS_FILE_BYTES_MAX
 from dibs.core.names import check_namespace, check_principal
 from dibs.errors import InvalidInput, InvalidName
@@ -47,7 +47,7 @@ def new(call: Call) -> Answer:
     made = TokenLine(
         name=name,
         digest=digest_of(token),
-        role=call.values.get("role", ROLES[0]),
+        role=call.values.get("role", AGENT),
         namespace=None if namespace is None else check_namespace(namespace),
         expires_ms=None if age is None else wall_ms() + parse_duration(age, "lifetime of a token"),
     )
@@ -216,7 +216,7 @@ COMMANDS = {
         new,
         about=(
             "The file that `dibs serve --tokens` reads gets a hash: the token itself is shown this once and kept "
-            "nowhere. Agents claim, heartbeat and release; operators may also break; admins may do all."
+            "nowhere. Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all."
         ),
         arguments=(Argument("NAME", "whose token it is, as the server's history shows it"),),
         options=(

@@ -18,7 +18,6 @@ from dibs.compat.action_llama.runs import (
     open_run_command,
     opened_document,
     principal_of,
-    require_admin,
     run_document,
     run_of,
     session_of,
@@ -32,7 +31,7 @@ from dibs.server.request import check_head, decode_name, parse_json, parse_query
 from dibs.server.response import ClientGone, HttpResponse, answer_document, answer_for_error, encode
 from dibs.service.queries import claimed, open_sessions
 from dibs.wire.documents import reply_for_error, reply_to
-from dibs.wire.requests import command_for, require_operator, shape
+from dibs.wire.requests import command_for, require, shape
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -132,7 +131,7 @@ class Gateway:
 
     async def _status(self, call: HttpRequest) -> Said:
         caller = self._api.caller_of(call.headers)
-        require_operator(caller, "see the locks of all")
+        require(caller, "locks-of-all")
         ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
 
         return 200, await self._api.in_reader(lambda: {"locks": self._all_locks(ns)})
@@ -192,12 +191,12 @@ class Gateway:
 
     async def runs(self, call: HttpRequest) -> HttpResponse:
         caller, ns = self._operator(call)
-        require_operator(caller, "see the runs")
+        require(caller, "runs")
         return answer_document({"runs": [run_document(state) for state in await self._runs_of(ns)]})
 
     async def end_runs(self, call: HttpRequest) -> HttpResponse:
         caller, ns = self._operator(call)
-        require_admin(caller)
+        require(caller, "run-end")
         holder = decode_name(call.raw_name)
         found = [state for state in await self._runs_of(ns) if state.session.owner == holder]
         principal = principal_of(ns)

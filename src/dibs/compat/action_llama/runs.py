@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from dibs.core import limits
 from dibs.core.commands import OpenSession
-from dibs.core.identity import ADMIN, Caller
+from dibs.core.identity import Caller
 from dibs.core.names import check_namespace
 from dibs.core.outcomes import SessionState
 from dibs.core.record import Record
 from dibs.digest import digest_id
-from dibs.errors import InvalidInput, NotAllowed, Unprocessable
+from dibs.errors import InvalidInput, Unprocessable
 from dibs.ids import new_id
 from dibs.wire.documents import Reply
 from dibs.wire.parts import timestamp
+from dibs.wire.requests import require
 from dibs.wire.shapes import is_unicode
 
 TYPE_CHECKING = False
@@ -82,7 +83,7 @@ def open_run_command(ns: str, document: object, caller: Caller) -> tuple[OpenSes
     """The command that begins a run, and its secret: the one in `document`, else a fresh one."""
     if not isinstance(document, dict):
         raise Unprocessable("The request body must be a JSON object.")
-    require_admin(caller)
+    require(caller, "run-open")
     holder, secret = document.get("holder"), document.get("secret")
     if not isinstance(holder, str) or not is_unicode(holder):
         raise Unprocessable("The field holder is required: who the run is, as others see it.")
@@ -102,11 +103,6 @@ def open_run_command(ns: str, document: object, caller: Caller) -> tuple[OpenSes
         fresh_id=session_of(secret), principal=principal, owner=holder, ttl_ms=limits.RUN_TTL_MS, ns=ns
     )
     return command, secret
-
-
-def require_admin(caller: Caller) -> None:
-    if caller.role != ADMIN:
-        raise NotAllowed(f"Only an admin may begin and end runs; this token's role is {caller.role}.")
 
 
 def opened_document(command: OpenSession, outcome: object, secret: str) -> Document:

@@ -1,0 +1,117 @@
+"""Who may ask what: every route and every MCP tool, by every role, held to the one table in `core/identity.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from dibs.agents.tools import TOOLS
+from dibs.core.identity import AGENT, LEAST_ROLE, ROLES, VIEWER, may
+from dibs.server import app
+from dibs.wire.fields import REQUESTS
+from tests.server.harness import UNKNOWN_LEASE, running
+from tests.server.test_mcp import agent as mcp_agent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.server.harness import Server
+
+TTL_MS = 60_000
+# Routes that ask for no credential, or for one of their own: the secret of a run.
+OPEN = {"/health", "/readyz", "/healthz", "/status", "/proof"}
+GATEWAY: dict[tuple[str, str], str] = {
+    ("POST", "/gateway/runs"): "run-open",
+    ("GET", "/gateway/runs"): "runs",
+    ("DELETE", "/gateway/runs/{name:segment}"): "run-end",
+    ("GET", "/gateway/locks/status"): "locks-of-all",
+}
+# The verb that a route asks, where its last word does not say so.
+VERBS: dict[tuple[str, str], str] = {
+    ("GET", "/locks"): "list",
+    ("GET", "/locks/{name:segment}"): "inspect",
+    ("POST", "/sessions"): "session-open",
+    ("GET", "/sessions"): "sessions",
+    ("GET", "/sessions/{name:segment}"): "session-show",
+    ("DELETE", "/sessions/{name:segment}"): "session-end",
+    ("POST", "/sessions/{name:segment}/keepalive"): "session-keep",
+    **GATEWAY,
+}
+BODIES: dict[str, dict[str, Any]] = {
+    "acquire-any": {"names": ["roles"]},
+    "acquire-all": {"names": ["roles"]},
+    "renew": {"lease_id": UNKNOWN_LEASE},
+    "release": {"lease_id": UNKNOWN_LEASE},
+    "leave": {"ticket": "1.x"},
+    "transfer": {"lease_id": UNKNOWN_LEASE, "to_owner": "somebody"},
+    "break": {"reason": "stuck"},
+    "acl": {"acl": None},
+    "run-open": {"holder": "dev-1"},
+}
+
+
+def routes() -> list[tuple[str, str, str]]:
+    """Method, path and verb of every route that wants a credential."""
+    served = [
+        (method, route.path)
+        for route in app._routes(cast("Any", None))
+        for method in route.methods or ()
+        if method != "HEAD" and route.path not in OPEN
+    ]
+    found = {*served, *GATEWAY}
+    return sorted(
+        (method, path, VERBS.get((method, path), path.rpartition("/")[2])) for method, path in found
+    )
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("roles"), gateway_ttl_ms=TTL_MS) as server:
+        yield server
+
+
+def test_every_verb_of_a_request_has_its_row_in_the_table() -> None:
+    assert REQUESTS.keys() <= LEAST_ROLE.keys()
+    assert {verb for _, _, verb in routes()} == LEAST_ROLE.keys()
+
+
+@pytest.mark.promise("roles")
+@pytest.mark.parametrize(("method", "path", "verb"), routes(), ids=str)
+@pytest.mark.parametrize("role", ROLES)
+def test_a_route_is_for_the_roles_of_its_row_and_no_other(
+    served: Server, method: str, path: str, verb: str, role: str
+) -> None:
+    name = UNKNOWN_LEASE if path.startswith("/sessions") else "roles"
+    body = None if method in ("GET", "DELETE") else BODIES.get(verb, {})
+    reply = served.ask(method, path.replace("{name:segment}", name), body, who=role)
+    refused = reply.status == 403 and f"role is {role}" in reply.body.decode()
+    looks_only = reply.status == 403 and "look and change nothing" in reply.body.decode()
+    assert (refused or looks_only) is not may(role, verb), (reply.status, reply.body)
+    assert served.ask(method, path.replace("{name:segment}", name), body, who=None).status == 401
+
+
+@pytest.mark.promise("roles")
+@pytest.mark.anyio
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+async def test_an_mcp_tool_that_changes_something_is_not_for_viewers(served: Server, tool: Any) -> None:
+    arguments: dict[str, Any] = {
+        "job": "mcp-roles",
+        "jobs": ["mcp-roles"],
+        "to_owner": "x",
+        "wait_seconds": 0,
+    }
+    if not tool.renews_loose:
+        arguments["lease_id"] = UNKNOWN_LEASE
+    takes = tool.arguments(kept=False).model_fields
+    given = {field: value for field, value in arguments.items() if field in takes}
+    for role in (VIEWER, AGENT):
+        async with mcp_agent(served, role) as client:
+            result = await client.client.call_tool(tool.name, given)
+        answer = str(result.content)
+        assert ("look and change nothing" in answer) is (role == VIEWER and not tool.reads), (role, answer)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
