@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.errors import StoreReplaced, StoreUnavailable
-from dibs.stores.sqlite import SqliteStore
-from dibs.stores.sqlite import connection as link_module
+from dibs.stores.sqlite import SqliteStore, forks, opener
 from dibs.stores.sqlite.identity import identity_of
 from dibs.testing.contract_base import event, key_of, lock, put
 
@@ -187,13 +186,13 @@ def test_a_connection_that_is_opened_anew_does_not_take_another_file_for_its_own
     store: SqliteStore, path: Path
 ) -> None:
     """The connection is closed for every fork; what is at the path afterwards may even have the same inode number."""
-    link_module._before_fork()
+    forks.before_fork()
     try:
         os.unlink(path)
         put_another_in_its_place(path)
         store._link._identity.main = (os.stat(path).st_dev, os.stat(path).st_ino)
     finally:
-        link_module._after_fork_in_parent()
+        forks.after_fork_in_parent()
     with pytest.raises(StoreReplaced):
         store.read(())
 
@@ -206,9 +205,9 @@ def test_an_older_copy_that_is_written_over_the_file_is_noticed_when_it_is_opene
     db.execute("VACUUM INTO ?", (f"{path}.backup",))
     db.close()
     put(store, lock("new", token=42))
-    link_module._before_fork()
+    forks.before_fork()
     shutil.copyfile(f"{path}.backup", path)
-    link_module._after_fork_in_parent()
+    forks.after_fork_in_parent()
     with pytest.raises(StoreReplaced, match="older than it was"):
         store.read(())
 
@@ -232,5 +231,5 @@ def test_a_file_that_another_process_makes_at_this_very_moment_is_opened(
 ) -> None:
     connect().read(())  # it is there now
     looks = iter([None])  # as the first look saw it: nothing is there yet
-    monkeypatch.setattr(link_module, "identity_of", lambda path: next(looks, identity_of(path)))
+    monkeypatch.setattr(opener, "identity_of", lambda path: next(looks, identity_of(path)))
     assert connect().read(()).now_ms > 0

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.errors import StoreUnavailable
-from dibs.stores.sqlite import SqliteStore
-from dibs.stores.sqlite import connection as link_module
+from dibs.stores.sqlite import SqliteStore, cache, connection, opener
 from dibs.stores.sqlite import store as store_module
 from dibs.testing.contract_base import key_of, lock, put
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 INTERRUPTS = 300
-OURS = (link_module.__file__, store_module.__file__)
+OURS = tuple(module.__file__ for module in (cache, connection, opener, store_module))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from dibs.core.records import Ending, LockRecord, SessionRecord
 from dibs.errors import DibsError
 from dibs.stores.codec import encode
-from dibs.stores.sqlite import SqliteStore, connection, fileformat, schema
+from dibs.stores.sqlite import SqliteStore, fileformat, opener, schema
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put
 
@@ -39,7 +39,7 @@ def released(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def release(*steps: tuple[str, ...]) -> None:
         monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, *steps))
-        for module in (schema, connection, fileformat):
+        for module in (schema, opener, fileformat):
             monkeypatch.setattr(module, "VERSION", len(schema.MIGRATIONS))
 
     return release

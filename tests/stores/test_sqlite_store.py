@@ -16,7 +16,7 @@ from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict
-from dibs.stores.sqlite import SqliteStore, history
+from dibs.stores.sqlite import SqliteStore, cache, history
 from dibs.stores.sqlite import store as store_module
 from dibs.testing.contract_base import drop, event, key_of, lock, put
 
@@ -65,7 +65,7 @@ def test_opening_a_file_that_is_up_to_date_takes_two_statements(
         db.set_trace_callback(asked.append)
         return db
 
-    monkeypatch.setattr("dibs.stores.sqlite.connection.sqlite3.connect", traced)
+    monkeypatch.setattr("dibs.stores.sqlite.opener.sqlite3.connect", traced)
     connect()
     assert len([each for each in asked if not each.startswith("--")]) == 2, asked  # "--": a part of another
 
@@ -96,14 +96,14 @@ def test_a_read_of_cached_and_fresh_records_shows_one_moment(
     other = connect()
     put(other, lock("left", token=1), lock("right", token=1))
     store.read([key_of("left")])  # this one is remembered, and the other is not
-    fetch = store._fetch
+    fetch = store._cache.fetch
 
     def too_late(db: sqlite3.Connection, keys: list[str]) -> None:
         monkeypatch.undo()
         put(other, lock("left", token=2), lock("right", token=2))
         fetch(db, keys)
 
-    monkeypatch.setattr(store, "_fetch", too_late)
+    monkeypatch.setattr(store._cache, "fetch", too_late)
     left, right = store.read([key_of("left"), key_of("right")]).records.values()
     assert left.version == right.version
     assert (left.record, right.record) == (lock("left", token=2), lock("right", token=2))
@@ -127,7 +127,7 @@ def test_a_commit_through_the_same_store_wakes_a_watch_without_waiting_for_its_n
 def test_two_connections_with_caches_answer_as_one_store_without(
     connect: Callable[[], SqliteStore], seed: int, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "CACHE_ENTRIES_MAX", room)
+    monkeypatch.setattr(cache, "CACHE_ENTRIES_MAX", room)
     rng = random.Random(seed)
     model = MemoryStore(lambda: 0)
     stores = [connect(), connect()]
@@ -205,7 +205,7 @@ def test_an_interrupt_right_after_the_commit_does_not_spoil_what_is_remembered(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(store, "_remember", interrupted)
+        patched.setattr(store._cache, "remember", interrupted)
         with pytest.raises(KeyboardInterrupt):
             put(store, lock("x", token=2), events=(event("x"),))
     assert store.read([key_of("x")]).records[key_of("x")].record == lock("x", token=2)

@@ -53,53 +53,62 @@ def build_server(
     tools: tuple[Tool, ...] = TOOLS,
 ) -> Server[Any]:
     """`backend_for` gives the backend of whoever sent a request. `kept`: claims live as long as the connection."""
-    listed = [_described(tool, kept=kept) for tool in tools]
-    schemas = {tool.name: tool.input_schema for tool in listed}
-    by_name = {tool.name: tool for tool in tools}
-
-    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=listed)
-
-    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        tool = by_name.get(params.name)
-        if tool is None:
-            known = ", ".join(by_name)
-            raise MCPError(
-                types.INVALID_PARAMS, f"There is no tool {params.name[:64]!a}. There are: {known}."
-            )
-        return await _called(tool, backend_for(context), params.arguments or {}, kept=kept)
-
-    async def list_resources(
-        _: Context, __: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
-        about = "Every job that somebody has now."
-        found = types.Resource(uri=resources.ROOT, name="jobs", description=about, mime_type=resources.MIME)
-        return types.ListResourcesResult(resources=[found])
-
-    async def list_templates(
-        _: Context, __: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
-        return types.ListResourceTemplatesResult(resource_templates=_templates())
-
-    async def read_resource(
-        context: Context, params: types.ReadResourceRequestParams
-    ) -> types.ReadResourceResult:
-        return await _read(backend_for(context), params.uri)
-
+    handlers = _Handlers(backend_for, tools, kept=kept)
     more: dict[str, Any] = {} if lifespan is None else {"lifespan": lifespan}
     return Server(
         "dibs",
         version=__version__,
         title="dibs",
         instructions=INSTRUCTIONS,
-        get_tool_input_schema=schemas.get,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_resources=list_resources,
-        on_list_resource_templates=list_templates,
-        on_read_resource=read_resource,
+        get_tool_input_schema={tool.name: tool.input_schema for tool in handlers.listed}.get,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
         **more,
     )
+
+
+class _Handlers:
+    """What the SDK's server calls, a method for each kind of request."""
+
+    def __init__(
+        self, backend_for: Callable[[Context], ToolBackend], tools: tuple[Tool, ...], *, kept: bool
+    ) -> None:
+        self._backend_for = backend_for
+        self._kept = kept
+        self._by_name = {tool.name: tool for tool in tools}
+        self.listed = [_described(tool, kept=kept) for tool in tools]
+
+    async def list_tools(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=self.listed)
+
+    async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        tool = self._by_name.get(params.name)
+        if tool is None:
+            known = ", ".join(self._by_name)
+            raise MCPError(
+                types.INVALID_PARAMS, f"There is no tool {params.name[:64]!a}. There are: {known}."
+            )
+        return await _called(tool, self._backend_for(context), params.arguments or {}, kept=self._kept)
+
+    async def list_resources(
+        self, _: Context, __: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        about = "Every job that somebody has now."
+        found = types.Resource(uri=resources.ROOT, name="jobs", description=about, mime_type=resources.MIME)
+        return types.ListResourcesResult(resources=[found])
+
+    async def list_templates(
+        self, _: Context, __: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=_templates())
+
+    async def read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        return await _read(self._backend_for(context), params.uri)
 
 
 def _described(tool: Tool, *, kept: bool) -> types.Tool:

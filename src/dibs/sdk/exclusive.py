@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from dibs.core.durations import Duration
     from dibs.sdk.default import EitherClaim
 
+    Begin = Callable[[tuple[Any, ...], dict[str, Any]], EitherClaim]
+
 F = TypeVar("F", bound="Callable[..., Any]")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,36 +82,45 @@ def exclusive(
             job = name(*args, **kwargs) if callable(name) else name
             return claim(job, ttl=ttl, wait=wait, max_attempts=max_attempts, fail_on_error=fail_on_error)
 
-        @functools.wraps(function)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            entered = False
-            try:
-                with begin(args, kwargs) as held:
-                    entered = True
-                    result = function(*args, **kwargs)
-                    if done is not None:
-                        held.done(done=done)
-                    return result
-            except (JobHeld, JobDone):
-                if skip and not entered:
-                    return None
-                raise
-
-        @functools.wraps(function)
-        async def run_async(*args: Any, **kwargs: Any) -> Any:
-            entered = False
-            try:
-                async with begin(args, kwargs) as held:
-                    entered = True
-                    result = await function(*args, **kwargs)
-                    if done is not None:
-                        await held.done(done=done)
-                    return result
-            except (JobHeld, JobDone):
-                if skip and not entered:
-                    return None
-                raise
-
-        return run_async if inspect.iscoroutinefunction(function) else run  # type: ignore[return-value]
+        claimed = _claimed_async if inspect.iscoroutinefunction(function) else _claimed
+        return functools.wraps(function)(claimed(function, begin, done, skip=skip))  # type: ignore[return-value]
 
     return decorate
+
+
+def _claimed(function: F, begin: Begin, done: Duration | bool | None, *, skip: bool) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        entered = False
+        try:
+            with begin(args, kwargs) as held:
+                entered = True
+                result = function(*args, **kwargs)
+                if done is not None:
+                    held.done(done=done)
+                return result
+        except (JobHeld, JobDone):
+            if skip and not entered:
+                return None
+            raise
+
+    return run
+
+
+def _claimed_async(
+    function: F, begin: Begin, done: Duration | bool | None, *, skip: bool
+) -> Callable[..., Any]:
+    async def run(*args: Any, **kwargs: Any) -> Any:
+        entered = False
+        try:
+            async with begin(args, kwargs) as held:
+                entered = True
+                result = await function(*args, **kwargs)
+                if done is not None:
+                    await held.done(done=done)
+                return result
+        except (JobHeld, JobDone):
+            if skip and not entered:
+                return None
+            raise
+
+    return run

@@ -2,7 +2,7 @@
 
     location.py    which file a URL names
     store.py       the port's methods, and the argument why its cache is right
-    connection.py  the connection: opening, threads, forks; the door at which driver errors are translated
+    connection.py  the connection: opener, threads, forks; the door at which driver errors are translated
     identity.py    whether the files are still those that were opened
     clock.py       the lease clock, one anchor for each boot
     live.py        which records are held, waited for or open, as SQL

@@ -1,19 +1,6 @@
 """Records in one SQLite file, for any number of processes of one machine.
 
-Why the cache is right. Records read or written are kept decoded, together with the value that `PRAGMA data_version` had
-when the cache was begun. SQLite promises that this value differs if any other connection, of this process or another,
-has committed since. So:
-
-1. Whatever is in the cache was in the file at some moment at or after the cache was begun (the value is asked for
-   first, in `_is_cache_true`, and records are read afterwards), or was committed by this very connection (which the
-   value does not show, and which is put into the cache in the same breath).
-2. A read that finds the value unchanged may answer from the cache: nobody else has committed, so what was true then is
-   true now. A read that mixes cached and fresh records asks again after it fetched the fresh ones: unchanged means all
-   of them are of one moment, changed means that all are fetched again in one statement.
-3. A commit asks after BEGIN IMMEDIATE. From there to COMMIT nobody else can write, so an unchanged value proves that
-   every cached version is the version in the file, and nothing has to be compared there. A changed value empties the
-   cache and every version is compared in the file.
-4. A block that fails in any way, an interrupt between COMMIT and the line after it included, empties the cache.
+Records read or written are kept decoded; why that is right stands in `cache.py`.
 """
 
 from __future__ import annotations
@@ -23,11 +10,11 @@ from _thread import allocate_lock
 
 from dibs import clock
 from dibs.errors import DibsError, StoreCorrupt
-from dibs.stores.codec import decode, encode
-from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.codec import encode
+from dibs.stores.port import Capabilities, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.sqlite.cache import RecordCache
 from dibs.stores.sqlite.clock import LeaseClock
-from dibs.stores.sqlite.connection import SqliteConnection, State
-from dibs.stores.sqlite.live import LIVE
+from dibs.stores.sqlite.connection import SqliteConnection
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,22 +25,19 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.stores.sqlite.opener import State
 else:
     import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
 
 BUSY_MS = 5_000  # less than a client waits for its answer, so that it hears why
-CACHE_ENTRIES_MAX = 200_000
 POLL_MS_MIN = 20
 POLL_MS_MAX = 100
 HEARD_POLL_MS_MAX = 500  # for who is woken; this is for wakes that cannot reach it
-_KEYS_A_SELECT = 512
 
 _PUT = (
     "INSERT INTO records (key, version, due_ms, body) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE"
     " SET version = excluded.version, due_ms = excluded.due_ms, body = excluded.body"
 )
-_ANY = "records WHERE"
-_LIVE = f"records INDEXED BY records_live WHERE ({LIVE}) AND"
 _ANCHOR = "SELECT wall_ms, steady_ms FROM anchors WHERE clock = ?"
 _FORGET_ANCHORS = (
     "DELETE FROM anchors WHERE rowid <= (SELECT max(rowid) FROM anchors) - 16"  # of boots long past
@@ -93,8 +77,7 @@ class SqliteStore(Store, Maintenance):
         self.path = os.path.abspath(path)
         self._is_expected = make_folders  # nobody spelt the path
         self._clock = LeaseClock(steady_ms, wall_ms, boot_id)
-        self._cache: dict[str, Versioned] = {}
-        self._cached_at: int | None = None  # data_version; None: the cache proves nothing
+        self._cache = RecordCache()
         self._counted_at: int | None = None  # data_version at which the two counters below were the file's
         self._revision = 0
         self._last_seq = 0
@@ -139,66 +122,17 @@ class SqliteStore(Store, Maintenance):
         return self._clock.follow(anchor, _state(db)[2])
 
     def _forget(self) -> None:
-        self._cache.clear()
-        self._cached_at = self._counted_at = None
-
-    def _is_cache_true(self, db: sqlite3.Connection) -> bool:
-        """Whether the cache held, up to this moment. If not it is empty now, and begun anew."""
-        (data_version,) = db.execute("PRAGMA data_version").fetchone()
-        if data_version == self._cached_at:
-            return True
-        self._cache.clear()
-        self._cached_at = data_version
-        return False
-
-    def _fetch(self, db: sqlite3.Connection, keys: Sequence[str]) -> None:
-        """Read keys from the file into the cache. Up to _KEYS_A_SELECT of them are of one moment."""
-        cache = self._cache
-        if len(cache) + len(keys) > CACHE_ENTRIES_MAX:
-            cache.clear()
-        for start in range(0, len(keys), _KEYS_A_SELECT):
-            some = keys[start : start + _KEYS_A_SELECT]
-            cache.update(dict.fromkeys(some, ABSENT))
-            # Few statements are prepared, not one for every number of keys: a list is filled up with its last key.
-            size = 1 << (len(some) - 1).bit_length()
-            marks = ",".join("?" * size)
-            rows = db.execute(
-                f"SELECT key, version, body FROM records WHERE key IN ({marks})",
-                (*some, *[some[-1]] * (size - len(some))),
-            )
-            for key, version, body in rows:
-                cache[key] = Versioned(version=version, record=decode(key, body))
+        self._cache.forget()
+        self._counted_at = None
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         wanted = list(keys)
         with self._link.turn, self._link as db:
             if wanted:
-                self._load(db, wanted)
-            cache = self._cache
-            found = {key: cache[key] for key in wanted}
+                self._cache.load(db, wanted)
+            records = self._cache.records
+            found = {key: records[key] for key in wanted}
             return Snapshot(now_ms=self._clock.now_ms(), records=found)
-
-    def _load(self, db: sqlite3.Connection, wanted: list[str]) -> None:
-        """Bring `wanted` into the cache, all as of one moment."""
-        self._is_cache_true(db)
-        missing = [key for key in wanted if key not in self._cache]
-        if not missing:
-            return
-        if len(self._cache) + len(missing) > CACHE_ENTRIES_MAX:
-            self._cache.clear()
-            missing = wanted
-        if len(missing) > _KEYS_A_SELECT:
-            self._load_many(db, wanted)
-            return
-        self._fetch(db, missing)
-        if len(missing) < len(wanted) and not self._is_cache_true(db):
-            self._load_many(db, wanted)
-
-    def _load_many(self, db: sqlite3.Connection, wanted: list[str]) -> None:
-        db.execute("BEGIN")
-        self._is_cache_true(db)
-        self._fetch(db, wanted)
-        db.execute("COMMIT")
 
     def commit(
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
@@ -209,11 +143,11 @@ class SqliteStore(Store, Maintenance):
         with self._link.turn, self._link as db:
             self._link.writing_bytes = sum(map(len, bodies.values())) + sum(map(len, lines))
             db.execute("BEGIN IMMEDIATE")
-            self._is_cache_true(db)
-            if self._counted_at != self._cached_at:
+            self._cache.is_true(db)
+            if self._counted_at != self._cache.begun_at:
                 self._revision, self._last_seq, _ = _state(db)
-                self._counted_at = self._cached_at
-            self._compare(db, expect)
+                self._counted_at = self._cache.begun_at
+            self._cache.compare(db, expect)
             revision, last_seq = self._revision + 1, self._last_seq + len(events)
             self._write(db, revision, puts, bodies)
             if events:
@@ -225,7 +159,7 @@ class SqliteStore(Store, Maintenance):
             self._link.committing = True
             db.execute("COMMIT")
             self._link.committed(revision)
-            self._remember(revision, puts)
+            self._cache.remember(revision, puts)
             self._revision, self._last_seq = revision, last_seq
             if events:
                 self._wake()
@@ -235,17 +169,6 @@ class SqliteStore(Store, Maintenance):
 
             wake(self._store_id, gone)
         return last_seq
-
-    def _compare(self, db: sqlite3.Connection, expect: Mapping[str, int]) -> None:
-        cache = self._cache
-        unseen = [key for key in expect if key not in cache]
-        if unseen:
-            self._fetch(db, unseen)
-            if len(unseen) != len(expect) and any(key not in cache for key in expect):
-                self._fetch(db, list(expect))  # there was no room for both
-        for key, version in expect.items():
-            if cache[key].version != version:
-                raise Conflict
 
     def _write(
         self, db: sqlite3.Connection, revision: int, puts: Mapping[str, Stored | None], bodies: dict[str, str]
@@ -271,41 +194,17 @@ class SqliteStore(Store, Maintenance):
             ],
         )
 
-    def _remember(self, revision: int, puts: Mapping[str, Stored | None]) -> None:
-        if len(self._cache) + len(puts) > CACHE_ENTRIES_MAX:
-            self._cache.clear()
-        for key, record in puts.items():
-            self._cache[key] = ABSENT if record is None else Versioned(version=revision, record=record)
-
     def scan(
         self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
     ) -> list[tuple[str, Versioned]]:
-        # One lower bound: SQLite begins at one, and would walk from a second to the first again for every page.
-        begin = ("key > ?", after) if after >= prefix else ("key >= ?", prefix)
-        sql, values = f"SELECT key, version, body FROM {_LIVE if live else _ANY} {begin[0]}", [begin[1]]
-        end = _end_of(prefix)
-        if end is not None:
-            sql += " AND key < ?"
-            values.append(end)
-        with self._link.turn, self._link as db:
-            rows = db.execute(f"{sql} ORDER BY key LIMIT ?", (*values, max(0, limit))).fetchall()
-        try:
-            return [
-                (key, Versioned(version=version, record=decode(key, body))) for key, version, body in rows
-            ]
-        except StoreCorrupt as error:
-            self._link.trouble = error
-            raise
+        from dibs.stores.sqlite.queries import scan
+
+        return scan(self._link, prefix, after, limit, live=live)
 
     def due(self, limit: int) -> Due:
-        with self._link.turn, self._link as db:
-            first = db.execute(
-                "SELECT due_ms, key FROM records WHERE due_ms IS NOT NULL ORDER BY due_ms LIMIT ?",
-                (max(1, limit),),
-            ).fetchall()
-            now_ms = self._clock.now_ms()
-            keys = [key for due_ms, key in first if due_ms <= now_ms]
-            return Due(keys=keys[: max(0, limit)], next_ms=first[0][0] if first else None)
+        from dibs.stores.sqlite.queries import due
+
+        return due(self._link, limit, self._clock.now_ms)
 
     def events(
         self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
@@ -402,13 +301,3 @@ def _state(db: sqlite3.Connection) -> tuple[int, int, int]:
     if row is None or not all(isinstance(each, int) for each in row):
         raise StoreCorrupt("The store's own counters cannot be read. Restore it from a backup.")
     return row
-
-
-def _end_of(prefix: str) -> str | None:
-    """The first text after all that begin with `prefix`, in the order of code points; None if there is no such."""
-    for position in range(len(prefix) - 1, -1, -1):
-        code = ord(prefix[position])
-        if code < 0x10FFFF:
-            following = 0xE000 if code == 0xD7FF else code + 1  # surrogates are no characters
-            return prefix[:position] + chr(following)
-    return None

@@ -1,0 +1,110 @@
+"""Records of one SQLite file, kept decoded.
+
+Why the cache is right. Records read or written are kept decoded, together with the value that `PRAGMA data_version` had
+when the cache was begun. SQLite promises that this value differs if any other connection, of this process or another,
+has committed since. So:
+
+1. Whatever is in the cache was in the file at some moment at or after the cache was begun (the value is asked for
+   first, in `is_true`, and records are read afterwards), or was committed by this very connection (which the
+   value does not show, and which is put into the cache in the same breath).
+2. A read that finds the value unchanged may answer from the cache: nobody else has committed, so what was true then is
+   true now. A read that mixes cached and fresh records asks again after it fetched the fresh ones: unchanged means all
+   of them are of one moment, changed means that all are fetched again in one statement.
+3. A commit asks after BEGIN IMMEDIATE. From there to COMMIT nobody else can write, so an unchanged value proves that
+   every cached version is the version in the file, and nothing has to be compared there. A changed value empties the
+   cache and every version is compared in the file.
+4. A block that fails in any way, an interrupt between COMMIT and the line after it included, empties the cache.
+"""
+
+from __future__ import annotations
+
+from dibs.stores.codec import decode
+from dibs.stores.port import ABSENT, Conflict, Versioned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping, Sequence
+
+    from dibs.core.records import Stored
+
+CACHE_ENTRIES_MAX = 200_000
+_KEYS_A_SELECT = 512
+
+
+class RecordCache:
+    """See the module's text."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, Versioned] = {}
+        self.begun_at: int | None = None  # data_version; None: the cache proves nothing
+
+    def forget(self) -> None:
+        self.records.clear()
+        self.begun_at = None
+
+    def is_true(self, db: sqlite3.Connection) -> bool:
+        """Whether the cache held, up to this moment. If not it is empty now, and begun anew."""
+        (data_version,) = db.execute("PRAGMA data_version").fetchone()
+        if data_version == self.begun_at:
+            return True
+        self.records.clear()
+        self.begun_at = data_version
+        return False
+
+    def fetch(self, db: sqlite3.Connection, keys: Sequence[str]) -> None:
+        """Read keys from the file into the cache. Up to _KEYS_A_SELECT of them are of one moment."""
+        records = self.records
+        if len(records) + len(keys) > CACHE_ENTRIES_MAX:
+            records.clear()
+        for start in range(0, len(keys), _KEYS_A_SELECT):
+            some = keys[start : start + _KEYS_A_SELECT]
+            records.update(dict.fromkeys(some, ABSENT))
+            # Few statements are prepared, not one for every number of keys: a list is filled up with its last key.
+            size = 1 << (len(some) - 1).bit_length()
+            marks = ",".join("?" * size)
+            rows = db.execute(
+                f"SELECT key, version, body FROM records WHERE key IN ({marks})",
+                (*some, *[some[-1]] * (size - len(some))),
+            )
+            for key, version, body in rows:
+                records[key] = Versioned(version=version, record=decode(key, body))
+
+    def load(self, db: sqlite3.Connection, wanted: list[str]) -> None:
+        """Bring `wanted` into the cache, all as of one moment."""
+        self.is_true(db)
+        missing = [key for key in wanted if key not in self.records]
+        if not missing:
+            return
+        if len(self.records) + len(missing) > CACHE_ENTRIES_MAX:
+            self.records.clear()
+            missing = wanted
+        if len(missing) > _KEYS_A_SELECT:
+            self._load_many(db, wanted)
+            return
+        self.fetch(db, missing)
+        if len(missing) < len(wanted) and not self.is_true(db):
+            self._load_many(db, wanted)
+
+    def _load_many(self, db: sqlite3.Connection, wanted: list[str]) -> None:
+        db.execute("BEGIN")
+        self.is_true(db)
+        self.fetch(db, wanted)
+        db.execute("COMMIT")
+
+    def compare(self, db: sqlite3.Connection, expect: Mapping[str, int]) -> None:
+        records = self.records
+        unseen = [key for key in expect if key not in records]
+        if unseen:
+            self.fetch(db, unseen)
+            if len(unseen) != len(expect) and any(key not in records for key in expect):
+                self.fetch(db, list(expect))  # there was no room for both
+        for key, version in expect.items():
+            if records[key].version != version:
+                raise Conflict
+
+    def remember(self, revision: int, puts: Mapping[str, Stored | None]) -> None:
+        if len(self.records) + len(puts) > CACHE_ENTRIES_MAX:
+            self.records.clear()
+        for key, record in puts.items():
+            self.records[key] = ABSENT if record is None else Versioned(version=revision, record=record)

@@ -1,0 +1,57 @@
+"""Looking at many records: a part of the keys in their order, and what is due."""
+
+from __future__ import annotations
+
+from dibs.errors import StoreCorrupt
+from dibs.stores.codec import decode
+from dibs.stores.port import Due, Versioned
+from dibs.stores.sqlite.live import LIVE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.stores.sqlite.connection import SqliteConnection
+
+_ANY = "records WHERE"
+_LIVE = f"records INDEXED BY records_live WHERE ({LIVE}) AND"
+
+
+def scan(
+    link: SqliteConnection, prefix: str, after: str, limit: int, *, live: bool
+) -> list[tuple[str, Versioned]]:
+    # One lower bound: SQLite begins at one, and would walk from a second to the first again for every page.
+    begin = ("key > ?", after) if after >= prefix else ("key >= ?", prefix)
+    sql, values = f"SELECT key, version, body FROM {_LIVE if live else _ANY} {begin[0]}", [begin[1]]
+    end = _end_of(prefix)
+    if end is not None:
+        sql += " AND key < ?"
+        values.append(end)
+    with link.turn, link as db:
+        rows = db.execute(f"{sql} ORDER BY key LIMIT ?", (*values, max(0, limit))).fetchall()
+    try:
+        return [(key, Versioned(version=version, record=decode(key, body))) for key, version, body in rows]
+    except StoreCorrupt as error:
+        link.trouble = error
+        raise
+
+
+def due(link: SqliteConnection, limit: int, now_ms: Callable[[], int]) -> Due:
+    with link.turn, link as db:
+        first = db.execute(
+            "SELECT due_ms, key FROM records WHERE due_ms IS NOT NULL ORDER BY due_ms LIMIT ?",
+            (max(1, limit),),
+        ).fetchall()
+        now = now_ms()
+    keys = [key for due_ms, key in first if due_ms <= now]
+    return Due(keys=keys[: max(0, limit)], next_ms=first[0][0] if first else None)
+
+
+def _end_of(prefix: str) -> str | None:
+    """The first text after all that begin with `prefix`, in the order of code points; None if there is no such."""
+    for position in range(len(prefix) - 1, -1, -1):
+        code = ord(prefix[position])
+        if code < 0x10FFFF:
+            following = 0xE000 if code == 0xD7FF else code + 1  # surrogates are no characters
+            return prefix[:position] + chr(following)
+    return None
