@@ -214,6 +214,7 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     outcomes.FreezeNoted: lambda told: "noted",
     outcomes.Thawed: lambda told: "thawed" if told.was_frozen else "was-not-frozen",
     outcomes.Raised: lambda told: _words("raised", floor=told.floor),
+    outcomes.Identified: lambda told: _words("store", id=told.store_id),
     outcomes.BeatRecorded: lambda told: _words(
         "noted", outage=span(told.outage_ms) if told.outage_ms else None
     ),

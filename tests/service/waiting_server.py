@@ -33,14 +33,17 @@ class Timer:
 class WaitingServer:
     """What surrounds `Waiters` in a server. Commands gather until `decide` decides them in one commit."""
 
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.store = MemoryStore(self.clock)
+    def __init__(self, other: WaitingServer | None = None, seat: str | None = None) -> None:
+        """`other`: another server on the same store."""
+        self.clock: ManualClock = ManualClock() if other is None else other.clock
+        self.store: MemoryStore = MemoryStore(self.clock) if other is None else other.store
         self.elsewhere = Coordinator(self.store)
         self.coordinator = Coordinator(
             self.store, self._committed, lambda handed: self._tell("on_handed_over", handed)
         )
-        self.waiters = Waiters(self.post, self.later, lambda: self.filled.append(len(self.waiters)))
+        self.waiters: Waiters = Waiters(
+            self.post, self.later, lambda: self.filled.append(len(self.waiters)), seat
+        )
         self.queue: list[tuple[Command, Callable[[Result], None]]] = []
         self.posted: list[Command] = []
         self.filled: list[int] = []
@@ -93,8 +96,8 @@ class WaitingServer:
                 timer.call(*timer.args)
             self.decide()
 
-    def caller(self, wait_ms: int = 600_000, **fields: Any) -> Caller:
-        return Caller(self, claim(**fields), wait_ms)
+    def caller(self, wait_ms: int = 600_000, *, moves: bool = False, **fields: Any) -> Caller:
+        return Caller(self, claim(**fields), wait_ms, moves=moves)
 
     def in_line(self, count: int, **fields: Any) -> list[Caller]:
         callers = [self.caller(owner=f"w-{number}", **fields) for number in range(count)]
@@ -117,10 +120,12 @@ class WaitingServer:
 class Caller:
     """A connection that asked and waits."""
 
-    def __init__(self, server: WaitingServer, command: Acquire | AcquireAll, wait_ms: int) -> None:
+    def __init__(
+        self, server: WaitingServer, command: Acquire | AcquireAll, wait_ms: int, *, moves: bool = False
+    ) -> None:
         self.got: list[Result] = []
         self.is_there = True
-        self.waiter: Waiter = server.waiters.ask(command, wait_ms, self._take)
+        self.waiter: Waiter = server.waiters.ask(command, wait_ms, self._take, moves=moves)
 
     def _take(self, result: Result) -> bool:
         self.got.append(result)

@@ -108,6 +108,7 @@ INTERNAL = {
     outcomes.BeatRecorded,
     outcomes.PlacesKept,
     outcomes.Raised,
+    outcomes.Identified,
     outcomes.FreezeNoted,
     outcomes.Thawed,
 }  # never asked for by a client

@@ -96,7 +96,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     verdict = judge(draft, command, lock, command.ticket_id, command.lease_id)
     if ticket is not None:
         if isinstance(verdict, _PASSES):
-            keep(draft, ticket)
+            keep(draft, ticket, command.seat)
             return queued(draft, lock, ticket)
         drop(draft, ticket, "answered")  # the answer is final: waiting on would give the job to nobody
         advance(draft, command.ns, command.name)
@@ -200,9 +200,11 @@ def _regrant(
     kept = shown(draft, mine)
     expires_ms = draft.now_ms + ask.ttl_ms
     if mine.ttl_ms and ask.ttl_ms and expires_ms > own_deadline_ms(draft, mine):
-        longer = mine.replace(renewed_ms=draft.now_ms, ttl_ms=ask.ttl_ms, expires_ms=expires_ms)
-        draft.put(swap(lock, longer))
-        kept = shown(draft, longer)
+        mine = mine.replace(renewed_ms=draft.now_ms, ttl_ms=ask.ttl_ms, expires_ms=expires_ms)
+        draft.put(swap(lock, mine))
+        kept = shown(draft, mine)
+    if ask.seat is not None and ask.seat != mine.seat:
+        draft.put(swap(draft.lock(lock.ns, lock.name), mine.replace(seat=ask.seat)))
     again = mine.lease_id not in (ask.fresh_lease_id, ticket_id)
     repeated = ask.request_key is not None and mine.request_key == ask.request_key
     return Granted(

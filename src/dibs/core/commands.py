@@ -28,6 +28,7 @@ class AcquireTerms(Record):
     over_quota: bool = False
     audited: bool = False  # a refusal is an event, too
     bound: str | None = None  # the only namespace that the caller's credential is for; None: any
+    seat: str | None = None  # the server that keeps the caller waiting from now on; None: who did before
 
 
 class Acquire(AcquireTerms):
@@ -64,6 +65,7 @@ class Leave(Record):
     principal: str
     ticket: int
     ticket_id: str
+    seat: str | None = None  # changes nothing if the caller waits at another server by now
 
 
 class KeepPlaces(Record):
@@ -85,6 +87,7 @@ class Renew(Record):
     checkpoint: str | None = None
     audited: bool = False  # it is an event even if it brings nothing
     unless_after_ms: int | None = None  # changes nothing if the lease was renewed after that
+    seat: str | None = None  # changes nothing if the owner was told of the lease at another server
 
 
 class Release(Record):
@@ -102,6 +105,7 @@ class Release(Record):
     reason: str | None = None  # why it failed
     retry_ms: int = 0  # and for how long nobody is to try again
     uncounted: bool = False  # neither success nor failure: the count of attempts stays as it was
+    seat: str | None = None  # changes nothing if the owner was told of the lease at another server
 
 
 class Transfer(Record):
@@ -201,6 +205,12 @@ class Beat(Record):
     alive_since_ms: int
 
 
+class Identify(Record):
+    """Which store is this? One that has no id yet takes this one."""
+
+    fresh_id: str
+
+
 class RaiseFloor(Record):
     """No fencing token of the store is to be at or below `floor` from now on. Never lowers one."""
 
@@ -246,4 +256,5 @@ Command = (
     | RaiseFloor
     | Freeze
     | Thaw
+    | Identify
 )

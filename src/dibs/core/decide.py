@@ -36,6 +36,7 @@ from dibs.core.commands import (
     EndSession,
     Free,
     Freeze,
+    Identify,
     Inspect,
     InspectSession,
     KeepPlaces,
@@ -59,7 +60,7 @@ from dibs.core.queue import keep_places, leave
 from dibs.core.sessions import end_session, inspect_session, keep_session, open_session
 from dibs.core.several import acquire_all, acquire_any
 from dibs.core.transfer import break_, free, set_acl, transfer
-from dibs.core.upkeep import beat, raise_floor, sweep
+from dibs.core.upkeep import beat, identify, raise_floor, sweep
 from dibs.core.view import Decision
 
 TYPE_CHECKING = False
@@ -91,6 +92,7 @@ _RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
     Sweep: sweep,
     Beat: beat,
     RaiseFloor: raise_floor,
+    Identify: identify,
     Freeze: freeze,
     Thaw: thaw,
 }

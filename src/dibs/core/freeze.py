@@ -8,7 +8,17 @@ the time counts as an outage afterwards, so that nobody loses a lease to a move.
 from __future__ import annotations
 
 from dibs.core import events
-from dibs.core.commands import Beat, Freeze, Inspect, InspectSession, KeepPlaces, RaiseFloor, Sweep, Thaw
+from dibs.core.commands import (
+    Beat,
+    Freeze,
+    Identify,
+    Inspect,
+    InspectSession,
+    KeepPlaces,
+    RaiseFloor,
+    Sweep,
+    Thaw,
+)
 from dibs.core.events import Event
 from dibs.core.outcomes import BeatRecorded, FreezeNoted, Frozen, PlacesKept, Swept, Thawed
 from dibs.core.records import FreezeMark, Outage
@@ -20,8 +30,8 @@ if TYPE_CHECKING:
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
 
-# What a frozen store decides as always. Of these only the floor writes, and a floor that rises harms no copy.
-UNFROZEN = (Inspect, InspectSession, RaiseFloor, Freeze, Thaw)
+# What a frozen store decides as always. Of these the floor and the id write, and neither harms a copy.
+UNFROZEN = (Inspect, InspectSession, RaiseFloor, Identify, Freeze, Thaw)
 
 
 def while_frozen(draft: Draft, command: Command, mark: FreezeMark) -> Outcome:

@@ -37,6 +37,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
         request_key=ask.request_key,
         delay_ms=ask.delay_ms,
         attempt=lock.failures + 1,
+        seat=ask.seat,
     )
     previous = lock.endings[0] if lock.endings else None
     lock = lock.replace(

@@ -9,6 +9,7 @@ from dibs.core.outcomes import Failed, Released, Renewed
 from dibs.core.proof import ended, held_by, not_current
 from dibs.core.queue import advance, settled
 from dibs.core.records import FAILED, RELEASED, Done
+from dibs.core.tickets import is_elsewhere
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     if mine is None:
         ending = ended(lock, command.lease_id, command.session, command.principal)
         return not_current(draft, lock, ending)
-    if command.unless_after_ms is not None and mine.renewed_ms > command.unless_after_ms:
+    late = command.unless_after_ms is not None and mine.renewed_ms > command.unless_after_ms
+    if late or is_elsewhere(mine, command.seat):
         return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, mine))
     too_long = check_room(draft, lock, mine, command.checkpoint)
     if too_long is not None:
@@ -67,6 +69,8 @@ def release(draft: Draft, command: Release) -> Outcome:
         if ending is not None and ending.how in (RELEASED, FAILED):
             return _let_go(draft, lock, ending, again=True)
         return not_current(draft, lock, ending)
+    if is_elsewhere(mine, command.seat):
+        return not_current(draft, lock, None)
     done = None
     if command.done_ms:
         done = Done(

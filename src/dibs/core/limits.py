@@ -59,6 +59,8 @@ UPSTREAM_REQUESTS_MAX = 8
 # TICKET_KEEP_MS. A refused poll counts as waiting, for deadlock detection, for WANT_MS: agents think between two asks.
 TICKET_MS = 15_000
 TICKET_KEEP_MS = 5_000
+# A waiter that has several servers and hangs up at one has this long to ask another before its place is given up.
+MOVE_MS = 2_000
 WAIT_MS_MAX = 3600 * 1000
 EMBEDDED_POLL_MS = 1_000  # without a server: how long a waiter sleeps at most before it looks, news or not
 WANT_MS = 5 * 60 * 1000

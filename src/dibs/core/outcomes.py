@@ -110,11 +110,13 @@ class Freed(Record):
 
 
 class Left(Record):
-    """No longer in the line. `was_in` is False when that was so before."""
+    """No longer in the line. `was_in` is False when that was so before. `elsewhere`: the caller waits, or was told, at
+    another server, and nothing was changed."""
 
     now_ms: int
     name: str
     was_in: bool
+    elsewhere: bool = False
 
 
 class PlacesKept(Record):
@@ -312,6 +314,13 @@ class Thawed(Record):
     was_frozen: bool
 
 
+class Identified(Record):
+    """Which store this is."""
+
+    now_ms: int
+    store_id: str
+
+
 class Raised(Record):
     """The floor under all fencing tokens, as it is now."""
 
@@ -356,4 +365,5 @@ Outcome = (
     | FreezeNoted
     | Thawed
     | Raised
+    | Identified
 )

@@ -25,6 +25,7 @@ from dibs.core.records import EXCLUSIVE, SHARED, Part, Ticket
 from dibs.core.tickets import (
     PEEK,
     drop,
+    is_elsewhere,
     keep,
     names_of,
     parts_of,
@@ -277,7 +278,13 @@ def leave(draft: Draft, command: Leave) -> Outcome:
     """Give up a place. Giving it up twice is fine; a place that became the job is not given up by this."""
     ticket = draft.ticket(command.ns, command.name, command.ticket)
     if ticket is None or (ticket.lease_id, ticket.principal) != (command.ticket_id, command.principal):
-        return Left(now_ms=draft.now_ms, name=command.name, was_in=False)
+        elsewhere = any(
+            holder.lease_id == command.ticket_id and is_elsewhere(holder, command.seat)
+            for holder in draft.lock(command.ns, command.name).holders
+        )
+        return Left(now_ms=draft.now_ms, name=command.name, was_in=False, elsewhere=elsewhere)
+    if is_elsewhere(ticket, command.seat):
+        return Left(now_ms=draft.now_ms, name=command.name, was_in=True, elsewhere=True)
     drop(draft, ticket, "left")
     note_want(draft, ticket, names_of(ticket))
     advance_all(draft, ticket)

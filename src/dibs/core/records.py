@@ -51,6 +51,7 @@ class Holder(Record):
     request_key: str | None = None
     delay_ms: int = 0  # how long the job rests if this hold is lost and not released
     attempt: int = 1
+    seat: str | None = None  # the server at which its owner waited for it, and was told
 
 
 class Ending(Record):
@@ -164,6 +165,7 @@ class Ticket(Record):
     ] = ()  # the access entries its owner satisfies, for the list of the day it is served
     admin: bool = False
     whole: tuple[Part, ...] = ()  # all the jobs it wants at once; empty for one alone
+    seat: str | None = None  # the server that keeps its owner waiting
 
     def due_ms(self) -> int | None:
         return self.expires_ms
@@ -287,6 +289,7 @@ class Meta(Record):
 
     token_floor: int = 0  # no job's next token is at or below this; rises when an idle job is forgotten
     outages: tuple[Outage, ...] = ()  # oldest first
+    store_id: str = ""  # tells clients of several servers whether those are servers of one store
     frozen: FreezeMark | None = None
 
     def due_ms(self) -> int | None:

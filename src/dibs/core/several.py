@@ -90,7 +90,7 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     waitable = all(isinstance(verdict, Held | Delayed) for verdict in bad)
     if ticket is not None:
         if bad and waitable:
-            keep(draft, ticket)
+            keep(draft, ticket, command.seat)
             return _queued(draft, command, ticket)
         drop(draft, ticket, "answered")
         advance_all(draft, ticket)

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import AcquireTerms
     from dibs.core.draft import Draft
-    from dibs.core.records import LockRecord
+    from dibs.core.records import Holder, LockRecord
 
 PEEK = 16  # how many tickets are loaded at once
 _MARK_CHARS = 8
@@ -147,6 +147,7 @@ def _new_ticket(draft: Draft, ask: AcquireTerms, part: Part, whole: tuple[Part, 
         badges=ask.badges,
         admin=ask.admin,
         whole=whole,
+        seat=ask.seat,
     )
 
 
@@ -159,12 +160,22 @@ def _note_wait(draft: Draft, tickets: list[Ticket]) -> None:
         draft.put(session.replace(waits=(*session.waits, *waits), want=None))
 
 
-def keep(draft: Draft, ticket: Ticket) -> None:
-    """Its owner asked again. Written only now and then: a poll every second need not be a write every second."""
+def keep(draft: Draft, ticket: Ticket, seat: str | None = None) -> None:
+    """Its owner asked again, perhaps at another server (`seat`). Written only now and then: a poll every second need
+    not be a write every second."""
     for part in parts_of(ticket):
         each = draft.ticket(ticket.ns, part.name, part.number)
-        if each is not None and draft.now_ms - each.renewed_ms > TICKET_MS // 6:
-            draft.put(each.replace(renewed_ms=draft.now_ms, expires_ms=draft.now_ms + TICKET_MS))
+        if each is None:
+            continue
+        moved = seat is not None and each.seat != seat
+        if moved or draft.now_ms - each.renewed_ms > TICKET_MS // 6:
+            each = each.replace(renewed_ms=draft.now_ms, expires_ms=draft.now_ms + TICKET_MS)
+            draft.put(each.replace(seat=seat) if moved else each)
+
+
+def is_elsewhere(place: Ticket | Holder, seat: str | None) -> bool:
+    """Whether a server speaks (`seat`) of somebody who has gone on to another server with the same ticket."""
+    return seat is not None and place.seat is not None and place.seat != seat
 
 
 def remove(draft: Draft, ticket: Ticket) -> None:

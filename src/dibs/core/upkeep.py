@@ -13,7 +13,7 @@ from dibs.core.expiry import (
 )
 from dibs.core.keys import LOCK_PREFIX, SESSION_PREFIX, split_lock_key
 from dibs.core.limits import OUTAGES_KEPT, PULSE_LATE_MS
-from dibs.core.outcomes import BeatRecorded, Raised, Swept
+from dibs.core.outcomes import BeatRecorded, Identified, Raised, Swept
 from dibs.core.queue import advance_all, refresh
 from dibs.core.records import EXPIRED, Outage, Pulse
 from dibs.core.sessions import finish
@@ -21,7 +21,7 @@ from dibs.core.tickets import drop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Beat, RaiseFloor, Sweep
+    from dibs.core.commands import Beat, Identify, RaiseFloor, Sweep
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
     from dibs.core.records import LockRecord
@@ -112,6 +112,15 @@ def raise_floor(draft: Draft, command: RaiseFloor) -> Outcome:
         meta = meta.replace(token_floor=command.floor)
         draft.put(meta)
     return Raised(now_ms=draft.now_ms, floor=meta.token_floor)
+
+
+def identify(draft: Draft, command: Identify) -> Outcome:
+    """The id of the store, for good. The first server that starts on it gives it one."""
+    meta = draft.meta()
+    if not meta.store_id:
+        meta = meta.replace(store_id=command.fresh_id)
+        draft.put(meta)
+    return Identified(now_ms=draft.now_ms, store_id=meta.store_id)
 
 
 def beat(draft: Draft, command: Beat) -> Outcome:

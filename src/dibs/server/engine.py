@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms
 from dibs.core import events as kinds
-from dibs.core.commands import RaiseFloor
+from dibs.core.commands import Identify, RaiseFloor
 from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
+from dibs.core.outcomes import Identified
+from dibs.ids import new_id, new_token
 from dibs.service.batcher import Batcher
 from dibs.service.coordinator import Coordinator
 from dibs.service.liveness import Decider
@@ -57,7 +59,10 @@ class Engine:
             chore=self.sweeper.step,
             steady=steady,
         )
-        self.waiters = Waiters(self.batcher.post, loop.call_later, lambda: self.batcher.hurry(NEWS_MS))
+        self.waiters = Waiters(
+            self.batcher.post, loop.call_later, lambda: self.batcher.hurry(NEWS_MS), new_token()
+        )
+        self.store_id = ""  # known once it has started
         self._steady = steady
         self._started_ms = steady()
 
@@ -67,6 +72,9 @@ class Engine:
         self.decider.beat_if_due()
         if self._token_floor:
             Coordinator(self.store).one(RaiseFloor(floor=self._token_floor))
+        known = Coordinator(self.store).one(Identify(fresh_id=new_id()))
+        assert isinstance(known, Identified)  # that is what the command gives
+        self.store_id = known.store_id
         self.batcher.start()
 
     def stop(self, timeout_ms: int = SHUTDOWN_MS_MAX) -> bool:

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX
+from dibs.server.handlers import SERVERS_HEADER
 from dibs.server.protocol import BoundedProtocol
 from dibs.server.response import answer_for
 
@@ -163,7 +164,9 @@ class FastLaneProtocol(BoundedProtocol):
             command, wait_ms = self._api.command(self._verb, self._raw_name, b"", self._found, self._body)
             if wait_ms and isinstance(command, Acquire | AcquireAll):
                 self._command = None  # `Waiters` handles a caller that hangs up while it waits
-                self.waiting = self._api.wait(command, wait_ms, self._finish_waiting)
+                self.waiting = self._api.wait(
+                    command, wait_ms, self._finish_waiting, moves=SERVERS_HEADER in self._found
+                )
             else:
                 self._command = command
                 self._api.post(command, self._finish)

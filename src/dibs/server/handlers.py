@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     Headers = Mapping[bytes, bytes]
     Found = TypeVar("Found")
 
+SERVERS_HEADER = b"x-dibs-servers"  # from a client that has others to ask
 _SEQ_MAX = 2**63 - 1
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _BODILESS = ("inspect", "session-show", "session-end")
@@ -119,7 +120,10 @@ class Api:
     ) -> HttpResponse:
         command, waits_ms = self.command(verb, raw_name, query, headers, body)
         if waits_ms and isinstance(command, Acquire | AcquireAll):
-            return answer_for(await LongPoll(self.wait, connection).outcome(command, waits_ms), verb)
+            moves = SERVERS_HEADER in headers
+            return answer_for(
+                await LongPoll(self.wait, connection).outcome(command, waits_ms, moves=moves), verb
+            )
         result = await self.engine.batcher.submit(command)
         if connection.is_gone:
             self.undelivered(command, result)

@@ -35,7 +35,15 @@ if TYPE_CHECKING:
         def is_gone(self) -> bool:
             """Whether nobody is left to hear an answer."""
 
-    Ask = Callable[[Acquire | AcquireAll, int, Callable[[Outcome | BaseException], bool]], Waiter]
+    class Ask(Protocol):
+        def __call__(
+            self,
+            command: Acquire | AcquireAll,
+            wait_ms: int,
+            answer: Callable[[Outcome | BaseException], bool],
+            *,
+            moves: bool,
+        ) -> Waiter: ...
 
 
 class LongPoll:
@@ -45,9 +53,9 @@ class LongPoll:
         self._waiter: Waiter | None = None
         self._future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
-    async def outcome(self, command: Acquire | AcquireAll, wait_ms: int) -> Outcome:
+    async def outcome(self, command: Acquire | AcquireAll, wait_ms: int, *, moves: bool) -> Outcome:
         """What the caller is told in the end; raises what went wrong, or ClientGone."""
-        self._waiter = self._ask(command, wait_ms, self._settle)
+        self._waiter = self._ask(command, wait_ms, self._settle, moves=moves)
         self._connection.waiting = self
         try:
             return await self._future

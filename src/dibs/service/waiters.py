@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from dibs.core import events as kinds
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, KeepPlaces, Leave, Release, Renew
-from dibs.core.limits import KEEP_BATCH_MAX, SHUTDOWN_MS_MAX, TICKET_KEEP_MS, TICKET_MS
+from dibs.core.limits import KEEP_BATCH_MAX, MOVE_MS, SHUTDOWN_MS_MAX, TICKET_KEEP_MS, TICKET_MS
 from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept, Queued
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Protocol
+    from typing import Any, Protocol
 
     from dibs.core.commands import Command
     from dibs.core.events import Event
@@ -41,15 +41,21 @@ LAST_WORD_MS = SHUTDOWN_MS_MAX // 5
 class Waiter:
     """One caller. Its connection may say that it hung up (`cancel`), or that it wants an answer now (`hurry`)."""
 
-    __slots__ = ("_answer", "_waiters", "command", "gone", "place", "queued", "timer", "wait_ms")
+    __slots__ = ("_answer", "_waiters", "command", "gone", "moves", "place", "queued", "timer", "wait_ms")
 
     def __init__(
-        self, waiters: Waiters, command: Acquire | AcquireAll, wait_ms: int, answer: Callable[[Result], bool]
+        self,
+        waiters: Waiters,
+        command: Acquire | AcquireAll,
+        wait_ms: int,
+        answer: Callable[[Result], bool],
+        moves: bool,
     ) -> None:
         self._waiters = waiters
         self._answer: Callable[[Result], bool] | None = answer
         self.command = command
         self.wait_ms = wait_ms
+        self.moves = moves
         self.place: Place | None = None
         self.queued: Queued | None = None  # the latest that is known of where it stands
         self.timer: Timer | None = None
@@ -74,14 +80,19 @@ class Waiter:
 
 class Waiters:
     """`post` has a command decided (`Batcher.post`), `later` is the event loop's `call_later`. `on_first` is called
-    when the first caller is parked: from then on the store is watched closely for hand-overs by others."""
+    when the first caller is parked: from then on the store is watched closely for hand-overs by others.
+
+    `seat` names this server in the store, where a place says which server keeps its owner waiting. A caller that went
+    on to another server with its ticket has left this one, not the line."""
 
     def __init__(
         self,
         post: Callable[[Command, Callable[[Result], None]], None],
         later: Callable[..., Timer],
         on_first: Callable[[], object] = lambda: None,
+        seat: str | None = None,
     ) -> None:
+        self.seat = seat
         self._post = post
         self._later = later
         self._on_first = on_first
@@ -95,11 +106,20 @@ class Waiters:
     def __len__(self) -> int:
         return len(self._parked)
 
-    def ask(self, command: Acquire | AcquireAll, wait_ms: int, answer: Callable[[Result], bool]) -> Waiter:
+    def ask(
+        self,
+        command: Acquire | AcquireAll,
+        wait_ms: int,
+        answer: Callable[[Result], bool],
+        *,
+        moves: bool = False,
+    ) -> Waiter:
         """Claim, and wait in line for up to `wait_ms`. `answer` is called once, on the event loop; it says whether
-        there was still somebody to take the answer."""
-        waiter = Waiter(self, command, wait_ms, answer)
-        self._post(command, lambda result: self._asked(waiter, result))
+        there was still somebody to take the answer. `moves`: a caller that hangs up may have gone to another server,
+        and is given the time to say so there."""
+        waiter = Waiter(self, command, wait_ms, answer, moves)
+        asked = command if self.seat is None else command.replace(seat=self.seat)
+        self._post(asked, lambda result: self._asked(waiter, result))
         return waiter
 
     def on_handed_over(self, handed: Sequence[HandedOver]) -> None:
@@ -147,7 +167,10 @@ class Waiters:
         if waiter.timer is not None:
             waiter.timer.cancel()
         if waiter.place is not None and self._parked.pop(waiter.place, None) is not None:
-            self._leave(waiter)
+            if waiter.moves and not self._closed:
+                self._later(MOVE_MS / 1000, self._leave, waiter)
+            else:
+                self._leave(waiter)
 
     def on_not_taken(self, waiter: Waiter, result: Result) -> None:
         """An answer to somebody who hung up. A place is given up, and so is a job."""
@@ -242,11 +265,11 @@ class Waiters:
         self._leaving.add(place)
 
         def left(result: Result) -> None:
-            if isinstance(result, Left) and result.was_in:
+            if isinstance(result, Left) and result.was_in and not result.elsewhere:
                 return  # `on_events` hears of it
             self._leaving.discard(place)
             # Not in line any more: the job was handed over while the caller hung up, and nobody is there for it.
-            if isinstance(result, Left):
+            if isinstance(result, Left) and not result.elsewhere:
                 names = command.names if isinstance(command, AcquireAll) else (command.name,)
                 self._give_back(command, [(name, queued.ticket_id) for name in names], result.now_ms)
 
@@ -256,6 +279,7 @@ class Waiters:
             principal=command.principal,
             ticket=queued.ticket,
             ticket_id=queued.ticket_id,
+            seat=self.seat,
         )
         self._quietly(leave, left)
 
@@ -264,13 +288,17 @@ class Waiters:
         it: a lost reply is not lost ownership. So it is kept for as long as a waiter may be silent, and for its whole
         time once it is asked for again."""
         for name, lease_id in leases:
-            ns, principal = command.ns, command.principal
+            lease: dict[str, Any] = {
+                "ns": command.ns,
+                "name": name,
+                "principal": command.principal,
+                "lease_id": lease_id,
+            }
             if command.request_key is None:
-                release = Release(ns=ns, name=name, principal=principal, lease_id=lease_id, uncounted=True)
-                self._quietly(release, lambda result: None)
+                self._quietly(Release(**lease, uncounted=True, seat=self.seat), lambda result: None)
             elif command.ttl_ms > TICKET_MS:
-                shorter = Renew(ns=ns, name=name, principal=principal, lease_id=lease_id, ttl_ms=TICKET_MS)
-                self._quietly(shorter.replace(unless_after_ms=now_ms), lambda result: None)
+                shorter = Renew(**lease, ttl_ms=TICKET_MS, unless_after_ms=now_ms, seat=self.seat)
+                self._quietly(shorter, lambda result: None)
 
     def _quietly(self, command: Command, callback: Callable[[Result], None]) -> None:
         """Nobody is left to hear that it failed; at worst the place or the lease runs out by itself."""

@@ -73,6 +73,7 @@ OUTCOMES: dict[type[Record], CodeRow] = {
     outcomes.FreezeNoted: CodeRow("frozen", 200, YES, "Noted"),
     outcomes.Thawed: CodeRow("thawed", 200, YES, "Noted"),
     outcomes.Raised: CodeRow("raised", 200, YES, "Noted"),
+    outcomes.Identified: CodeRow("identified", 200, YES, "Which store this is"),
 }
 
 # The closed set of error codes: what a client may meet in `code`, whoever sent it.
