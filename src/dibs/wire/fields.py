@@ -1,7 +1,8 @@
 """The fields of documents, declared once: which a request may have, their types and bounds; what a reply has at least.
 
-The server judges requests by it, a client replies, and the tests the tables of docs/reference/http.md. Plain tables:
-they are read at every start of the command.
+The server judges requests by it, a client replies. Plain tables: they are read at every start of the command. What the
+fields mean and who sees them is in `meanings.py` and `reply_fields.py`, which no running command reads; the tables of
+docs/reference/http.md and JSON schemas (`schemas.py`) are made from all three.
 """
 
 from __future__ import annotations

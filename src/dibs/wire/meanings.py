@@ -1,0 +1,156 @@
+"""What the fields of documents mean, who sees them, and which fields an answer has.
+
+Types and bounds stand in `fields.py`, which every command reads when it starts; the words stand here, for pages,
+schemas and tests. `schemas.py` puts both together. The classes of the Python SDK are written out by hand, because type
+checkers must see them; a test compares them with `reply_fields.py`.
+"""
+
+from __future__ import annotations
+
+from dibs.core import limits
+
+# Of each request field: its default, and what it means. A default may be a sentence; "" is none.
+_TTL_MS = ("", "the same in milliseconds, instead of `ttl_seconds`")
+_PROOF = {"lease_id": ("", "the proof"), "session_id": ("", "or this")}
+CLAIM_FIELDS = {
+    "ttl_seconds": (
+        "60, or inside a session as long as that lives",
+        "how long the lease lasts without a heartbeat",
+    ),
+    "ttl_ms": _TTL_MS,
+    "owner": ("the token's name", "who, as shown to everybody. Proves nothing"),
+    "metadata": ("", "shown to everybody"),
+    "request_key": (
+        "",
+        "a value that is new for each claim. Repeating the request with it gives the same lease",
+    ),
+    "session_id": ("", "the session that the claim belongs to"),
+    "ephemeral": (
+        "true inside a session",
+        "false: the lease outlives its session, by its own TTL. true needs a `session_id`",
+    ),
+    "lock_delay_seconds": ("0", "how long the job rests if this lease is lost, not released"),
+    "mode": ("", "shared owners keep out exclusive ones, and the other way round"),
+    "slots": ("1", "up to so many owners at once. All must give the same number; not with `shared`"),
+    "max_attempts": ("0 for no limit", "after so many failures and losses in a row the job is parked"),
+    "again": ("false", "claim although the job is marked done"),
+}
+REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
+    "acquire": {
+        **CLAIM_FIELDS,
+        "wait_seconds": ("0", "get in line, and keep the request open for so long"),
+        "ticket": ("", "the place in line that an earlier `queued` gave"),
+        "lease_id": (
+            "",
+            "proves that the job is the caller's already: gives the same lease, or `lease_not_current`",
+        ),
+        "acl": ("", "who may claim the job, see [below](#put-locksnameacl)"),
+    },
+    "acquire-any": {
+        **CLAIM_FIELDS,
+        "names": ("", "tried in this order"),
+        "wait_seconds": ("", "only 0: claiming any of several does not wait"),
+    },
+    "acquire-all": {
+        **CLAIM_FIELDS,
+        "names": ("", "all of them or none"),
+        "wait_seconds": ("0", "wait in all lines at once, holding nothing"),
+        "ticket": ("", "as with `acquire`"),
+    },
+    "leave": {"ticket": ("", "the place to give up")},
+    "renew": {
+        **_PROOF,
+        "ttl_seconds": ("the one it has", "a new TTL, from now. It may be shorter"),
+        "ttl_ms": _TTL_MS,
+        "metadata": ("", "replaces what there is"),
+        "checkpoint": ("", "how far the work has come"),
+    },
+    "release": {
+        **_PROOF,
+        "done": ("false", "the job counts as done, for a day unless `done_seconds` says how long"),
+        "done_seconds": ("0, with `done` 86,400", "the job counts as done for so long"),
+        "result": ("", "shown meanwhile; needs `done` or `done_seconds`"),
+        "checkpoint": ("", "for whoever comes next"),
+        "failed": (
+            "false",
+            "the work did not succeed: it counts as an attempt. Not with `done_seconds`",
+        ),
+        "reason": ("", "why it failed; needs `failed`"),
+        "retry_after_seconds": ("0", "nobody is granted the job for so long; needs `failed`"),
+        "uncounted": (
+            "false",
+            "given back without a verdict, for instance because the worker was interrupted: the count of attempts "
+            "stays as it is",
+        ),
+    },
+    "transfer": {
+        **_PROOF,
+        "to_owner": (
+            "",
+            "the new owner, as shown to others. Without `to_session` it stays under the same token",
+        ),
+        "to_session": ("", "the new owner's open session, of this namespace; may be of another token"),
+        "ttl_seconds": ("the one it has", "a new TTL"),
+        "ttl_ms": _TTL_MS,
+        "checkpoint": ("the one it has", "for the new owner"),
+    },
+    "break": {"reason": ("needed", "the old owner is told, history keeps it")},
+    "free": {},
+    "acl": {
+        "acl": (
+            "",
+            "`user:NAME` for a token's name, `token:TOKEN` for a token itself, kept as its hash. Null, or no entries, "
+            "removes the list",
+        )
+    },
+    "inspect": {},
+    "session-open": {
+        "ttl_seconds": (
+            "60. What is out of bounds is moved to the nearer bound",
+            "how long it lives without a sign of life",
+        ),
+        "ttl_ms": (
+            "",
+            "the same, instead of `ttl_seconds`. What is out of bounds is refused (`invalid_ttl`)",
+        ),
+        "owner": ("the token's name", "who"),
+        "metadata": ("", "shown to whoever may see the session"),
+        "process": (
+            "",
+            "names a process for those who share its machine; the command line fills it in",
+        ),
+    },
+    "session-keep": {"ttl_ms": ("as it is", "from now on it lives this long without a sign of life")},
+    "session-end": {},
+    "session-show": {},
+}
+
+# Bounds that a verb has of its own, and those that are no single number.
+_SESSION_MS = (limits.SESSION_OWN_TTL_MS_MIN, limits.SESSION_OWN_TTL_MS_MAX)
+VERB_NUMBERS: dict[tuple[str, str], tuple[int, int]] = {
+    ("acquire-any", "wait_seconds"): (0, 0),
+    ("session-open", "ttl_seconds"): (limits.SESSION_TTL_MS_MIN // 1000, limits.SESSION_TTL_MS_MAX // 1000),
+    ("session-open", "ttl_ms"): _SESSION_MS,
+    ("session-keep", "ttl_ms"): _SESSION_MS,
+}
+LIST_LENGTHS = {"acquire-any": (1, limits.NAMES_MAX), "acquire-all": (1, limits.ALL_NAMES_MAX)}
+NOT_EMPTY = {("break", "reason"), *[(verb, "request_key") for verb in ("acquire", *LIST_LENGTHS)]}
+CHOICES = {"mode": ("exclusive", "shared")}  # the first is the default
+ACL_LENGTHS = {"acquire": (1, limits.ACL_ENTRIES_MAX), "acl": (0, limits.ACL_ENTRIES_MAX)}
+
+# Who is shown what a request gave, as long as the job or session is on record.
+EVERYBODY = "everybody who may look at the namespace"
+CALLER = "whoever it was given to, and nobody else: it is a proof"
+NOBODY = "nobody"
+SEEN_BY = {
+    **dict.fromkeys(("owner", "to_owner", "metadata", "checkpoint", "result", "reason"), EVERYBODY),
+    "mode": EVERYBODY,
+    "slots": EVERYBODY,
+    "acl": f"{EVERYBODY}; an entry `token:` as `token:[redacted]`",
+    "lease_id": CALLER,
+    "ticket": CALLER,
+    "session_id": f"{CALLER}. Lists of sessions show those of others cut short",
+    "to_session": NOBODY,
+    "request_key": NOBODY,
+    "process": NOBODY,
+}

@@ -1,0 +1,280 @@
+"""The fields of answers, by document: which are always there, which may be null, and what they mean.
+
+Kinds stand in `fields.REPLY_KINDS`, what a client insists on in `fields.REPLIES`. Like `meanings.py` this is for pages,
+schemas and tests: a test plays every kind of answer and holds it to this."""
+
+from __future__ import annotations
+
+from dibs.wire.fields import OBJECT, REPLY_KINDS, TEXT
+
+# Marks before a meaning.
+ALWAYS, NULL, LEFT_OUT, EITHER = "", "?", "-", "?-"
+
+_NAME = (ALWAYS, "the job")
+_HOLD = {
+    "holder_id": (EITHER, "a one-way name for credential and owner, shaped like a UUID"),
+    "owner": (EITHER, "who"),
+    "fencing_token": (LEFT_OUT, "its token"),
+    "mode": (LEFT_OUT, "`exclusive` or `shared`"),
+    "since": (LEFT_OUT, "since when"),
+    "held_ms": (LEFT_OUT, "how long already"),
+    "expires_at": (EITHER, "when it ends without a heartbeat"),
+    "remaining_ms": (EITHER, "when the hold ends, from now"),
+    "metadata": (EITHER, "its metadata"),
+    "checkpoint": (EITHER, "how far it got"),
+    "attempt": (LEFT_OUT, "its attempt"),
+}
+_IN_THE_WAY = {
+    "conflict": (
+        LEFT_OUT,
+        "in a tree: the name of the claim in the way, where it is another than the one asked for",
+    ),
+    "holders": (
+        LEFT_OUT,
+        "if several are in the way: each with `name`, `owner` and `fencing_token`",
+    ),
+}
+_PREVIOUS = (LEFT_OUT, "the last owner, if there was one: see [previous](#previous)")
+
+ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
+    "acquired": {
+        "status": (ALWAYS, "`acquired`"),
+        "name": (LEFT_OUT, "the job; a claim-all names it in `leases`"),
+        "lease_id": (ALWAYS, "the proof. Keep it to yourself"),
+        "fencing_token": (LEFT_OUT, "a number that rises with every lease on this job"),
+        "owner": (ALWAYS, "as given"),
+        "expires_at": (LEFT_OUT, "when the lease ends without a heartbeat"),
+        "remaining_ms": (ALWAYS, "the same, from now"),
+        "renew_after_ms": (ALWAYS, "half of it: heartbeat by then"),
+        "metadata": (EITHER, "as given, or null"),
+        "attempt": (
+            LEFT_OUT,
+            "1, and 1 more for each owner that failed at the job or lost it since the last clean release",
+        ),
+        "held_before": (LEFT_OUT, "true: an earlier request got the lease, and this is no repeat of it"),
+        "previous": _PREVIOUS,
+        "skipped": (
+            LEFT_OUT,
+            "of a claim-any: the names before this one, each with `name`, `status` and what else says why "
+            "(`owner`, `remaining_ms`, `retry_after_ms`, `details`, ...)",
+        ),
+        "leases": (
+            LEFT_OUT,
+            "of a claim-all: one such document for each job. `lease_id`, `owner`, `remaining_ms` and "
+            "`renew_after_ms` then stand beside it, for all",
+        ),
+    },
+    "held": {
+        "status": (ALWAYS, "`held`"),
+        "name": (LEFT_OUT, "the job"),
+        **_HOLD,
+        "holder_id": (
+            EITHER,
+            "a one-way name for credential and owner, shaped like a UUID; of the first in line, if nobody holds it",
+        ),
+        "expires_at": (
+            EITHER,
+            "when it ends without a heartbeat; of the first in line: when it loses its place unless it asks again",
+        ),
+        "waiting": (LEFT_OUT, "how many are in line"),
+        "retry_after_ms": (ALWAYS, "when asking again makes sense"),
+        "reserved_for": (
+            LEFT_OUT,
+            "if nobody in the way holds it: the first in line, with `owner` and `since`",
+        ),
+        **_IN_THE_WAY,
+        "refused": (
+            LEFT_OUT,
+            "of claim-any and claim-all, instead of all these: an answer for each name. An error stands there with "
+            "its `code` as `status`",
+        ),
+    },
+    "queued": {
+        "status": (ALWAYS, "`queued`"),
+        "name": _NAME,
+        "ticket": (ALWAYS, "the place. Send it when you ask again, within 15 s"),
+        "position": (ALWAYS, "1: next"),
+        **_HOLD,
+        **_IN_THE_WAY,
+        "retry_after_ms": (ALWAYS, "when to ask again: 5 s at most"),
+    },
+    "done": {
+        "status": (ALWAYS, "`done`"),
+        "name": _NAME,
+        "owner": (ALWAYS, "who did it"),
+        "done_at": (ALWAYS, "when"),
+        "done_ms_ago": (ALWAYS, "how long ago"),
+        "until": (ALWAYS, "until when it counts as done"),
+        "retry_after_ms": (ALWAYS, "the same, from now"),
+        "fencing_token": (ALWAYS, "the token it was done with"),
+        "result": (NULL, "what came of it, or null"),
+        "done": (
+            ALWAYS,
+            "the same as `GET /locks/{name}` says it: `owner`, `at`, `until`, `result`, `fencing_token`",
+        ),
+    },
+    "delayed": {
+        "status": (ALWAYS, "`delayed`"),
+        "name": _NAME,
+        "available_at": (ALWAYS, "until when"),
+        "lock_delay_seconds": (ALWAYS, "how long in all"),
+        "retry_after_ms": (ALWAYS, "how long still"),
+        "previous": (LEFT_OUT, "whose end it rests after"),
+    },
+    "parked": {
+        "status": (ALWAYS, "`parked`"),
+        "name": _NAME,
+        "failures": (ALWAYS, "how many owners failed at it or lost it"),
+        "previous": (LEFT_OUT, "the last of them"),
+    },
+    "previous": {
+        "owner": (ALWAYS, "who had the job before"),
+        "how": (ALWAYS, "`released`, `failed`, `expired`, `broken` or `transferred`"),
+        "at": (ALWAYS, "when that was"),
+        "fencing_token": (ALWAYS, "its token"),
+        "checkpoint": (NULL, "how far it got, or null"),
+        "attempt": (LEFT_OUT, "which attempt that was; not of one from before dibs kept it"),
+        "by": (LEFT_OUT, "who broke it, or to whom it was handed"),
+        "reason": (LEFT_OUT, "why it failed or was broken"),
+    },
+    "leave": {
+        "name": _NAME,
+        "left": (ALWAYS, "whether the caller was in the line. Leaving twice is fine"),
+    },
+    "renew": {
+        "name": _NAME,
+        "lease_id": (ALWAYS, "the same"),
+        "fencing_token": (ALWAYS, "the same"),
+        "expires_at": (ALWAYS, "when the lease ends now"),
+        "remaining_ms": (ALWAYS, "the same, from now"),
+        "renew_after_ms": (ALWAYS, "half of it"),
+        "metadata": (NULL, "what there is now"),
+        "checkpoint": (NULL, "what there is now"),
+    },
+    "failed": {
+        "status": (ALWAYS, "`failed`"),
+        "name": _NAME,
+        "failures": (ALWAYS, "how many owners in a row failed at it or lost it"),
+        "parked": (ALWAYS, "whether that parked it"),
+        "retry_after_ms": (ALWAYS, "for how long nobody is granted the job"),
+        "previous": (ALWAYS, "the hold that ended, see [previous](#previous)"),
+    },
+    "transferred": {
+        "status": (ALWAYS, "`transferred`"),
+        "name": _NAME,
+        "lease_id": (ALWAYS, "the new owner's"),
+        "fencing_token": (ALWAYS, "the new one, higher"),
+        "owner": (ALWAYS, "the new owner"),
+        "expires_at": (ALWAYS, "when the lease ends"),
+        "remaining_ms": (ALWAYS, "the same, from now"),
+        "checkpoint": (NULL, "what there is"),
+        "attempt": (ALWAYS, "the same as before"),
+    },
+    "break": {
+        "name": _NAME,
+        "broken": (
+            ALWAYS,
+            "what was taken away: `owner`, `fencing_token` and `checkpoint` of each. Empty if nobody held it",
+        ),
+    },
+    "free": {
+        "name": _NAME,
+        "freed": (ALWAYS, "whether it was parked or rested; its count of attempts begins anew"),
+    },
+    "acl": {
+        "name": _NAME,
+        "acl": (ALWAYS, "the list, as `acquire`; tokens are shown as `token:[redacted]`"),
+    },
+    "job": {
+        "name": _NAME,
+        "status": (ALWAYS, "`held`, `free`, `done`, `delayed` or `parked`"),
+        **_HOLD,
+        "fencing_token": (ALWAYS, "the token of the hold, else the one given last; 0 if there never was one"),
+        "slots": (LEFT_OUT, "while held: how many owners at once"),
+        "holders": (LEFT_OUT, "if there are several: of each `holder_id`, `owner` and what else is above"),
+        "done": (LEFT_OUT, "while done: `owner`, `at`, `until`, `result`, `fencing_token`"),
+        "available_at": (LEFT_OUT, "while delayed, with `retry_after_ms`"),
+        "retry_after_ms": (LEFT_OUT, "while delayed: the same, from now"),
+        "previous": (LEFT_OUT, "see [previous](#previous)"),
+        "acl": (LEFT_OUT, "if there is one"),
+        "waiting": (LEFT_OUT, "how many are in line"),
+        "overlapping": (
+            LEFT_OUT,
+            "in a tree: other claims in the way, each with `name`, `owner`, `mode`",
+        ),
+    },
+    "list": {
+        "locks": (ALWAYS, "as `GET /locks/{name}`, without `acl`, `waiting` and `overlapping`"),
+        "total": (
+            NULL,
+            "how many there are in all. null when there are more than this page holds, or when it is not the first",
+        ),
+        "prefix": (ALWAYS, "as asked"),
+        "next": (NULL, "what to send as `after` for the next page; null on the last"),
+    },
+    "history": {"name": _NAME, "events": (ALWAYS, "in order, see below")},
+    "event": {
+        "seq": (ALWAYS, "its number in the store, rising"),
+        "at": (ALWAYS, "when"),
+        "event": (ALWAYS, "what, see below"),
+        "owner": (LEFT_OUT, "whose hold or place it is about"),
+        "fencing_token": (LEFT_OUT, "with `owner`: the token of the hold"),
+        "attempt": (LEFT_OUT, "with `owner`: the attempt"),
+        "ttl_seconds": (LEFT_OUT, "the TTL claimed with; 0 for a claim that lives by its session"),
+        "metadata": (LEFT_OUT, "what the owner noted"),
+        "checkpoint": (LEFT_OUT, "how far the work has come"),
+        "result": (LEFT_OUT, "what came of the job"),
+        "done_until": (LEFT_OUT, "until when it counts as done"),
+        "by": (LEFT_OUT, "who broke, freed or received it"),
+        "reason": (LEFT_OUT, "why"),
+        "retry_after_seconds": (LEFT_OUT, "of a failure: for how long nobody is granted the job"),
+    },
+    "session": {
+        "session_id": (ALWAYS, "the proof. Keep it to yourself"),
+        "user_id": (ALWAYS, "the token's name"),
+        "owner": (ALWAYS, "who"),
+        "metadata": (NULL, "as given, or null"),
+        "since": (ALWAYS, "when it was opened"),
+        "expires_at": (ALWAYS, "when it ends without a sign of life"),
+        "remaining_ms": (ALWAYS, "the same, from now"),
+        "ttl_seconds": (ALWAYS, "its TTL"),
+        "keepalive_interval_secs": (ALWAYS, "half of it: say so by then"),
+        "active": (ALWAYS, "whether it is open"),
+        "lock_count": (LEFT_OUT, "how many leases it holds"),
+        "holds": (
+            LEFT_OUT,
+            "each with `name`, `namespace`, `fencing_token`, `mode` and `remaining_ms`",
+        ),
+        "waits": (ALWAYS, "names of the jobs in whose lines it stands"),
+    },
+    "sessions": {"sessions": (ALWAYS, "the open ones, as above")},
+    "error": {
+        "error": (ALWAYS, "a title"),
+        "code": (ALWAYS, "one of the codes below, for programs"),
+        "details": (ALWAYS, "a sentence for people"),
+        "request_id": (LEFT_OUT, "the same as `X-Request-Id`"),
+        "retry_after_ms": (LEFT_OUT, "only where asking later helps"),
+        "cycle": (LEFT_OUT, "only with `deadlock`: owners and jobs in turn, beginning with the asker"),
+        "ended": (
+            LEFT_OUT,
+            "only with `lease_not_current`, where it is remembered: `released`, `failed`, `expired`, `broken` or "
+            "`transferred`",
+        ),
+    },
+}
+# The documents in documents. What is not here holds texts, or is told in its own field.
+PARTS = {
+    "previous": "previous",
+    "leases": "acquired",
+    "locks": "job",
+    "events": "event",
+    "sessions": "session",
+}
+# Fields that are of another kind in one document than in the others.
+_OTHER_KINDS = {("error", "ended"): TEXT, ("done", "done"): OBJECT, ("job", "done"): OBJECT}
+TEXT_LISTS = ("cycle", "waits")  # lists of texts; every other list is one of documents
+
+
+def kind_of(answer: str, field: str) -> str:
+    """Text, number, flag, list or object."""
+    return _OTHER_KINDS.get((answer, field)) or REPLY_KINDS.get(field, TEXT)

@@ -1,0 +1,107 @@
+"""Declared fields as JSON schemas: what a description of the API is made of. Pure.
+
+Unknown request fields are ignored, so no schema forbids any."""
+
+from __future__ import annotations
+
+from dibs.wire.fields import BYTES, CHARACTERS, FLAG, LIST, NUMBER, NUMBERS, OBJECT, REQUESTS, TEXT
+from dibs.wire.meanings import (
+    ACL_LENGTHS,
+    CHOICES,
+    LIST_LENGTHS,
+    NOT_EMPTY,
+    REQUEST_MEANINGS,
+    SEEN_BY,
+    VERB_NUMBERS,
+)
+from dibs.wire.reply_fields import ANSWERS, PARTS, TEXT_LISTS, kind_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Schema = dict[str, Any]
+
+_TYPES: dict[str, Schema] = {
+    "whole": {"type": "integer", "minimum": 0},
+    "seconds": {"type": "number", "minimum": 0},
+    "text": {"type": "string"},
+    "flag": {"type": "boolean"},
+    "object": {"type": "object"},
+    "list": {"type": "array", "items": {"type": "string"}},
+    "id": {"type": "string", "format": "uuid"},
+}
+
+
+def request_schema(verb: str) -> Schema:
+    """The body of a request."""
+    fields = REQUESTS[verb]
+    properties = {field: request_field_schema(verb, field) for field in fields}
+    required = [field for field, kind in fields.items() if kind.endswith(("!", "?"))]
+    return {"type": "object", "properties": properties} | ({"required": required} if required else {})
+
+
+def request_field_schema(verb: str, field: str) -> Schema:
+    kind = REQUESTS[verb][field]
+    schema = {**_TYPES[kind.rstrip("!?")], **_bounds(verb, field)}
+    if kind.endswith("?"):
+        schema["type"] = [schema["type"], "null"]
+    default, meaning = REQUEST_MEANINGS[verb][field]
+    said = [meaning, f"Default: {default}" if default else "", _seen(field)]
+    return {**schema, "description": ". ".join(part for part in said if part) + "."}
+
+
+def answer_schema(answer: str) -> Schema:
+    """The body of an answer, by its name in `ANSWERS`."""
+    properties = {}
+    for field, (marks, meaning) in ANSWERS[answer].items():
+        schema = _answer_field(answer, field)
+        if "?" in marks:
+            schema = {"anyOf": [schema, {"type": "null"}]}
+        properties[field] = {**schema, "description": f"{meaning}."}
+    required = [field for field, (marks, _) in ANSWERS[answer].items() if "-" not in marks]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _answer_field(answer: str, field: str) -> Schema:
+    part: Schema = {"type": "object"}
+    if field in PARTS:
+        part = {"$ref": f"#/components/schemas/{PARTS[field]}"}
+    kinds: dict[str, Schema] = {
+        TEXT: {"type": "string"},
+        NUMBER: {"type": "integer", "minimum": 0},
+        FLAG: {"type": "boolean"},
+        LIST: {"type": "array", "items": {"type": "string"} if field in TEXT_LISTS else part},
+        OBJECT: part,
+    }
+    return kinds[kind_of(answer, field)]
+
+
+def bounds_of(verb: str, field: str) -> tuple[int, int] | None:
+    """The least and the most of a number, both included."""
+    return VERB_NUMBERS.get((verb, field)) or NUMBERS.get(field)
+
+
+def _bounds(verb: str, field: str) -> Schema:
+    numbers = bounds_of(verb, field)
+    if numbers is not None:
+        return {"minimum": numbers[0], "maximum": numbers[1]}
+    if field in CHOICES:
+        return {"enum": list(CHOICES[field]), "default": CHOICES[field][0]}
+    if field == "names":
+        least, most = LIST_LENGTHS[verb]
+        return {"minItems": least, "maxItems": most, "uniqueItems": True}
+    if field == "acl":
+        least, most = ACL_LENGTHS[verb]
+        entries = {"type": "array", "items": {"type": "string"}, "minItems": least, "maxItems": most}
+        return {"properties": {"acquire": entries}, "required": ["acquire"]}
+    # A text of so many bytes has at most as many characters; which of both is judged, the description says.
+    most_chars = CHARACTERS.get(field) or BYTES.get(field)
+    if most_chars is None:
+        return {}
+    return {"maxLength": most_chars} | ({"minLength": 1} if (verb, field) in NOT_EMPTY else {})
+
+
+def _seen(field: str) -> str:
+    size = f"At most {BYTES[field]} bytes of UTF-8. " if field in BYTES else ""
+    return f"{size}Seen by {SEEN_BY[field]}" if field in SEEN_BY else size.rstrip(". ")
