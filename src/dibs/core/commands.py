@@ -200,9 +200,15 @@ class Sweep(Record):
 
 
 class Beat(Record):
-    """A server says it is up, and since when it has been without a gap. Finds and records outages."""
+    """A server says it is up, and since when it has been without a gap. Finds and records outages.
+
+    What it must know of others is asked for after a gap only: see `core/outages.py`."""
 
     alive_since_ms: int
+    server: str = ""  # which one; an older version's server has no name
+    heard_ms: int | None = None  # `accounted_ms` of all pulses
+    idle: bool = False  # nobody has or waits for anything, so nobody could have lost it
+    gone: tuple[str, ...] = ()  # servers whose pulse is to be forgotten
 
 
 class Identify(Record):

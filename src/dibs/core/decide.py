@@ -20,7 +20,8 @@ same decision, so every rule is tested in microseconds, replayed and explained. 
     transfer.py   transfer, break, freeing a parked job, setting an access list
     sessions.py   one run of one worker, and what ends with it
     freeze.py     a store that is being moved: nothing in it changes
-    upkeep.py     what time brings: sweeping, forgetting, outages
+    upkeep.py     what time brings: sweeping, forgetting
+    outages.py    when no server could serve: pulses, and how a gap is noted
     replay.py     events folded back into ownership
 """
 
@@ -53,14 +54,15 @@ from dibs.core.commands import (
 )
 from dibs.core.draft import Draft
 from dibs.core.freeze import UNFROZEN, freeze, thaw, while_frozen
-from dibs.core.keys import META_KEY, PULSE_KEY, lock_key, session_key, tree_key
+from dibs.core.keys import META_KEY, lock_key, pulse_key, session_key, tree_key
 from dibs.core.leases import release, renew
 from dibs.core.names import in_tree
+from dibs.core.outages import beat
 from dibs.core.queue import keep_places, leave
 from dibs.core.sessions import end_session, inspect_session, keep_session, open_session
 from dibs.core.several import acquire_all, acquire_any
 from dibs.core.transfer import break_, free, set_acl, transfer
-from dibs.core.upkeep import beat, identify, raise_floor, sweep
+from dibs.core.upkeep import identify, raise_floor, sweep
 from dibs.core.view import Decision
 
 TYPE_CHECKING = False
@@ -101,9 +103,10 @@ _RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
 def decide(view: View, command: Command) -> Decision:
     """The outcome of `command`, and the writes and events that make it so. May raise `Missing`."""
     draft = Draft(view)
-    frozen = draft.meta().frozen
-    if frozen is not None and not isinstance(command, UNFROZEN):
-        return Decision(outcome=while_frozen(draft, command, frozen))
+    if not isinstance(command, UNFROZEN):
+        frozen = draft.meta().frozen
+        if frozen is not None:
+            return Decision(outcome=while_frozen(draft, command, frozen))
     outcome = _RULES[type(command)](draft, command)
     return Decision(
         outcome=outcome, writes=draft.writes, events=tuple(draft.events), handed=tuple(draft.handed)
@@ -112,6 +115,8 @@ def decide(view: View, command: Command) -> Decision:
 
 def keys_of(command: Command) -> list[str]:
     """Keys a decision will surely look at: a hint that saves a round trip. `Missing` finds the others."""
+    if isinstance(command, Beat):
+        return [pulse_key(command.server)]  # nothing that another server writes, unless there was a gap
     keys = [META_KEY]
     names: tuple[str, ...] = ()
     if isinstance(command, _ONE_JOB):
@@ -120,8 +125,6 @@ def keys_of(command: Command) -> list[str]:
     elif isinstance(command, AcquireAny | AcquireAll):
         keys += [lock_key(command.ns, name) for name in command.names]
         names = command.names
-    elif isinstance(command, Beat):
-        keys.append(PULSE_KEY)
     elif isinstance(command, Sweep):
         keys.append(command.key)
     for name in names:

@@ -7,7 +7,7 @@ was. A draft knows no rules.
 
 from __future__ import annotations
 
-from dibs.core.keys import META_KEY, PULSE_KEY, lock_key, session_key, ticket_key, tree_key
+from dibs.core.keys import META_KEY, lock_key, pulse_key, session_key, ticket_key, tree_key
 from dibs.core.records import LockRecord, Meta, Pulse, SessionRecord, Ticket, Tree
 
 TYPE_CHECKING = False
@@ -82,14 +82,14 @@ class Draft:
         found = self._get(META_KEY)
         return found if isinstance(found, Meta) else NO_META
 
-    def pulse(self) -> Pulse | None:
-        found = self._get(PULSE_KEY)
+    def pulse(self, server: str) -> Pulse | None:
+        found = self._get(pulse_key(server))
         return found if isinstance(found, Pulse) else None
 
     def put(self, record: LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse) -> None:
         self.writes[_key(record)] = record
 
-    def drop(self, record: LockRecord | Ticket | SessionRecord) -> None:
+    def drop(self, record: LockRecord | Ticket | SessionRecord | Pulse) -> None:
         self.writes[_key(record)] = None
 
     def discard(self) -> None:
@@ -111,4 +111,4 @@ def _key(record: Stored) -> str:
         return session_key(record.id)
     if isinstance(record, Tree):
         return tree_key(record.ns)
-    return META_KEY if isinstance(record, Meta) else PULSE_KEY
+    return META_KEY if isinstance(record, Meta) else pulse_key(record.server)

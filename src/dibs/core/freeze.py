@@ -20,9 +20,9 @@ from dibs.core.commands import (
     Thaw,
 )
 from dibs.core.events import Event
-from dibs.core.outcomes import BeatRecorded, FreezeNoted, Frozen, PlacesKept, Swept, Thawed
+from dibs.core.outages import remember
+from dibs.core.outcomes import FreezeNoted, Frozen, PlacesKept, Swept, Thawed
 from dibs.core.records import FreezeMark, Outage
-from dibs.core.upkeep import remember
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,16 +30,15 @@ if TYPE_CHECKING:
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
 
-# What a frozen store decides as always. Of these the floor and the id write, and neither harms a copy.
-UNFROZEN = (Inspect, InspectSession, RaiseFloor, Identify, Freeze, Thaw)
+# What a frozen store decides as always. Of these the floor, the id and a server's pulse are written, and none of them
+# harms a copy. A beat after a gap looks at the mark itself.
+UNFROZEN = (Inspect, InspectSession, RaiseFloor, Identify, Freeze, Thaw, Beat)
 
 
 def while_frozen(draft: Draft, command: Command, mark: FreezeMark) -> Outcome:
     """A server's own upkeep finds nothing to do; everybody else is told why nothing was changed."""
     if isinstance(command, Sweep):
         return Swept(now_ms=draft.now_ms, key=command.key)
-    if isinstance(command, Beat):
-        return BeatRecorded(now_ms=draft.now_ms)
     if isinstance(command, KeepPlaces):
         return PlacesKept(now_ms=draft.now_ms)
     return Frozen(now_ms=draft.now_ms, mark=mark)

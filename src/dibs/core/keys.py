@@ -8,6 +8,10 @@ LOCK_PREFIX = "lock/"
 SESSION_PREFIX = "session/"
 
 
+def pulse_key(server: str) -> str:
+    return f"{PULSE_KEY}/{server}" if server else PULSE_KEY
+
+
 def lock_key(ns: str, name: str) -> str:
     """A namespace holds no slash, so the first one after it begins the name, whatever the name holds."""
     return f"{LOCK_PREFIX}{ns}/{name}"

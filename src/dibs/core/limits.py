@@ -92,6 +92,7 @@ SETTINGS_BYTES_MAX = 64 * 1024
 # OUTAGE_CREDIT_MS_MAX for all other outages together.
 PULSE_MS = 300
 PULSE_LATE_MS = 900  # less than TTL_MS_MIN: no lease can run out in a silence that is not noticed
+PULSE_KEPT_MS = 10 * 60 * 1000  # the pulse of a server that is gone
 OUTAGE_CREDIT_MS_MAX = 10 * 60 * 1000
 OUTAGES_KEPT = 16
 

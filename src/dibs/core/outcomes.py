@@ -289,8 +289,11 @@ class Swept(Record):
 
 
 class BeatRecorded(Record):
+    """`frozen`: a gap could not be accounted for, because nothing in the store may change now. Beat again."""
+
     now_ms: int
     outage_ms: int = 0
+    frozen: bool = False
 
 
 class Frozen(Record):

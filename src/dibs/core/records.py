@@ -300,10 +300,11 @@ class Meta(Record):
 
 
 class Pulse(Record):
-    """The last time at which some server said it was up, and since when that has been in doubt."""
+    """The last time at which a server said it was up, and since when that has been in doubt."""
 
     at_ms: int
     doubt_ms: int = 0
+    server: str = ""  # made anew at each start; an older version's server has no name
 
     def due_ms(self) -> int | None:
         return None

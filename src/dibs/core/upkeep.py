@@ -1,4 +1,4 @@
-"""What time brings: sweeping what is due, forgetting what is long over, and noting outages."""
+"""What time brings: sweeping what is due, and forgetting what is long over."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from dibs.core.expiry import (
     ticket_over,
 )
 from dibs.core.keys import LOCK_PREFIX, SESSION_PREFIX, split_lock_key
-from dibs.core.limits import OUTAGES_KEPT, PULSE_LATE_MS
-from dibs.core.outcomes import BeatRecorded, Identified, Raised, Swept
+from dibs.core.outcomes import Identified, Raised, Swept
 from dibs.core.queue import advance_all, refresh
-from dibs.core.records import EXPIRED, Outage, Pulse
+from dibs.core.records import EXPIRED
 from dibs.core.sessions import finish
 from dibs.core.tickets import drop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import Beat, Identify, RaiseFloor, Sweep
+    from dibs.core.commands import Identify, RaiseFloor, Sweep
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
     from dibs.core.records import LockRecord
@@ -121,42 +120,3 @@ def identify(draft: Draft, command: Identify) -> Outcome:
         meta = meta.replace(store_id=command.fresh_id)
         draft.put(meta)
     return Identified(now_ms=draft.now_ms, store_id=meta.store_id)
-
-
-def beat(draft: Draft, command: Beat) -> Outcome:
-    """Note that a server is up. If none was for longer than PULSE_LATE_MS before it, that was an outage.
-
-    A server that has been up since before the last pulse shows that there was no gap. One that came up after it may be
-    the second of two, or the same one after a crash: the gap is kept in doubt until a server without a gap is heard,
-    so that a server which crashes faster than PULSE_LATE_MS is found out all the same."""
-    pulse = draft.pulse()
-    now_ms = draft.now_ms
-    if pulse is None or command.alive_since_ms <= pulse.at_ms:
-        draft.put(Pulse(at_ms=now_ms))
-        return BeatRecorded(now_ms=now_ms)
-    began_ms = pulse.doubt_ms or pulse.at_ms
-    if command.alive_since_ms - began_ms <= PULSE_LATE_MS:
-        draft.put(Pulse(at_ms=now_ms, doubt_ms=began_ms))
-        return BeatRecorded(now_ms=now_ms)
-    draft.put(Pulse(at_ms=now_ms))
-    meta = draft.meta()
-    outage = Outage(began_ms=began_ms, ended_ms=now_ms)
-    draft.put(meta.replace(outages=remember(meta.outages, outage)))
-    draft.tell(Event(at_ms=now_ms, kind=events.OUTAGE, began_ms=began_ms))
-    return BeatRecorded(now_ms=now_ms, outage_ms=now_ms - began_ms)
-
-
-def remember(outages: tuple[Outage, ...], outage: Outage) -> tuple[Outage, ...]:
-    """Keep the newest; merge the two oldest when there are too many. The time between them is not added to what was
-    lost, so that this gives a lease at most the credit of both, and never less than it had."""
-    kept = [*outages, outage]
-    if len(kept) > OUTAGES_KEPT:
-        one, two = kept[:2]
-        both = Outage(
-            began_ms=one.began_ms,
-            ended_ms=two.ended_ms,
-            lost_ms=one.lost() + two.lost(),
-            longest_ms=max(one.longest(), two.longest()),
-        )
-        kept[:2] = [both]
-    return tuple(kept)

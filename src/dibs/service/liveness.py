@@ -1,9 +1,13 @@
 """Deciding only when it is known how long this process was away. The promise `lease:outage-credit` needs it.
 
 Before a batch is decided, the thread that decides looks whether it was kept from work: stopped, suspended, stuck in a
-write, or cut off from its store. If so, a `Beat` goes first, and notes the outage before any expiry is decided.
-`Liveness` knows since when there was no gap; `StallCheckedStore` notices a gap between that look and the reading of the
-records; `Decider` puts the two around the coordinator.
+write, or cut off from its store. If so, a `Beat` goes first. It asks for the pulses of all servers, and if none of them
+could serve meanwhile, notes the outage before any expiry is decided. `Liveness` knows since when there was no gap;
+`StallCheckedStore` notices a gap between that look and the reading of the records; `Decider` puts the two around the
+coordinator.
+
+A server without a gap has nothing to find out before a batch. Its pulse is written apart, from between batches and from
+between the tries of one that others overtake. It is a record of its own, so servers do not get in each other's way.
 
 Contention is no outage. A store that answers, with records or with "somebody else was first", is there, and so is this
 process: every such answer that comes in time is a tick.
@@ -13,14 +17,17 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
 
 from dibs.clock import steady_ms
 from dibs.core.commands import Beat, Inspect, InspectSession
 from dibs.core.limits import PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import BeatRecorded
 from dibs.errors import StoreUnavailable
+from dibs.ids import new_token
 from dibs.service.coordinator import Contended, Coordinator
+from dibs.service.servers import after_gap
 from dibs.stores.port import Conflict
 from dibs.stores.proxy import StoreProxy
 
@@ -35,6 +42,8 @@ if TYPE_CHECKING:
     from dibs.stores.port import Snapshot, Store
 
     Result = Outcome | BaseException
+
+Answer = TypeVar("Answer")
 
 log = logging.getLogger("dibs")
 
@@ -51,7 +60,7 @@ class Liveness:
     def __init__(self, steady: Callable[[], int] = steady_ms) -> None:
         self._steady = steady
         self._ticked_ms = self._good_ms = self._since_ms = steady()
-        self._noted_ms: int | None = None
+        self._noted_ms = self._noted_since_ms = -1
         self._cut_off = False
 
     def tick(self) -> None:
@@ -68,8 +77,15 @@ class Liveness:
         """The store failed us: until it takes a beat, nobody can renew here."""
         self._cut_off = True
 
+    def has_gap(self) -> bool:
+        """Whether there was a gap that no beat has accounted for yet."""
+        return self._cut_off or self._noted_since_ms != self._since_ms
+
     def beat_is_due(self) -> bool:
-        return self._cut_off or self._noted_ms is None or self._steady() - self._noted_ms >= PULSE_MS
+        return self.has_gap() or not self.beat_due_in_ms()
+
+    def beat_due_in_ms(self) -> int:
+        return max(self._noted_ms + PULSE_MS - self._steady(), 0)
 
     def beat(self, store_now_ms: int) -> Beat:
         """A beat that says since when, on the store's clock."""
@@ -78,6 +94,7 @@ class Liveness:
 
     def noted(self) -> None:
         self._noted_ms = self._good_ms = self._steady()
+        self._noted_since_ms = self._since_ms
         self._cut_off = False
 
     def _note_gap(self) -> None:
@@ -89,10 +106,13 @@ class Liveness:
 class StallCheckedStore(StoreProxy):
     """A store that refuses to be read for a decision when the process was stopped since its last tick."""
 
-    def __init__(self, store: Store, liveness: Liveness) -> None:
+    def __init__(
+        self, store: Store, liveness: Liveness, on_conflict: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(store)
         self.last_seq = 0
         self._liveness = liveness
+        self._on_conflict = on_conflict
         self._unknown = False
 
     def read(self, keys: Iterable[str]) -> Snapshot:
@@ -119,13 +139,14 @@ class StallCheckedStore(StoreProxy):
         except Conflict:
             if not self._liveness.stalled():
                 self._liveness.tick()
+                self._on_conflict()
             raise
         self._unknown = False
         return self.last_seq
 
 
 class Decider:
-    """Runs batches on the thread that calls it, a beat before them where one is due."""
+    """Runs batches on the thread that calls it; after a gap, a beat before them. `server` is fresh at each start."""
 
     def __init__(
         self,
@@ -134,13 +155,18 @@ class Decider:
         steady: Callable[[], int] = steady_ms,
         on_handed: Callable[[Sequence[HandedOver]], None] | None = None,
         pause: Callable[[float], None] = time.sleep,
+        server: str | None = None,
     ) -> None:
         self.liveness = Liveness(steady)
+        self.server = server or new_token()
         self._store = store
-        watched = StallCheckedStore(store, self.liveness)
+        watched = StallCheckedStore(store, self.liveness, self._beat_if_contended)
         self._coordinator = Coordinator(
             watched, lambda events: on_commit(events, watched.last_seq), on_handed, pause=pause
         )
+        # Beats have a way of their own: one may be sent while a batch is tried again, whose fate may be unknown.
+        own = StallCheckedStore(store, self.liveness)
+        self._beats = Coordinator(own, lambda events: on_commit(events, own.last_seq), pause=pause)
 
     def run(self, commands: Sequence[Command]) -> list[Result]:
         """One result a command. Raises what all of them met."""
@@ -168,38 +194,54 @@ class Decider:
 
     def beat_if_due(self) -> None:
         if self.liveness.beat_is_due():
-            self.run(())
+            self._guarded(self._beat)
+
+    def _beat_if_contended(self) -> None:
+        """Others are first, again and again. Whoever comes up meanwhile must not take that for an outage."""
+        if not self.liveness.beat_due_in_ms() and not self.liveness.has_gap():
+            with suppress(StoreUnavailable):  # what goes on will meet it, too
+                self._beat()
 
     def _run(self, commands: Sequence[Command]) -> list[Result]:
-        stalls = 0
-        while True:
+        results = self._guarded(lambda: self._try(commands))
+        if any(isinstance(each, StoreUnavailable) and not _says_less(each) for each in results):
+            self.liveness.cut_off()
+        return results
+
+    def _guarded(self, call: Callable[[], Answer]) -> Answer:
+        """Call it, again if this process was stopped meanwhile. A store that fails us cuts us off."""
+        for stalls in range(1, STALLS_MAX + 1):
             self.liveness.tick()
             try:
-                results = self._try(commands)
-            except Exception as error:
-                stalls += 1
+                return call()
+            except Contended:
+                raise
+            except ProcessPaused:
                 # Reads that are always that slow would otherwise be tried for ever.
-                if isinstance(error, ProcessPaused) and stalls < STALLS_MAX:
-                    continue
+                if stalls == STALLS_MAX:
+                    self.liveness.cut_off()
+                    raise
+            except Exception:
                 self.liveness.cut_off()
                 raise
-            if any(isinstance(each, StoreUnavailable) and not _says_less(each) for each in results):
-                self.liveness.cut_off()
-            return results
+        raise AssertionError("it returned or raised")
 
     def _try(self, commands: Sequence[Command]) -> list[Result]:
-        if not self.liveness.beat_is_due():
-            return self._coordinator.run(commands)
-        beat = self.liveness.beat(self._store.read(()).now_ms)
-        noted, *results = self._coordinator.run((beat, *commands))
-        if isinstance(noted, Contended):
-            return results  # nothing was decided before it, so nothing was decided; it is due as before
-        if isinstance(noted, BaseException):
-            raise noted
+        if self.liveness.has_gap():
+            self._beat()
+        return self._coordinator.run(commands)
+
+    def _beat(self) -> None:
+        beat = self.liveness.beat(self._store.read(()).now_ms).replace(server=self.server)
+        if self.liveness.has_gap():
+            beat = after_gap(self._store, beat)
+        noted = self._beats.one(beat)
+        assert isinstance(noted, BeatRecorded)
+        if noted.frozen:
+            return  # nothing is decided while it is, so there is nothing to be early with
         self.liveness.noted()
-        if isinstance(noted, BeatRecorded) and noted.outage_ms:
+        if noted.outage_ms:
             log.warning("outage of %d ms noted: leases that were live get time to renew", noted.outage_ms)
-        return results
 
 
 def _says_less(error: StoreUnavailable) -> bool:

@@ -72,7 +72,7 @@ class Sweeper:
             self._tally.catch_up(self._store)
         elif self._has_waiters():
             self._tally.look(self._store)
-        if self._tally.live:
+        if self._tally.is_busy:
             self._decider.beat_if_due()
         if now_ms - self._pruned_ms >= PRUNE_INTERVAL_MS:
             self._pruned_ms = now_ms
@@ -98,6 +98,8 @@ class Sweeper:
 
     def _rest_ms(self) -> int:
         late_ms = NEWS_MS if self._has_waiters() else SWEEP_LATE_MS_MAX
+        if self._tally.is_busy:
+            late_ms = min(late_ms, max(self._decider.liveness.beat_due_in_ms(), SWEEP_INTERVAL_MS))
         due_ms = self._store.due(0).next_ms
         if due_ms is None:
             return late_ms

@@ -43,6 +43,11 @@ class Tally:
         """How many places in lines are taken, at whichever server."""
         return len(self._places)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody has something that a silence of all servers could cost."""
+        return bool(self.live or self.sessions)
+
     def live_of(self, principal: str, namespace: str | None = None) -> int:
         """How many jobs are held with this principal's credentials, in one namespace or in all. Two credentials of one
         name for two namespaces are two principals."""

@@ -1,0 +1,116 @@
+"""Times in which no server could serve: how servers' pulses show them, and how they are noted.
+
+Each server notes now and then that it is up: its **pulse**, a record of its own. What decisions read is another record,
+`Meta`, that is written only when there was an outage. So servers that are all well write nothing that another reads.
+
+A pulse at a moment says that all time before it is accounted for: somebody could serve, or it is noted as an outage. A
+server that had no gap of its own since its last pulse needs nobody else to say so again. One that comes up, or was
+paused or cut off, asks for the newest pulse of all servers: what lies between that and its own coming up was nobody's.
+"""
+
+from __future__ import annotations
+
+from dibs.core import events
+from dibs.core.events import Event
+from dibs.core.limits import OUTAGES_KEPT, PULSE_KEPT_MS, PULSE_LATE_MS
+from dibs.core.outcomes import BeatRecorded
+from dibs.core.records import Outage, Pulse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dibs.core.commands import Beat
+    from dibs.core.draft import Draft
+    from dibs.core.outcomes import Outcome
+
+
+def beat(draft: Draft, command: Beat) -> Outcome:
+    """Note that a server is up. If none was for longer than PULSE_LATE_MS before it, that was an outage.
+
+    A shorter silence before a server that came up after it stays in doubt until that server is heard again: so a server
+    which crashes faster than PULSE_LATE_MS is found out all the same."""
+    for server in command.gone:
+        _forget(draft, server)
+    now_ms = draft.now_ms
+    pulse = Pulse(at_ms=now_ms, server=command.server)
+    own = draft.pulse(command.server)
+    if command.idle or (own is not None and command.alive_since_ms <= own.at_ms):
+        draft.put(pulse)
+        return BeatRecorded(now_ms=now_ms)
+    if draft.meta().frozen is not None:
+        draft.discard()
+        return BeatRecorded(now_ms=now_ms, frozen=True)
+    began_ms = _accounted_ms(draft, own, command.heard_ms)
+    if began_ms is None or command.alive_since_ms <= began_ms:
+        draft.put(pulse)
+        return BeatRecorded(now_ms=now_ms)
+    if command.alive_since_ms - began_ms <= PULSE_LATE_MS:
+        draft.put(pulse.replace(doubt_ms=began_ms))
+        return BeatRecorded(now_ms=now_ms)
+    draft.put(pulse)
+    _note(draft, Outage(began_ms=began_ms, ended_ms=now_ms))
+    return BeatRecorded(now_ms=now_ms, outage_ms=now_ms - began_ms)
+
+
+def accounted_ms(pulses: Sequence[Pulse]) -> int | None:
+    """Up to when it is known that somebody could serve, or that nobody could. None: no server was ever here."""
+    return max([pulse.doubt_ms or pulse.at_ms for pulse in pulses], default=None)
+
+
+def live_servers(pulses: Sequence[Pulse], now_ms: int) -> list[str]:
+    """The servers that were heard lately, in an order that all of them agree on."""
+    return sorted([pulse.server for pulse in pulses if now_ms - pulse.at_ms <= PULSE_LATE_MS])
+
+
+def gone_servers(pulses: Sequence[Pulse], now_ms: int) -> tuple[str, ...]:
+    """The servers whose pulse nobody needs any more. That of an older version, which has no name, is kept: an older
+    server would take a missing one for a store without a past."""
+    return tuple([pulse.server for pulse in pulses if pulse.server and _is_old(pulse, now_ms)])
+
+
+def _is_old(pulse: Pulse, now_ms: int) -> bool:
+    return now_ms - pulse.at_ms >= PULSE_KEPT_MS
+
+
+def _forget(draft: Draft, server: str) -> None:
+    """Written with a newer pulse in one decision: the newest of all is never lost."""
+    pulse = draft.pulse(server)
+    if pulse is not None and _is_old(pulse, draft.now_ms):
+        draft.drop(pulse)
+
+
+def _accounted_ms(draft: Draft, own: Pulse | None, heard_ms: int | None) -> int | None:
+    known = [heard_ms] if heard_ms is not None else []
+    if own is not None:
+        known.append(own.doubt_ms or own.at_ms)
+    if not known:
+        return None
+    at_ms = max(known)
+    for outage in draft.meta().outages:
+        # Another server noted it at this moment, and its pulse was not heard yet; or it was a move of the store.
+        if outage.began_ms - at_ms <= PULSE_LATE_MS:
+            at_ms = max(at_ms, outage.ended_ms)
+    return at_ms
+
+
+def _note(draft: Draft, outage: Outage) -> None:
+    meta = draft.meta()
+    draft.put(meta.replace(outages=remember(meta.outages, outage)))
+    draft.tell(Event(at_ms=draft.now_ms, kind=events.OUTAGE, began_ms=outage.began_ms))
+
+
+def remember(outages: tuple[Outage, ...], outage: Outage) -> tuple[Outage, ...]:
+    """Keep the newest; merge the two oldest when there are too many. The time between them is not added to what was
+    lost, so that this gives a lease at most the credit of both, and never less than it had."""
+    kept = [*outages, outage]
+    if len(kept) > OUTAGES_KEPT:
+        one, two = kept[:2]
+        both = Outage(
+            began_ms=one.began_ms,
+            ended_ms=two.ended_ms,
+            lost_ms=one.lost() + two.lost(),
+            longest_ms=max(one.longest(), two.longest()),
+        )
+        kept[:2] = [both]
+    return tuple(kept)
