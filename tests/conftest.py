@@ -14,6 +14,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.postgres import Schema
+
 # These steer the test run itself.
 KEPT = {"DIBS_REQUIRE_ALL", "DIBS_SOAK"}
 
@@ -67,6 +69,23 @@ def postgres_url() -> Iterator[str]:
         return
     with postgres.running(initdb, server) as url:
         yield url
+
+
+@pytest.fixture
+def postgres_schema(postgres_url: str) -> Iterator[Callable[[], Schema]]:
+    """Makes schemas of the test's own in the PostgreSQL of the run; they are dropped afterwards."""
+    from dibs.ids import new_id
+    from tests.postgres import Schema
+
+    made: list[Schema] = []
+
+    def make() -> Schema:
+        made.append(Schema(postgres_url, f"t_{new_id()}"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.drop()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dibs.testing.clock import ManualClock
 from tests.processes import WAIT_S_MAX, wait_until
 
 if TYPE_CHECKING:
@@ -41,6 +42,52 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+class Schema:
+    """A schema of its own in a running database, with a clock that can be stopped and moved."""
+
+    def __init__(self, server_url: str, name: str) -> None:
+        self.server_url = server_url
+        self.name = name
+        self.url = f"{server_url}?schema={name}"
+        self.clock = ManualClock()
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """A statement with `{s}` for the schema, as the database's owner."""
+        import psycopg
+
+        with psycopg.connect(self.server_url, autocommit=True) as db:
+            found = db.execute(sql.replace("{s}", f'"{self.name}"').encode())
+            return found.fetchall() if found.description else []
+
+    def make(self) -> None:
+        """The tables of a store."""
+        from dibs.stores.registry import open_store
+
+        open_store(self.url).close()
+
+    def stop_clock(self) -> None:
+        """From now on the database's wall clock moves only by `advance` and `step`."""
+        self.make()
+        self.run("CREATE TABLE {s}.wall (ms bigint)")
+        self.run(f"INSERT INTO {{s}}.wall VALUES ({self.clock.wall_ms()})")
+        self.run(
+            "CREATE OR REPLACE FUNCTION {s}.clock_1() RETURNS bigint LANGUAGE sql VOLATILE AS"
+            " $$ SELECT ms FROM {s}.wall $$"
+        )
+
+    def advance(self, ms: int) -> None:
+        """Time passes, here and there."""
+        self.clock.advance(ms)
+        self.step(ms)
+
+    def step(self, ms: int) -> None:
+        """Somebody sets the database's clock, forwards or back."""
+        self.run(f"UPDATE {{s}}.wall SET ms = ms + {ms}")
+
+    def drop(self) -> None:
+        self.run("DROP SCHEMA IF EXISTS {s} CASCADE")
 
 
 @contextmanager

@@ -1,11 +1,15 @@
-"""URLs as they may be shown: without the password or token that stands before the host. Every message goes by this."""
+"""URLs as they may be shown: without the password or token that stands before the host or among the options. Every
+message goes by this."""
 
 from __future__ import annotations
+
+_OPTIONS = ("password=", "sslpassword=", "passwd=")  # after the question mark of a database's URL
+_ENDS = "& \t\n'\""
 
 
 def without_secrets(text: str) -> str:
     """`https://user:password@host` as `https://host`, wherever it stands in `text`. The user of an ssh address stays:
-    it is no secret, and the address is of no use without."""
+    it is no secret, and the address is of no use without. `?password=secret` becomes `?password=***`."""
     parts = text.split("://")
     for index in range(1, len(parts)):
         is_ssh = parts[index - 1].endswith("ssh")
@@ -15,7 +19,18 @@ def without_secrets(text: str) -> str:
         length = _secret_length(words[0])
         if length and not (is_ssh and ":" not in words[0][:length]):
             parts[index] = parts[index][length:]
-    return "://".join(parts)
+    return _without_options("://".join(parts))
+
+
+def _without_options(text: str) -> str:
+    for option in _OPTIONS:
+        for mark in ("?", "&"):
+            begin = 0
+            while (found := text.lower().find(mark + option, begin)) >= 0:
+                begin = found + len(mark + option)
+                end = next((at for at in range(begin, len(text)) if text[at] in _ENDS), len(text))
+                text = text[:begin] + "***" + text[end:]
+    return text
 
 
 def _secret_length(address: str) -> int:

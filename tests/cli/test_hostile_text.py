@@ -87,6 +87,7 @@ NOTHING_FOREIGN = {
     "demo",
     "serve",
     "completion",
+    "migrate",
     "mcp",
     "skill show",
     "skill install",

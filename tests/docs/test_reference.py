@@ -11,6 +11,7 @@ from dibs.core import limits
 from dibs.core.durations import format_duration
 from dibs.stores.forms import FORMS
 from dibs.stores.git.location import ADDRESSES
+from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.registry import capabilities, open_store
 from dibs.stores.sqlite.location import sqlite_path
 from tests.docs.pages import REFERENCE, ROOT, code_words, read, rows, section
@@ -55,6 +56,8 @@ def test_every_form_of_a_store_url_is_on_its_page_and_names_a_store() -> None:
     for form in forms:
         if form.startswith("sqlite:"):
             assert Path(sqlite_path(form)).is_absolute()
+        elif form.startswith("postgresql:"):  # nor is there a database to open
+            assert PostgresLocation(form).schema == "dibs"
         elif form.startswith("git"):  # opening one would ask this very clone
             assert form.startswith(("git:", *ADDRESSES))
         else:

@@ -43,7 +43,7 @@ CORE_VALUES = {
     "view",
 }
 # The parts of the stores that are no store.
-STORES_SHARED = {"port", "proxy", "registry", "forms", "codec"}
+STORES_SHARED = {"port", "proxy", "registry", "forms", "codec", "keys"}
 
 
 def within(module: str, package: str) -> bool:

@@ -11,7 +11,7 @@ from dibs.core.limits import SWEEP_BATCH_MAX
 from dibs.core.outcomes import Raised
 from dibs.core.records import LockRecord
 from dibs.service.coordinator import Coordinator
-from dibs.stores.port import maintenance_of
+from dibs.stores.port import Opening, maintenance_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def facts(store: Store) -> Document:
     return {
         "kind": store.capabilities.name,
         "clock": store.capabilities.clock,
-        "format": _format_of(store.capabilities.name),
+        "format": _format_of(store),
         "path": getattr(store, "path", None),
         "now_ms": store.read(()).now_ms,
         "size_bytes": maintenance_of(store).size_bytes(),
@@ -78,15 +78,24 @@ def raise_floor(store: Store, floor: int) -> int:
     return outcome.floor
 
 
+def migrate(url: str | None) -> Document:
+    """Bring a store up to date, whatever its URL says about doing so by itself."""
+    from dibs.stores.registry import default_url, open_store
+
+    store = open_store(url or default_url(), Opening(migrate=True))
+    try:
+        was, now = maintenance_of(store).migrated() or (None, None)
+        return {"store": store.capabilities.name, "was": was, "version": now}
+    finally:
+        store.close()
+
+
 def try_write(store: Store) -> None:
     """Raise what a write would raise. Changes no record."""
     store.commit({}, {}, ())
 
 
-def _format_of(kind: str) -> int | None:
+def _format_of(store: Store) -> int | None:
     """The version of the format that an opened store has: older ones were brought up to it, newer ones refused."""
-    if kind != "sqlite":
-        return None
-    from dibs.stores.sqlite.fileformat import VERSION
-
-    return VERSION
+    versions = maintenance_of(store).migrated()
+    return None if versions is None else versions[1]

@@ -17,6 +17,7 @@ FORMS = (
     "git+ssh://host/repo.git",
     "git+https://host/repo.git",
     "git+file:///path/repo.git",
+    "postgresql://user@host/database",
 )
 
 

@@ -87,6 +87,8 @@ class Opening(Record):
     """What a store may want to know of who opens it. Fields that are added later have a default, too."""
 
     serves: bool = False  # a server: it stays, and writes all the time
+    # Whether a store of an older format is brought up to this one. None: as its URL says; if it says nothing, yes.
+    migrate: bool | None = None
 
 
 class Store(ABC):
@@ -190,6 +192,11 @@ class Maintenance:
     def tidy(self) -> dict[str, Any]:
         """Remove what the store keeps for itself and no longer needs. Returns what it did, for people."""
         return {}
+
+    def migrated(self) -> tuple[int, int] | None:
+        """The version of the format that was found on opening (0: there was no store), and the one it is at now. None:
+        it has no versions."""
+        return None
 
     def probe(self) -> list[dict[str, Any]]:
         """Try what the store's location allows and leave nothing behind: `check`, `ok` and `says` for each try."""

@@ -7,6 +7,7 @@
     git:                    the refs of the clone that the current folder is in
     git:origin              the refs of a remote of that clone
     git+ssh://host/repo     the refs of a remote by its address; also git+https://, git+http://, git+file://
+    postgresql://host/db    the schema `dibs` of a PostgreSQL database; postgres:// is the same
 
 What stands before the first `:` or `+` picks the store. A package of yours gives another one by an entry point of the
 group `dibs.stores`, named like the scheme; docs/how-to/write-a-store.md has an example.
@@ -33,6 +34,8 @@ SHIPPED = {
     "memory": "dibs.stores.memory:open_url",
     "sqlite": "dibs.stores.sqlite.location:open_url",
     "git": "dibs.stores.git:open_url",
+    "postgresql": "dibs.stores.postgres:open_url",
+    "postgres": "dibs.stores.postgres:open_url",
 }
 _FOR_ANYBODY = Opening()
 
@@ -85,8 +88,8 @@ def _registered(scheme: str, url: str) -> Opener:
 
 def capabilities() -> tuple[Capabilities, ...]:
     """What each store that dibs ships says about itself. Imports all of them: for documentation."""
-    from dibs.stores import git
+    from dibs.stores import git, postgres
     from dibs.stores.memory import MemoryStore
     from dibs.stores.sqlite import SqliteStore
 
-    return (MemoryStore.capabilities, SqliteStore.capabilities, git.LOCAL, git.REMOTE)
+    return (MemoryStore.capabilities, SqliteStore.capabilities, git.LOCAL, git.REMOTE, postgres.CAPABILITIES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dibs.errors import StoreCorrupt
 from dibs.stores.codec import decode
+from dibs.stores.keys import end_of
 from dibs.stores.port import Due, Versioned
 from dibs.stores.sqlite.live import LIVE
 
@@ -23,7 +24,7 @@ def scan(
     # One lower bound: SQLite begins at one, and would walk from a second to the first again for every page.
     begin = ("key > ?", after) if after >= prefix else ("key >= ?", prefix)
     sql, values = f"SELECT key, version, body FROM {_LIVE if live else _ANY} {begin[0]}", [begin[1]]
-    end = _end_of(prefix)
+    end = end_of(prefix)
     if end is not None:
         sql += " AND key < ?"
         values.append(end)
@@ -45,13 +46,3 @@ def due(link: SqliteConnection, limit: int, now_ms: Callable[[], int]) -> Due:
         now = now_ms()
     keys = [key for due_ms, key in first if due_ms <= now]
     return Due(keys=keys[: max(0, limit)], next_ms=first[0][0] if first else None)
-
-
-def _end_of(prefix: str) -> str | None:
-    """The first text after all that begin with `prefix`, in the order of code points; None if there is no such."""
-    for position in range(len(prefix) - 1, -1, -1):
-        code = ord(prefix[position])
-        if code < 0x10FFFF:
-            following = 0xE000 if code == 0xD7FF else code + 1  # surrogates are no characters
-            return prefix[:position] + chr(following)
-    return None

@@ -15,6 +15,7 @@ from dibs.stores.port import Capabilities, Due, Maintenance, Snapshot, Store, Ve
 from dibs.stores.sqlite.cache import RecordCache
 from dibs.stores.sqlite.clock import LeaseClock
 from dibs.stores.sqlite.connection import SqliteConnection
+from dibs.stores.sqlite.fileformat import VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -281,6 +282,10 @@ class SqliteStore(Store, Maintenance):
 
     def trouble(self) -> DibsError | None:
         return self._link.trouble
+
+    def migrated(self) -> tuple[int, int]:
+        """Opening a file brings it up to date, and does not tell what it was."""
+        return VERSION, VERSION
 
     def size_bytes(self) -> int:
         sizes = 0

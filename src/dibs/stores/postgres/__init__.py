@@ -1,0 +1,42 @@
+"""Records in PostgreSQL 13 or newer: one store for any number of servers and machines.
+
+    location.py    what a URL means: hosts, schema, options
+    store.py       the port's methods
+    statements.py  what is asked of the database, as SQL functions and queries
+    schema.py      numbered migrations
+    clock.py       the store's time, held against this process's steady clock
+    pool.py        connections, and what is tried again
+    connection.py  one connection; every wait on it has an end
+    notify.py      LISTEN: who waits is woken by the commit that concerns it
+    upkeep.py      size, probe and vacuum, for the people who look after the store
+    arrays.py      lists as PostgreSQL writes them
+    errors.py      what an error of PostgreSQL means, in words
+
+psycopg is imported when a store is opened, and not before.
+"""
+
+from __future__ import annotations
+
+from dibs.errors import MissingExtra
+from dibs.stores.postgres.capabilities import CAPABILITIES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.stores.port import Opening, Store
+
+__all__ = ["CAPABILITIES", "open_url"]
+
+
+def open_url(url: str, opening: Opening) -> Store:
+    """The store that a `postgresql:` URL names, brought up to date if it is older, unless the URL says otherwise."""
+    try:
+        import psycopg  # noqa: F401 - only whether it is there
+    except ImportError as error:
+        raise MissingExtra(
+            f"A store on PostgreSQL needs psycopg ({error}).\n"
+            "Run: pip install 'psycopg[binary]' (in a clone of dibs also: pip install '.[postgres]')"
+        ) from None
+    from dibs.stores.postgres.location import PostgresLocation
+    from dibs.stores.postgres.store import PostgresStore
+
+    return PostgresStore(PostgresLocation(url), migrate=opening.migrate)

@@ -1,0 +1,17 @@
+"""What a store on PostgreSQL can do. Declared here, where nothing of PostgreSQL is imported."""
+
+from __future__ import annotations
+
+from dibs.stores.port import Capabilities
+
+CAPABILITIES = Capabilities(
+    name="postgresql",
+    clock="the database's wall clock, held back where it is stepped forward and never running back",
+    reach="network",
+    watch="native",
+    durable=True,
+    commit_keys_max=50_000,
+    cannot=(
+        "wake who waits at once behind pgbouncer without a direct address to listen at: it looks every 100 ms then",
+    ),
+)

@@ -1,0 +1,189 @@
+"""One connection to PostgreSQL, by libpq's calls that do not wait: every wait is ours, and has an end.
+
+psycopg's own cursors wait for as long as a server keeps its silence, and a server that was stopped keeps it for ever.
+No statement is prepared under a name and nothing is set for the session: behind pgbouncer the next statement may go
+to another backend.
+"""
+
+from __future__ import annotations
+
+import select
+
+from psycopg import Error, pq
+
+from dibs.clock import steady_ms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from psycopg.pq.abc import PGconn, PGresult
+
+_GOOD = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK, pq.ExecStatus.EMPTY_QUERY)
+_LATE = "no answer in time"
+
+
+class QueryRefused(Exception):
+    """The server said no to a statement, and undid it. `sqlstate` says why; the connection can be used on."""
+
+    def __init__(self, sqlstate: str, says: str) -> None:
+        super().__init__(says)
+        self.sqlstate = sqlstate
+
+
+class LinkLost(Exception):
+    """There is no connection, or none any more. `sent`: a statement was under way, and may have been carried out."""
+
+    def __init__(self, says: str, *, sent: bool, sqlstate: str = "", late: bool = False) -> None:
+        super().__init__(says)
+        self.sent = sent
+        self.sqlstate = sqlstate
+        self.late = late
+
+
+class PostgresConnection:
+    """Made connected, or not at all. One thread uses it at a time."""
+
+    def __init__(self, conninfo: bytes, deadline_ms: int) -> None:
+        self._pg: PGconn = pq.PGconn.connect_start(conninfo)
+        try:
+            self._connect(deadline_ms)
+        except BaseException:
+            self._pg.finish()
+            raise
+        self._pg.nonblocking = 1
+
+    def _connect(self, deadline_ms: int) -> None:
+        while True:
+            if self._pg.status == pq.ConnStatus.BAD:
+                raise LinkLost(self._says(), sent=False)
+            step = self._pg.connect_poll()
+            if step == pq.PollingStatus.OK:
+                return
+            if step == pq.PollingStatus.FAILED:
+                raise LinkLost(self._says(), sent=False)
+            wanted = select.POLLIN if step == pq.PollingStatus.READING else select.POLLOUT
+            self._wait(wanted, deadline_ms, sent=False)
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether somebody stands between, who shares backends out: then the backend is not the one that greeted us."""
+        (row,) = self.query(b"SELECT pg_backend_pid()", (), steady_ms() + 5_000)
+        return int(row[0] or 0) != self._pg.backend_pid
+
+    @property
+    def server_version(self) -> int:
+        return self._pg.server_version
+
+    @property
+    def user(self) -> str:
+        return self._pg.user.decode(errors="replace")
+
+    @property
+    def database(self) -> str:
+        return self._pg.db.decode(errors="replace")
+
+    def parameter(self, name: str) -> str:
+        return (self._pg.parameter_status(name.encode()) or b"").decode()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the server has closed it while nobody used it, as far as can be seen without asking."""
+        poll = select.poll()
+        try:
+            poll.register(self._pg.socket, select.POLLIN)
+            if not poll.poll(0):
+                return True
+            self._pg.consume_input()
+            return self._pg.status == pq.ConnStatus.OK and not poll.poll(0)
+        except Error:
+            return False
+
+    def query(
+        self, sql: bytes, values: Sequence[bytes | None], deadline_ms: int
+    ) -> list[tuple[bytes | None, ...]]:
+        """The rows that one statement gives. Raises QueryRefused or LinkLost, and nothing else."""
+        try:
+            self._pg.send_query_params(sql, values)
+        except Error as error:
+            raise LinkLost(_text(error), sent=False) from None
+        return self._answer(deadline_ms)
+
+    def script(self, sql: str, deadline_ms: int) -> list[tuple[bytes | None, ...]]:
+        """Several statements at once, without values. The rows of the last one."""
+        try:
+            self._pg.send_query(sql.encode())
+        except Error as error:
+            raise LinkLost(_text(error), sent=False) from None
+        return self._answer(deadline_ms)
+
+    def _answer(self, deadline_ms: int) -> list[tuple[bytes | None, ...]]:
+        try:
+            self._flush(deadline_ms)
+            result: PGresult | None = None
+            while (following := self._result(deadline_ms)) is not None:
+                if result is None or result.status in _GOOD:
+                    result = following
+        except Error as error:
+            raise LinkLost(_text(error), sent=True) from None
+        if result is None:
+            raise LinkLost(self._says(), sent=True)
+        if result.status in _GOOD:
+            columns = range(result.nfields)
+            return [
+                tuple([result.get_value(row, column) for column in columns]) for row in range(result.ntuples)
+            ]
+        sqlstate = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+        says = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(
+            errors="replace"
+        ) or self._says()
+        if self._pg.status == pq.ConnStatus.BAD or not sqlstate:
+            raise LinkLost(says, sent=True, sqlstate=sqlstate)
+        raise QueryRefused(sqlstate, says)
+
+    def _flush(self, deadline_ms: int) -> None:
+        while self._pg.flush():
+            if self._wait(select.POLLIN | select.POLLOUT, deadline_ms, sent=True) & select.POLLIN:
+                self._pg.consume_input()
+
+    def _result(self, deadline_ms: int) -> PGresult | None:
+        while self._pg.is_busy():
+            self._wait(select.POLLIN, deadline_ms, sent=True)
+            self._pg.consume_input()
+        return self._pg.get_result()
+
+    def _wait(self, wanted: int, deadline_ms: int, *, sent: bool) -> int:
+        poll = select.poll()
+        poll.register(self._pg.socket, wanted)
+        left_ms = deadline_ms - steady_ms()
+        ready = poll.poll(left_ms) if left_ms > 0 else []
+        if not ready:
+            raise LinkLost(_LATE, sent=sent, late=True)
+        return ready[0][1]
+
+    def notes(self, woken_by: int, timeout_ms: int) -> list[str]:
+        """Wait for notifications, or until the descriptor `woken_by` can be read. What came, if anything did."""
+        poll = select.poll()
+        poll.register(self._pg.socket, select.POLLIN)
+        poll.register(woken_by, select.POLLIN)
+        try:
+            if any(descriptor == self._pg.socket for descriptor, _ in poll.poll(timeout_ms)):
+                self._pg.consume_input()
+            found = []
+            while (note := self._pg.notifies()) is not None:
+                found.append(note.extra.decode(errors="replace"))
+        except Error as error:
+            raise LinkLost(_text(error), sent=False) from None
+        if self._pg.status != pq.ConnStatus.OK:
+            raise LinkLost(self._says(), sent=False)
+        return found
+
+    def close(self) -> None:
+        self._pg.finish()
+
+    def _says(self) -> str:
+        return self._pg.error_message.decode(errors="replace").strip()
+
+
+def _text(error: Error) -> str:
+    return str(error).strip()

@@ -1,0 +1,104 @@
+"""What an error of PostgreSQL means, and what to do about it, in words. Called from pool.py only."""
+
+from __future__ import annotations
+
+from dibs.errors import InvalidInput, NotAllowed, StoreBroken, StoreCorrupt, StoreFull, StoreUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.errors import DibsError
+    from dibs.stores.postgres.connection import LinkLost, QueryRefused
+    from dibs.stores.postgres.location import PostgresLocation
+
+SERIALIZATION = (
+    "40001",
+    "40P01",
+)  # undone because of somebody else's transaction: trying again is what they are for
+READ_ONLY = "25006"
+MISSING = ("42P01", "42883", "3F000", "42703")  # no such table, function, schema or column
+_LOCKED = "55P03"
+_CANCELLED = "57014"
+_REFUSED_FOR_GOOD = ("authentication", "pg_hba.conf", "does not exist", "no password supplied", "certificate")
+_FULL = ("53100", "53200", "53400")
+
+
+def is_final(lost: LinkLost) -> bool:
+    """Whether connecting again would meet the same: libpq gives no code for what a server says before it lets us in."""
+    return any(each in str(lost) for each in _REFUSED_FOR_GOOD)
+
+
+def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) -> DibsError:
+    """For a connection that could not be made, or that ended."""
+    says = location.without_secrets(str(lost).replace("\n", " ")).strip() or "the connection ended"
+    if lost.late:
+        return StoreUnavailable(
+            f"PostgreSQL ({location.shown}) gave no answer within {location.timeout_ms / 1000:g} seconds. Try again; "
+            "if it stays so, look at the database.",
+            unknown=unknown,
+        )
+    if is_final(lost) and not unknown:
+        return NotAllowed(
+            f"PostgreSQL lets nobody in by {location.shown}: {says}. Check user, password and database."
+        )
+    return StoreUnavailable(
+        f"PostgreSQL ({location.shown}) cannot be reached: {says}. Try again when it is there.",
+        unknown=unknown,
+    )
+
+
+def refusal(error: QueryRefused, location: PostgresLocation, user: str) -> DibsError:
+    """For a statement that the server undid. So nothing was changed."""
+    state, says = error.sqlstate, location.without_secrets(str(error))
+    if state == "42501":
+        return missing_right(says, location, user)
+    if state == READ_ONLY:
+        return StoreUnavailable(
+            f"The PostgreSQL at {location.shown} is read-only: a standby, most likely. Name the primary, or all hosts, "
+            "as in postgresql://one,two/database."
+        )
+    if state == "53300":
+        return StoreUnavailable(
+            f"PostgreSQL ({location.shown}) has no connection left: {says}. Raise max_connections, or put pgbouncer in "
+            "between."
+        )
+    if state in _FULL:
+        return StoreFull(
+            f"PostgreSQL ({location.shown}) has no room left: {says}. Make room, then try again."
+        )
+    if state == _LOCKED:
+        return StoreUnavailable(
+            f"The schema {location.schema} was locked by somebody else for too long. Try again; if it stays so, look "
+            "in pg_stat_activity for a transaction that is kept open."
+        )
+    if state in (_CANCELLED, *SERIALIZATION):
+        return StoreUnavailable(f"PostgreSQL ({location.shown}) gave up on a statement: {says}. Try again.")
+    if state in MISSING:
+        return StoreBroken(
+            f"The schema {location.schema} lacks what dibs keeps there: {says}. Was it dropped, or put back from a "
+            "copy? Start dibs again to make it anew, or restore it."
+        )
+    if state[:2] in ("22", "21"):
+        return InvalidInput(f"PostgreSQL cannot keep this: {says}.")
+    if state in ("XX001", "XX002"):
+        return StoreCorrupt(f"PostgreSQL finds its data damaged: {says}. Restore the database from a backup.")
+    return StoreUnavailable(f"PostgreSQL ({location.shown}) refused to work: {says} ({state}).")
+
+
+def missing_right(says: str, location: PostgresLocation, user: str) -> DibsError:
+    """42501: which GRANT is missing."""
+    schema, role = quoted(location.schema), quoted(user)
+    if "for database" in says:
+        return NotAllowed(
+            f"{says}: the role {user} may not make the schema {location.schema}.\nAs the database's owner, run: "
+            f"CREATE SCHEMA {schema} AUTHORIZATION {role};"
+        )
+    return NotAllowed(
+        f"{says}: the role {user} lacks a right. As the schema's owner, run:\n"
+        f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "
+        f"{schema} TO {role};"
+    )
+
+
+def quoted(name: str) -> str:
+    """An identifier."""
+    return '"' + name.replace('"', '""') + '"'

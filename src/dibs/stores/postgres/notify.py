@@ -1,0 +1,168 @@
+"""Who waits is woken by the commit that concerns it: LISTEN on a connection and a thread of its own.
+
+A commit notifies with the number of the last event and a mark for each record it deleted. A note is a hint and no news:
+whoever is woken looks at the store, and looks now and then without one. So where notes do not come, because pgbouncer
+stands in between or the connection is away, nothing is missed, only later.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from _thread import allocate_lock
+from binascii import crc32
+
+from dibs.clock import steady_ms
+from dibs.stores.postgres.connection import LinkLost, PostgresConnection, QueryRefused
+from dibs.stores.postgres.errors import quoted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _thread import LockType
+    from collections.abc import Collection, Iterable
+    from types import TracebackType
+
+    from dibs.stores.postgres.location import PostgresLocation
+
+MARKS_MAX = 800  # in one note, which may have 8,000 bytes
+EVERYBODY = "*"
+_AGAIN_S = 0.5
+_AGAIN_S_MAX = 10.0
+_POOLED_S = 60.0
+_SILENCE_MS = 30_000
+
+
+def mark_of(key: str) -> str:
+    """Two keys may share one: then somebody looks in vain."""
+    return f"{crc32(key.encode()):08x}"
+
+
+def hint_of(keys: Collection[str]) -> str:
+    """For a commit that deletes these."""
+    return EVERYBODY if len(keys) > MARKS_MAX else " ".join(map(mark_of, keys))
+
+
+class NoteWait:
+    """One who waits: for any event, or with `mark` for one record to go. A context."""
+
+    def __init__(self, listener: Listener, mark: str | None) -> None:
+        self.mark = mark
+        self._listener = listener
+        self._woken: LockType = allocate_lock()
+        self._woken.acquire()
+
+    def wake(self) -> None:
+        if self._woken.locked():
+            try:
+                self._woken.release()
+            except RuntimeError:
+                pass  # somebody else did
+
+    def wait(self, timeout_ms: int) -> None:
+        self._woken.acquire(timeout=max(0, timeout_ms) / 1000)
+
+    def __enter__(self) -> NoteWait:
+        self._listener.add(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.remove(self)
+
+
+class Listener:
+    """Hears the notes of one store, from the first wait on."""
+
+    def __init__(self, location: PostgresLocation) -> None:
+        self._location = location
+        self._waits: list[NoteWait] = []
+        self._stop: int | None = None  # written to when it is over
+        self._pid = 0
+        self.hears = False
+
+    def add(self, wait: NoteWait) -> None:
+        self._waits.append(wait)
+        if self._pid != os.getpid() and self._location.listens_at:
+            self._pid = os.getpid()
+            self._waits = [wait]
+            self.hears = False
+            woken_by, self._stop = os.pipe()
+            threading.Thread(target=self._listen, args=(woken_by,), name="dibs-listen", daemon=True).start()
+
+    def remove(self, wait: NoteWait) -> None:
+        try:
+            self._waits.remove(wait)
+        except ValueError:
+            pass
+
+    def told(self, marks: Iterable[str], *, events: bool) -> None:
+        """Wake whom a commit concerns."""
+        found = set(marks)
+        for each in tuple(self._waits):
+            if EVERYBODY in found or (events if each.mark is None else each.mark in found):
+                each.wake()
+
+    def close(self) -> None:
+        stop, self._stop = self._stop, None
+        if stop is not None and self._pid == os.getpid():
+            os.close(stop)
+
+    def _listen(self, woken_by: int) -> None:
+        pause_s = _AGAIN_S
+        while self._stop is not None:
+            try:
+                with _Link(self._location) as link:
+                    if link.is_pooled:
+                        pause_s = _POOLED_S  # a LISTEN would stay behind in a backend that others are given
+                    else:
+                        pause_s = _AGAIN_S
+                        self._hear(link, woken_by)
+            except (LinkLost, QueryRefused):
+                pause_s = min(_AGAIN_S_MAX, pause_s * 2)
+            self.hears = False
+            self.told((EVERYBODY,), events=True)  # they look by themselves from now on
+            if self._stop is not None:
+                _pause(woken_by, pause_s)
+        os.close(woken_by)
+
+    def _hear(self, link: PostgresConnection, woken_by: int) -> None:
+        link.script(f"LISTEN {quoted(self._location.channel)}", steady_ms() + self._location.timeout_ms)
+        self.hears = True
+        self.told((EVERYBODY,), events=True)  # what came before is not heard
+        while self._stop is not None:
+            for note in link.notes(woken_by, _SILENCE_MS):
+                self.told(note.split()[1:], events=True)
+
+
+class _Link:
+    """A connection of the listener's own."""
+
+    def __init__(self, location: PostgresLocation) -> None:
+        self._location = location
+        self._link: PostgresConnection | None = None
+
+    def __enter__(self) -> PostgresConnection:
+        lost: LinkLost | None = None
+        for each in self._location.listens_at:
+            try:
+                self._link = PostgresConnection(each, steady_ms() + self._location.timeout_ms)
+                return self._link
+            except LinkLost as error:
+                lost = error
+        assert lost is not None
+        raise lost
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._link is not None:
+            self._link.close()
+
+
+def _pause(woken_by: int, seconds: float) -> None:
+    import select
+
+    poll = select.poll()
+    poll.register(woken_by, select.POLLIN)
+    poll.poll(seconds * 1000)

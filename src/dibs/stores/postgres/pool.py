@@ -1,0 +1,166 @@
+"""Connections for any number of threads, and what is tried again.
+
+A call takes a connection that nobody uses, or makes one, and puts it back when it went well. One that failed, or that
+an interrupt left in the middle of an answer, is closed and never used again. There is no lock that a signal could leave
+behind.
+
+Reading is tried again on another connection for as long as the call has time. A write is tried again only when the
+server said that it undid it. One whose answer never came may have happened: `unknown`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from _weakref import ref
+
+from dibs.clock import steady_ms
+from dibs.errors import StoreUnavailable
+from dibs.ids import new_fraction
+from dibs.stores.postgres.connection import LinkLost, PostgresConnection, QueryRefused
+from dibs.stores.postgres.errors import READ_ONLY, SERIALIZATION, is_final, refusal, unreachable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeVar
+
+    from dibs.stores.postgres.location import PostgresLocation
+
+    Row = tuple[bytes | None, ...]
+    T = TypeVar("T")
+
+IDLE_MAX = 8  # how many connections are kept that nobody uses
+PAUSE_MS = 50
+PAUSE_MS_MAX = 400
+
+_pools: list[ref[Pool]] = []
+
+
+def _after_fork_in_child() -> None:
+    """A child has none of its parent's connections. Dropping them sends nothing: psycopg closes only its own."""
+    for each in _pools:
+        pool = each()
+        if pool is not None:
+            pool.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class Pool:
+    def __init__(self, location: PostgresLocation) -> None:
+        self._location = location
+        self._idle: list[PostgresConnection] = []
+        self._closed = False
+        self._first = 0  # the host that was the right one last time
+        _pools[:] = [each for each in _pools if each() is not None]
+        _pools.append(ref(self))
+
+    def rows(self, sql: bytes, values: Sequence[bytes | None] = (), *, writes: bool = False) -> list[Row]:
+        """The rows that one statement gives. `writes`: it changes something, and must not happen twice."""
+        return self.call(lambda link, deadline_ms: link.query(sql, values, deadline_ms), writes=writes)
+
+    def call(
+        self,
+        ask: Callable[[PostgresConnection, int], T],
+        *,
+        writes: bool = False,
+        timeout_ms: int | None = None,
+    ) -> T:
+        """What `ask` makes of a connection, until a deadline."""
+        deadline_ms = steady_ms() + (self._location.timeout_ms if timeout_ms is None else timeout_ms)
+        pause_ms = 0
+        while True:
+            try:
+                return self._try(ask, deadline_ms, fresh=pause_ms > 0)
+            except LinkLost as lost:
+                unknown = writes and lost.sent
+                if unknown or is_final(lost) or steady_ms() + pause_ms >= deadline_ms:
+                    raise unreachable(lost, self._location, unknown=unknown) from None
+            except _Refused as refused:
+                again = refused.error.sqlstate in SERIALIZATION or (
+                    refused.error.sqlstate == READ_ONLY and self._location.has_several
+                )
+                if not again or steady_ms() + pause_ms >= deadline_ms:
+                    raise refusal(refused.error, self._location, refused.user) from None
+            if pause_ms:
+                time.sleep(pause_ms / 1000 * (0.5 + new_fraction() / 2))
+            pause_ms = min(PAUSE_MS_MAX, pause_ms * 2 or PAUSE_MS)
+
+    def _try(self, ask: Callable[[PostgresConnection, int], T], deadline_ms: int, *, fresh: bool) -> T:
+        link = self._take(deadline_ms, fresh=fresh)
+        try:
+            answer = ask(link, deadline_ms)
+        except QueryRefused as error:
+            if error.sqlstate == READ_ONLY:
+                link.close()
+                self.drop_idle()  # they lead to the same server
+            else:
+                self._put_back(link)
+            raise _Refused(error, link.user if error.sqlstate != READ_ONLY else "") from None
+        except BaseException:
+            link.close()
+            raise
+        self._put_back(link)
+        return answer
+
+    def _take(self, deadline_ms: int, *, fresh: bool) -> PostgresConnection:
+        if self._closed:
+            raise StoreUnavailable(f"The store at {self._location.shown} was closed. Open it again.")
+        if fresh:
+            self.drop_idle()  # what failed for one of them has failed for all, most likely
+        while self._idle:
+            try:
+                link = self._idle.pop()
+            except IndexError:
+                break  # another thread was faster
+            if link.is_alive:
+                return link
+            link.close()
+        return self._connect(deadline_ms)
+
+    def _connect(self, deadline_ms: int) -> PostgresConnection:
+        """To the first host that lets us in, beginning with the last one that did."""
+        attempts = self._location.attempts
+        lost: LinkLost | None = None
+        for offset in range(len(attempts)):
+            which = (self._first + offset) % len(attempts)
+            left_ms = deadline_ms - steady_ms()
+            share_ms = left_ms // (len(attempts) - offset)
+            try:
+                link = PostgresConnection(attempts[which], steady_ms() + share_ms)
+            except LinkLost as error:
+                lost = error
+                continue
+            self._first = which
+            return link
+        assert lost is not None
+        raise lost
+
+    def _put_back(self, link: PostgresConnection) -> None:
+        if self._closed or len(self._idle) >= IDLE_MAX:
+            link.close()
+        else:
+            self._idle.append(link)
+
+    def drop_idle(self) -> None:
+        while self._idle:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                return
+
+    def forget(self) -> None:
+        self._idle = []
+
+    def close(self) -> None:
+        self._closed = True
+        self.drop_idle()
+
+
+class _Refused(Exception):
+    def __init__(self, error: QueryRefused, user: str) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.user = user

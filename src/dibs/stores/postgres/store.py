@@ -1,0 +1,268 @@
+"""The port's methods over PostgreSQL: one statement to read, one to write.
+
+Records that were read or written are kept decoded with their version. A read sends the versions it knows, and is sent
+the text of those only that changed: the answer is the database's, and what is kept saves sending and decoding it again.
+"""
+
+from __future__ import annotations
+
+from dibs import clock
+from dibs.errors import StoreUnavailable
+from dibs.stores.codec import decode, decode_event, encode
+from dibs.stores.keys import end_of
+from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.postgres import arrays
+from dibs.stores.postgres.capabilities import CAPABILITIES
+from dibs.stores.postgres.clock import StepWatch
+from dibs.stores.postgres.errors import quoted
+from dibs.stores.postgres.notify import Listener, NoteWait, hint_of, mark_of
+from dibs.stores.postgres.pool import Pool
+from dibs.stores.postgres.schema import prepare
+from dibs.stores.postgres.statements import Queries
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
+
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+    from dibs.stores.postgres.location import PostgresLocation
+    from dibs.stores.postgres.pool import Row
+
+CACHE_ENTRIES_MAX = 50_000
+POLL_MS_MIN = 20
+POLL_MS_MAX = 100
+HEARD_POLL_MS_MAX = 1_000  # for who is woken; this is for notes that get lost
+PRUNE_ROWS = 10_000  # in one statement
+CORRECTIONS_MAX = 3  # others may correct the clock at the same moment
+NOTICES_MAX = 10
+
+
+class PostgresStore(Store, Maintenance):
+    """The schema at `location`. `migrate` None: as the URL says. The steady clock can be given for tests."""
+
+    capabilities = CAPABILITIES
+
+    def __init__(
+        self,
+        location: PostgresLocation,
+        *,
+        migrate: bool | None = None,
+        steady_ms: Callable[[], int] = clock.steady_ms,
+    ) -> None:
+        self._location = location
+        self._pool = Pool(location)
+        self._queries = Queries(quoted(location.schema))
+        self._steps = StepWatch(steady_ms)
+        self._listener = Listener(location)
+        self._cache: dict[str, Versioned] = {}
+        self._notices: list[str] = []
+        self._versions = prepare(
+            self._pool, location, migrate=location.migrates if migrate is None else migrate
+        )
+
+    @property
+    def made(self) -> bool:
+        """Whether this very store made its schema."""
+        return self._versions[0] == 0
+
+    def migrated(self) -> tuple[int, int]:
+        return self._versions
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        wanted = list(dict.fromkeys(keys))
+        cache = self._cache
+        known = {key: cache.get(key, ABSENT) for key in wanted}
+        values = (arrays.texts(wanted), arrays.numbers(each.version for each in known.values()))
+        rows, now_ms = self._timed(self._queries.read, values)
+        found = dict.fromkeys(wanted, ABSENT)
+        for key, version, _, body in rows:
+            name = _text(key)
+            if body is None:
+                found[name] = known[name]
+            else:
+                found[name] = Versioned(version=int(version or 0), record=decode(name, _text(body)))
+        self._keep(found)
+        return Snapshot(now_ms=now_ms, records=found)
+
+    def _timed(self, sql: bytes, values: Sequence[bytes | None]) -> tuple[list[Row], int]:
+        """The rows of a statement whose row without a key tells the time, without that row; and the time."""
+        tries = 0
+        while True:
+            asked_ms = self._steps.steady_ms()
+            rows = self._pool.rows(sql, values)
+            at = next(index for index, row in enumerate(rows) if row[0] is None)
+            _, now, number, *_ = rows.pop(at)
+            now_ms = int(now or 0)
+            latest_ms = self._steps.expected_ms(now_ms, asked_ms)
+            if latest_ms is None:
+                return rows, self._steps.handed_out(now_ms)
+            tries += 1
+            if tries > CORRECTIONS_MAX:
+                return rows, self._steps.handed_out(latest_ms)
+            self._correct(number, now_ms, latest_ms)
+
+    def _correct(self, number: bytes | None, now_ms: int, latest_ms: int) -> None:
+        """See clock.py. Where nothing can be written nothing is decided, either."""
+        if len(self._notices) < NOTICES_MAX:
+            self._notices.append(
+                f"The clock of PostgreSQL ({self._location.shown}) ran ahead by {(now_ms - latest_ms) / 1000:g} "
+                "seconds. Leases go on as if it had not."
+            )
+        try:
+            self._pool.rows(self._queries.correct, (number, arrays.number(latest_ms)))
+        except StoreUnavailable:
+            pass
+
+    def _keep(self, found: Mapping[str, Versioned]) -> None:
+        if len(self._cache) + len(found) > CACHE_ENTRIES_MAX:
+            self._cache = {}
+        cache = self._cache
+        for key, each in found.items():
+            if each.version:
+                cache[key] = each
+            else:
+                cache.pop(key, None)
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        gone = [key for key, record in puts.items() if record is None and expect[key]]
+        hint = hint_of(gone)
+        kept = {key: record for key, record in puts.items() if record is not None}
+        values = (
+            arrays.texts(expect),
+            arrays.numbers(expect.values()),
+            *_records(kept),
+            arrays.texts(gone),
+            *_events(events),
+            arrays.number(self._steps.last_ms),
+            arrays.text(self._location.channel),
+            hint.encode(),
+        )
+        ((last, revision),) = self._pool.rows(self._queries.commit, values, writes=True)
+        if last is None:
+            raise Conflict
+        version = int(revision or 0)
+        written = {key: Versioned(version=version, record=record) for key, record in kept.items()}
+        self._keep({**dict.fromkeys(gone, ABSENT), **written})
+        if events or gone:
+            self._listener.told(hint.split(), events=bool(events))
+        return int(last)
+
+    def scan(
+        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
+    ) -> list[tuple[str, Versioned]]:
+        begins_after = after >= prefix
+        end = end_of(prefix)
+        values = [arrays.text(after if begins_after else prefix), arrays.number(max(0, limit))]
+        if end is not None:
+            values.append(arrays.text(end))
+        sql = self._queries.scan(begins_after=begins_after, ends=end is not None, live=live)
+        found = []
+        for key, version, body in self._pool.rows(sql, values):
+            name = _text(key)
+            found.append((name, Versioned(version=int(version or 0), record=decode(name, _text(body)))))
+        return found
+
+    def due(self, limit: int) -> Due:
+        rows, now_ms = self._timed(self._queries.due, (arrays.number(max(1, limit)),))
+        first = [(int(due_ms or 0), _text(key)) for key, due_ms, _ in rows]
+        keys = [key for due_ms, key in first if due_ms <= now_ms]
+        return Due(keys=keys[: max(0, limit)], next_ms=first[0][0] if first else None)
+
+    def events(
+        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
+    ) -> list[Event]:
+        values = [arrays.number(after), arrays.number(max(0, limit)), *map(arrays.text, job or ())]
+        rows = self._pool.rows(self._queries.events(of_a_job=job is not None, newest=newest), values)
+        found = [decode_event(int(seq or 0), _text(body)) for seq, body in rows]
+        return found[::-1] if newest else found
+
+    def watch(self, after: int, timeout_ms: int) -> bool:
+        """Woken by whoever commits an event, on whichever machine; looks every so often without that."""
+        with NoteWait(self._listener, None) as wait:
+            return self._until(lambda: self._last_seq() > after, wait, timeout_ms)
+
+    def until_gone(self, key: str, timeout_ms: int) -> bool:
+        """Woken by whoever deletes the record."""
+        asked = (arrays.text(key),)
+        with NoteWait(self._listener, mark_of(key)) as wait:
+            return self._until(lambda: not self._pool.rows(self._queries.exists, asked), wait, timeout_ms)
+
+    def _until(self, is_so: Callable[[], bool], wait: NoteWait, timeout_ms: int) -> bool:
+        until_ms = clock.steady_ms() + timeout_ms
+        pause_ms = POLL_MS_MIN
+        while not is_so():
+            left_ms = until_ms - clock.steady_ms()
+            if left_ms <= 0:
+                return False
+            wait.wait(min(HEARD_POLL_MS_MAX if self._listener.hears else pause_ms, left_ms))
+            pause_ms = min(POLL_MS_MAX, pause_ms * 2)
+        return True
+
+    def _last_seq(self) -> int:
+        ((last,),) = self._pool.rows(self._queries.last_seq)
+        return int(last or 0)
+
+    def prune(self, *, keep: int, before_ms: int) -> int:
+        """Only ever the beginning of the log goes, so its numbers have no gaps: they count it."""
+        young = self._pool.rows(self._queries.first_kept, (arrays.number(before_ms),))
+        last_seq = self._last_seq()
+        first_kept = int(young[0][0] or 0) if young else last_seq + 1
+        return self._delete(max(first_kept, last_seq + 1 - keep))
+
+    def _delete(self, bound: int) -> int:
+        total = 0
+        while True:
+            values = (arrays.number(bound), arrays.number(PRUNE_ROWS))
+            ((gone,),) = self._pool.rows(self._queries.delete_events, values)
+            total += int(gone or 0)
+            if int(gone or 0) < PRUNE_ROWS:
+                return total
+
+    def notices(self) -> list[str]:
+        return list(self._notices)
+
+    def size_bytes(self) -> int:
+        from dibs.stores.postgres.upkeep import size_bytes
+
+        return size_bytes(self._pool, self._location)
+
+    def tidy(self) -> dict[str, Any]:
+        from dibs.stores.postgres.upkeep import tidy
+
+        return tidy(self._pool, self._location)
+
+    def probe(self) -> list[dict[str, Any]]:
+        from dibs.stores.postgres.upkeep import probe
+
+        return probe(self._pool, self._location, lambda: self.commit({}, {}, ()))
+
+    def close(self) -> None:
+        self._listener.close()
+        self._pool.close()
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode()
+
+
+def _records(kept: Mapping[str, Stored]) -> tuple[bytes, ...]:
+    return (
+        arrays.texts(kept),
+        arrays.numbers(record.due_ms() for record in kept.values()),
+        arrays.truths(record.is_live() for record in kept.values()),
+        arrays.texts(encode(record) for record in kept.values()),
+    )
+
+
+def _events(events: Sequence[Event]) -> tuple[bytes, ...]:
+    return (
+        arrays.numbers(event.at_ms for event in events),
+        arrays.texts(event.ns for event in events),
+        arrays.texts(event.job for event in events),
+        arrays.texts(event.kind for event in events),
+        arrays.texts(encode(event) for event in events),
+    )

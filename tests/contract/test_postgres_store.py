@@ -1,0 +1,40 @@
+"""The PostgreSQL store keeps the contract: with a clock that can be set, and with the database's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.stores.postgres.location import PostgresLocation
+from dibs.stores.postgres.store import PostgresStore
+from dibs.testing.contract import StoreContract
+from tests.postgres import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.stores.port import Store
+
+
+class TestPostgresStore(StoreContract):
+    @pytest.fixture
+    def place(self, postgres_schema: Callable[[], Schema]) -> Schema:
+        schema = postgres_schema()
+        schema.stop_clock()
+        return schema
+
+    def open_store(self, place: Schema) -> Store:
+        return PostgresStore(PostgresLocation(place.url), steady_ms=place.clock.steady_ms)
+
+    def advance(self, place: Schema, store: Store, ms: int) -> None:
+        place.advance(ms)
+
+
+class TestPostgresStoreOnItsOwnClock(StoreContract):
+    @pytest.fixture
+    def place(self, postgres_schema: Callable[[], Schema]) -> Schema:
+        return postgres_schema()
+
+    def open_store(self, place: Schema) -> Store:
+        return PostgresStore(PostgresLocation(place.url))
