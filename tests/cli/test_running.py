@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dibs.cli.framework.context import open_door
+from dibs.cli.framework.registry import NAMES, load
+from dibs.cli.framework.spec import GLOBAL
 from dibs.clock import wall_ms
 from dibs.errors import AuthenticationFailed
 from dibs.service.auth import TokenGuard, read_tokens
 from tests.client.scripted import ScriptedServer, reply_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.cli.conftest import Terminal
@@ -231,51 +231,36 @@ def test_serve_takes_a_port_of_this_machine(terminal: Terminal, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_completion_script_is_one_that_its_shell_can_read(
-    terminal: Terminal, need_program: Callable[[str], str], shell: str
-) -> None:
-    script = terminal("completion", shell).out
-    for word in ("heartbeat", "--ttl", "dibs list -q", "completion"):
-        assert word in script or word.lstrip("-") in script
-    if shell == "bash":
-        subprocess.run([need_program("bash"), "-n"], input=script.encode(), check=True, timeout=20)
+def test_a_completion_script_asks_the_hidden_command(terminal: Terminal, shell: str) -> None:
+    assert "dibs __complete -- " in terminal("completion", shell).out
+    assert "__complete" not in terminal("--help").out
 
 
-def test_bash_completes_commands_flags_and_jobs(
-    terminal: Terminal, need_program: Callable[[str], str], tmp_path: Path
-) -> None:
-    script = terminal("completion", "bash").out
-    fake = tmp_path / "dibs"
-    fake.write_text("#!/bin/sh\nprintf '%s\\n' issue-1 issue-2 other 'x $(touch pwned)'\n")
-    fake.chmod(0o755)
+def test_every_command_and_every_flag_is_offered_with_what_it_does(terminal: Terminal) -> None:
+    def offered(*words: str) -> dict[str, str]:
+        ran = terminal("__complete", "--", *words)
+        assert (ran.exit, ran.err) == (0, "")
+        return dict(line.split("\t") for line in ran.out.splitlines())
 
-    def complete(*words: str) -> list[str]:
-        quoted = " ".join(f"'{word}'" for word in words)
-        shown = "printf '%s\\n' \"${COMPREPLY[@]}\""
-        ask = f"{script}\nCOMP_WORDS=(dibs {quoted}); COMP_CWORD={len(words)}; _dibs; {shown}"
-        done = subprocess.run(
-            [need_program("bash"), "--norc", "-c", ask],
-            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-            capture_output=True,
-            timeout=20,
-            check=True,
-            cwd=tmp_path,
-        )
-        return done.stdout.decode().split()
+    for name in NAMES:
+        words = name.split(" ")
+        assert offered(*words[:-1], words[-1])[words[-1]]
+        assert offered(*words, "--") == {each.flag: each.help for each in (*load(name).options, *GLOBAL)}
 
-    assert complete("he") == ["heartbeat"]
-    assert complete("release", "iss") == ["issue-1", "issue-2"]
-    assert complete("--json", "owner", "o") == ["other"]
-    assert complete("claim", "--t") == ["--ttl", "--ticket", "--timeout"]
-    assert complete("sess") == ["session"]
-    assert complete("session", "s") == ["show"]
-    assert complete("session", "open", "--p") == ["--pid"]
-    assert complete("session", "show", "iss") == ["issue-1", "issue-2"]
-    assert complete("transfer", "x", "--to-session", "o") == ["other"]
-    assert complete("claim-a") == ["claim-any", "claim-all"]
-    assert complete("token", "n") == ["new"]
-    assert complete("token", "new", "x", "--role", "a") == ["agent", "admin"]
-    assert complete("completion", "z") == ["zsh"]
-    assert complete("claim", "--ttl", "") == []
-    assert complete("release", "x") == ["x\\", "\\$\\(touch\\", "pwned\\)"]
-    assert not (tmp_path / "pwned").exists()
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--",),
+        ("--", "--url"),
+        ("--", "--url", "nonsense:", "release", ""),
+        ("--", "claim", "\x1b[31m", ""),
+        ("--", "--json", "--help", "x", "y", ""),
+        ("--", "run", "x", "--", "--json", ""),
+    ],
+)
+def test_completing_never_fails_and_never_complains(terminal: Terminal, words: tuple[str, ...]) -> None:
+    ran = terminal("__complete", *words)
+    assert (ran.exit, ran.err) == (0, "")
+    assert "\x1b" not in ran.out

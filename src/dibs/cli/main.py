@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dibs.cli.text.colour import Paint
 
 INTERRUPTED = 130
+COMPLETE = "__complete"  # what the scripts of `dibs completion` call; in no list of commands
 
 
 def entry() -> int:
@@ -107,6 +108,8 @@ def _answer(
     paint: Paint,
     unconfirmed: UnconfirmedClaims,
 ) -> Answer:
+    if argv and argv[0] == COMPLETE:
+        return _completed(list(argv[1:]), env, opener)
     special = _help_or_version(argv)
     if special is not None:
         return special
@@ -134,6 +137,18 @@ def _answer(
         return _in_repository(command, call)
     finally:
         call.close()
+
+
+def _completed(words: list[str], env: Mapping[str, str], opener: Opener | None) -> Answer:
+    from io import StringIO
+
+    from dibs.cli.commands.completion import complete
+
+    def ask(command: list[str]) -> str:
+        printed = StringIO()
+        return printed.getvalue() if run(command, env, printed, None, None, opener) == 0 else ""
+
+    return complete(words, env, ask)
 
 
 def _in_repository(command: Command, call: Call) -> Answer:

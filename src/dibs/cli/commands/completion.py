@@ -1,223 +1,159 @@
-"""completion: scripts for bash, zsh and fish, made from the same specifications as the parser.
+"""completion: what makes a shell ask `dibs __complete`, and that hidden command itself.
 
-Job names are asked from `dibs list`, and sessions from `dibs session list`, when they are needed; whatever goes wrong
-there offers nothing and says nothing.
+Names of jobs and sessions are asked from the store when they are needed. Whatever goes wrong there, or takes longer
+than LIVE_S, offers nothing and says nothing. A store that is not there is not made.
 """
 
 from __future__ import annotations
 
-from dibs.cli.framework.registry import FAMILIES, NAMES, SUMMARIES, load
+import os
+
+from dibs.cli.framework.completion import FILE, FILES, JOB, TypedWords, offers
 from dibs.cli.framework.result import yes
-from dibs.cli.framework.spec import GLOBAL, Argument, Command
+from dibs.cli.framework.spec import Argument, Command
+from dibs.errors import DibsError
+from dibs.terminal import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
-    from dibs.cli.framework.spec import Option
 
-SHELLS = ("bash", "zsh", "fish")
-_LISTS = {"job": "dibs list -q 2>/dev/null", "session": "dibs session list -q 2>/dev/null"}
+    Ask = Callable[[list[str]], str]  # the words of a command in, what it prints out
+
+LIVE_S = 2.0
+NAMES_MAX = 200
+
+BASH = r"""# bash completion for dibs:  source <(dibs completion bash)
+_dibs() {
+    local word line current= last=${COMP_WORDS[COMP_CWORD]}
+    local -a words=()
+    # A colon or an equals sign splits words in bash: put them together again.
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
+        if [[ ${#words[@]} -gt 0 && ( $word == [:=]* || $current == *[:=] ) ]]; then
+            current+=$word; words[${#words[@]}-1]=$current
+        else
+            current=$word; words+=("$word")
+        fi
+    done
+    [[ $last == [:=] ]] && last=
+    local typed=${current%"$last"}  # what must not be offered again
+    COMPREPLY=()
+    while IFS= read -r line; do
+        if [[ $line == :files ]]; then
+            while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -f -- "$current")
+            continue
+        fi
+        word=${line%%$'\t'*}
+        [[ $word == "$current"* ]] && COMPREPLY+=("$(printf %q "${word#"$typed"}")")
+    done < <(command dibs __complete -- "${words[@]}" 2>/dev/null)
+}
+complete -F _dibs dibs
+"""
+
+ZSH = r"""#compdef dibs
+# zsh completion for dibs:  dibs completion zsh > a file called _dibs in a folder of $fpath
+_dibs() {
+    local line
+    local -a found
+    for line in "${(@f)$(command dibs __complete -- "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)}"; do
+        if [[ $line == :files ]]; then
+            _files
+        elif [[ -n $line ]]; then
+            found+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
+        fi
+    done
+    (( $#found )) && _describe dibs found
+}
+if [ "$funcstack[1]" = _dibs ]; then _dibs "$@"; else compdef _dibs dibs; fi
+"""
+
+FISH = r"""# fish completion for dibs:  dibs completion fish | source
+function __dibs_complete
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    for line in (command dibs __complete -- $words[2..] "$current" 2>/dev/null)
+        if test "$line" = :files
+            __fish_complete_path "$current"
+        else
+            printf '%s\n' $line
+        end
+    end
+end
+complete -c dibs -f -a '(__dibs_complete)'
+"""
+SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 def completion(call: Call) -> Answer:
     shell = call.values["shell"]
-    script = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell]().rstrip("\n")
+    script = SCRIPTS[shell].rstrip("\n")
     return yes({"shell": shell, "script": script}, script, quiet=script)
 
 
-def _commands() -> list[Command]:
-    return [load(name) for name in NAMES]
+def complete(words: list[str], env: Mapping[str, str], ask: Ask) -> Answer:
+    """What a shell may offer for the last of `words`. `ask` runs a command of dibs."""
+    *before, current = (words[1:] if words[:1] == ["--"] else words) or [""]
+    typed = TypedWords(before)
+    found, kind = offers(typed, current)
+    if kind == FILE:
+        found = [*found, (FILES, "")]
+    elif kind is not None:
+        found = [*found, *[(name, "") for name in _live(typed, kind, current, env, ask)]]
+    shown = [f"{word}\t{help_}" for word, help_ in found if word.startswith(current) or word == FILES]
+    text = "\n".join([FILES if each.startswith(FILES) else each for each in shown])
+    return yes({}, text, quiet=text)
 
 
-def _firsts() -> list[str]:
-    return list(dict.fromkeys(name.split(" ")[0] for name in NAMES))
+def _live(typed: TypedWords, kind: str, current: str, env: Mapping[str, str], ask: Ask) -> list[str]:
+    """Names of jobs, or ids of sessions, that begin with `current`."""
+    where = [f"{flag}={value}" for flag, value in typed.given.items()]
+    common = ["--quiet", "--timeout=1s", *where]
+    asked = [["session", "list", *common]]
+    if kind == JOB:
+        # What a repository's tree holds is asked for on its own: it is in the repository's namespace.
+        prefixes = [current, "path:"] if "path:".startswith(current) else [current]
+        asked = [["list", *common, f"--limit={NAMES_MAX}", f"--prefix={prefix}"] for prefix in prefixes]
+    try:
+        if not _is_store_there(typed, env):
+            return []
+        said = _in_time(lambda: [ask(words) for words in asked])
+    except (DibsError, OSError):
+        return []
+    names = dict.fromkeys(name for text in said for name in text.splitlines())
+    return [name for name in names if name == plain(name)]
 
 
-def _seconds(first: str) -> list[str]:
-    return [name.split(" ")[1] for name in NAMES if name.startswith(first + " ")]
+def _is_store_there(typed: TypedWords, env: Mapping[str, str]) -> bool:
+    """Whether asking would make no store: a look must not leave one behind."""
+    from dibs.client.embedded import default_store_url
+    from dibs.client.settings import Settings
+
+    url = Settings({"url": typed.given.get("--url")}, env).url or default_store_url()
+    return not url.startswith("sqlite:") or os.path.exists(url.removeprefix("sqlite://"))
 
 
-def _flags(command: Command) -> list[str]:
-    return [option.flag for option in (*command.options, *GLOBAL)]
+class _TimeUp(BaseException):
+    """No name came in time. Not an Exception: nothing on the way may take it for a fault."""
 
 
-def _offers(command: Command) -> str:
-    """What a word without a flag may be, as shell code that prints it."""
-    for argument in command.arguments:
-        if argument.choices:
-            return f"printf '%s\\n' {' '.join(argument.choices)}"
-        if argument.completes is not None:
-            return _LISTS[argument.completes]
-    return ":"
+def _in_time(ask: Callable[[], list[str]]) -> list[str]:
+    import signal
 
+    def up(number: int, frame: object) -> None:
+        raise _TimeUp
 
-def _valued(kind: str | None) -> list[str]:
-    """Flags that take a value: all of them, or those whose value is a file."""
-    options: dict[str, Option] = {}
-    for command in _commands():
-        options |= {option.flag: option for option in (*command.options, *GLOBAL)}
-    return sorted(
-        flag
-        for flag, option in options.items()
-        if option.value and option.bare is None and kind in (None, option.completes)
-    )
-
-
-def _bash_cases() -> str:
-    """What may follow each command."""
-    cases = []
-    for command in _commands():
-        flags = " ".join(_flags(command))
-        cases.append(f'    "{command.name}") flags="{flags}"; words=$({_offers(command)}) ;;')
-    for family in FAMILIES:
-        cases.append(f"    {family}) words=$(printf '%s\\n' {' '.join(_seconds(family))}) ;;")
-    return "\n".join(cases)
-
-
-def _bash() -> str:
-    special = (*_valued("file"), *_valued("session"), "--role")
-    return f"""# bash completion for dibs:  source <(dibs completion bash)
-_dibs_offer() {{  # Not compgen -W, which would expand what a stranger wrote into a job's name.
-    local word
-    while IFS= read -r word; do
-        [[ -n $word && $word == "$2"* ]] && COMPREPLY+=("$(printf %q "$word")")
-    done <<<"$1"
-}}
-_dibs() {{
-    local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} command= flags= words= word
-    COMPREPLY=()
-    case $previous in
-    {"|".join(_valued("file"))}) COMPREPLY=($(compgen -f -- "$current")); return ;;
-    {"|".join(_valued("session"))}) _dibs_offer "$({_LISTS["session"]})" "$current"; return ;;
-    --role) COMPREPLY=($(compgen -W "agent operator admin" -- "$current")); return ;;
-    {"|".join(flag for flag in _valued(None) if flag not in special)}) return ;;
-    esac
-    for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-        case $command in
-        {"|".join(FAMILIES)}) command="$command $word"; break ;;
-        esac
-        case $word in
-        {"|".join(FAMILIES)}) command=$word ;;
-        {"|".join(first for first in _firsts() if first not in FAMILIES)}) command=$word; break ;;
-        esac
-    done
-    case $command in
-{_bash_cases()}
-    *) flags="{" ".join(option.flag for option in GLOBAL)}"; words=$(printf '%s\\n' {" ".join(_firsts())}) ;;
-    esac
-    case $current in
-    -*) COMPREPLY=($(compgen -W "$flags" -- "$current")) ;;
-    *) _dibs_offer "$words" "$current" ;;
-    esac
-    # A colon splits words in bash; what it has typed already must not be offered again.
-    declare -F __ltrim_colon_completions >/dev/null && __ltrim_colon_completions "$current"
-}}
-complete -F _dibs dibs
-"""
-
-
-def _zsh() -> str:
-    described = " ".join(f"'{first}:{_zsh_text(_summary(first))}'" for first in _firsts())
-    families = []
-    for family in FAMILIES:
-        seconds = " ".join(
-            f"'{second}:{_zsh_text(SUMMARIES[f'{family} {second}'])}'" for second in _seconds(family)
-        )
-        families.append(f"    {family}) commands=({seconds}) ;;")
-    return f"""#compdef dibs
-# zsh completion for dibs:  dibs completion zsh > a file called _dibs in a folder of $fpath
-_dibs_words() {{ local -a found; found=(${{(f)"$(eval $offer)"}}); compadd -a found }}
-_nothing() {{ return 1 }}
-_dibs() {{
-    local offer
-    local -a commands
-    commands=({described})
-    if (( CURRENT == 2 )); then _describe command commands; return; fi
-    local command=$words[2]
-    shift words; (( CURRENT-- ))
-    commands=()
-    case $command in
-{chr(10).join(families)}
-    esac
-    if (( $#commands )); then
-        if (( CURRENT == 2 )); then _describe command commands; return; fi
-        command="$command $words[2]"
-        shift words; (( CURRENT-- ))
-    fi
-    case $command in
-{chr(10).join(_zsh_case(command) for command in _commands())}
-    esac
-}}
-if [ "$funcstack[1]" = _dibs ]; then _dibs "$@"; else compdef _dibs dibs; fi
-"""
-
-
-def _zsh_case(command: Command) -> str:
-    options = " ".join(_zsh_option(option) for option in (*command.options, *GLOBAL))
-    words = "_dibs_words" if _offers(command) != ":" else "_nothing"
-    return f'    "{command.name}") offer="{_offers(command)}"; _arguments -s {options} \'*:: :{words}\' ;;'
-
-
-def _summary(first: str) -> str:
-    return FAMILIES[first] if first in FAMILIES else SUMMARIES[first]
-
-
-def _zsh_text(text: str) -> str:
-    return text.replace("'", "").replace("[", "(").replace("]", ")").replace(":", " ")
-
-
-def _zsh_option(option: Option) -> str:
-    value = ""
-    if option.choices:
-        value = f":{option.value}:({' '.join(option.choices)})"
-    elif option.completes == "session":
-        value = f":{option.value}:($({_LISTS['session']}))"
-    elif option.bare is not None:
-        return f"'{option.flag}=-[{_zsh_text(option.help)}]::{option.value}: '"
-    elif option.value:
-        value = f":{option.value}:{'_files' if option.completes == 'file' else ' '}"
-    return f"'{option.flag}[{_zsh_text(option.help)}]{value}'"
-
-
-def _fish() -> str:
-    lines = ["# fish completion for dibs:  dibs completion fish | source", "complete -c dibs -f"]
-    for option in GLOBAL:
-        lines.append(_fish_option(option, ""))
-    for first in _firsts():
-        lines.append(
-            f"complete -c dibs -n __fish_use_subcommand -a {first} -d '{_fish_text(_summary(first))}'"
-        )
-    for family in FAMILIES:
-        seconds = " ".join(_seconds(family))
-        unless = f"__fish_seen_subcommand_from {family}; and not __fish_seen_subcommand_from {seconds}"
-        lines.append(f"complete -c dibs -n '{unless}' -a '{seconds}'")
-    for command in _commands():
-        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in command.name.split(" "))
-        offers = _offers(command)
-        if offers.startswith("printf"):
-            lines.append(f"complete -c dibs -n '{seen}' -a '{' '.join(command.arguments[0].choices)}'")
-        elif offers != ":":
-            lines.append(f"complete -c dibs -n '{seen}' -a '({offers})'")
-        lines += [_fish_option(option, f"-n '{seen}' ") for option in command.options]
-    return "\n".join(lines) + "\n"
-
-
-def _fish_text(text: str) -> str:
-    return text.replace("\\", "").replace("'", "\\'")
-
-
-def _fish_option(option: Option, when: str) -> str:
-    short = f" -s {option.short[1:]}" if option.short else ""
-    choices = f" -a '{' '.join(option.choices)}'" if option.choices else ""
-    if option.completes == "session":
-        choices = f" -a '({_LISTS['session']})'"
-    value = (
-        f" -r{' -F' if option.completes == 'file' else ''}{choices}"
-        if option.value and option.bare is None
-        else ""
-    )
-    return f"complete -c dibs {when}-l {option.flag[2:]}{short}{value} -d '{_fish_text(option.help)}'"
+    before = signal.signal(signal.SIGALRM, up)
+    signal.setitimer(signal.ITIMER_REAL, LIVE_S)
+    try:
+        return ask()
+    except _TimeUp:
+        return []
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 COMMANDS = {
@@ -225,8 +161,9 @@ COMMANDS = {
         "completion",
         "print the completion script of a shell",
         completion,
-        about="Completes commands, flags, the names of claimed jobs, and sessions.",
-        arguments=(Argument("SHELL", "which shell", choices=SHELLS),),
+        about="Completes commands, flags, the names of claimed jobs, and sessions. The script asks dibs for them at "
+        "each key press, so a newer dibs needs no newer script.",
+        arguments=(Argument("SHELL", "which shell", choices=tuple(SCRIPTS)),),
         examples=(
             ("for bash, in ~/.bashrc", "source <(dibs completion bash)"),
             ("for zsh, once", 'dibs completion zsh > "${fpath[1]}/_dibs"'),
