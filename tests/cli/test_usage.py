@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         (("--ttl", "5", "claim", "a"), "Flags of a command come after it"),
         (("token",), "token needs one of: new"),
         (("token", "nwe", "x"), "token needs one of: new"),
-        (("token", "new", "x", "--role", "king"), "--role is one of agent, operator, admin"),
+        (("token", "new", "x", "--role", "king"), "--role is one of viewer, agent, operator, admin"),
         (("completion", "tcsh"), "SHELL is one of bash, zsh, fish"),
         (("gc", "x"), "takes no arguments"),
         (("hisotry", "x"), "Did you mean history?"),
