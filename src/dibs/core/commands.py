@@ -224,11 +224,13 @@ class RaiseFloor(Record):
 
 
 class Freeze(Record):
-    """From now on nothing in the store changes but by who has `id`. Takes over from whoever froze it before."""
+    """From now on nothing in the store changes but by who has `id`."""
 
     id: str
+    over: str | None = None  # the id of the mark that this one replaces; None: the store is not frozen yet
     incomplete: bool = False
     source: str = ""
+    adds: bool = False
 
 
 class Thaw(Record):

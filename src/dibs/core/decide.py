@@ -49,7 +49,6 @@ from dibs.core.commands import (
     Renew,
     SetAcl,
     Sweep,
-    Thaw,
     Transfer,
 )
 from dibs.core.draft import Draft

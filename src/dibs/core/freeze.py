@@ -45,11 +45,11 @@ def while_frozen(draft: Draft, command: Command, mark: FreezeMark) -> Outcome:
 
 
 def freeze(draft: Draft, command: Freeze) -> Outcome:
-    """Set the mark. Somebody else's is replaced, and that one finds out with its next write. Who repeats an import goes
-    on with the instants of the first try: what was written then is the same as what will be written."""
+    """Set the mark, over the one that the command knows of: its owner finds out with its next write. Who repeats an
+    import goes on with the instants of the first try, so that what was written then is what would be written now."""
     meta = draft.meta()
     old = meta.frozen
-    if old is not None and old.incomplete and not command.incomplete:
+    if old is not None and old.id not in (command.over, command.id):
         return Frozen(now_ms=draft.now_ms, mark=old)
     goes_on = old is not None and old.incomplete and old.source == command.source
     mark = FreezeMark(
@@ -57,6 +57,7 @@ def freeze(draft: Draft, command: Freeze) -> Outcome:
         id=command.id,
         incomplete=command.incomplete,
         source=command.source,
+        adds=command.adds,
         from_ms=old.from_ms if old is not None and goes_on else draft.now_ms,
     )
     draft.put(meta.replace(frozen=mark))
@@ -70,10 +71,12 @@ def thaw(draft: Draft, command: Thaw) -> Outcome:
     if mark is not None and (mark.id != command.id if command.id is not None else mark.incomplete):
         return Frozen(now_ms=now_ms, mark=mark)
     since_ms = command.since_ms
-    if since_ms is None and mark is not None:
+    if mark is None and command.id is not None:
+        since_ms = None  # a repeat: the first one noted the outage
+    elif since_ms is None and mark is not None:
         since_ms = mark.at_ms
     outages = meta.outages
-    if since_ms is not None and since_ms < now_ms:
+    if since_ms is not None and since_ms <= now_ms:
         outages = remember(outages, Outage(began_ms=since_ms, ended_ms=now_ms))
         draft.tell(Event(at_ms=now_ms, kind=events.OUTAGE, began_ms=since_ms))
     thawed = meta.replace(frozen=None, outages=outages, token_floor=max(meta.token_floor, command.floor))

@@ -281,6 +281,7 @@ class FreezeMark(Record):
     id: str  # whose mark it is
     incomplete: bool = False  # records are being moved into it: what is there must not be used
     source: str = ""  # which records: the checksum of their file
+    adds: bool = False  # the store had records of its own before
     from_ms: int = 0  # the instant of the store that stands for the moment of the file
 
 

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, bisect_right
 
 from dibs import clock
 from dibs.stores.forms import names_no_store
-from dibs.stores.port import ABSENT, Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import (
+    ABSENT,
+    Capabilities,
+    Conflict,
+    Due,
+    Maintenance,
+    Snapshot,
+    Store,
+    StoreMoment,
+    Versioned,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,6 +125,10 @@ class MemoryStore(Store, Maintenance):
         with self._lock:
             return sum(len(repr(found.record)) for found in self._records.values())
 
+    def moment(self) -> MemoryMoment:
+        with self._lock:
+            return MemoryMoment(self._clock(), dict(self._records), list(self._events))
+
     def close(self) -> None:
         """Nothing to let go of."""
 
@@ -124,3 +139,23 @@ def open_url(url: str, opening: Opening) -> MemoryStore:
         raise names_no_store(url)
     offset_ms = clock.wall_ms() - clock.steady_ms()
     return MemoryStore(lambda: offset_ms + clock.steady_ms())
+
+
+class MemoryMoment(StoreMoment):
+    def __init__(self, now_ms: int, records: dict[str, Versioned], events: list[Event]) -> None:
+        self.now_ms = now_ms
+        self._records = records
+        self._keys = sorted(records)
+        self._events = events
+
+    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
+        first = max(bisect_right(self._keys, after), bisect_left(self._keys, prefix))
+        keys = [key for key in self._keys[first : first + limit] if key.startswith(prefix)]
+        return [(key, self._records[key]) for key in keys]
+
+    def events(self, after: int, limit: int) -> list[Event]:
+        first = bisect_right(self._events, after, key=lambda event: event.seq)
+        return self._events[first : first + limit]
+
+    def close(self) -> None:
+        """Nothing to let go of."""

@@ -182,8 +182,30 @@ class Store(ABC):
         """Close connections and files. Calling it again does nothing."""
 
 
+class StoreMoment(ABC):
+    """A store as it was at one moment, however long it is looked at. `now_ms` is the store's time then."""
+
+    now_ms: int
+
+    @abstractmethod
+    def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
+        """As the store's own, without `live`."""
+
+    @abstractmethod
+    def events(self, after: int, limit: int) -> list[Event]:
+        """As the store's own."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of it. Calling it again does nothing."""
+
+
 class Maintenance:
     """What a store may offer to the people who look after it. A store that has any of it inherits this as well."""
+
+    def moment(self) -> StoreMoment | None:
+        """The store as it is now, to be read page by page while others write. None: the store cannot do that."""
+        return None
 
     def size_bytes(self) -> int:
         """About how much room the store takes. 0: not known."""

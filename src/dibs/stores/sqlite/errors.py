@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 
 from dibs.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Iterator
 
     from dibs.errors import DibsError
 else:
@@ -50,6 +52,15 @@ def translate(
             f"Reading or writing {path} failed ({_name(error)}). Check the disk.", unknown=unknown
         )
     return StoreUnavailable(f"SQLite refused to work on {path}: {error} ({_name(error)}).", unknown=unknown)
+
+
+@contextmanager
+def translated(path: str, busy_ms: int) -> Iterator[None]:
+    """For a connection apart from the store's own: what it meets, in our words."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise translate(error, path, busy_ms, unknown=False) from error
 
 
 def is_lasting(error: BaseException) -> bool:

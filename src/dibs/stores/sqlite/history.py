@@ -6,6 +6,8 @@ from dibs.stores.codec import decode_event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import sqlite3
+
     from dibs.core.events import Event
     from dibs.stores.sqlite.connection import SqliteConnection
 
@@ -17,16 +19,24 @@ def events(
     link: SqliteConnection, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool
 ) -> list[Event]:
     """See the port."""
+    with link.turn, link as db:
+        rows = selected(db, after, limit, job, newest=newest)
+    return [decode_event(seq, body) for seq, body in rows]
+
+
+def selected(
+    db: sqlite3.Connection, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool
+) -> list[tuple[int, str]]:
+    """Number and text of events, in order."""
     which = "" if job is None else " AND ns = ? AND job = ?"
     order = " DESC" if newest else ""
-    with link.turn, link as db:
-        rows = db.execute(
-            f"SELECT seq, body FROM events WHERE seq > ?{which} ORDER BY seq{order} LIMIT ?",
-            (after, *(job or ()), max(0, limit)),
-        ).fetchall()
+    rows = db.execute(
+        f"SELECT seq, body FROM events WHERE seq > ?{which} ORDER BY seq{order} LIMIT ?",
+        (after, *(job or ()), max(0, limit)),
+    ).fetchall()
     if newest:
         rows.reverse()
-    return [decode_event(seq, body) for seq, body in rows]
+    return rows
 
 
 def prune(link: SqliteConnection, *, keep: int, before_ms: int) -> int:

@@ -10,9 +10,12 @@ from dibs.stores.sqlite.live import LIVE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable
 
     from dibs.stores.sqlite.connection import SqliteConnection
+
+    Row = tuple[str, int, str]
 
 _ANY = "records WHERE"
 _LIVE = f"records INDEXED BY records_live WHERE ({LIVE}) AND"
@@ -21,6 +24,17 @@ _LIVE = f"records INDEXED BY records_live WHERE ({LIVE}) AND"
 def scan(
     link: SqliteConnection, prefix: str, after: str, limit: int, *, live: bool
 ) -> list[tuple[str, Versioned]]:
+    with link.turn, link as db:
+        rows = page(db, prefix, after, limit, live=live)
+    try:
+        return decoded(rows)
+    except StoreCorrupt as error:
+        link.trouble = error
+        raise
+
+
+def page(db: sqlite3.Connection, prefix: str, after: str, limit: int, *, live: bool) -> list[Row]:
+    """Key, version and text of the next records."""
     # One lower bound: SQLite begins at one, and would walk from a second to the first again for every page.
     begin = ("key > ?", after) if after >= prefix else ("key >= ?", prefix)
     sql, values = f"SELECT key, version, body FROM {_LIVE if live else _ANY} {begin[0]}", [begin[1]]
@@ -28,13 +42,11 @@ def scan(
     if end is not None:
         sql += " AND key < ?"
         values.append(end)
-    with link.turn, link as db:
-        rows = db.execute(f"{sql} ORDER BY key LIMIT ?", (*values, max(0, limit))).fetchall()
-    try:
-        return [(key, Versioned(version=version, record=decode(key, body))) for key, version, body in rows]
-    except StoreCorrupt as error:
-        link.trouble = error
-        raise
+    return db.execute(f"{sql} ORDER BY key LIMIT ?", (*values, max(0, limit))).fetchall()
+
+
+def decoded(rows: list[Row]) -> list[tuple[str, Versioned]]:
+    return [(key, Versioned(version=version, record=decode(key, body))) for key, version, body in rows]
 
 
 def due(link: SqliteConnection, limit: int, now_ms: Callable[[], int]) -> Due:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.stores.sqlite.opener import State
+    from dibs.stores.sqlite.moment import SqliteMoment
 else:
     import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
 
@@ -76,6 +77,7 @@ class SqliteStore(Store, Maintenance):
         make_folders: bool = True,
     ) -> None:
         self.path = os.path.abspath(path)
+        self._busy_ms = busy_ms
         self._is_expected = make_folders  # nobody spelt the path
         self._clock = LeaseClock(steady_ms, wall_ms, boot_id)
         self._cache = RecordCache()
@@ -274,6 +276,11 @@ class SqliteStore(Store, Maintenance):
         except DibsError as error:
             return [*found, {"check": "write", "ok": False, "says": error.details}]
         return [*found, {"check": "write", "ok": True, "says": "can be written"}]
+
+    def moment(self) -> SqliteMoment:
+        from dibs.stores.sqlite.moment import SqliteMoment
+
+        return SqliteMoment(self.path, self._busy_ms, lambda: self.read(()).now_ms)
 
     def notices(self) -> list[str]:
         if not self.made or self._is_expected:

@@ -1,0 +1,118 @@
+"""Moving a store, for the people who look after it: `export`, `import`, `thaw`, `backup`, `restore`.
+
+One of the few client modules that may import stores and the service. Everything here raises what the store raises.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from contextlib import contextmanager
+from shutil import copyfileobj
+
+from dibs.core.commands import Thaw
+from dibs.core.outcomes import Frozen, Thawed
+from dibs.errors import InvalidInput, StoreFull, Unavailable
+from dibs.service.archive.export import export
+from dibs.service.archive.intake import TOKEN_MARGIN, intake
+from dibs.service.coordinator import Coordinator
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, BinaryIO, TextIO
+
+    from dibs.stores.port import Store
+
+    Document = dict[str, Any]
+
+PRIVATE = 0o600
+__all__ = ["TOKEN_MARGIN", "export_to_file", "export_to_stream", "import_from", "new_file", "thaw"]
+
+
+def export_to_stream(store: Store, stream: TextIO, *, freeze: bool) -> Document:
+    """Write the archive there. A new file is made readable for its owner alone first: it holds lease ids."""
+    _keep_private(stream)
+    with _written("The archive"):
+        exported = export(store, stream.write, freeze=freeze)
+        stream.flush()
+    return exported.dump()
+
+
+def export_to_file(store: Store, path: str, *, freeze: bool) -> Document:
+    """Write the archive into a new file, which is there when it is complete. One that is there already stays."""
+    with new_file(path) as draft, _written(path), open(draft, "w", encoding="ascii") as file:
+        exported = export(store, file.write, freeze=freeze)
+        file.flush()
+        os.fsync(file.fileno())
+    return exported.dump()
+
+
+def import_from(store: Store, source: BinaryIO, *, adds: bool, margin: int) -> Document:
+    """Bring in the archive that `source` gives. It is read twice: a pipe is written to a temporary file first."""
+    if source.seekable():
+        return intake(store, source, adds=adds, margin=margin).dump()
+    with tempfile.TemporaryFile(prefix="dibs-import-") as spool:
+        with _written("The temporary copy of what is imported"):
+            copyfileobj(source, spool, 1 << 20)
+            spool.flush()
+        return intake(store, spool, adds=adds, margin=margin).dump()
+
+
+def thaw(store: Store) -> Document:
+    """Let a frozen store be used again."""
+    outcome = Coordinator(store).one(Thaw(id=None))
+    if isinstance(outcome, Frozen):
+        raise InvalidInput("An import into this store is not complete. Repeat the import until it is.")
+    return {"was_frozen": isinstance(outcome, Thawed) and outcome.was_frozen}
+
+
+@contextmanager
+def new_file(path: str) -> Iterator[str]:
+    """A draft beside `path`, for its owner alone. It is put in place when the block ends well, if nothing is there."""
+    if os.path.lexists(path):
+        raise InvalidInput(f"{path} is there already. Name another file, or remove it first.")
+    folder, name = os.path.split(os.path.abspath(path))
+    try:
+        handle, draft = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be made: {error.strerror}.") from None
+    os.close(handle)
+    try:
+        yield draft
+        os.link(draft, path)  # not a rename: somebody else may have made it meanwhile
+        sync_folder(folder)
+    except FileExistsError:
+        raise InvalidInput(f"{path} is there already. Name another file, or remove it first.") from None
+    finally:
+        os.unlink(draft)
+
+
+def sync_folder(folder: str) -> None:
+    """Put the names in a folder on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _written(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreFull(
+            f"{what} could not be written ({error.strerror}). It is not complete; do not use it."
+        ) from None
+
+
+def _keep_private(stream: TextIO) -> None:
+    try:
+        handle = stream.fileno()
+        file = os.fstat(handle)
+        if stat.S_ISREG(file.st_mode) and not file.st_size:
+            os.fchmod(handle, PRIVATE)
+    except (OSError, ValueError):
+        pass  # not a file, or not ours

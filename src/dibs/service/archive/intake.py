@@ -1,0 +1,296 @@
+"""From an archive into a store, completely or not at all.
+
+1. The whole file is read and checked before the store is touched.
+2. The store is frozen, and looked at: it must be empty, or (`adds`) hold none of the file's namespaces.
+3. The freeze is marked as incomplete. From here on a kill leaves a store that nobody can use, and says so; the same
+   import again finishes it. Records are written in parts, each only while the mark is ours: of two imports at once, the
+   one that began later goes on.
+4. The mark goes in one write with the floor under the fencing tokens. The time since step 2 counts as an outage, so
+   that whoever held a lease has time to find the new place.
+
+Instants are moved: the moment of the file becomes the moment at which the import began. A lease has as much time left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.core.commands import Freeze, Thaw
+from dibs.core.events import Event
+from dibs.core.instants import shifted
+from dibs.core.keys import META_KEY, tree_key
+from dibs.core.limits import TOKEN_FLOOR_MAX
+from dibs.core.moved import moved
+from dibs.core.outcomes import FreezeNoted, Frozen
+from dibs.core.record import Record
+from dibs.core.records import LockRecord, Meta, Ticket, Tree
+from dibs.errors import InvalidInput, StoreUnavailable
+from dibs.ids import new_id
+from dibs.service.archive.lines import ArchiveReader
+from dibs.service.coordinator import Coordinator
+from dibs.stores.port import Conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import BinaryIO
+
+    from dibs.core.records import FreezeMark, Stored
+    from dibs.service.archive.lines import ArchiveHeader
+    from dibs.stores.port import Store
+
+TOKEN_MARGIN = 1_000_000  # what a source that was not frozen may have handed out since, for any one job
+PART_RECORDS = 500
+PART_CHARS = 256 * 1024  # etcd takes requests of 1.5 MiB
+PART_TRIES = 20
+OWN_KINDS = ("lock", "ticket", "session", "tree")  # a store that has none of these is empty
+NAMES_SHOWN = 3
+EVER_MS = 2**53
+
+
+class Imported(Record):
+    """What an import brought in. `events` is 0 when it added to a store, whose history has another order."""
+
+    records: int
+    events: int
+    floor: int
+    adds: bool
+
+
+class _Contents(Record):
+    """What a checked file holds."""
+
+    header: ArchiveHeader
+    checksum: str
+    meta: Meta
+    namespaces: tuple[str, ...]
+    highest: int  # of all fencing tokens
+
+
+class _TakenOver(Exception):
+    """The mark is not ours any more."""
+
+
+def checked(file: BinaryIO) -> _Contents:
+    """Read the whole archive, and raise InvalidInput for whatever is wrong with it."""
+    file.seek(0)
+    reader = ArchiveReader(file)
+    meta, highest, namespaces = Meta(), 0, set()
+    for entry in reader.entries():
+        record = entry[1] if isinstance(entry, tuple) else None
+        if isinstance(record, Meta):
+            meta = record
+        elif isinstance(record, LockRecord | Ticket | Tree):
+            namespaces.add(record.ns)
+        if isinstance(record, LockRecord):
+            highest = max(highest, record.token, *[holder.token for holder in record.holders])
+    return _Contents(
+        header=reader.header,
+        checksum=reader.checksum,
+        meta=meta,
+        namespaces=tuple(sorted(namespaces)),
+        highest=highest,
+    )
+
+
+def intake(store: Store, file: BinaryIO, *, adds: bool = False, margin: int = TOKEN_MARGIN) -> Imported:
+    """Bring the archive in `file`, which can be read twice, into `store`."""
+    contents = checked(file)
+    floor = max(contents.meta.token_floor, 0)
+    if not contents.header.frozen:
+        floor = max(floor, contents.highest) + margin
+    if floor > TOKEN_FLOOR_MAX:
+        raise InvalidInput(f"The fencing tokens of this file go beyond {TOKEN_FLOOR_MAX}.")
+    try:
+        return _Intake(store, contents, adds=adds).run(file, floor)
+    except _TakenOver:
+        raise InvalidInput(
+            "Another import into this store began after this one, and goes on. This one stopped; what it wrote is "
+            "replaced by the other."
+        ) from None
+
+
+class _Intake:
+    def __init__(self, store: Store, contents: _Contents, *, adds: bool) -> None:
+        self._store = store
+        self._coordinator = Coordinator(store)
+        self._contents = contents
+        self._adds = adds
+        self._id = new_id()
+
+    def run(self, file: BinaryIO, floor: int) -> Imported:
+        mark = self._begin()
+        file.seek(0)
+        by_ms = mark.from_ms - self._contents.header.at_ms
+        records, events = 0, 0
+        for part in _parts(ArchiveReader(file).entries()):
+            if isinstance(part[0], Event):
+                if not self._adds:
+                    told = [each for each in part if isinstance(each, Event)]
+                    self._write_events([each.replace(at_ms=min(each.at_ms, mark.from_ms)) for each in told])
+                    events += len(told)
+            else:
+                records += self._write_records([each for each in part if not isinstance(each, Event)], by_ms)
+        self._note_outages(by_ms)
+        outcome = self._coordinator.one(Thaw(id=self._id, floor=floor, since_ms=mark.from_ms))
+        if isinstance(outcome, Frozen):
+            raise _TakenOver
+        return Imported(records=records, events=events, floor=floor, adds=self._adds)
+
+    def _begin(self) -> FreezeMark:
+        """Freeze the store for this import; refuse it if what is there would be lost or mixed up."""
+        meta = self._store.read((META_KEY,)).records[META_KEY].record
+        mark = meta.frozen if isinstance(meta, Meta) else None
+        source = self._contents.checksum
+        if mark is not None and not mark.incomplete and not mark.source:
+            raise InvalidInput("The store is frozen: it was moved away. Thaw it, or import into another one.")
+        if mark is not None and mark.incomplete:
+            if mark.source != source and (mark.adds or self._adds):
+                raise InvalidInput(
+                    "Another import added to this store and was not completed. Repeat that one first, with its file."
+                )
+            if mark.adds != self._adds:
+                raise InvalidInput(
+                    "The import that was not completed added to a store. Repeat it in the same way."
+                )
+            made = self._freeze(mark.id, incomplete=True)
+            if not mark.adds:
+                self._clear(is_same=mark.source == source)
+            return made
+        self._freeze(None if mark is None else mark.id, incomplete=False)
+        try:
+            self._refuse_what_is_there()
+        except BaseException:
+            self._coordinator.one(Thaw(id=self._id))
+            raise
+        return self._freeze(self._id, incomplete=True)
+
+    def _freeze(self, over: str | None, *, incomplete: bool) -> FreezeMark:
+        outcome = self._coordinator.one(
+            Freeze(
+                id=self._id,
+                over=over,
+                incomplete=incomplete,
+                source=self._contents.checksum,
+                adds=self._adds,
+            )
+        )
+        if not isinstance(outcome, FreezeNoted):
+            raise _TakenOver
+        return outcome.mark
+
+    def _refuse_what_is_there(self) -> None:
+        if self._adds:
+            both = [ns for ns in self._contents.namespaces if self._has(ns)]
+            if both:
+                shown = ", ".join(both[:NAMES_SHOWN]) + (" and others" if len(both) > NAMES_SHOWN else "")
+                raise InvalidInput(
+                    f"The file and the store both have the namespace {shown}: a job would have two owners. "
+                    "Import into another store."
+                )
+            return
+        for kind in OWN_KINDS:
+            if self._store.scan(f"{kind}/", limit=1):
+                raise InvalidInput(
+                    "The store is not empty. Import into an empty one, or add the file's namespaces to it."
+                )
+
+    def _has(self, ns: str) -> bool:
+        tree = tree_key(ns)
+        return bool(
+            self._store.scan(f"lock/{ns}/", limit=1)
+            or self._store.scan(f"ticket/{ns}/", limit=1)
+            or self._store.read((tree,)).records[tree].record
+        )
+
+    def _clear(self, *, is_same: bool) -> None:
+        """Take back what an unfinished import left in a store that was empty. Records of the same file stay, and are
+        written over."""
+        self._store.prune(keep=0, before_ms=EVER_MS)
+        if is_same:
+            return
+        for kind in OWN_KINDS:
+            while page := self._store.scan(f"{kind}/", limit=self._part_max()):
+                self._put(dict.fromkeys([key for key, _ in page]))
+
+    def _part_max(self) -> int:
+        return max(1, min(PART_RECORDS, self._store.capabilities.commit_keys_max - 1))
+
+    def _write_records(self, part: Sequence[tuple[str, Stored]], by_ms: int) -> int:
+        outages = self._contents.meta.outages
+        puts = {key: moved(record, outages, by_ms) for key, record in part if key != META_KEY}
+        size = self._part_max()
+        keys = list(puts)
+        for first in range(0, len(keys), size):
+            self._put({key: puts[key] for key in keys[first : first + size]})
+        return len(puts)
+
+    def _write_events(self, events: Sequence[Event]) -> None:
+        self._put({}, events)
+
+    def _put(self, puts: dict[str, Stored | None], events: Sequence[Event] = ()) -> None:
+        """Write, as long as the mark is ours. A record of a kind that the store looks after itself is left as it is."""
+        for _ in range(PART_TRIES):
+            found = self._store.read((*puts, META_KEY)).records
+            meta = found[META_KEY].record
+            if not isinstance(meta, Meta) or meta.frozen is None or meta.frozen.id != self._id:
+                raise _TakenOver
+            new = {
+                key: record
+                for key, record in puts.items()
+                if found[key].record is None or key.split("/", 1)[0] in OWN_KINDS
+            }
+            expect = {key: each.version for key, each in found.items()}
+            try:
+                self._store.commit(expect, new, events)
+                return
+            except Conflict:
+                continue
+            except StoreUnavailable as error:
+                if not error.unknown or events:
+                    raise
+        raise StoreUnavailable(
+            "Others kept changing the store while it was written. Stop its servers and repeat."
+        )
+
+    def _note_outages(self, by_ms: int) -> None:
+        """What the source knew of outages, for leases that live on because of them."""
+        outages = tuple([shifted(each, by_ms) for each in self._contents.meta.outages])  # type: ignore[arg-type]
+        if not outages or self._adds:
+            return
+        for _ in range(PART_TRIES):
+            found = self._store.read((META_KEY,)).records[META_KEY]
+            if not isinstance(found.record, Meta):
+                raise _TakenOver
+            try:
+                self._store.commit(
+                    {META_KEY: found.version}, {META_KEY: found.record.replace(outages=outages)}, ()
+                )
+                return
+            except Conflict:
+                continue
+
+
+def _parts(
+    entries: Iterable[tuple[str, Stored] | Event],
+) -> Iterator[list[tuple[str, Stored] | Event]]:
+    """Some at a time, records apart from events: no more than a commit takes."""
+    part: list[tuple[str, Stored] | Event] = []
+    chars = 0
+    for entry in entries:
+        size = _chars(entry)
+        if part and (
+            len(part) == PART_RECORDS
+            or chars + size > PART_CHARS
+            or isinstance(part[0], Event) != isinstance(entry, Event)
+        ):
+            yield part
+            part, chars = [], 0
+        part.append(entry)
+        chars += size
+    if part:
+        yield part
+
+
+def _chars(entry: tuple[str, Stored] | Event) -> int:
+    """About how long it is as text."""
+    return len(repr(entry))

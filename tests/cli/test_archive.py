@@ -1,0 +1,180 @@
+"""export, import, thaw: as typed, and with real pipes, kills and full disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Ran, Terminal
+
+PATIENCE_SECONDS = 60
+
+
+def dibs(*words: str, home: Path, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    env = {**os.environ, "XDG_STATE_HOME": str(home), "XDG_CONFIG_HOME": str(home), "HOME": str(home)}
+    env = {key: value for key, value in env.items() if not key.startswith("DIBS_")}
+    return subprocess.run(
+        [sys.executable, "-m", "dibs", *words],
+        input=stdin,
+        capture_output=True,
+        env=env,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+def archive_of(terminal: Terminal, *words: str) -> bytes:
+    ran = terminal("export", *words)
+    assert ran.exit == 0, ran.err
+    return ran.out.encode()
+
+
+def refused(ran: Ran, *, exit_code: int = 64) -> str:
+    assert ran.exit == exit_code
+    assert ran.out == ""
+    assert ran.err.startswith("dibs: ")
+    return ran.err
+
+
+def test_a_store_is_exported_and_what_is_in_it_is_said(terminal: Terminal) -> None:
+    terminal.claim("issue-1842")
+    ran = terminal("export")
+    assert "wrote 1 job, 0 sessions, 0 places in line and 1 events" in ran.err
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert lines[0]["dibs_archive"] == 1
+    assert lines[1]["key"] == "lock/default/issue-1842"
+    assert lines[-1]["end"]["records"] == len(lines) - 3
+    assert terminal("export", "-q").err == ""
+
+
+def test_nothing_is_claimed_in_a_store_that_was_exported_with_freeze_until_it_is_thawed(
+    terminal: Terminal,
+) -> None:
+    archive_of(terminal, "--freeze")
+    said = refused(terminal("claim", "issue-1842"), exit_code=69)
+    assert "being moved" in said
+    assert terminal("thaw").out == "The store can be used again.\n"
+    assert terminal("thaw").out == "The store was not frozen.\n"
+    terminal.claim("issue-1842")
+
+
+def test_an_import_into_a_store_that_is_not_empty_changes_nothing(terminal: Terminal) -> None:
+    lease = terminal.claim("issue-1842")
+    copy = archive_of(terminal)
+    said = refused(terminal("import", stdin=copy))
+    assert "not empty" in said
+    assert "both have the namespace default" in refused(terminal("import", "--add", stdin=copy))
+    assert terminal("heartbeat", "issue-1842", "--lease", lease).exit == 0
+
+
+def test_an_import_says_what_came_in(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.claim("issue-1842")
+    copy = tmp_path / "claims.jsonl"
+    assert terminal("export", "--freeze", "--to", str(copy)).exit == 0
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert "is there already" in refused(terminal("export", "--to", str(copy)))
+    done = dibs("import", f"sqlite:{tmp_path}/new.db", "--from", str(copy), "--json", home=tmp_path)
+    assert json.loads(done.stdout)["data"]["records"] == 1
+    again = dibs("owner", "issue-1842", "--url", f"sqlite:{tmp_path}/new.db", home=tmp_path)
+    assert b"ann" in again.stdout
+
+
+@pytest.mark.parametrize("number", ["-1", "x", "1e3", "9" * 20])
+def test_a_margin_is_a_number(terminal: Terminal, number: str) -> None:
+    assert "--token-margin" in refused(terminal("import", f"--token-margin={number}"))
+
+
+def test_a_server_is_not_exported_through(terminal: Terminal, tmp_path: Path) -> None:
+    ran = dibs("export", "http://127.0.0.1:9", home=tmp_path)
+    assert ran.returncode == 64
+    assert b"works on a store" in ran.stderr
+
+
+@pytest.mark.promise("move:whole")
+def test_a_pipe_moves_a_store_and_a_cut_pipe_moves_nothing(terminal: Terminal, tmp_path: Path) -> None:
+    for number in range(30):
+        terminal.claim(f"issue-{number}")
+    copy = archive_of(terminal)
+    url = f"sqlite:{tmp_path}/new.db"
+    cut = dibs("import", url, home=tmp_path, stdin=copy[: len(copy) // 2])
+    assert (cut.returncode, b"cut off" in cut.stderr or b"not JSON" in cut.stderr) == (64, True)
+    done = dibs("import", url, home=tmp_path, stdin=copy)
+    assert done.returncode == 0, done.stderr
+    assert dibs("list", "--url", url, home=tmp_path).stdout.count(b"issue-") == 30
+
+
+def test_a_new_file_that_the_shell_made_is_for_its_owner_alone(terminal: Terminal, tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path}/old.db"
+    dibs("claim", "issue-1842", "--url", url, home=tmp_path)
+    with open(tmp_path / "claims.jsonl", "wb") as out:
+        os.fchmod(out.fileno(), 0o644)
+        subprocess.run(
+            [sys.executable, "-m", "dibs", "export", url], stdout=out, timeout=PATIENCE_SECONDS, check=True
+        )
+    assert (tmp_path / "claims.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_export_to_a_full_disk_fails(terminal: Terminal, tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path}/old.db"
+    dibs("claim", "issue-1842", "--url", url, home=tmp_path)
+    with open("/dev/full", "wb") as out:
+        ran = subprocess.run(
+            [sys.executable, "-m", "dibs", "export", url],
+            stdout=out,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+    assert ran.returncode == 69
+    assert b"not complete" in ran.stderr
+
+
+@pytest.mark.promise("move:whole")
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
+def test_an_import_that_is_killed_leaves_a_store_that_says_so_and_the_same_import_completes_it(
+    terminal: Terminal, tmp_path: Path, signal_number: int
+) -> None:
+    for number in range(40):
+        terminal.claim(f"issue-{number}")
+    copy = tmp_path / "claims.jsonl"
+    copy.write_bytes(archive_of(terminal))
+    url = f"sqlite:{tmp_path}/new.db"
+    program = (
+        "import os, sys\n"
+        "from dibs.service.archive import intake\n"
+        "from dibs.stores.sqlite import SqliteStore\n"
+        "intake.PART_RECORDS = 5\n"
+        "real, count = SqliteStore.commit, [0]\n"
+        "def commit(*given):\n"
+        "    count[0] += 1\n"
+        f"    if count[0] == 5: os.kill(os.getpid(), {int(signal_number)})\n"
+        "    return real(*given)\n"
+        "SqliteStore.commit = commit\n"
+        "from dibs.cli.main import entry\n"
+        "sys.argv[0] = 'dibs'\n"
+        "sys.exit(entry())\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", program, "import", url, "--from", str(copy)],
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert killed.returncode in (-signal.SIGKILL, 130), killed.stderr
+    refused = dibs("claim", "issue-1", "--url", url, home=tmp_path)
+    assert refused.returncode == 69
+    assert b"is not complete" in refused.stderr
+    assert dibs("thaw", url, home=tmp_path).returncode == 64
+    assert dibs("export", url, home=tmp_path).returncode == 64
+    done = dibs("import", url, "--from", str(copy), home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert dibs("list", "--url", url, home=tmp_path).stdout.count(b"issue-") == 40
