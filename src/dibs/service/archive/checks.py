@@ -59,9 +59,12 @@ def checked_event(values: Any, bad: Bad) -> Event:
 
 def wrong_field(record: Record) -> str | None:
     """The first field whose value is not of the field's type; None: there is none."""
+    defaults, types = record._defaults, record._types
     for field in record._fields:
-        value, annotation = getattr(record, field), record._types[field]
-        if not _fits(value, annotation, record._modules[field]):
+        value = getattr(record, field)
+        if field in defaults and value is defaults[field]:  # the file left it out, as most are
+            continue
+        if not _fits(value, types[field], record._modules[field]):
             return field
         for each in value if isinstance(value, tuple) else (value,):
             inner = wrong_field(each) if isinstance(each, Record) else None

@@ -141,7 +141,7 @@ class ArchiveReader:
             )
         self._sum.update(line)
         try:
-            document = json.loads(line, parse_constant=_no_number)
+            document = _decode(line.decode("ascii"))
         except (ValueError, RecursionError):
             raise self._bad("it is not JSON") from None
         if not isinstance(document, dict):
@@ -154,3 +154,6 @@ class ArchiveReader:
 
 def _no_number(text: str) -> float:
     raise ValueError(text)
+
+
+_decode = json.JSONDecoder(parse_constant=_no_number).decode
