@@ -49,6 +49,7 @@ from dibs.core.commands import (
     Renew,
     SetAcl,
     Sweep,
+    Thaw,
     Transfer,
 )
 from dibs.core.draft import Draft

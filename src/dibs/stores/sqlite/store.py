@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
-    from dibs.stores.sqlite.opener import State
     from dibs.stores.sqlite.moment import SqliteMoment
+    from dibs.stores.sqlite.opener import State
 else:
     import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
 
