@@ -168,7 +168,7 @@ def test_a_checkpoint_may_come_from_stdin(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize(
     ("stdin", "word"),
-    [(b"\xff\xfe", "UTF-8"), (b"x" * (CHECKPOINT_BYTES_MAX + 1), "more than"), (None, "closed")],
+    [(b"\xff\xfe", "UTF-8"), (b"x" * (CHECKPOINT_BYTES_MAX + 1), "longer than"), (None, "closed")],
 )
 def test_stdin_that_is_no_checkpoint_is_refused(terminal: Terminal, stdin: bytes | None, word: str) -> None:
     lease = terminal.claim("issue-1")

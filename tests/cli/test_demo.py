@@ -193,7 +193,7 @@ def children_of(pid: int) -> list[int]:
         (("--workers", "21"), "from 1 to 20"),
         (("--jobs", "0"), "from 1 to 50"),
         (("--seed", "x"), "whole number"),
-        (("--url", "memory://"), "one process only"),
+        (("--url", "memory://"), "several processes"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(
@@ -224,4 +224,4 @@ def test_a_demo_that_did_not_finish_says_so_and_exits_with_1() -> None:
 
 
 def test_the_help_says_that_only_the_flag_leads_elsewhere(terminal: Terminal) -> None:
-    assert "DIBS_URL does not count" in " ".join(terminal("demo", "--help").out.split())
+    assert "DIBS_URL is ignored" in " ".join(terminal("demo", "--help").out.split())

@@ -40,7 +40,7 @@ def test_release_failed_counts_rests_and_parks(terminal: Terminal) -> None:
         "release", "job", "--lease", lease, "--failed", "--reason", "registry away", "--retry-after", "5m"
     )
     assert ran.exit == 0
-    assert ran.out.startswith("Let go as failed: job, 1 in a row. It can be claimed in 5m.")
+    assert ran.out.startswith("Released as failed: job, 1 in a row. It can be claimed in 5m.")
     resting = terminal("claim", "job")
     assert resting.exit == 75
     assert "agent-7 failed at it just now: registry away" in resting.out

@@ -85,7 +85,7 @@ def test_lines_of_its_input_are_orders_and_its_end_lets_go(machine: Machine) -> 
     assert child.stdin is not None
     child.stdin.write("checkpoint half way\nfly\n")
     child.stdin.flush()
-    assert "is no order" in event(child)["message"]
+    assert "is not an order" in event(child)["message"]
     assert machine.look("job")["checkpoint"] == "half way"
     out, _ = child.communicate(timeout=30)  # which closes its input
     assert json.loads(out)["why"] == "its input ended"
@@ -164,8 +164,8 @@ def test_a_server_that_is_gone_is_uncertain_first_and_lost_before_the_claim_is_o
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--for", "0"), "--for 0 would let go at once"),
-        (("--notice", "8s", "--ttl", "10s"), "Give it --ttl 14s or more"),
+        (("--for", "0"), "--for 0 would release the job at once"),
+        (("--notice", "8s", "--ttl", "10s"), "Use --ttl 14s or more"),
     ],
 )
 def test_what_cannot_be_is_refused(terminal: Terminal, words: tuple[str, ...], says: str) -> None:
@@ -189,7 +189,7 @@ def test_what_cannot_be_is_refused(terminal: Terminal, words: tuple[str, ...], s
         ({"event": "renewed", "remaining_ms": 8_000}, "renewed    job, certain for 8s"),
         (
             {"event": "uncertain", "remaining_ms": 8_000, "why": "no\nserver"},
-            "uncertain  job, certain for 8s only: no\\nserver",
+            "uncertain  job, certain only for 8s: no\\nserver",
         ),
         ({"event": "lost", "why": "it ran out"}, "lost       job: it ran out"),
         ({"event": "error", "message": "oh"}, "error      oh"),

@@ -112,7 +112,7 @@ def test_an_answer_that_nobody_reads_is_given_back(machine: Machine) -> None:
     os.close(writing)
     _, err = child.communicate(timeout=30)
     assert child.returncode == 70
-    assert "what it claimed is given back" in err
+    assert "the claim was given back" in err
     assert machine.look("job")["status"] == "free"
 
 

@@ -223,7 +223,7 @@ def test_a_keeper_that_cannot_keep_says_so_and_the_claim_is_given_back(
     )
     assert ran.returncode == 69
     assert says in ran.stderr
-    assert "no process can keep job" in ran.stderr
+    assert "no background process can renew job" in ran.stderr
     assert machine.look("job")["status"] == "free"
 
 

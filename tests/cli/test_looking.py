@@ -104,8 +104,8 @@ def test_history_tells_everything_in_order(terminal: Terminal) -> None:
     told = [line.split("  ", 2)[2].strip() for line in terminal("history", "issue-1").out.splitlines()]
     assert told == [
         "agent-7 claimed it for 1m (token 1)",
-        "agent-7 got on: checkpoint half way",
-        "agent-7 went silent; the claim ran out: checkpoint half way",
+        "agent-7 made progress: checkpoint half way",
+        "the claim of agent-7 expired without a heartbeat: checkpoint half way",
         "agent-8 claimed it for 1m (token 2, attempt 2)",
         "agent-8 released it as done: result PR 77",
     ]
@@ -117,7 +117,7 @@ def test_break_takes_a_job_away_and_the_old_owner_is_told_why(terminal: Terminal
     lease = terminal.claim("issue-1", "--owner", "agent-7")
     assert terminal("break", "issue-1").exit == 64
     ran = terminal("break", "issue-1", "--reason", "it hangs")
-    assert ran.out == "Taken: agent-7 has lost issue-1; its next heartbeat is told why.\n"
+    assert ran.out == "Broken: agent-7 has lost issue-1. Its next heartbeat is refused with your reason.\n"
     late = terminal("heartbeat", "issue-1", "--lease", lease)
     assert late.exit == 2
     assert "it hangs" in late.err
@@ -130,7 +130,7 @@ def test_gc_turns_what_is_due_into_events(terminal: Terminal) -> None:
     terminal.claim("a", "--ttl", "5s")
     terminal.claim("b", "--ttl", "5s")
     terminal.wait(6)
-    assert terminal("gc").out == "Ended 2 claims that had run out, put away 0 idle jobs.\n"
+    assert terminal("gc").out == "Ended 2 claims that had expired, forgot 0 idle jobs.\n"
     terminal.wait(2 * 24 * 3600)
     assert terminal("gc", "--json").data == {"jobs": 2, "expired": 0, "forgotten": 2}
 

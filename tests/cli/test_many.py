@@ -52,7 +52,7 @@ def test_inside_a_session_asking_again_gives_the_next_one(terminal: Terminal) ->
     terminal.env["DIBS_SESSION"] = session
     assert terminal("claim-any", "a", "b", "--json").data["name"] == "a"
     ran = terminal("claim-any", "a", "b")
-    assert ran.out.startswith("Claimed b for as long as the session lives")
+    assert ran.out.startswith("Claimed b until the session ends")
     assert ran.out.rstrip().endswith("dibs release b")
 
 
@@ -109,7 +109,7 @@ def test_all_gives_its_places_up_when_the_time_is_over_and_goes_on_from_a_ticket
         (("a", "b\x1b"), b"", "control characters"),
         (("a", "path:../b"), b"", "lead out of its tree"),
         ((), "".join(f"n{number}\n" for number in range(10_000)).encode(), "1 to"),
-        ((), b"x" * 2_000_000, "more than"),
+        ((), b"x" * 2_000_000, "longer than"),
     ],
 )
 def test_lists_that_cannot_be_are_refused_and_claim_nothing(
@@ -161,7 +161,7 @@ def test_any_exits_with_4_when_all_are_done_and_only_then(terminal: Terminal) ->
     for command in ("claim-any", "claim-all"):
         ran = terminal(command, "a", "b")
         assert ran.exit == 4
-        assert ran.out.splitlines()[0] == "Nothing is left to do: all of them are done."
+        assert ran.out.splitlines()[0] == "All of these jobs are done."
         assert terminal(command, "a", "b", "--json").error["code"] == "done"
         terminal.claim(f"held-{command}")
         assert terminal(command, "a", f"held-{command}").exit == 1

@@ -130,7 +130,7 @@ def test_notes_are_the_checkpoint_and_the_next_run_elsewhere_starts_with_them(
     assert run_sh(machine, 'cat "$DIBS_CHECKPOINT_FILE"', "--checkpoint-file", str(there)) == (0, "mine")
     code, out = run_sh(machine, "head -c 5000 /dev/zero > $DIBS_CHECKPOINT_FILE", *flags)
     assert code == 0
-    assert "more than the 4096 bytes" in out
+    assert "longer than 4096 bytes" in out
 
 
 def test_notes_go_out_while_the_command_runs(machine: Machine, tmp_path: Path) -> None:
@@ -274,11 +274,11 @@ def test_at_a_terminal_ctrl_z_stops_both_and_fg_goes_on(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("run", "job", "--kill-after", "20s", "--ttl", "30s", "--", "true"), "Give it --ttl 33s or more"),
-        (("run", "job", "--kill-after", "25h", "--", "true"), "1d at most"),
-        (("run", "job", "--kill-after", "23h", "--", "true"), "Choose less, a TTL is 1d at most"),
-        (("run", "job", "--ttl", "500ms", "--", "true"), "a session lives whole seconds from 1s to 1d"),
-        (("run", "job", "--ttl", "3s", "--kill-after", "2s", "--", "true"), "Give it --ttl 6s or more"),
+        (("run", "job", "--kill-after", "20s", "--ttl", "30s", "--", "true"), "Use --ttl 33s or more"),
+        (("run", "job", "--kill-after", "25h", "--", "true"), "the most is 1d"),
+        (("run", "job", "--kill-after", "23h", "--", "true"), "Choose less: a TTL is at most 1d"),
+        (("run", "job", "--ttl", "500ms", "--", "true"), "a session lives from 1s to 1d"),
+        (("run", "job", "--ttl", "3s", "--kill-after", "2s", "--", "true"), "Use --ttl 6s or more"),
         (("run", "job", "-n", "-w", "5", "--", "true"), "--no-wait or --wait"),
         (("run", "job", "-E", "300", "--", "true"), "from 0 to 255"),
         (("run", "job", "--result", "x", "--", "true"), "--result needs --done"),
@@ -315,7 +315,7 @@ def test_a_name_that_begins_with_a_dash_stands_between_two_of_them(machine: Mach
 def test_a_wait_for_a_job_of_the_run_around_it_is_refused(inner: str, machine: Machine) -> None:
     code, out = machine.run("run", "job", "--", "sh", "-c", f"exec {inner}")
     assert code == 3
-    assert "held by the `dibs run` that this command runs in" in out
+    assert "held by the `dibs run` around this command" in out
 
 
 def test_a_wait_inside_a_run_for_the_same_name_in_another_namespace_goes_on(machine: Machine) -> None:

@@ -165,7 +165,7 @@ def test_doctor_says_that_a_server_is_not_dibs(outside: Terminal) -> None:
     with ScriptedServer([theirs]) as server:
         ran = outside("doctor", "--url", server.url)
     assert ran.exit == 69
-    assert "BAD  answers    not a dibs server; nothing can be claimed there" in ran.out
+    assert "BAD  answers    this is not a dibs server; nothing can be claimed there" in ran.out
     assert "All is well" not in ran.out
 
 

@@ -40,7 +40,7 @@ def test_inside_names_are_enough_and_the_childs_code_is_passed_on(machine: Machi
     script = "$DIBS claim job && $DIBS heartbeat job -q && $DIBS owner job -q && exit 7"
     code, out = run_sh(machine, script, "--owner", "agent-7", "--namespace", "acme")
     assert code == 7
-    assert out.startswith("Claimed job for as long as the session lives, as agent-7.\n")
+    assert out.startswith("Claimed job until the session ends, as agent-7.\n")
     assert out.endswith("agent-7\n")
     assert machine.run("owner", "job", "--namespace", "acme")[0] == 1
     assert machine.run("session", "list")[1] == "No session is open.\n"
@@ -161,7 +161,7 @@ def test_a_server_that_is_gone_is_a_lost_session_before_its_ttl_is_over(machine:
         _, err = child.communicate(timeout=30)
     assert child.returncode == 20
     assert "The session was lost (No server answers" in err
-    assert "goes by itself within 10s" in err
+    assert "expires within 10s" in err
     assert time.monotonic() - began < 10
 
 

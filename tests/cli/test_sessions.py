@@ -16,9 +16,9 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 def test_opening_prints_the_id_and_what_to_do_with_it(terminal: Terminal) -> None:
     ran = terminal("session", "open", "--owner", "agent-7", "--ttl", "90s")
     head, export, after = ran.out.splitlines()
-    assert head == "Opened a session for agent-7; it lives 1m 30s from each sign of life."
+    assert head == "Opened a session for agent-7; it ends 1m 30s after its last renewal."
     assert export.startswith("  export DIBS_SESSION=")
-    assert after == "Send a keepalive within 45s:  dibs session keep"
+    assert after == "Renew it within 45s:  dibs session keep"
     data = terminal("session", "open", "--json").data
     assert data["active"] is True
     assert data["owner"].startswith("ann@")
@@ -29,7 +29,7 @@ def test_inside_a_session_names_are_enough_and_its_end_lets_go_of_all(terminal: 
     terminal.env["DIBS_SESSION"] = terminal.session("--owner", "agent-7")
     ran = terminal("claim", "a")
     assert ran.out.splitlines() == [
-        "Claimed a for as long as the session lives, as agent-7.",
+        "Claimed a until the session ends, as agent-7.",
         "  fencing token  1",
         "When it is done:  dibs release a",
     ]
@@ -107,7 +107,7 @@ def test_a_session_of_a_process_that_died_is_over_for_its_neighbours(
         (("session",), "session needs one of: run, open, keep"),
         (("session", "keep"), "DIBS_SESSION"),
         (("session", "keep", "nonsense"), "not a session id"),
-        (("session", "keep", "a", "b"), "one word too many"),
+        (("session", "keep", "a", "b"), "one argument too many"),
         (("session", "open", "--ttl", "0s"), "from 1s to 1d"),
         (("session", "open", "--ttl", "25h"), "from 1s to 1d"),
         (("session", "open", "--ttl", "x"), "--ttl"),

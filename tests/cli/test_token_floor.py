@@ -24,7 +24,7 @@ def test_the_floor_is_raised_for_every_job_and_never_lowered(terminal: Terminal)
     assert terminal("token-floor", "5000", "--json").data == {"token_floor": 5000}
     assert token(terminal, "after") == 5001
     lower = terminal("token-floor", "10")
-    assert lower.out == "Every new fencing token is above 5000. It was that high already.\n"
+    assert lower.out == "All new fencing tokens are above 5000. It was that high before.\n"
     assert token(terminal, "last") == 5001
     terminal("break", "before", "--reason", "r")
     assert token(terminal, "before") == 5001

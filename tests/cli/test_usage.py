@@ -24,15 +24,15 @@ if TYPE_CHECKING:
         (("frobnicate",), "`dibs --help` lists them"),
         (("claim", "x", "--tll", "5"), "Did you mean --ttl?"),
         (("claim",), "claim needs JOB"),
-        (("claim", "a", "b"), "b is one word too many"),
+        (("claim", "a", "b"), "b is one argument too many"),
         (("claim", "a", "--ttl"), "--ttl needs a value"),
         (("claim", "a", "--owner", "--again"), "--owner=--again"),
-        (("claim", "a", "--again=yes"), "--again takes no value"),
+        (("claim", "a", "--again=yes"), "--again is a switch and takes no value"),
         (("--jsn", "claim", "a"), "Did you mean --json?"),
-        (("--ttl", "5", "claim", "a"), "Flags of a command come after it"),
+        (("--ttl", "5", "claim", "a"), "Put a command's flags after its name"),
         (("token",), "token needs one of: new"),
         (("token", "nwe", "x"), "token needs one of: new"),
-        (("token", "new", "x", "--role", "king"), "--role is one of viewer, agent, operator, admin"),
+        (("token", "new", "x", "--role", "king"), "--role must be one of viewer, agent, operator, admin"),
         (("completion", "tcsh"), "SHELL is one of bash, zsh, fish"),
         (("gc", "x"), "takes no arguments"),
         (("hisotry", "x"), "Did you mean history?"),
@@ -163,10 +163,10 @@ def test_claiming_again_under_the_same_name_says_what_proves_it(terminal: Termin
     ran = terminal("claim", "a")
     assert ran.exit == 1
     assert ran.out.splitlines()[-1].endswith(
-        "the lease id does. If you have it:  dibs heartbeat a --lease ID"
+        "only the lease id proves a claim. If you have it:  dibs heartbeat a --lease ID"
     )
-    assert "the lease id does" in terminal("claim", "a", "--json").error["message"]
-    assert "the lease id does" not in terminal("claim", "a", "--owner", "bob").out
+    assert "only the lease id proves a claim" in terminal("claim", "a", "--json").error["message"]
+    assert "only the lease id proves a claim" not in terminal("claim", "a", "--owner", "bob").out
 
 
 def test_a_usage_error_is_two_lines_within_a_terminal(terminal: Terminal) -> None:

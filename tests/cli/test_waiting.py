@@ -46,7 +46,7 @@ def test_when_the_time_is_over_the_place_is_given_up(terminal: Terminal) -> None
     assert ran.exit == 1
     assert ran.err == ""
     assert ran.out.splitlines()[0] == (
-        "Not yet: agent-7 has job for another 2m. You were next in line, and have left it."
+        "Not yet: agent-7 has job for another 2m. You were next in line, and have left the line."
     )
     assert terminal("owner", "job", "--json").data["waiting"] == 0
 
@@ -131,7 +131,7 @@ def test_nothing_is_drawn_where_nobody_looks(
     [
         ({"position": 3}, "number 3 in line: agent-7 has it for another 30s"),
         ({"conflict": "path:src"}, "next in line: agent-7 has path:src, which overlaps it, for another 30s"),
-        ({"owner": None, "remaining_ms": None}, "next in line: it rests, or others come first"),
+        ({"owner": None, "remaining_ms": None}, "next in line: it is delayed, or others come first"),
         ({"owner": "a\x1b[2Jb"}, "a\\u001b[2Jb has it"),
     ],
 )
@@ -178,11 +178,11 @@ def test_a_server_that_was_never_there_is_told_at_once(
     [
         (("--wait", "x"), "--wait"),
         (("--wait", "1500ms"), "whole seconds"),
-        (("--wait", "25h"), "1d at most"),
+        (("--wait", "25h"), "the most is 1d"),
         (("--wait", "5s", "--ticket", ""), "--ticket is empty"),
         (("--wait", "5s", "--ticket", "nonsense"), "not one that dibs gave out"),
         (("--keep-place",), "needs --wait"),
-        (("--slots", "0"), "--slots is a whole number from 1"),
+        (("--slots", "0"), "--slots takes a whole number from 1"),
         (("--slots", "10001"), "10000"),
         (("--slots", "2", "--shared"), "--shared or --slots"),
         (("--max-attempts", "0"), "--max-attempts"),
@@ -219,7 +219,7 @@ def test_a_wait_that_would_never_end_is_refused_with_the_circle_as_a_path(termin
     ran = terminal("claim", "a", "--session", two, "--wait", "60s")
     assert ran.exit == 3
     assert ran.err.splitlines() == [
-        "dibs: Waiting would never end:",
+        "dibs: Waiting would deadlock:",
         "  two → a → one → b → two",
         "  two waits for a, which one has;",
         "  one waits for b, which two has.",
@@ -247,8 +247,8 @@ def test_a_job_that_too_many_lost_is_parked_until_somebody_frees_it(terminal: Te
     assert terminal("free", "job").out == "job is not parked. Nothing was changed.\n"
     assert terminal("claim", "job").exit == 0
     history = terminal("history", "job").out
-    assert "parked: agent-7 was the last of too many to fail at it or lose it" in history
-    assert "local freed it: it may be claimed again" in history
+    assert "parked after the last attempt, by agent-7, failed or was lost" in history
+    assert "local freed it" in history
 
 
 def test_a_newcomer_is_told_that_others_come_first() -> None:

@@ -57,7 +57,7 @@ def test_warn_says_whose_claim_is_touched_and_lets_it_pass(clone: Clone) -> None
     clone.held_by_another("path:src")
     clone.stage(*(f"src/{number}" for number in range(8)))
     ran = clone.must("git commit -qm one")
-    assert ran.err.splitlines()[0] == "dibs: mind this commit."
+    assert ran.err.splitlines()[0] == "dibs: this commit touches claims."
     assert "changes src/0, src/1, src/2, src/3, src/4 and 3 more" in ran.err
 
 
@@ -277,7 +277,7 @@ def test_too_much_for_one_step_is_said_with_the_folders_to_claim(clone: Clone) -
     clone.stage(*(f"{'src' if number % 2 else 'docs'}/deep/{number}" for number in range(120)))
     ran = clone.sh("dibs claim --staged")
     assert ran.exit == 64
-    assert "120 paths are staged, and 100 can be claimed in one step" in ran.err
+    assert "120 paths are staged, but at most 100 can be claimed in one step" in ran.err
     assert "dibs claim-all path:docs path:src" in ran.err
 
 

@@ -114,7 +114,7 @@ def test_a_hooks_path_outside_the_repository_is_refused(bare_clone: Clone) -> No
     bare_clone.must("mkdir ../everybodys && git config core.hooksPath ../everybodys")
     ran = bare_clone.sh("dibs hook install")
     assert ran.exit == 64
-    assert "outside this repository" in ran.err
+    assert "outside of this repository" in ran.err
     assert 'dibs hook run pre-commit "$@"' in ran.err
     assert bare_clone.sh("ls ../everybodys").out == ""
 
@@ -132,7 +132,7 @@ def test_a_program_that_goes_by_its_own_name_is_left_alone(bare_clone: Clone) ->
     old.write_text("#!/usr/bin/env python3\nimport os, sys\nprint(os.path.basename(sys.argv[0]))\n")
     ran = bare_clone.sh("dibs hook install")
     assert ran.exit == 64
-    assert 'Put `dibs hook run pre-push "$@"`' in ran.err
+    assert 'Add `dibs hook run pre-push "$@"`' in ran.err
     assert files(bare_clone) == {old.name}
 
 

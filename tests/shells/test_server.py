@@ -38,4 +38,4 @@ def test_the_hooks_answer_the_same_through_a_server(clone: Clone, tmp_path: Path
             clone.must(f"{claim}\ngit commit -qm more", **env)
             clone.must("for job in $(dibs list -q); do dibs break $job --reason next; done", **env)
     clone.stage("src/a", text="last\n")
-    assert "cannot be looked at" in clone.sh("git commit -qm last", **env).err
+    assert "cannot be read" in clone.sh("git commit -qm last", **env).err

@@ -1,1 +1,1 @@
-"""The command line. A module is imported by the command that needs it: `dibs claim` is a whole process, every time."""
+"""The command line. Every call is a new process, so a command imports only the modules that it needs."""

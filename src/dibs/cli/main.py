@@ -1,4 +1,4 @@
-"""The way in: finds the command, runs it, prints its one answer, gives the exit code."""
+"""The entry point: finds the command, runs it, prints its answer, returns the exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMPLETE = "__complete"  # what the scripts of `dibs completion` call; in no lis
 
 def entry() -> int:
     """What the `dibs` script calls."""
-    gc.disable()  # a process that lives for 30 ms leaves no garbage worth a search; `serve` turns it on again
+    gc.disable()  # the process lives for 30 ms, so collecting garbage does not pay; `serve` turns it on again
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character must not lose the answer.
         if stream is not None:
@@ -36,10 +36,10 @@ def entry() -> int:
     stdin = sys.stdin.buffer if sys.stdin is not None else None
     try:
         exit_code = run(sys.argv[1:], os.environ, sys.stdout, sys.stderr, stdin, is_last=True)
-    except KeyboardInterrupt as interrupt:  # a `Stopped` knows by which signal
+    except KeyboardInterrupt as interrupt:  # a `Stopped` has the exit code of its signal
         exit_code = getattr(interrupt, "exit_code", INTERRUPTED)
     if "threading" not in sys.modules:
-        # All is written, flushed and closed. Taking the interpreter apart would take as long as the claim itself.
+        # Everything is written, flushed and closed. Shutting down the interpreter would take as long as the claim.
         os._exit(exit_code)
     return exit_code
 
@@ -54,8 +54,8 @@ def run(
     *,
     is_last: bool = False,
 ) -> int:
-    """One command from its words to its exit code. Raises nothing but KeyboardInterrupt. `is_last`: the process ends
-    with it, and no signal that comes after the answer was printed may change its exit code."""
+    """Run one command and return its exit code. Raises only KeyboardInterrupt. `is_last`: the process ends with this
+    command, and no signal after the answer was printed may change the exit code."""
     from dibs.cli.text.colour import paint_for
 
     unconfirmed, paint = UnconfirmedClaims(), paint_for(stdout, env)
@@ -66,9 +66,9 @@ def run(
         exit_code = answer.exit
         if trouble is not None and (unconfirmed or not isinstance(trouble, BrokenPipeError)):
             exit_code = exit_code or FAULT
-            done = "what it claimed is given back" if unconfirmed else "what was asked for was done"
+            done = "the claim was given back" if unconfirmed else "the command itself was carried out"
             _complain(stderr, f"dibs: the answer could not be written ({trouble.strerror}); {done}.")
-        if exit_code == FAULT:  # nobody was told what was got
+        if exit_code == FAULT:  # the caller does not know what it got
             unconfirmed.give_back()
         unconfirmed.confirm()
     except KeyboardInterrupt:
@@ -94,7 +94,7 @@ def _tried(
         return _answer(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed)
     except DibsError as error:
         return _of_error(error)
-    except Exception as error:  # the last door: whatever it is, one clear line
+    except Exception as error:  # any other error becomes one clear line
         return _of_fault(error, env, stderr)
 
 
@@ -152,7 +152,7 @@ def _completed(words: list[str], env: Mapping[str, str], opener: Opener | None) 
 
 
 def _in_repository(command: Command, call: Call) -> Answer:
-    """Run it: what it names of a repository's tree is in that repository's namespace."""
+    """Run the command. Its `path:` and `repo:` names belong to the namespace of the repository around."""
     if not _may_be_in_tree(call):
         return command.run(call)
     from dibs.cli.git.namespace import settle, shown
@@ -162,7 +162,7 @@ def _in_repository(command: Command, call: Call) -> Answer:
 
 
 def _may_be_in_tree(call: Call) -> bool:
-    """A look at the words alone, so that other commands need not import anything for this."""
+    """Looks only at the words of the command line, so that other commands import nothing for this."""
     if call.command == "hook run" or call.values.get("staged") or call.command.startswith("claim-"):
         return True
     words = [
@@ -207,7 +207,7 @@ def _of_error(error: DibsError) -> Answer:
 
 
 def _usage_exit(command: str) -> int:
-    """As the command has it; for the first word of several commands, as the first of them has it."""
+    """The command's exit code for usage errors; for the first word of a family, that of its first command."""
     named = next(
         (name for name in NAMES if command and (name == command or name.startswith(f"{command} "))), None
     )
@@ -231,14 +231,14 @@ def _of_fault(error: Exception, env: Mapping[str, str], stderr: TextIO | None) -
 def _print(
     answer: Answer, stdout: TextIO | None, stderr: TextIO | None, paint: Paint, *, as_json: bool, quiet: bool
 ) -> OSError | None:
-    """One document, or the text: errors to stderr, everything else to stdout. Text is made harmless here. Gives why it
-    could not be written."""
+    """Print the JSON document, or the text: errors to stderr, everything else to stdout. Escapes the text. Returns the
+    error if it could not be written."""
     if answer.is_said:
         return None
     if as_json:
         from json import JSONEncoder
 
-        # ASCII: a lone surrogate that came in through argv must not break the document it is named in.
+        # ASCII, because a lone surrogate from argv must not break the document that quotes it.
         text, stream = JSONEncoder().encode(answer.envelope()), stdout
     elif answer.is_error:
         text, stream = paint.shown(answer.lead + answer.text), stderr
@@ -249,14 +249,14 @@ def _print(
     try:
         stream.write(text + "\n")
         stream.flush()
-    except OSError as error:  # whoever read may have gone, as `dibs list | head -1` does
+    except OSError as error:  # the reader may be gone, as with `dibs list | head -1`
         _silence(stream)
         return error
     return None
 
 
 def _silence(stream: TextIO) -> None:
-    """Let nothing more be said there: Python flushes once more at exit, and would complain."""
+    """Discard further output: Python flushes the stream again at exit, and would print an error."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

@@ -1,1 +1,1 @@
-"""What each command does: one file for each family, named as people type it."""
+"""The commands: one file for each family, named as the user types it."""

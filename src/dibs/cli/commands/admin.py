@@ -1,4 +1,4 @@
-"""break, free, gc: for whoever keeps an eye on the others."""
+"""break, free, token-floor, gc: commands for operators."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def floor(call: Call) -> Answer:
     text = call.values["number"]
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= TOKEN_FLOOR_MAX):
         raise UsageError(
-            f"NUMBER is a whole number from 1 to {TOKEN_FLOOR_MAX}, not {text!a}.", "token-floor"
+            f"NUMBER must be a whole number from 1 to {TOKEN_FLOOR_MAX}, not {text!a}.", "token-floor"
         )
     door = call.door()
     if not isinstance(door, EmbeddedDoor):
@@ -52,8 +52,8 @@ def floor(call: Call) -> Answer:
     from dibs.client.store_admin import raise_floor
 
     now = raise_floor(door.store(), int(text))
-    higher = " It was that high already." if now > int(text) else ""
-    return yes({"token_floor": now}, f"Every new fencing token is above {now}.{higher}", quiet=str(now))
+    higher = " It was that high before." if now > int(text) else ""
+    return yes({"token_floor": now}, f"All new fencing tokens are above {now}.{higher}", quiet=str(now))
 
 
 def gc(call: Call) -> Answer:
@@ -61,21 +61,19 @@ def gc(call: Call) -> Answer:
 
     door = call.door()
     if not isinstance(door, EmbeddedDoor):
-        raise InvalidInput(
-            "gc works on a store; a server does this by itself, all the time. Leave out --url and DIBS_URL."
-        )
+        raise InvalidInput("gc works on a store; a server sweeps by itself. Leave out --url and DIBS_URL.")
     from dibs.client.store_admin import sweep
 
     swept = sweep(door.store())
     lines = ["Nothing was due."]
     if swept["jobs"]:
         expired, forgotten = swept["expired"], swept["forgotten"]
-        claims = f"{expired} {'claim' if expired == 1 else 'claims'} that had run out"
+        claims = f"{expired} {'claim' if expired == 1 else 'claims'} that had expired"
         records = f"{forgotten} idle {'job' if forgotten == 1 else 'jobs'}"
-        lines = [f"Ended {claims}, put away {records}."]
+        lines = [f"Ended {claims}, forgot {records}."]
     if swept.get("removed"):
-        lines.append(f"Cleared away {swept['removed']} old {'ref' if swept['removed'] == 1 else 'refs'}.")
-    lines += [f"Left alone: {name}, because {why}." for name, why in swept.get("broken", {}).items()]
+        lines.append(f"Deleted {swept['removed']} old {'ref' if swept['removed'] == 1 else 'refs'}.")
+    lines += [f"Not changed: {name}, because {why}." for name, why in swept.get("broken", {}).items()]
     return yes(swept, "\n".join(lines))
 
 
@@ -85,14 +83,15 @@ COMMANDS = {
         "take a job away from its owner",
         break_,
         about=(
-            "For a worker that hangs, or claimed the wrong thing. Its next heartbeat is told who took the job and why; "
-            "the next claim gets a higher fencing token. On a server this needs the role operator or admin."
+            "For a worker that hangs, or that claimed the wrong job. Its next heartbeat fails and says who "
+            "took the job and why. The next claim gets a higher fencing token. On a server this needs the "
+            "role operator or admin."
         ),
         arguments=(JOB,),
         options=(
             Option(
                 "--reason",
-                "why you take it; the old owner is told, and history keeps it",
+                "why you take the job; shown to the old owner and in history",
                 value="TEXT",
                 filled=True,
                 required="reason",
@@ -106,35 +105,35 @@ COMMANDS = {
         "let a parked job be claimed again",
         free,
         about=(
-            "A job claimed with --max-attempts is parked when that many owners were lost with it, so that it does not "
-            "take down the others. This lets it go on. On a server it needs the role operator or admin."
+            "A job claimed with --max-attempts is parked after that many failures or losses in a row. This "
+            "command frees it. On a server it needs the role operator or admin."
         ),
         arguments=(JOB,),
-        examples=(("the cause is gone", "dibs free issue-1842"),),
-        exits=((0, "it can be claimed, or was not parked"), (77, "this token may not do that")),
+        examples=(("after the cause was fixed", "dibs free issue-1842"),),
+        exits=((0, "the job can be claimed, or was not parked"), (77, "this token may not do that")),
     ),
     "token-floor": Command(
         "token-floor",
-        "raise the number below which no fencing token is given",
+        "raise the lowest number that fencing tokens start from",
         floor,
         about=(
-            "For somebody who moves over from another lock service: the database that checks fencing tokens has seen "
-            "its numbers, and would refuse lower ones. Give the highest it has seen. The floor is never lowered. A "
-            "server takes it with `dibs serve --token-floor`."
+            "For a move from another lock service: a database that checks fencing tokens has seen that "
+            "service's numbers, and refuses lower ones. Give the highest number it has seen. The floor is "
+            "never lowered. For a server, use `dibs serve --token-floor`."
         ),
-        arguments=(Argument("NUMBER", "the highest number that was seen"),),
+        arguments=(Argument("NUMBER", "the highest number seen so far"),),
         examples=(("after 5,000 leases elsewhere", "dibs token-floor 5000"),),
-        exits=((0, "raised, or as high already"), (64, "not a number, or not a store")),
+        exits=((0, "the floor was raised, or was that high before"), (64, "not a number, or not a store")),
     ),
     "gc": Command(
         "gc",
         "sweep now: end expired claims, forget idle jobs",
         gc,
         about=(
-            "Nothing needs this: a claim that ran out is free whether or not somebody swept it. It writes the expiries "
-            "into history and puts away jobs that have been idle for a day; their fencing numbers still rise. "
-            "On a git store it also deletes the refs of what was put away a week ago. "
-            "On a store only: a server sweeps by itself."
+            "You need not run this: an expired claim is free with or without a sweep. It writes expiries into"
+            " history and deletes the records of jobs that were idle for a day; their fencing tokens still "
+            "rise. On a git store it also deletes refs of records that were deleted a week ago. It works on a"
+            " store only: a server sweeps by itself."
         ),
         examples=(
             ("now and then, from cron", "dibs gc -q"),

@@ -1,4 +1,4 @@
-"""mcp, skill show, skill install: the doors for agents."""
+"""mcp, skill show, skill install: for agents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DONE = {
 def mcp(call: Call) -> Answer:
     import gc
 
-    gc.enable()  # off for commands that end at once
+    gc.enable()  # it is off for short commands
     try:
         from dibs.agents.stdio import run
     except ImportError as error:
@@ -30,11 +30,9 @@ def mcp(call: Call) -> Answer:
             f"dibs mcp needs {error.name}. In a clone of dibs, run: pip install '.[mcp]'"
         ) from None
     if call.stdin is None or call.stdout is None:
-        raise UsageError(
-            "dibs mcp speaks through standard input and output, and one of them is closed.", "mcp"
-        )
+        raise UsageError("dibs mcp needs standard input and output, and one of them is closed.", "mcp")
     if call.stdin.isatty() and call.stderr is not None:
-        call.stderr.write("dibs mcp speaks MCP, and is started by a client that does. Ctrl-D ends it.\n")
+        call.stderr.write("dibs mcp is meant to be started by an MCP client. Ctrl-D ends it.\n")
     run(call.settings, action_llama=bool(call.values.get("action_llama")))
     return yes({"stopped": True}, "")
 
@@ -52,7 +50,7 @@ def install(call: Call) -> Answer:
 
     to = call.values.get("to")
     if to == "":
-        raise UsageError("--to is the folder of skills, such as .claude/skills.", "skill install")
+        raise UsageError("--to needs a folder of skills, such as .claude/skills.", "skill install")
     folders = [to] if to is not None else usual_folders()
     done = install_in(folders, force=bool(call.values.get("force")))
     files = [{"path": path, "done": what} for path, what in done]
@@ -66,9 +64,9 @@ COMMANDS = {
         "serve an agent's MCP client over stdin and stdout",
         mcp,
         about=(
-            "Started by the client, not by hand. What the agent claims is kept alive while its client lives and let go "
-            "when that ends. Claims go to --url, else DIBS_URL, else your own store. It needs the mcp "
-            "extra: pip install '.[mcp]' in a clone. A dibs server answers MCP clients itself, at /mcp."
+            "The MCP client starts it. The agent's claims are renewed while the client runs, and released "
+            "when it ends. Claims go to --url, else DIBS_URL, else your own store. It needs the mcp extra: "
+            "pip install '.[mcp]' in a clone. A dibs server answers MCP clients itself, at /mcp."
         ),
         options=(
             Option(
@@ -83,24 +81,24 @@ COMMANDS = {
             ("in Claude Code", "claude mcp add dibs -- dibs mcp"),
             ("on a server", "DIBS_URL=https://dibs.example dibs mcp --owner agent-7"),
         ),
-        exits=((0, "the client is gone"), (64, "the mcp extra is not installed")),
+        exits=((0, "the client has ended"), (64, "the mcp extra is not installed")),
     ),
     "skill show": Command(
         "skill show",
         "print the skill that teaches agents to use dibs",
         show,
-        about="A SKILL.md in the agent-skills format, as this version of dibs has it.",
+        about="Prints this version's SKILL.md, in the agent-skills format.",
         examples=(("into any prompt", "dibs skill show >> AGENTS.md"),),
         exits=((0, "printed"),),
     ),
     "skill install": Command(
         "skill install",
-        "put the skill where an agent finds it",
+        "install the skill where agents find it",
         install,
         about=(
-            "Writes dibs/SKILL.md below the folder of skills: .claude/skills and .agents/skills of the current folder, "
-            "whichever of .claude and .agents is there; if neither is, .claude/skills. A file that was changed is left "
-            "alone unless --force is given."
+            "Writes dibs/SKILL.md into .claude/skills and .agents/skills of the current folder, for each of "
+            ".claude and .agents that exists; if neither does, into .claude/skills. A file that you changed "
+            "is kept unless --force is given."
         ),
         options=(
             Option("--to", "the folder of skills", value="DIR", completes="file"),
@@ -110,6 +108,9 @@ COMMANDS = {
             ("for this project", "dibs skill install"),
             ("for all projects of this user", "dibs skill install --to ~/.claude/skills"),
         ),
-        exits=((0, "it is there"), (64, "another file is there, or it cannot be written")),
+        exits=(
+            (0, "the skill is installed"),
+            (64, "a different file is there, or the file cannot be written"),
+        ),
     ),
 }

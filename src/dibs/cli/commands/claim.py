@@ -1,4 +1,4 @@
-"""claim: one job, or all that is staged in git."""
+"""claim: one job, or the paths of all files staged in git."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def claim(call: Call) -> Answer:
     name = call.values.get("job")
     if call.values.get("staged"):
         if name is not None:
-            raise UsageError("JOB or --staged, not both.", "claim")
+            raise UsageError("Give JOB or --staged, not both.", "claim")
         from dibs.cli.git.staged import claim_staged
 
         return claim_staged(call)
@@ -62,17 +62,17 @@ def claim(call: Call) -> Answer:
 COMMANDS = {
     "claim": Command(
         "claim",
-        "claim a job, or learn who has it",
+        "claim a job, or see who has it",
         claim,
         about=(
-            "Prints the lease id, the proof that the claim is yours: heartbeat and release need it. The claim "
-            "lasts for its TTL from the last heartbeat. When the job is somebody else's, says whose, and exits with 1. "
-            "With --wait it gets in line, first come first served; when the time is over it leaves the line, or keeps "
-            "its place with --keep-place. Inside a session (DIBS_SESSION) the claim lasts as long as the session does, "
-            "and the name is enough for everything that follows. With --staged it claims the path: of everything that "
-            "is staged in git, all or nothing, and remembers it for this shell, so that the hooks know it as yours. "
-            "With --keep no heartbeats are needed: a small process sends them, lets the job go when the process that "
-            "it belongs to ends, and ends after a release."
+            "Prints the lease id, which proves that the claim is yours: heartbeat and release need it. The "
+            "claim lasts for its TTL from the last heartbeat. If somebody else has the job, prints the owner "
+            "and exits with 1. With --wait it waits in line, first come first served. When the wait is over "
+            "it leaves the line, or keeps its place with --keep-place. In a session (DIBS_SESSION) the claim "
+            "lasts as long as the session, and heartbeat and release need only the name. With --staged it "
+            "claims the path: of every file staged in git, all or none, and remembers the claims for this "
+            "shell, so that the hooks know them as yours. With --keep you send no heartbeats: a background "
+            "process sends them until the job is released, and releases it when the calling process ends."
         ),
         arguments=(Argument("JOB", f"{NEW_JOB.help}; required unless --staged is given", takes=MAYBE),),
         options=(
@@ -91,11 +91,15 @@ COMMANDS = {
             ("wait for it, first come first served", "dibs claim issue-1842 --wait 5m"),
             ("one of three at once", "dibs claim gpu --slots 3 --wait 10m"),
             ("read together, write alone", "dibs claim path:docs --shared"),
-            ("what is about to be committed", "dibs claim --staged --ttl 15m"),
-            ("for an agent that thinks for long", 'dibs claim issue-1842 --keep-for "$AGENT_PID"'),
+            ("all files that are about to be committed", "dibs claim --staged --ttl 15m"),
+            ("for an agent that runs longer than the TTL", 'dibs claim issue-1842 --keep-for "$AGENT_PID"'),
             ("a name that begins with a dash", "dibs claim -- -odd-name"),
         ),
-        exits=((0, "it is yours"), (1, "somebody else has it, or still has it after the wait"), *CLAIM_EXITS),
+        exits=(
+            (0, "the job is yours"),
+            (1, "somebody else has the job, or still has it after the wait"),
+            *CLAIM_EXITS,
+        ),
         several=(("claim-all", "all or none"), ("claim-any", "the first free one")),
     ),
 }

@@ -62,7 +62,7 @@ def claim_all(call: Call) -> Answer:
 
 
 def claim_names(call: Call, names: list[str]) -> tuple[Answer, Document]:
-    """Claim all of `names` or none. The answer, and what was asked for."""
+    """Claim all of `names` or none. Returns the answer and the request document."""
     document = {"names": names, **claim_document(call)}
     watched = watched_for(call)
     reply = ask(call, "acquire-all", "", document)
@@ -91,7 +91,7 @@ def _refused(call: Call, reply: Reply, asked: Document, wanted: str) -> Answer:
     if "refused" not in body:
         return refused(call, reply, asked["request_key"])
     done = [entry for entry in body["refused"] if entry["status"] == "done"]
-    if len(done) == len(asked["names"]):  # there is nothing left to do
+    if len(done) == len(asked["names"]):  # all jobs are done
         text = claim_many_text.all_done(body, call.paint)
         return no(DONE, body, text, code="done", message=claim_many_text.ALL_DONE)
     message = claim_many_text.refused_sentence(body, wanted)
@@ -100,21 +100,19 @@ def _refused(call: Call, reply: Reply, asked: Document, wanted: str) -> Answer:
 
 
 def _names(call: Call, most: int) -> list[str]:
-    """The names given, or those on standard input, one a line."""
+    """The names given as arguments, or on standard input, one per line."""
     given: list[str] = call.values["name"]
     if given and given != ["-"]:
         return given
     stdin = call.stdin
     if stdin is None or (not given and stdin.isatty()):
         raise UsageError(
-            f"{call.command} needs names: as words, or on standard input, one a line.", call.command
+            f"{call.command} needs names: as arguments, or on standard input, one per line.", call.command
         )
     bytes_max = (most + 1) * (NAME_BYTES_MAX + 2)
     content = stdin.read(bytes_max + 1)
     if len(content) > bytes_max:
-        raise InvalidInput(
-            f"names is a list of 1 to {most} jobs; standard input holds more than they can have."
-        )
+        raise InvalidInput(f"Give 1 to {most} names; standard input is longer than they can be.")
     try:
         lines = content.decode().splitlines()
     except UnicodeDecodeError:
@@ -130,37 +128,39 @@ _ASK = (
     *(TTL, OWNER, METADATA, NO_WAIT, EXCLUSIVE, SHARED, SLOTS),
     *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN),
 )
-_WAIT_ANY = Option("--wait", "ask again until one is free, this long at most", value="TIME", short="-w")
+_WAIT_ANY = Option("--wait", "try again until a job is free, for up to this long", value="TIME", short="-w")
 COMMANDS = {
     "claim-any": Command(
         "claim-any",
         "claim the first free one of several jobs",
         claim_any,
         about=(
-            "In one step: nobody else can get in between. In the order given; says which names it skipped, and why. "
-            "With --quiet prints the name, a tab, and the lease id. What the session holds already is passed over, so "
-            "that asking again gives the next one. With --wait it stands in no line: whoever waits in line for one of "
-            "the jobs goes first. It does not wait for jobs that are done or parked."
+            "Tries the names in the order given, in one atomic step, and prints which names it skipped and "
+            "why. With --quiet it prints the name, a tab, and the lease id. Jobs that the session holds are "
+            "skipped, so a second call claims the next one. With --wait it takes no place in line: others who"
+            " wait in line for one of the jobs go first. It does not wait for jobs that are done or parked."
         ),
         arguments=(
-            Argument("NAME", "jobs; with none, or with -, they are read from stdin, one a line", takes=ANY),
+            Argument(
+                "NAME", "jobs; without names, or with -, they are read from stdin, one per line", takes=ANY
+            ),
         ),
         options=(*_ASK, _WAIT_ANY, KEEP, KEEP_FOR),
         examples=(
             ("one of three", "dibs claim-any issue-1 issue-2 issue-3"),
             (
-                "the oldest issue that nobody is at",
+                "the oldest issue that nobody works on",
                 "gh issue list --json number -q .[].number | dibs claim-any",
             ),
             ("the next one that comes free", "dibs claim-any issue-1 issue-2 --wait 10m --keep"),
             ("in a script", "IFS=$'\\t' read -r JOB LEASE < <(dibs claim-any -q issue-1 issue-2) || exit 0"),
         ),
         exits=(
-            (0, "one of them is yours"),
-            (1, "none is available, or was within the wait"),
-            (2, "the request key or the session is over"),
-            (4, "all of them are done"),
-            (64, f"no names, one of them twice, or more than {NAMES_MAX}"),
+            (0, "one of the jobs is yours"),
+            (1, "none of the jobs is available, or became available during the wait"),
+            (2, "the request key or the session has ended"),
+            (4, "all of the jobs are done"),
+            (64, f"no names, a name twice, or more than {NAMES_MAX} names"),
         ),
     ),
     "claim-all": Command(
@@ -168,11 +168,11 @@ COMMANDS = {
         "claim several jobs, all or none",
         claim_all,
         about=(
-            "In one step. With --wait it stands in all their lines with nothing in hand until all are free at once, so "
-            "two that want the same jobs cannot block each other. With --quiet prints for each the name, a tab, "
-            "and the lease id."
+            "Claims all jobs in one atomic step. With --wait it waits in all their lines and holds nothing "
+            "until all are free at the same time, so two callers that want the same jobs cannot block each "
+            "other. With --quiet it prints the name, a tab, and the lease id of each job."
         ),
-        arguments=(Argument("NAME", "jobs; with none, or with -, they are read from stdin", takes=ANY),),
+        arguments=(Argument("NAME", "jobs; without names, or with -, they are read from stdin", takes=ANY),),
         options=(*_ASK, WAIT, KEEP_PLACE, TICKET, KEEP, KEEP_FOR),
         examples=(
             ("two files at once", "dibs claim-all path:src/a.py path:src/b.py"),
@@ -180,11 +180,11 @@ COMMANDS = {
             ("without heartbeats", "dibs claim-all staging database --keep"),
         ),
         exits=(
-            (0, "all of them are yours"),
-            (1, "not all are available; nothing was claimed"),
+            (0, "all of the jobs are yours"),
+            (1, "not all of the jobs are available; nothing was claimed"),
             *CLAIM_EXITS[:2],
-            (4, "all of them are done"),
-            (64, f"no names, one of them twice, two that overlap, or more than {ALL_NAMES_MAX}"),
+            (4, "all of the jobs are done"),
+            (64, f"no names, a name twice, names that overlap, or more than {ALL_NAMES_MAX} names"),
         ),
     ),
 }

@@ -1,4 +1,4 @@
-"""What every way of claiming shares: asking, in line if that is wanted, and the answer to it."""
+"""What all commands that claim share: sending the request, waiting in line, and making the answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def watched_for(call: Call) -> WatchedProcess | None:
-    """The process for whose life the claim shall be kept; None: nobody asked for that."""
+    """The process during whose life the claim is renewed (--keep, --keep-for); None without these flags."""
     if not call.values.get("keep") and call.values.get("keep_for") is None:
         return None
     from dibs.cli.supervise.keeper import watched_process
@@ -33,7 +33,7 @@ def watched_for(call: Call) -> WatchedProcess | None:
 def granted(
     call: Call, body: Document, asked: Document, watched: WatchedProcess | None, more: Sequence[str] = ()
 ) -> str:
-    """The text about a claim that succeeded, with `more` lines. Leaves the keeper behind, if one was asked for."""
+    """The answer for a claim that succeeded, with `more` lines. Starts the keeper process, if one was asked for."""
     keep(call, body, [body["name"]], asked, watched)
     return claim_text.acquired(
         body,
@@ -50,7 +50,8 @@ def granted(
 def keep(
     call: Call, grant: Document, names: list[str], asked: Document, watched: WatchedProcess | None
 ) -> None:
-    """Leave a keeper behind for what was claimed, if one was asked for. If it cannot keep, nothing stays claimed."""
+    """Start a keeper process for the claim, if one was asked for. If it cannot renew the claim, the claim is given
+    back."""
     if watched is None:
         return
     from dibs.cli.supervise.keeper import leave_keeper
@@ -60,14 +61,14 @@ def keep(
         _give_back(call, grant, names)
         told = ", ".join([plain(name) for name in names])
         raise StoreUnavailable(
-            f"Nothing was claimed, because no process can keep {told}: {trouble.rstrip('.')}. "
-            "Claim without --keep, and heartbeat."
+            f"Nothing was claimed, because no background process can renew {told}: {trouble.rstrip('.')}. "
+            "Claim without --keep, and send heartbeats."
         )
     grant["kept_for"] = watched.pid
 
 
 def _give_back(call: Call, grant: Document, names: list[str]) -> None:
-    """Give the claim back: nobody would keep it alive."""
+    """Give the claim back, because nothing would renew it."""
     if call.unconfirmed:
         call.unconfirmed.give_back()
         return
@@ -76,7 +77,7 @@ def _give_back(call: Call, grant: Document, names: list[str]) -> None:
 
 
 def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
-    """Ask for it, in line if that is wanted."""
+    """Send the claim, and wait in line with --wait."""
     if any(call.values.get(key) is not None for key in ("wait", "ticket", "keep_place")):
         from dibs.cli.commands.claim_wait import wait_in_line
 
@@ -85,7 +86,7 @@ def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
 
 
 def refused(call: Call, reply: Reply, request_key: str) -> Answer:
-    """The answer to a claim that got nothing."""
+    """The answer for a claim that was refused."""
     body: Document = reply.body or {}
     if is_failure(reply):
         return _failed(call, failure(reply), request_key)
@@ -110,7 +111,7 @@ def refused(call: Call, reply: Reply, request_key: str) -> Answer:
 
 
 def _failed(call: Call, answer: Answer, request_key: str) -> Answer:
-    """A claim whose fate is not known can be asked about: the same request key gives the same lease."""
+    """If it is unknown whether the claim succeeded, repeating it with the same request key gives the same lease."""
     if FATE_UNKNOWN in answer.text:
         answer.text += f"\nTo find out, repeat the claim with --request-key {request_key}"
         answer.message = answer.text

@@ -1,4 +1,5 @@
-"""Waiting in line: `claim --wait` and `claim-all --wait`, with a server and without. What to ask is `client.places`."""
+"""Waiting in line for `claim --wait` and `claim-all --wait`, with or without a server. The flow is in
+`client/queueing.py`."""
 
 from __future__ import annotations
 
@@ -27,22 +28,21 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
     Meanwhile = Callable[[Document | None], int]
 
-SLICE_SECONDS_LIVE = 1  # at a terminal, so that what is shown is fresh
+SLICE_SECONDS_LIVE = 1  # shorter at a terminal, so that the status line is fresh
 
 
 def wait_in_line(
     call: Call, verb: str, name: str, document: Document, meanwhile: Meanwhile | None = None
 ) -> Reply:
-    """The reply to a claim after waiting for it. One that says `queued` tells by its ticket that the place was kept.
-
-    `meanwhile` is called with every answer of `queued`, and says in how many ms it wants to be called again."""
+    """The reply to a claim after waiting for it. A `queued` reply with a ticket means that the place was kept.
+    `meanwhile` is called with every `queued` answer, and returns in how many ms it wants to be called again."""
     wait_seconds = seconds(call, "wait", TTL_MS_MAX) or 0
     ticket, keeps = call.values.get("ticket"), call.values.get("keep_place", False)
     if ticket is not None and not ticket.strip():
         raise UsageError("--ticket is empty. Did the wait before it keep its place?", call.command)
     if not wait_seconds and ticket is None:
         if keeps:
-            raise UsageError("--keep-place needs --wait TIME: how long to wait at first.", call.command)
+            raise UsageError("--keep-place needs --wait TIME.", call.command)
         return call.claim(verb, name, document)
     if wait_seconds:
         refusal = waits_for_itself(call, name, document)
@@ -51,7 +51,7 @@ def wait_in_line(
     own_key = call.values.get("request_key") is None
     pending, door = PendingClaim(verb, name, document, ticket, own_key=own_key), call.door()
     call.begin_claim(pending)
-    if not wait_seconds:  # somebody who asks now and then wants the place kept
+    if not wait_seconds:  # a caller that comes back later wants to keep the place
         return drive(door, pending.ask_once())
     with StatusLine(call) as status:
         slice_seconds = SLICE_SECONDS_LIVE if status.on else SLICE_SECONDS
@@ -74,7 +74,7 @@ def _show(status: StatusLine, still: StillWaiting, wait_ms: int, meanwhile: Mean
 
 
 def time_is_over(call: Call, body: Document) -> Answer:
-    """The answer to somebody who waited and did not get it."""
+    """The answer for a wait that ended without the job."""
     ticket: str | None = body.get("ticket")
     command = None
     if ticket is not None:

@@ -38,7 +38,7 @@ def demo(call: Call) -> Answer:
     url: str | None = call.values.get("url")
     plan = _plan(call, url)
     if url is not None and url.startswith("memory:"):
-        raise UsageError("memory:// is seen by one process only, and the demo has several.", "demo")
+        raise UsageError("The demo has several processes, and memory:// works within one.", "demo")
     with StopSignals():
         folder = tempfile.mkdtemp(prefix="dibs-demo-")
         try:
@@ -48,12 +48,14 @@ def demo(call: Call) -> Answer:
 
 
 def _plan(call: Call, url: str | None) -> DemoPlan:
-    """As the flags say. Where there may be real jobs, the names begin with something of this run alone."""
+    """The plan from the flags. In a store that may have real jobs, the names get a prefix of this run."""
     from dibs.ids import new_id
 
     workers = count(call, "workers", plans.WORKERS_MAX) or plans.WORKERS_DEFAULT
     if workers < plans.WORKERS_MIN:
-        raise UsageError("--workers: one alone has nobody to take over from it. Take 2 or more.", "demo")
+        raise UsageError(
+            "--workers must be 2 or more: one of them is killed, and another takes over.", "demo"
+        )
     jobs = count(call, "jobs", plans.JOBS_MAX) or plans.JOBS_DEFAULT
     seed = count(call, "seed", plans.SEED_MAX) or plans.SEED_DEFAULT
     prefix = "" if url is None else f"{plans.PREFIX}{new_id()[:8]}/"
@@ -75,7 +77,7 @@ def _played(call: Call, plan: DemoPlan, url: str | None, folder: str) -> Answer:
     where = f"The claims are kept in {env['DIBS_URL']}"
     client = dibs.Client(env["DIBS_URL"], namespace=env.get("DIBS_NAMESPACE"))
     with client:
-        client.list(plan.jobs[0].name)  # a server that is not there is told before anything is started
+        client.list(plan.jobs[0].name)  # an unreachable server is reported before anything is started
         show.put(screen.head(where))
         try:
             outcome = Play(story, screen, show, folder).run(env)
@@ -100,15 +102,15 @@ def _answer(call: Call, plan: DemoPlan, outcome: DemoResult, report: str) -> Ans
 
 def _where_after(plan: DemoPlan, url: str | None, left: bool, folder: str) -> str:
     if url is None:
-        return f"The store was {folder}/dibs.db, which is removed again."
+        return f"The store was {folder}/dibs.db, which was removed."
     if left:
         prefix = plan.jobs[0].name.partition("/")[0]
-        return f"Claims and done marks of {prefix}/ may be left at {without_secrets(url)}; they run out by themselves."
+        return f"Claims and done marks of {prefix}/ may be left at {without_secrets(url)}; they expire by themselves."
     return f"Nothing of it is left at {without_secrets(url)} but its history."
 
 
 def _environment(call: Call, url: str) -> dict[str, str]:
-    """The workers': they ask there and nowhere else, with the caller's token, as themselves."""
+    """The workers' environment: the demo's store, the caller's token, and an owner name of their own."""
     own = ("DIBS_TOKEN", "DIBS_TOKEN_FILE")
     env = {key: value for key, value in call.env.items() if not key.startswith("DIBS_") or key in own}
     env["DIBS_URL"] = url
@@ -118,7 +120,7 @@ def _environment(call: Call, url: str) -> dict[str, str]:
 
 
 def _show(call: Call, rows: int) -> Show:
-    """The board is drawn on a terminal that can and that has the room. In a pipe the log alone is shown."""
+    """The board is drawn on a terminal that is large enough. In a pipe only the log is shown."""
     from dibs.demo.show import Show
 
     if call.values.get("json") or call.values.get("quiet"):
@@ -131,7 +133,7 @@ def _show(call: Call, rows: int) -> Show:
 
 
 def _size(stream: TextIO | None) -> tuple[int, int]:
-    """Columns and rows. A pipe has none: what is usual."""
+    """Columns and rows of the terminal; the usual ones for a pipe."""
     try:
         assert stream is not None
         size = os.get_terminal_size(stream.fileno())
@@ -147,16 +149,16 @@ COMMANDS = {
         "watch workers race, one die and another take over",
         demo,
         about=(
-            "Starts real processes that race for the same backlog. Each job gets one owner; the others skip it. One "
-            "owner is killed with kill -9 in the middle of its work; when its lease has run out, another takes over "
-            "at its last checkpoint. Then what the workers did is counted, in a ledger that dibs has no part in. It "
-            "takes about ten seconds, on a store of its own that is removed at the end. DIBS_URL does not count: only "
-            "with --url it runs elsewhere, under names of its own."
+            "Starts real processes that race for the same backlog. Each job gets one owner; the others skip "
+            "it. One owner is killed with kill -9 during its work. When its lease has expired, another worker"
+            " takes over at the last checkpoint. At the end the work is counted in a ledger that is "
+            "independent of dibs. It takes about ten seconds, in a store of its own that is removed at the "
+            "end. DIBS_URL is ignored; --url runs it in another store, under job names of its own."
         ),
         options=(
-            Option("--workers", f"how many, from 2 (default {plans.WORKERS_DEFAULT})", value="N"),
-            Option("--jobs", f"how many (default {plans.JOBS_DEFAULT})", value="N"),
-            Option("--seed", "another number: other jobs, and another one of them goes wrong", value="N"),
+            Option("--workers", f"how many workers, 2 or more (default {plans.WORKERS_DEFAULT})", value="N"),
+            Option("--jobs", f"how many jobs (default {plans.JOBS_DEFAULT})", value="N"),
+            Option("--seed", "a number that chooses the jobs and the worker to be killed", value="N"),
         ),
         examples=(
             ("see it", "dibs demo"),
@@ -164,7 +166,7 @@ COMMANDS = {
         ),
         exits=(
             (0, "every job was done, and nothing twice"),
-            (NO, "something was done twice, or not at all; it says what"),
+            (NO, "something was done twice, or not at all; the message says what"),
             (69, "the server of --url cannot be reached"),
         ),
     ),

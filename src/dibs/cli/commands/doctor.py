@@ -1,4 +1,4 @@
-"""doctor: what applies here, and what is wrong with it."""
+"""doctor: shows the settings that apply here, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SKEW_MS_MAX = 5_000
 
 
 class Findings:
-    """What was looked at, in order."""
+    """The checks and their results, in order."""
 
     def __init__(self) -> None:
         self.checks: list[Document] = []
@@ -66,7 +66,7 @@ def doctor(call: Call) -> Answer:
 
 
 def _settings(found: Findings, call: Call) -> None:
-    """What applies, and where each setting comes from."""
+    """The settings that apply, and where each comes from."""
     settings = call.settings
     path = config_path(settings.env)
     if path is not None and os.path.exists(path):
@@ -81,7 +81,7 @@ def _settings(found: Findings, call: Call) -> None:
 
 
 def _repository(found: Findings, call: Call) -> None:
-    """Inside a git work tree: where its `path:` and `repo:` names are."""
+    """In a git work tree: the namespace of its `path:` and `repo:` names."""
     from dibs.cli.git.namespace import here
 
     namespace = here(call) if call.said("namespace") is None else None
@@ -91,7 +91,7 @@ def _repository(found: Findings, call: Call) -> None:
 
 
 def _hooks(found: Findings, call: Call) -> None:
-    """Hooks that were put in place here and do not run any more."""
+    """Hooks that were installed here and do not run any more."""
     from dibs.cli.git.namespace import repository_around
 
     repository = repository_around(call)
@@ -101,7 +101,9 @@ def _hooks(found: Findings, call: Call) -> None:
 
     gone = is_overwritten(repository)
     if gone:
-        found.bad("hooks", f"{' and '.join(gone)} of dibs run no more here: `dibs hook status` says why")
+        found.bad(
+            "hooks", f"{' and '.join(gone)} of dibs do not run here any more: `dibs hook status` says why"
+        )
 
 
 def _answer(found: Findings, call: Call) -> Answer:
@@ -114,7 +116,7 @@ def _answer(found: Findings, call: Call) -> Answer:
     if not found.broken:
         return yes(document, "\n".join([*lines, "", "All is well."]))
     message = f"{found.broken[0]['check']}: {found.broken[0]['says']}"
-    text = "\n".join([*lines, "", f"{len(found.broken)} of {len(lines)} looked at need your attention."])
+    text = "\n".join([*lines, "", f"{len(found.broken)} of {len(lines)} checks need your attention."])
     return Answer(UNREACHABLE, document, text, quiet=message, code="upstream_unavailable", message=message)
 
 
@@ -160,9 +162,9 @@ def _clock(found: Findings, facts: Document) -> None:
     direction = "ahead of" if skew_ms > 0 else "behind"
     apart = f"{format_duration(abs(skew_ms))} {direction}" if abs(skew_ms) >= 1000 else "in step with"
     says = f"{facts['clock']}; {apart} the wall clock"
-    # Not a fault: leases are measured on the store's clock. But times on screens will look odd.
+    # Not a fault: leases are measured on the store's clock. But the times shown will look odd.
     if abs(skew_ms) > SKEW_MS_MAX:
-        says += " (it was stepped since the boot; leases are not affected)"
+        says += " (the wall clock was changed since the boot; leases are not affected)"
     found.good("clock", says)
 
 
@@ -208,7 +210,7 @@ def _server(found: Findings, call: Call, address: ServerAddress) -> None:
         found.bad("answers", str(health.get("details") or health))
         return
     if "dibs" not in health:
-        found.bad("answers", "not a dibs server; nothing can be claimed there")
+        found.bad("answers", "this is not a dibs server; nothing can be claimed there")
         return
     found.good("answers", f"yes: dibs {health['dibs']}, on {health.get('storage', 'an unnamed store')}")
     _allowed(found, door)
@@ -217,7 +219,7 @@ def _server(found: Findings, call: Call, address: ServerAddress) -> None:
 def _token(found: Findings, call: Call, address: ServerAddress) -> None:
     source = call.settings.token_source(address)
     if source is None and call.settings.is_system(address):
-        found.good("token", "none needed: the kernel tells the service who asks")
+        found.good("token", "none needed: the kernel tells the service who the caller is")
         return
     if source is None:
         where = "" if address.is_local else " (the token of your own server is used on this machine only)"
@@ -234,9 +236,7 @@ def _token(found: Findings, call: Call, address: ServerAddress) -> None:
             return
     found.good("token", f"from {source}")
     if address.scheme == "http" and not address.is_local:
-        found.good(
-            "privacy", "the token and the names go over the network unencrypted; https:// would hide them"
-        )
+        found.good("privacy", "the token and the job names go over the network unencrypted; use https://")
 
 
 def _allowed(found: Findings, door: HttpDoor) -> None:
@@ -259,15 +259,18 @@ def _size(count: int) -> str:
 COMMANDS = {
     "doctor": Command(
         "doctor",
-        "check the set-up and say what is wrong",
+        "check the settings, and say what is wrong",
         doctor,
         about=(
-            "Says which store or server applies and why, whether it answers, and which token is used. On a git store "
-            "it also tries out what the remote allows, on refs that it deletes again, and suggests a prefix and a TTL."
+            "Shows which store or server is used and why, whether it answers, and which token is used. For a "
+            "git store it also tests what the remote allows, on refs that it deletes again, and suggests a "
+            "prefix and a TTL."
         ),
-        arguments=(Argument("URL", "what to look at; default: what --url or DIBS_URL name", takes=MAYBE),),
+        arguments=(
+            Argument("URL", "the store or server to check (default: --url or DIBS_URL)", takes=MAYBE),
+        ),
         examples=(
-            ("what applies here", "dibs doctor"),
+            ("the settings of this folder", "dibs doctor"),
             ("before a deployment", "dibs doctor --url https://dibs.example.org"),
             ("what a git remote allows", "dibs doctor git:origin"),
         ),

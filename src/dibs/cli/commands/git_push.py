@@ -1,4 +1,4 @@
-"""git push: the branch and the claim in one push, so that the server refuses a stale owner's code."""
+"""git push: pushes the branch and the claim together, so that the remote refuses the code of a former owner."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def push(call: Call) -> Answer:
     url = call.settings.url or f"git:{remote}"
     if url.partition("?")[0] != f"git:{remote}":
         raise InvalidInput(
-            f"The claim is at {without_secrets(url)} and the branch would go to {remote}: one push reaches one place."
+            f"The claim is at {without_secrets(url)} and the branch goes to {remote}. Both must be at one "
+            f"remote."
         )
     door = EmbeddedDoor.at(url, call.settings.namespace)
     try:
@@ -61,7 +62,7 @@ def push(call: Call) -> Answer:
 def _target(call: Call) -> tuple[str, str | None]:
     words: list[str] = call.values.get("target") or []
     if len(words) > 2:
-        raise UsageError("git push takes a remote and a branch, no more.", call.command)
+        raise UsageError("git push takes a remote and a branch.", call.command)
     return words[0] if words else "origin", words[1] if len(words) > 1 else None
 
 
@@ -71,18 +72,22 @@ COMMANDS = {
         "push a branch only if the job is still yours",
         push,
         about=(
-            "Pushes the branch and renews the claim in one atomic push, with a lease on both: if somebody took the job "
-            "over meanwhile, the server itself refuses your branch. The claim must be at the same remote "
+            "Pushes the branch and renews the claim in one atomic push. If somebody has taken over the job, "
+            "the remote refuses your branch. The claim must be at the same remote "
             "(--url git:REMOTE, which is the default here). Never forces: the branch must be ahead of the remote's. "
-            "The clone's pre-push hook is asked first."
+            "The clone's pre-push hook runs first."
         ),
         arguments=(
             Argument(
-                "TARGET", "the remote, then the branch; default: origin, the branch checked out", takes=ANY
+                "TARGET",
+                "the remote, then the branch (default: origin and the branch checked out)",
+                takes=ANY,
             ),
         ),
         options=(
-            Option("--job", "the job that the work belongs to", value="JOB", completes="job", required="job"),
+            Option(
+                "--job", "the job that the branch belongs to", value="JOB", completes="job", required="job"
+            ),
             LEASE,
             SESSION,
             ACTOR,
@@ -94,7 +99,7 @@ COMMANDS = {
         ),
         exits=(
             (0, "pushed, and the claim was renewed"),
-            (1, "the pre-push hook said no; nothing was pushed"),
+            (1, "the pre-push hook refused; nothing was pushed"),
             (2, "the job is not yours any more; nothing was pushed"),
             (64, "somebody pushed to the branch, or there is no such branch; nothing was pushed"),
             (69, "the remote cannot be reached"),

@@ -1,4 +1,4 @@
-"""heartbeat: renew claims, and say how far the work has come."""
+"""heartbeat: renew claims, and record how far the work has come."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def _renewed(call: Call, name: str, document: Document) -> Answer:
     reply = call.door().call("renew", name, document)
     if is_failure(reply):
         return failure(reply)
-    body: Document = {"name": name, **(reply.body or {})}  # a server that is older names none
+    body: Document = {"name": name, **(reply.body or {})}  # an older server does not send it
     return yes(body, claim_text.renewed(name, body, call.paint))
 
 
 COMMANDS = {
     "heartbeat": Command(
         "heartbeat",
-        "renew a claim, and say how far the work has come",
+        "renew a claim, and record how far the work has come",
         heartbeat,
         about=(
-            "Restarts the claim's TTL. The checkpoint is shown to whoever takes the job over. Several jobs are renewed "
+            "Restarts the claim's TTL. The checkpoint is shown to the next owner. Several jobs are renewed "
             "one by one."
         ),
         arguments=(JOBS,),
@@ -59,7 +59,7 @@ COMMANDS = {
             LEASE,
             SESSION,
             ACTOR,
-            Option("--ttl", "a new TTL (default: the one it has)", value="TIME"),
+            Option("--ttl", "a new TTL (default: the present one)", value="TIME"),
             CHECKPOINT,
             METADATA,
         ),

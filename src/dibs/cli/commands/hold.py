@@ -1,7 +1,7 @@
-"""hold: have a job for as long as somebody else needs it, and say everything that happens to it, a line each.
+"""hold: holds a job for another program, and prints a line for every event.
 
-A sidecar for what cannot call dibs itself. It lives until it is told to stop, by a signal, by the end of its input or
-by a time; or until the job is lost, which it says while there is still `--notice` left before anybody else may own it.
+It is a sidecar for programs that cannot call dibs themselves. It ends on a signal, at the end of its input, after a
+time, or when the job is lost. It reports a loss `--notice` before anybody else can own the job.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ _ORDERS = "checkpoint TEXT, release, done [TIME] [RESULT], fail [REASON]"
 def hold(call: Call) -> Answer:
     for_ms = milliseconds(call, "for", 0, DONE_MS_MAX)
     if call.values.get("for") is not None and not for_ms:
-        raise UsageError("--for 0 would let go at once. Leave it out to hold until told to stop.", "hold")
+        raise UsageError(
+            "--for 0 would release the job at once. Leave it out to hold until told to stop.", "hold"
+        )
     terms = SessionTerms(call, "notice", NOTICE_MS)
     events = EventWriter(call)
     session = open_process_session(call, terms.request, terms.stop_ms, process_mark(os.getpid()))
@@ -73,7 +75,7 @@ def hold(call: Call) -> Answer:
     finally:
         trouble = session.end(ending, asks=True)
     if session.is_over and not loop.is_lost:
-        loop.say_lost()  # it was told to let go of what was lost already
+        loop.say_lost()  # it was told to release a job that was lost before
     if loop.is_lost:
         return Answer(LOST, {"why": session.why}, "", code="lost", message=session.why, is_said=True)
     said = {"done": "done_seconds" in (ending or {}), "failed": "failed" in (ending or {})}
@@ -84,7 +86,7 @@ def hold(call: Call) -> Answer:
 
 
 class EventWriter:
-    """One line per event on stdout, at once: a JSON document, or words."""
+    """Writes one line per event to stdout, immediately: a JSON document, or words."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -113,7 +115,7 @@ class EventWriter:
             self.say("waiting", {key: body[key] for key in kept if key in body})
 
     def failed(self, answer: Answer) -> Answer:
-        """Nothing is held. The event is all there is to say on stdout."""
+        """Nothing is held. Writes the event, which is all the output."""
         self.say("error", {"code": answer.code, "message": answer.message, "details": answer.document})
         return Answer(
             answer.exit, answer.document, "", code=answer.code, message=answer.message, is_said=True
@@ -121,7 +123,7 @@ class EventWriter:
 
 
 class HoldLoop:
-    """From the grant to the end, whichever comes first."""
+    """Holds the job from the grant until the first reason to end."""
 
     def __init__(self, call: Call, session: ProcessSession, events: EventWriter, for_ms: int) -> None:
         self._session = session
@@ -136,13 +138,14 @@ class HoldLoop:
         self.why = ""
 
     def until_over(self) -> Document | None:
-        """Hold. What a release says of the job beside that: done, or failed, if that was asked for."""
+        """Hold. Returns the fields for the release: done or failed, if that was asked for; None if the job was
+        lost."""
         os.set_blocking(self._waker, False)
         before = {number: _signal.signal(number, self._told) for number in _TOLD}
         _signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         try:
             if self._session.is_lost:
-                self.say_lost()  # we were paused since we were told yes
+                self.say_lost()  # this process was paused since the grant
                 return None
             self._say_acquired()
             if self._for_ms:
@@ -169,10 +172,10 @@ class HoldLoop:
             self.say_lost()
             return
         if self._session.job is None:
-            self.why = "it was let go by somebody inside the session"
+            self.why = "it was released by a command in the session"
             return
         if not self._events.is_heard:
-            self.why = "nobody reads what it says"  # whoever it was held for is gone
+            self.why = "nobody reads its output"  # the program that it was held for is gone
             return
         if self._until_ms is not None:
             nap_ms = min(nap_ms, self._until_ms - steady_ms())
@@ -219,7 +222,7 @@ class HoldLoop:
             self._ending = {"failed": True} | ({"reason": rest[:REASON_CHARS_MAX]} if rest else {})
             self.why = "it was told to"
         else:
-            self._tell("error", {"message": f"{line[:80]!a} is no order; those are: {_ORDERS}"})
+            self._tell("error", {"message": f"{line[:80]!a} is not an order. Orders: {_ORDERS}"})
 
     def _finish(self, rest: str) -> None:
         time, _, result = rest.partition(" ")
@@ -246,35 +249,38 @@ COMMANDS = {
         "hold a job until told to stop, and print what happens",
         hold,
         about=(
-            "Claims the job in a session of its own, keeps it, and prints a line per event, at once: waiting, "
+            "Claims the job in a session of its own, renews it, and prints a line for each event immediately:"
+            " waiting, "
             "acquired, renewed, uncertain (a renewal failed and is tried again), lost, released, error. With --json "
             "each line is a JSON document with event, name, at, and, while the job is held, fencing_token and "
-            "remaining_ms: for how long it is certain. "
-            "SIGTERM, SIGINT, the end of --for, or of the input with --until-eof, lets the job go. With --until-eof "
+            "remaining_ms, the time for which the job is certainly yours. "
+            "SIGTERM, SIGINT, the end of --for, or the end of the input with --until-eof releases the job. "
+            "With --until-eof, "
             f"lines of the input are orders: {_ORDERS}."
         ),
         arguments=(NEW_JOB,),
         options=(
             *(TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS, OWNER, METADATA),
-            Option("--until-eof", "let go when standard input ends; its lines are orders"),
-            Option("--for", "let go after this time", value="TIME"),
+            Option("--until-eof", "release the job when standard input ends; its lines are orders"),
+            Option("--for", "release the job after this time", value="TIME"),
             Option(
                 "--notice",
-                "how long before anybody else may have it `lost` is said (default 2s, or a quarter of a short TTL)",
+                "report `lost` this long before anybody else can have the job (default 2s, or a quarter of a "
+                "short TTL)",
                 value="TIME",
             ),
             *(AGAIN, MAX_ATTEMPTS, LOCK_DELAY),
         ),
         examples=(
             ("a sidecar", "dibs hold leader --json --wait 1h"),
-            ("as long as another program lives", "program | dibs hold job --until-eof"),
+            ("while another program runs", "program | dibs hold job --until-eof"),
             ("keep everybody out for ten minutes", "dibs hold deploy --for 10m"),
         ),
         exits=(
-            (0, "it was told to stop and let go"),
-            (NO, "somebody else has it, or still has it after the wait"),
+            (0, "the job was released"),
+            (NO, "somebody else has the job, or still has it after the wait"),
             *CLAIM_EXITS,
-            (LOST, "it was lost"),
+            (LOST, "the job was lost"),
         ),
     ),
 }

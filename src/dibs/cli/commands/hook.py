@@ -13,24 +13,25 @@ if TYPE_CHECKING:
 
 _WORDS = {
     "made": "put in place",
-    "renewed": "was there, and is up to date",
-    "chained": "put in place; the hook that was there runs first",
+    "renewed": "already installed and up to date",
+    "chained": "installed; the earlier hook runs first",
     "removed": "taken away",
-    "restored": "taken away; the hook that was there is back",
-    "none": "was not dibs's, or not there",
+    "restored": "removed; the earlier hook is restored",
+    "none": "not a dibs hook, or not there",
 }
 _STATES = {
     "in place": "in place",
-    "chained": "in place; the hook that was there runs first",
-    "called": "in place: `dibs hook run` is called by hand",
-    "legacy": "in place: pre-commit runs it",
-    "overwritten": "OVERWRITTEN by another program, or git looks elsewhere now: dibs does not run",
+    "chained": "installed; the earlier hook runs first",
+    "called": "installed: your own hook calls `dibs hook run`",
+    "legacy": "installed: pre-commit runs it",
+    "overwritten": "OVERWRITTEN by another program, or git uses another folder now: dibs does not run",
     "absent": "not in place",
-    "not executable": "there, and not executable: dibs does not run",
+    "not executable": "not executable: dibs does not run",
 }
 _REMEDY = (
-    "`dibs hook install` puts them back; the hook that is there now runs first. What overwrote them may do so again: "
-    'to be safe from that, put `dibs hook run pre-commit "$@"` where it keeps your own commands.'
+    "`dibs hook install` installs them again; the hook that is there now runs first. It may be overwritten "
+    "again: "
+    'to prevent that, add `dibs hook run pre-commit "$@"` to the commands of the other program.'
 )
 
 
@@ -41,7 +42,7 @@ def install(call: Call) -> Answer:
     from dibs.repository.work_tree import Repository
 
     repository = Repository.here(call.env)
-    policy = policy_of(repository)  # a setting that cannot be meant is told now, not at the next commit
+    policy = policy_of(repository)  # an invalid setting is reported now, not at the next commit
     folder = hookfiles.place_of(repository)
     done = hookfiles.install(folder, _program(call, folder, repository.common))
     note_installed(repository, folder)
@@ -79,7 +80,7 @@ def status(call: Call) -> Answer:
     lines += [f"Policy: {policy.policy} ({policy.source}).", f"Namespace: {namespace}"]
     if all(state in RUNNING for state in found.values()):
         return yes(document, "\n".join(lines))
-    lines.append(_REMEDY if OVERWRITTEN in found.values() else "`dibs hook install` puts them in place.")
+    lines.append(_REMEDY if OVERWRITTEN in found.values() else "`dibs hook install` installs them.")
     message = "; ".join(f"{hook}: {_STATES[state]}" for hook, state in found.items() if state not in RUNNING)
     return no(NO, document, "\n".join(lines), code="hooks_not_in_place", message=message)
 
@@ -91,8 +92,8 @@ def run(call: Call) -> Answer:
 
 
 def _program(call: Call, hooks: str, common: str) -> str:
-    """How a hook runs dibs: by its full path, because a hook may run without this PATH. Hooks that lie in the work tree
-    may be tracked, and then no path of this machine belongs into them."""
+    """How a hook runs dibs: by its full path, because a hook may run without this PATH. Hooks in the work tree may be
+    tracked by git, so they get no path of this machine."""
     import os
     import shutil
     import sys
@@ -111,53 +112,59 @@ COMMANDS = {
         "check commits and pushes against path claims",
         install,
         about=(
-            "Puts a pre-commit and a pre-push hook where git looks for them (core.hooksPath counts). A hook that is "
-            "there is kept beside ours and runs first. The policy is off, warn (the default) or require: "
+            "Installs a pre-commit and a pre-push hook where git looks for them, also with core.hooksPath. An"
+            " existing hook is kept and runs first. The policy is off, warn (the default) or require: "
             "`git config dibs.policy`, dibs/config.toml in the git folder, or a tracked .dibs.toml for the whole team."
         ),
         examples=(("in a clone", "dibs hook install"), ("and refuse", "git config dibs.policy require")),
-        exits=((0, "in place"), (64, "it cannot be done here, and why")),
+        exits=((0, "in place"), (64, "it is not possible here; the message says why")),
     ),
     "hook uninstall": Command(
         "hook uninstall",
-        "take the hooks away, and put back what was there",
+        "remove the hooks, and restore the earlier ones",
         uninstall,
         examples=(("in a clone", "dibs hook uninstall"),),
-        exits=((0, "as before"), (64, "it cannot be done here, and why")),
+        exits=((0, "as before"), (64, "it is not possible here; the message says why")),
     ),
     "hook status": Command(
         "hook status",
         "show whether the hooks run, and their settings",
         status,
         about=(
-            "Programs that manage hooks (husky, lefthook, pre-commit) may put theirs over ours, or tell git to look "
-            "elsewhere. This looks where git looks now. `dibs doctor` says so, too, once they were put in place."
+            "Programs that manage hooks (husky, lefthook, pre-commit) may overwrite the hooks of dibs, or "
+            "make git use another folder. This checks the hooks that git uses now. `dibs doctor` does the "
+            "same once they were installed."
         ),
         examples=(("in a clone", "dibs hook status"),),
-        exits=((0, "both run"), (1, "one of them does not"), (64, "it cannot be told here, and why")),
+        exits=(
+            (0, "both run"),
+            (1, "one of the hooks does not run"),
+            (64, "it is not possible here; the message says why"),
+        ),
     ),
     "hook run": Command(
         "hook run",
         "what the hooks run: check changed paths against claims",
         run,
         about=(
-            "Staged paths (pre-commit), or those of all commits that are new to the remote (pre-push, which reads what "
-            "git writes), against live path: and repo: claims. Yours are those of DIBS_SESSION, those that `dibs lock` "
-            "or `dibs claim --staged` took in the shell that runs git or as DIBS_ACTOR, and those of DIBS_LEASE."
+            "Checks the staged paths (pre-commit), or the paths of all commits that are new to the remote "
+            "(pre-push), against live path: and repo: claims. Your own claims are those of DIBS_SESSION and "
+            "DIBS_LEASE, and those that `dibs lock` or `dibs claim --staged` made in this shell or as "
+            "DIBS_ACTOR."
         ),
         arguments=(
             Argument("HOOK", "which hook", choices=("pre-commit", "pre-push")),
             Argument("ARGUMENT", "what git passes to the hook", takes=ANY),
         ),
         examples=(
-            ("what would be said about a commit now", "dibs hook run pre-commit"),
+            ("check a commit without making it", "dibs hook run pre-commit"),
             ("from a hook of your own", 'dibs hook run pre-push "$@"'),
         ),
         exits=(
-            (0, "nothing is in the way, or the policy only warns"),
-            (1, "the policy is require, and something is"),
+            (0, "no claim is violated, or the policy only warns"),
+            (1, "the policy is require, and a claim is violated"),
             (64, "not in a repository, or invalid setting"),
-            (69, "the claims cannot be looked at, and the setting is to block"),
+            (69, "the claims cannot be read, and the setting is to block"),
         ),
     ),
 }

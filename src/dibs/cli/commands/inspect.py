@@ -1,4 +1,4 @@
-"""owner, list, history: looking changes nothing."""
+"""owner, list, history: read-only commands."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def list_(call: Call) -> Answer:
 
 
 def _states(call: Call) -> tuple[str, ...]:
-    """Which jobs are wanted. What is parked needs somebody's attention, so that it is shown unless told otherwise."""
+    """Which states to list. Parked jobs are listed by default, because they need somebody's attention."""
     if call.values.get("all"):
         return STATES
     chosen = tuple(state for state in (PARKED, DONE) if call.values.get(state))
@@ -71,7 +71,7 @@ def _states(call: Call) -> tuple[str, ...]:
 def _pages(
     call: Call, prefix: str, owner: str | None, wanted: int | None, states: tuple[str, ...]
 ) -> tuple[list[Document], str | None] | Answer:
-    """The jobs, and after which name the next page begins. Who says how many wants a page; all others the list."""
+    """The jobs, and the name after which the next page begins. Without --limit, all pages."""
     after, locks = call.values.get("after", ""), []
     while True:
         reply = call.door().claimed(prefix, after, wanted or LIST_PAGE_DEFAULT, states)
@@ -88,7 +88,7 @@ def _pages(
 
 
 def _owners(lock: Document) -> set[str | None]:
-    """Who has the job; of one that nobody has, who had it last."""
+    """The owners of the job, or its last owner if nobody has it."""
     if lock["status"] == "held":
         return {lock["owner"], *[each["owner"] for each in lock.get("holders", ())]}
     last = lock.get("done") or lock.get("previous") or {}
@@ -114,7 +114,7 @@ _MIDNIGHT = "0000-00-00T00:00:00.000Z"
 
 
 def _since_ms(call: Call, text: str) -> int:
-    """A length of time before now, or a moment as history prints it."""
+    """A duration before now, or a timestamp as history prints it."""
     try:
         return wall_ms() - parse_duration(text)
     except InvalidInput:
@@ -128,7 +128,7 @@ def _since_ms(call: Call, text: str) -> int:
         return since_ms
     except ValueError:
         raise UsageError(
-            f"--since is a time such as 30m or 2d, or a moment such as 2026-11-15T16:00 in UTC, not {text!a}.",
+            f"--since takes a duration such as 30m, or a time in UTC such as 2026-11-15T16:00, not {text!a}.",
             call.command,
         ) from None
 
@@ -136,32 +136,32 @@ def _since_ms(call: Call, text: str) -> int:
 COMMANDS = {
     "owner": Command(
         "owner",
-        "who has a job, since when, for how long still",
+        "show who has a job, since when and for how long",
         owner,
         arguments=(JOB,),
         examples=(
             ("who is on it", "dibs owner issue-1842"),
             ("in a script", 'if OWNER=$(dibs owner -q issue-1842); then echo "$OWNER has it"; fi'),
         ),
-        exits=((0, "somebody has it"), (1, "nobody has it"), (4, "nobody has it, and it counts as done")),
+        exits=((0, "somebody has it"), (1, "nobody has it"), (4, "nobody has it, and it is marked as done")),
     ),
     "list": Command(
         "list",
         "list the jobs that are claimed",
         list_,
         about=(
-            "Jobs that are held, and jobs that are parked and wait for `dibs free`. In the order of their names, and "
-            "numbers in them by value: issue-2 before issue-10. With --quiet only the names, one a line. On a terminal "
-            "long names are cut to fit; --quiet and --json never cut."
+            "Lists the jobs that are held, and those that are parked and wait for `dibs free`, sorted by "
+            "name, with numbers by value: issue-2 before issue-10. With --quiet it prints only the names, one"
+            " per line. On a terminal long names are cut; --quiet and --json never cut."
         ),
         options=(
             Option("--prefix", "only names that begin with this", value="TEXT"),
-            Option("--owner", "only what this owner has, or had last", value="NAME", filled=True),
+            Option("--owner", "only jobs that this owner has, or had last", value="NAME", filled=True),
             Option("--parked", "only jobs that are parked"),
             Option("--done", "only jobs that are marked as done"),
-            Option("--all", "every job on record: held, parked, done, resting, free"),
-            Option("--limit", "a page of this many, instead of all, in plain order", value="N"),
-            Option("--after", "only names that come after this one: where the last page ended", value="NAME"),
+            Option("--all", "all jobs on record: held, parked, done, delayed, free"),
+            Option("--limit", "one page of this many jobs, in plain order", value="N"),
+            Option("--after", "only names after this one, where the last page ended", value="NAME"),
         ),
         examples=(
             ("everything", "dibs list"),
@@ -174,18 +174,18 @@ COMMANDS = {
     ),
     "history": Command(
         "history",
-        "what happened to a job",
+        "show what happened to a job",
         history,
-        about="The newest events, oldest first. Heartbeats without news are not events.",
+        about="Prints the newest events, oldest first. Heartbeats without a new checkpoint are not events.",
         arguments=(JOB,),
         options=(
-            Option("--limit", f"this many events (default {HISTORY_PAGE_DEFAULT})", value="N"),
-            Option("--since", "only events since then: 30m, 2d, or a moment in UTC", value="TIME"),
+            Option("--limit", f"how many events (default {HISTORY_PAGE_DEFAULT})", value="N"),
+            Option("--since", "only events since then: 30m, 2d, or a time in UTC", value="TIME"),
         ),
         examples=(
             ("everything that is on record", "dibs history issue-1842"),
             ("of the last two hours", "dibs history issue-1842 --since 2h"),
         ),
-        exits=((0, "the events, of which there may be none"),),
+        exits=((0, "the events; there may be none"),),
     ),
 }

@@ -1,4 +1,4 @@
-"""release: let jobs go, as done or failed if that is said."""
+"""release: release jobs, and mark them as done or failed if asked to."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def _released(call: Call, name: str, document: Document) -> Answer:
 COMMANDS = {
     "release": Command(
         "release",
-        "release a job, as done or failed if you say so",
+        "release a job, and mark it as done or failed if you want",
         release,
         about=(
-            "Frees the job at once. --done marks it as done: whoever claims it in that time is told so, by whom, "
-            "and with what result. With --failed it counts as an attempt: the next owner is told, --max-attempts "
-            "parks the job after so many in a row, and a release without --failed begins the count anew. "
-            "Releasing your own released lease again is fine. Of several jobs, each is "
-            "released by itself, and one that cannot be does not stop the others."
+            "Frees the job at once. --done marks it as done: claims in that time are refused, with the result"
+            " and who did it. --failed counts as an attempt: the next owner sees the reason, --max-attempts "
+            "parks the job after that many in a row, and a release without --failed resets the count. "
+            "Repeating a release is not an error. Several jobs are released one by one; an error with one "
+            "does not stop the others."
         ),
         arguments=(JOBS,),
         options=(
@@ -74,7 +74,7 @@ COMMANDS = {
             DONE,
             Option(
                 "--result",
-                "what came of it, shown while the job is marked as done; - reads it from stdin",
+                "the result, shown while the job is marked as done; - reads it from stdin",
                 value="TEXT",
             ),
             CHECKPOINT,
@@ -83,9 +83,9 @@ COMMANDS = {
             RETRY_AFTER,
         ),
         examples=(
-            ("free for the next", 'dibs release issue-1842 --lease "$LEASE"'),
+            ("free for the next owner", 'dibs release issue-1842 --lease "$LEASE"'),
             ("inside a session", "dibs release issue-1842"),
-            ("all that a claim-all gave", 'dibs release staging database --lease "$LEASE"'),
+            ("all jobs of a claim-all", 'dibs release staging database --lease "$LEASE"'),
             ("done, for a day", 'dibs release issue-1842 --lease "$LEASE" --done --result "PR 77"'),
             ("done, for an hour", 'dibs release issue-1842 --lease "$LEASE" --done 1h'),
             (

@@ -49,7 +49,7 @@ KILL_AFTER_MS = 5_000
 
 
 class _RunOptions:
-    """What was asked for, all of it read and refused before anything is begun."""
+    """The flags of the command, all checked before anything is started."""
 
     def __init__(self, call: Call, job: str | None) -> None:
         self.job = job
@@ -72,9 +72,9 @@ def run(call: Call) -> Answer:
 
 
 def _run(call: Call, options: _RunOptions) -> Answer:
-    """The guardian comes first: the store is opened after it was forked, so that it has none of its files."""
+    """Fork the guardian first, then open the store, so that the guardian has none of the store's files."""
     if any("\0" in word for word in options.words):  # no shell can write that
-        return _not_started(options.words, OSError(0, "its words cannot be passed on"))
+        return _not_started(options.words, OSError(0, "its arguments contain a NUL byte"))
     child = Child(
         options.words,
         kill_after_ms=options.terms.kill_after_ms,
@@ -89,7 +89,7 @@ def _run(call: Call, options: _RunOptions) -> Answer:
 
 
 def _within(call: Call, options: _RunOptions, session: ProcessSession, child: Child) -> Answer:
-    ending: Document | None = UNCOUNTED  # nothing was run, or dibs itself was broken off
+    ending: Document | None = UNCOUNTED  # nothing was run, or dibs itself was interrupted
     child.belongs_to(session.id)
     try:
         answer = _refused(call, options, session)
@@ -97,7 +97,7 @@ def _within(call: Call, options: _RunOptions, session: ProcessSession, child: Ch
             answer = _inside(call, options, session, child)
             ending = _ending(options, child, answer)
     finally:
-        # The guardian is still there: without it, others would take the session for dead before it is ended.
+        # The guardian must live until the session has ended: without it, other processes take the session for dead.
         trouble = session.end(ending)
         if trouble is not None and not call.values.get("quiet"):
             complain(call, plain(trouble))
@@ -105,7 +105,7 @@ def _within(call: Call, options: _RunOptions, session: ProcessSession, child: Ch
 
 
 def _ending(options: _RunOptions, child: Child, answer: Answer) -> Document | None:
-    """What the job is let go as."""
+    """The fields of the release: done, failed, or neither."""
     if answer.code == "lost":
         return None
     if answer.exit == 0:
@@ -115,7 +115,7 @@ def _ending(options: _RunOptions, child: Child, answer: Answer) -> Document | No
 
 
 def _refused(call: Call, options: _RunOptions, session: ProcessSession) -> Answer | None:
-    """Claim the job. None when it is ours; what is said else goes to stderr, for stdout is the command's."""
+    """Claim the job. None if it is ours, else the answer, printed to stderr because stdout belongs to the command."""
     answer = None if options.job is None else session.claim(options.job)
     if answer is None or answer.is_error:
         return answer
@@ -158,15 +158,15 @@ def _not_started(words: list[str], error: OSError) -> Answer:
 
 def _lost(options: _RunOptions, session: ProcessSession, child: Child) -> Answer:
     what, why = "The session" if options.job is None else "The claim", session.why
-    text = f"{what} was lost ({plain(why).rstrip('.')}). The command was stopped, because its jobs may be others' now."
+    text = f"{what} was lost ({plain(why).rstrip('.')}). The command was stopped, because others may have its jobs now."
     if child.some_left:
-        text += " Some of what it started runs as another user and could not be stopped."
+        text += " Some of its processes run as another user and could not be stopped."
     document = _document(options, session) | {"why": why, "all_stopped": not child.some_left}
     return Answer(LOST, document, text, code="lost", is_error=True)
 
 
 def complain(call: Call, text: str) -> None:
-    """A line on stderr beside the answer."""
+    """Print a line to stderr, in addition to the answer."""
     try:
         if call.stderr is not None:
             call.stderr.write(call.paint.shown(f"dibs: {text}\n"))
@@ -175,26 +175,29 @@ def complain(call: Call, text: str) -> None:
         pass
 
 
-_COMMAND = Argument("COMMAND", "what to run, with its words", takes=REST)
+_COMMAND = Argument("COMMAND", "the command to run, with its arguments", takes=REST)
 _KILL_AFTER = Option(
     "--kill-after",
-    "how long the command may take to end when it is stopped (default 5s, or a quarter of a short TTL)",
+    "how long the command has to end between SIGTERM and SIGKILL (default 5s, or a quarter of a short TTL)",
     value="TIME",
 )
-_LEAVE_CHILDREN = Option("--leave-children", "let what the command leaves running in the background run on")
+_LEAVE_CHILDREN = Option(
+    "--leave-children", "do not stop background processes that the command leaves running"
+)
 _RUN_OPTIONS = (
     *(TTL, WAIT, NO_WAIT, EXCLUSIVE, SHARED, SLOTS),
     Option(
         "--conflict-exit-code",
-        "the exit code when somebody else has it (default 1)",
+        "the exit code if somebody else has the job (default 1)",
         value="N",
         short="-E",
     ),
-    Option("--done-exit-code", "the exit code when it was done already (default 4)", value="N"),
+    Option("--done-exit-code", "the exit code if the job is marked as done (default 4)", value="N"),
     _KILL_AFTER,
     Option(
         "--checkpoint-file",
-        "what the command writes into this file is its checkpoint; filled with the last owner's if it is not there",
+        "a file whose content is sent as checkpoint; if it does not exist, it is made with the last owner's "
+        "checkpoint",
         value="FILE",
     ),
     Option(
@@ -203,20 +206,20 @@ _RUN_OPTIONS = (
         value="TIME",
         bare=DONE_DEFAULT,
     ),
-    Option("--result", "what came of it, shown while the job is marked as done", value="TEXT"),
+    Option("--result", "the result, shown while the job is marked as done", value="TEXT"),
     OK_CODES,
     RETRY_AFTER,
     *(OWNER, METADATA, AGAIN, MAX_ATTEMPTS, LOCK_DELAY, _LEAVE_CHILDREN),
 )
 _EXITS = (
-    (0, "the command said 0; all other codes are its own, 128+n for signal n"),
+    (0, "the command exited with 0; other codes are its own, 128+n for signal n"),
     (NOT_EXECUTABLE, "the command cannot be run"),
     (NOT_FOUND, "there is no such command"),
 )
 _STOPPED = (
-    "Input, output and signals are the command's. There is no shell: write sh -c for one. When the command ends, "
-    "what it left running is stopped too, unless --leave-children is given. With --json the document comes after what "
-    "the command printed."
+    "The command gets the input, output and signals. It is run without a shell; use sh -c for one. When it "
+    "ends, its background processes are stopped, unless --leave-children is given. With --json the document "
+    "comes after the command's output."
 )
 
 COMMANDS = {
@@ -225,11 +228,11 @@ COMMANDS = {
         "run a command while a job is yours",
         run,
         about=(
-            "Claims the job, runs the command, heartbeats while it runs, and lets the job go when it ends: as failed, "
-            "which counts as an attempt, when the exit code is not 0 and it was not interrupted. When "
-            "somebody else has the job, says who, runs nothing and exits with 1. When the claim is lost, the command "
-            "and all it started are stopped (SIGTERM, after --kill-after SIGKILL) before anybody else can have the "
-            f"job, also when dibs itself is killed or paused. {_STOPPED}"
+            "Claims the job, runs the command, sends heartbeats while it runs, and releases the job when it "
+            "ends. An exit code other than 0 counts as a failed attempt, unless the command was interrupted. "
+            "If somebody else has the job, prints the owner, runs nothing and exits with 1. If the claim is "
+            "lost, the command and all its processes are stopped (SIGTERM, after --kill-after SIGKILL) before"
+            " anybody else can have the job, even if dibs itself is killed or paused. {_STOPPED}"
         ),
         arguments=(NEW_JOB, _COMMAND),
         options=_RUN_OPTIONS,
@@ -237,19 +240,20 @@ COMMANDS = {
             ("one at a time", "dibs run nightly-report -- ./report"),
             ("one after the other", "dibs run deploy --wait 10m -- ./deploy production"),
             ("once a night, whichever machine is first", "dibs run nightly-report --done 20h -- ./report"),
-            ("not for ever", "dibs run import --max-attempts 3 --retry-after 10m -- ./import"),
+            ("at most three attempts", "dibs run import --max-attempts 3 --retry-after 10m -- ./import"),
             ("as with flock", "dibs run -n -E 75 backup -- ./backup"),
         ),
         exits=(
             *_EXITS,
             (
                 NO,
-                "somebody else has it, or still has it after the wait; nothing was run (-E changes the code)",
+                "somebody else has the job, or still has it after the wait; nothing was run (-E changes the "
+                "code)",
             ),
             *CLAIM_EXITS,
             (LOST, "the claim was lost; the command was stopped"),
             (64, "no command was given, or the TTL is too short for --kill-after"),
-            (69, "the job could not be asked for; nothing was run"),
+            (69, "the store or server cannot be reached; nothing was run"),
         ),
     ),
     "session run": Command(
@@ -257,10 +261,10 @@ COMMANDS = {
         "run a command inside a session of its own",
         session_run,
         about=(
-            "Opens a session, keeps it alive while the command runs, and ends it when the command ends, however that "
-            "is: what was claimed inside is let go. Inside, DIBS_SESSION is set, so that claims, heartbeats and "
-            "releases go by name. When the session is lost, the command and all it started are stopped (SIGTERM, after "
-            f"--kill-after SIGKILL). {_STOPPED}"
+            "Opens a session, renews it while the command runs, and ends it when the command ends. All claims"
+            " made in the session are released then. DIBS_SESSION is set for the command, so heartbeats and "
+            "releases need only the job's name. If the session is lost, the command and all its processes are"
+            " stopped (SIGTERM, after --kill-after SIGKILL). {_STOPPED}"
         ),
         arguments=(_COMMAND,),
         options=(TTL, OWNER, METADATA, _KILL_AFTER, _LEAVE_CHILDREN),

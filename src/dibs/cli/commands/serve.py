@@ -72,7 +72,7 @@ def serve(call: Call) -> Answer:
         if call.values.get("group") is not None:
             chosen["group"] = call.values["group"]
     elif call.values.get("group") is not None:
-        raise UsageError("--group goes with --system.", "serve")
+        raise UsageError("--group needs --system.", "serve")
     if call.values.get("gateway"):
         chosen["gateway"] = True
     upstream = call.settings.pick("gateway_upstream", "DIBS_GATEWAY_UPSTREAM")
@@ -85,9 +85,9 @@ def serve(call: Call) -> Answer:
         chosen["rlock_ttl_ms"] = ttl_seconds(ttl, "--rlock-ttl (DIBS_RLOCK_TTL)") * 1000
     if call.values.get("url") is not None:
         raise UsageError(
-            "dibs serve has no use for --url: --store names what is served, --bind where.", "serve"
+            "dibs serve takes no --url. Use --store for the store, and --bind for the address.", "serve"
         )
-    gc.enable()  # off for commands that end at once
+    gc.enable()  # it is off for short commands
     serve_until_stopped(ServerSettings(**chosen))
     return yes({"stopped": True}, "")
 
@@ -97,21 +97,21 @@ def _gateway_url(text: str) -> str:
 
     if not is_server(text):
         raise UsageError(
-            f"--gateway-upstream (DIBS_GATEWAY_UPSTREAM) is an http:// or https:// URL, not {text!a}.",
+            f"--gateway-upstream (DIBS_GATEWAY_UPSTREAM) must be an http:// or https:// URL, not {text!a}.",
             "serve",
         )
     return text
 
 
 def _bind(call: Call) -> str | None:
-    """Where to listen. A port alone is one of this machine."""
+    """The address to listen on. A port alone means 127.0.0.1."""
     port = call.values.get("port")
     if port is None:
         return call.settings.pick("bind", "DIBS_BIND")
     if call.values.get("bind") is not None:
-        raise UsageError("--port or --bind: one of them. --bind HOST:PORT says both.", "serve")
+        raise UsageError("Use --port or --bind, not both. --bind HOST:PORT has a port, too.", "serve")
     if not (port.isascii() and port.isdecimal() and len(port) < 6 and 1 <= int(port) <= 65535):
-        raise UsageError(f"--port is a number from 1 to 65535, not {port!a}.", "serve")
+        raise UsageError(f"--port takes a number from 1 to 65535, not {port!a}.", "serve")
     return f"127.0.0.1:{port}"
 
 
@@ -121,7 +121,9 @@ def _count(call: Call, key: str, variable: str, *, least: int = 1) -> int | None
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 13 and least <= int(text) <= _NUMBER_MAX):
         flag = f"--{key.replace('_', '-')}"
-        raise UsageError(f"{flag} ({variable}) is a whole number from {least} up, not {text!a}.", "serve")
+        raise UsageError(
+            f"{flag} ({variable}) takes a whole number, at least {least}, not {text!a}.", "serve"
+        )
     return int(text)
 
 
@@ -131,9 +133,10 @@ COMMANDS = {
         "serve the store over HTTP",
         serve,
         about=(
-            "On its first start without a tokens file it makes one token, in a file that only you can read; the dibs "
-            "of the same user on the same machine finds it by itself. To be reached from other machines it needs "
-            "--tokens. SIGHUP reads the tokens again, SIGTERM ends it. It needs the server extra: "
+            "Started without a tokens file, it makes one token, in a file that only you can read. Your own "
+            "dibs commands on this machine find that token by themselves. To listen for other machines it "
+            "needs --tokens. SIGHUP reads the tokens again, SIGTERM ends the server. It needs the server "
+            "extra: "
             "pip install '.[server]' in a clone; with the mcp extra it answers MCP clients at /mcp, under the same "
             "tokens."
         ),
@@ -145,21 +148,26 @@ COMMANDS = {
                 env="DIBS_BIND",
             ),
             Option("--port", "the same as --bind 127.0.0.1:N", value="N"),
-            Option("--store", "what to serve (default: your own store)", value="URL", env="DIBS_STORE"),
+            Option("--store", "the store to serve (default: your own store)", value="URL", env="DIBS_STORE"),
             Option(
                 "--tokens",
-                "who may ask: a file that dibs token new writes, readable by you only",
+                "the tokens file, which `dibs token new` writes; only you may be able to read it",
                 value="FILE",
                 env="DIBS_TOKENS_FILE",
                 completes="file",
             ),
             Option(
                 "--keep-events",
-                f"how many events of history (default {EVENTS_KEPT_MAX})",
+                f"how many events of history to keep (default {EVENTS_KEPT_MAX})",
                 value="N",
                 env="DIBS_KEEP_EVENTS",
             ),
-            Option("--keep-events-for", "how long (default 30d)", value="TIME", env="DIBS_KEEP_EVENTS_FOR"),
+            Option(
+                "--keep-events-for",
+                "how long to keep events of history (default 30d)",
+                value="TIME",
+                env="DIBS_KEEP_EVENTS_FOR",
+            ),
             Option(
                 "--locks-per-principal",
                 f"how many jobs one token may hold (default {LOCKS_PER_PRINCIPAL_MAX})",
@@ -168,47 +176,48 @@ COMMANDS = {
             ),
             Option(
                 "--token-floor",
-                "give fencing tokens above this number only; see dibs token-floor",
+                "make all fencing tokens higher than this number; see dibs token-floor",
                 value="N",
                 env="DIBS_TOKEN_FLOOR",
             ),
             Option(
                 "--connections",
-                f"how many connections at once, 0 for no bound (default {CONNECTIONS_MAX})",
+                f"how many connections at once; 0 for no limit (default {CONNECTIONS_MAX})",
                 value="N",
                 env="DIBS_CONNECTIONS",
             ),
             Option(
                 "--connections-per-client",
-                f"how many from one address, or of one user on a Unix socket; 0 for no bound, as behind a proxy "
+                f"how many connections from one address, or of one user on a Unix socket; 0 for no limit, as "
+                f"behind a proxy "
                 f"(default {CONNECTIONS_PER_CLIENT_MAX})",
                 value="N",
                 env="DIBS_CONNECTIONS_PER_CLIENT",
             ),
             Option(
                 "--mcp-host",
-                "names, with commas between, that clients of /mcp know this machine by (default: localhost, its own "
-                "name, where it listens)",
+                "host names that MCP clients may use for this machine, with commas between (default: "
+                "localhost, its own name, and the address it listens on)",
                 value="NAMES",
                 env="DIBS_MCP_HOST",
             ),
-            Option("--access-log", "a line on stderr for every request", env="DIBS_ACCESS_LOG"),
+            Option("--access-log", "print a line to stderr for every request", env="DIBS_ACCESS_LOG"),
             Option(
                 "--system",
-                "one service for all users of this machine: on /run/dibs/dibs.sock, with the store in /var/lib/dibs, "
-                "without tokens, because the kernel says who asks",
+                "serve all users of this machine, on /run/dibs/dibs.sock, with the store in /var/lib/dibs; "
+                "there are no tokens, because the kernel says who the caller is",
             ),
-            Option("--group", "with --system: only for members of this group", value="GROUP"),
-            Option("--gateway", "answer Action Llama's lock routes too, below /gateway"),
+            Option("--group", "with --system: serve only members of this group", value="GROUP"),
+            Option("--gateway", "also serve Action Llama's lock routes, below /gateway"),
             Option(
                 "--gateway-upstream",
-                "Action Llama's own gateway: its signals, calls and shutdown are passed on to it",
+                "the URL of Action Llama's own gateway, to which signals, calls and shutdown are forwarded",
                 value="URL",
                 env="DIBS_GATEWAY_UPSTREAM",
             ),
             Option(
                 "--rlock-ttl",
-                "how long a lock of the gateway lasts without a heartbeat (default 30m)",
+                "how long a lock made through the gateway lasts without a heartbeat (default 30m)",
                 value="TIME",
                 env="DIBS_RLOCK_TTL",
             ),
@@ -220,7 +229,7 @@ COMMANDS = {
             ("for other machines", "dibs serve --bind 0.0.0.0:3427 --tokens /etc/dibs/tokens"),
         ),
         exits=(
-            (0, "told to stop"),
+            (0, "stopped by a signal"),
             (64, "invalid setting"),
             (69, "the store cannot be opened, or the address is in use"),
         ),

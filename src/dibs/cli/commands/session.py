@@ -1,4 +1,4 @@
-"""session open, keep, end, show, list: one run of one worker, by hand."""
+"""session open, keep, end, show, list: sessions by hand."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def open_(call: Call) -> Answer:
 
 def _mark(text: str) -> str:
     if not (text.isascii() and text.isdecimal() and 0 < len(text) < 11 and int(text) > 0):
-        raise UsageError(f"--pid is the number of a process, not {text!a}.", "session open")
+        raise UsageError(f"--pid takes the number of a process, not {text!a}.", "session open")
     from dibs.client.embedded import process_mark
 
     mark = process_mark(int(text))
     if mark is None:
-        raise UsageError(f"--pid {text}: there is no such process here, or no telling.", "session open")
+        raise UsageError(f"--pid {text}: no such process can be seen here.", "session open")
     return mark
 
 
@@ -93,23 +93,24 @@ def _session(call: Call) -> str:
     return checked_session(call, inherited, "DIBS_SESSION")
 
 
-_ID = Argument("ID", "the session (default: DIBS_SESSION)", takes=MAYBE, completes="session")
-_OVER = (2, "there is no such session, or it is over, and what it held is let go")
+_ID = Argument("ID", "the session's id (default: DIBS_SESSION)", takes=MAYBE, completes="session")
+_OVER = (2, "there is no such session, or it has ended and its jobs were released")
 COMMANDS = {
     "session open": Command(
         "session open",
         "open a session and print its id",
         open_,
         about=(
-            "A session is one run of one worker. What is claimed in it is let go when it ends or goes silent for its "
-            "TTL. The id is its proof: keep it to yourself. With --pid, others on this machine see at once when that "
-            "process has died, and need not wait. `dibs session run` does all of this by itself."
+            "A session is one run of one worker. Its claims are released when it ends, or when it is not "
+            "renewed for its TTL. The id is a secret that proves the session. With --pid, the session ends as"
+            " soon as another dibs process on this machine sees that this process has died. `dibs session "
+            "run` does all of this by itself."
         ),
         options=(
             TTL,
             OWNER,
             METADATA,
-            Option("--pid", "a process of this machine that it ends with", value="PID"),
+            Option("--pid", "end the session when this process of this machine ends", value="PID"),
         ),
         examples=(
             ("for a shell script", "export DIBS_SESSION=$(dibs session open -q --pid $$)"),
@@ -121,7 +122,7 @@ COMMANDS = {
         "session keep",
         "keep a session alive",
         keep,
-        about="Starts its TTL anew, and with it that of all that lives by the session.",
+        about="Restarts the TTL of the session and of all claims in it.",
         arguments=(_ID,),
         examples=(("now and then", "dibs session keep -q || exit"),),
         exits=((0, "alive"), _OVER),
@@ -136,18 +137,21 @@ COMMANDS = {
     ),
     "session show": Command(
         "session show",
-        "what a session holds and waits for",
+        "show what a session holds and waits for",
         show,
-        about="With --quiet only the names of the jobs it holds, one a line.",
+        about="With --quiet it prints only the names of the jobs held, one per line.",
         arguments=(_ID,),
         examples=(("this one", "dibs session show"),),
-        exits=((0, "it is alive"), _OVER),
+        exits=((0, "the session is alive"), _OVER),
     ),
     "session list": Command(
         "session list",
         "list your open sessions",
         list_,
-        about="Of a server, those of your token (an operator sees all). With --quiet only the ids, one a line.",
+        about=(
+            "On a server, it lists the sessions of your token; an operator sees all. "
+            "With --quiet it prints only the ids, one per line."
+        ),
         examples=(("who is at work", "dibs session list"),),
         exits=((0, "the list, which may be empty"),),
     ),

@@ -238,7 +238,7 @@ COMMANDS = {
     ),
     "token list": Command(
         "token list",
-        "whose tokens a tokens file holds",
+        "list the owners of the tokens in a tokens file",
         list_,
         about="Names, roles, namespaces, when each expires, and the beginning of its hash. Never a token.",
         options=(_TOKENS,),
@@ -247,7 +247,7 @@ COMMANDS = {
     ),
     "token revoke": Command(
         "token revoke",
-        "take somebody's tokens out of a tokens file",
+        "remove somebody's tokens from a tokens file",
         revoke,
         about="All tokens of NAME go, or the one with --id. A server that runs forgets them when it gets SIGHUP.",
         arguments=(Argument("NAME", "whose tokens"),),

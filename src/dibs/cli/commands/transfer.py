@@ -53,9 +53,9 @@ COMMANDS = {
         "hand a job to another owner",
         transfer,
         about=(
-            "The new owner has a lease id of its own, a higher fencing token, and the checkpoint; nobody can get in "
-            "between. Your own lease is over. To a session it goes by name; to an owner you hand the printed lease id. "
-            "Those who wait in line go on waiting."
+            "The new owner gets a new lease id, a higher fencing token, and the checkpoint, in one atomic "
+            "step. Your own lease ends. A session needs only the job's name; to an owner you pass the printed"
+            " lease id. The line of those who wait stays as it is."
         ),
         arguments=(JOB,),
         options=(
@@ -70,7 +70,7 @@ COMMANDS = {
             LEASE,
             SESSION,
             ACTOR,
-            Option("--ttl", "a new TTL (default: the one it has)", value="TIME"),
+            Option("--ttl", "a new TTL (default: the present one)", value="TIME"),
             CHECKPOINT,
         ),
         examples=(
@@ -79,8 +79,8 @@ COMMANDS = {
         ),
         exits=(
             (0, "handed over"),
-            (2, "it was not yours, or there is no such session"),
-            (3, "it would deadlock: the new owner waits for somebody who waits for this job"),
+            (2, "the job is not yours, or there is no such session"),
+            (3, "the transfer would deadlock: the new owner waits for somebody who waits for this job"),
         ),
     ),
 }

@@ -1,4 +1,4 @@
-"""wait: until nobody has a job, without claiming it."""
+"""wait: wait until nobody has a job, without claiming it."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def wait(call: Call) -> Answer:
 
 
 def is_taken(document: Document) -> bool:
-    """Somebody has the job, or in a tree something that overlaps it."""
+    """Whether somebody has the job, or a path that overlaps it."""
     return document["status"] == "held" or bool(document.get("overlapping"))
 
 
 def _pause(taken: list[Document], pause_ms: int, left_ms: int | None) -> int:
-    """Not longer than the first hold lasts at most, than there is time left, or than is modest."""
+    """The pause before the next look: not longer than the shortest hold, the time left, or a fixed limit."""
     hints = [pause_ms, *[each.get("remaining_ms") or pause_ms for each in taken]]
     if left_ms is not None:
         hints.append(left_ms)
@@ -68,7 +68,7 @@ def _pause(taken: list[Document], pause_ms: int, left_ms: int | None) -> int:
 
 
 def _over(call: Call, found: list[Document], done_exit: int) -> Answer:
-    """Nobody has any of them."""
+    """The answer when nobody has any of the jobs."""
     text = "\n".join([inspect_text.status(body, call.paint, wall_ms()) for body in found])
     quiet = "\n".join([f"{plain(body['name'])}\t{plain(body['status'])}" for body in found])
     document: Document = found[0] if len(found) == 1 else {"jobs": found}
@@ -93,25 +93,25 @@ COMMANDS = {
         "wait until nobody has a job",
         wait,
         about=(
-            "Does not claim it and stands in no line: whoever wants the job itself says dibs claim --wait. Says how "
-            "the job stands then: free, done, delayed (it rests, see claim) or parked; with --quiet in that one "
-            "word. Of several jobs it waits until nobody has any of them, and --quiet prints for each the name, a "
-            "tab, and the word."
+            "Claims nothing and takes no place in line; to get the job yourself, use `dibs claim --wait`. "
+            "Prints the state of the job at the end: free, done, delayed or parked; with --quiet only that "
+            "word. With several jobs it waits until nobody has any of them, and --quiet prints the name, a "
+            "tab, and the word of each."
         ),
         arguments=(JOBS,),
         options=(
-            Option("--for", "this long at most (default: as long as it takes)", value="TIME"),
-            Option("--done-exit-code", "the exit code when all of them are done (default 0)", value="N"),
+            Option("--for", "wait for at most this long (default: no limit)", value="TIME"),
+            Option("--done-exit-code", "the exit code if all of the jobs are done (default 0)", value="N"),
         ),
         examples=(
             ("until the migration is over", "dibs wait migrate-db --for 10m && ./deploy"),
             ("both of them", "dibs wait migrate-db build-image && ./deploy"),
-            ("was it done, or only let go", 'test "$(dibs wait -q issue-1842)" = done'),
+            ("was the job done, or only released", 'test "$(dibs wait -q issue-1842)" = done'),
             ("the same by exit code", "dibs wait issue-1842 --done-exit-code 4; test $? = 4 && echo done"),
         ),
         exits=(
             (0, "nobody has it"),
-            (1, "the time is over and somebody still has it"),
+            (1, "somebody still has it at the end of --for"),
             (4, "with --done-exit-code 4: it is done"),
         ),
     ),

@@ -1,1 +1,1 @@
-"""How a command is declared, parsed, helped and answered. Commands are in `commands`."""
+"""How commands are declared and parsed, and how their help and answers are made. Commands are in `commands`."""

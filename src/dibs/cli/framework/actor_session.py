@@ -1,12 +1,12 @@
 """`--actor NAME`: one session for a named worker, found again from every shell of this user.
 
-An agent runs each command in a new shell, so a lease id in a shell variable is gone with the next command. An actor's
-name is not: `dibs claim`, `heartbeat` and `release` with the same name belong to one session, and the session proves
-what it holds. Whoever gives the same name says that it is the same worker, so two agents need two names.
+An agent runs each command in a new shell, so a lease id in a shell variable is lost with the next command. An actor's
+name is not lost: `dibs claim`, `heartbeat` and `release` with the same name use one session, and the session proves
+what it holds. The same name means the same worker, so two agents need two names.
 
 The session's id is kept in a private file under `actors` in the state folder, one for each store, namespace and name.
 The file proves nothing by itself: the store knows whether the session lives. Every claim and heartbeat of the actor
-keeps the session alive; ACTOR_TTL_MS after the last one it ends, and all it holds is let go.
+renews the session. ACTOR_TTL_MS after the last one the session ends and its jobs are released.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from dibs.wire.documents import Reply
 
 _BYTES_MAX = 256
-# What the skill writes where a name belongs. Two agents that copied it would be one worker, so it is nobody's name.
+# The skill's placeholder for a name. Two agents that copied it would be one worker, so it is refused.
 PLACEHOLDER = "YOUR-NAME"
 
 
 def actor_named(call: Call) -> str | None:
-    """The actor's name, if one was given. A session that was given counts before it, and so does a flag before a
-    variable."""
+    """The actor's name, if one was given. A session takes precedence over an actor, and a flag over a variable."""
     values = call.values
     if values.get("session") is not None:
         return None
@@ -48,7 +47,7 @@ def actor_named(call: Call) -> str | None:
         )
     if name == PLACEHOLDER:
         raise UsageError(
-            f"--actor {name} stands for a name of your own: take one that no other agent has.", call.command
+            f"--actor {name} is a placeholder. Choose a name that no other agent has.", call.command
         )
     return name
 
@@ -66,8 +65,8 @@ class ActorSession:
         )
 
     def kept(self) -> str:
-        """The session that an earlier claim opened, kept alive: the actor shows that it is there. If the session is
-        over, whoever shows it as a proof is told so."""
+        """The session that an earlier claim opened, renewed. If it has ended, the request that uses it as proof gets
+        the refusal."""
         session, _ = self._read()
         if session is None:
             raise UsageError(
@@ -79,7 +78,7 @@ class ActorSession:
         return session
 
     def opened(self, ttl_ms: int) -> str:
-        """The session, alive: kept if there is one, else opened. `ttl_ms`: it lives at least this long."""
+        """The actor's session: the existing one, renewed, or a new one. It lives for at least `ttl_ms`."""
         import fcntl
 
         try:
@@ -87,7 +86,7 @@ class ActorSession:
             gate = os.open(os.path.join(self._folder, "gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise InvalidInput(
-                f"{self._folder} cannot be written ({error.strerror}), so the actor could not be recognised. "
+                f"{self._folder} cannot be written ({error.strerror}), so dibs cannot remember the actor. "
                 "Use --lease or --session instead."
             ) from None
         try:
@@ -118,7 +117,7 @@ class ActorSession:
         return session
 
     def _read(self) -> tuple[str | None, int]:
-        """The session's id, and how long it lives without a sign of life."""
+        """The session's id and its TTL."""
         try:
             with open(self._path, "rb") as file:
                 words = file.read(_BYTES_MAX).decode("ascii", "replace").split()
@@ -131,7 +130,7 @@ class ActorSession:
 
 
 def claiming_session(call: Call, ttl_ms: int | None) -> str | None:
-    """The session of the actor that claims, opened if need be; None without an actor."""
+    """The session to claim in, opened if there is none; None without an actor."""
     name = actor_named(call)
     return None if name is None else ActorSession(call, name).opened(max(ACTOR_TTL_MS, ttl_ms or 0))
 

@@ -1,4 +1,4 @@
-"""One command about several jobs: each is asked about by itself, and one answer tells of all. Pure."""
+"""One command for several jobs: each job is a request of its own, and their answers become one. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def combined(answers: list[tuple[str, Answer]]) -> Answer:
-    """The answer of the one job there is; of several, one document with an entry for each, in the order asked. The
-    exit code is that of the first that did not succeed."""
+    """For one job, its answer. For several, one document with an entry for each job, in the order given. The exit code
+    is that of the first job that did not succeed."""
     if len(answers) == 1:
         return answers[0][1]
     document: Document = {"jobs": [_entry(name, answer) for name, answer in answers]}

@@ -1,4 +1,4 @@
-"""One run of one command: what was typed, what applies, and the world it may touch. Commands get this and no more."""
+"""One run of one command: its flags, settings, door and streams. This is all that a command gets."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 def open_door(settings: Settings) -> Door:
-    """The door that the settings name."""
+    """Open the door that the settings name."""
     from dibs.client.connect import connect_as
 
     return connect_as(settings)
 
 
 def say_notices(door: object, stderr: TextIO | None) -> None:
-    """What a store noticed about its place, for whoever runs the command."""
+    """Print what a store noticed about its surroundings, such as a network file system."""
     notices: list[str] = getattr(door, "notices", list)()
     if notices and stderr is not None:
         from dibs.cli.text.words import plain
@@ -38,8 +38,8 @@ def say_notices(door: object, stderr: TextIO | None) -> None:
 
 
 class Call:
-    """`values` are those of the command's flags and arguments. `stdout` and `stderr` are for those that go on
-    for long."""
+    """`values` are those of the command's flags and arguments. Long-running commands write to `stdout` and `stderr`
+    themselves."""
 
     def __init__(
         self,
@@ -72,23 +72,23 @@ class Call:
         return self.settings.env
 
     def said(self, key: str) -> str | None:
-        """What a flag or a variable says. The user's own file is the last to be asked, after a repository."""
+        """The namespace from a flag or a variable. The user's config file comes last, after the repository's."""
         return self.settings.pick(key, f"DIBS_{key.upper()}")
 
     def fall_back_on(self, defaults: Mapping[str, str]) -> None:
-        """What a repository's own settings say (`url`, `namespace`) counts where neither flag nor variable does."""
+        """Use a repository's settings (`url`, `namespace`) where neither a flag nor a variable is given."""
         missing = {key: value for key, value in defaults.items() if self.said(key) is None}
         self.settings = Settings({**self.values, **missing}, self.env)
         self.repository_namespace = missing.get("namespace")
 
     def work_in(self, namespace: str) -> None:
-        """Ask in the namespace of the repository around this folder: nobody has named another."""
+        """Use the namespace of the repository around this folder, because no other was named."""
         self.settings = Settings({**self.values, "namespace": namespace}, self.env)
         self.repository_namespace = namespace
 
     @property
     def stated_namespace(self) -> str | None:
-        """The one that was named, for all names; not that of a repository."""
+        """The namespace that was named explicitly, for all job names; not that of a repository."""
         return None if self.repository_namespace else self.settings.namespace
 
     def door(self) -> Door:
@@ -97,25 +97,25 @@ class Call:
         return self._door
 
     def door_in(self, namespace: str | None) -> Door:
-        """A way to the same place, in another namespace; None: in the one without a name. Whoever asks for it closes
+        """A door to the same store or server in another namespace; None means the default one. The caller closes
         it."""
         pending = {"url": self.settings.url, "namespace": namespace}
         return self._opener(Settings({**self.values, **pending}, self.env))
 
     def another_door(self, timeout_ms: int) -> Door:
-        """One more way to the same place, for a second thread, that gives up sooner. Whoever asks for it closes it."""
+        """A second door to the same store or server, with a shorter timeout. The caller closes it."""
         timeout_ms = min(timeout_ms, self.settings.timeout_ms)
         return self._opener(Settings({**self.values, "timeout": f"{timeout_ms}ms"}, self.env))
 
     def keeping_door(self, timeout_ms: int) -> Door:
-        """The way for renewals: one that gives up sooner where a server may take its time, else the one there is.
-        Closing either is fine."""
+        """The door for renewals. For a server it is a second one with a shorter timeout, else it is the command's own.
+        Either may be closed."""
         from dibs.client.connect import server_at
 
         return self.door() if server_at(self.settings.url) is None else self.another_door(timeout_ms)
 
     def claim(self, verb: str, name: str, document: Document) -> Reply:
-        """Ask for a claim, without waiting. An interrupt gives back what it may have got."""
+        """Claim without waiting. If the command is interrupted, the claim is given back."""
         from dibs.client.queueing import PendingClaim, drive
 
         pending = PendingClaim(verb, name, document)
@@ -123,7 +123,7 @@ class Call:
         return drive(self.door(), pending.ask_once())
 
     def begin_claim(self, pending: PendingClaim) -> None:
-        """From now on, until its answer is printed, an interrupt gives the claim back."""
+        """From now on, until the answer is printed, an interrupt gives the claim back."""
         if self.unconfirmed is not None and self.values.get("request_key") is None:
             from dibs.cli.supervise.unconfirmed import DOOR_MS
 
@@ -144,14 +144,12 @@ class Call:
             raise InvalidInput(f"{flag} reads standard input, which is closed.")
         if self._stdin_used:
             raise InvalidInput(
-                f"{flag}: standard input was read for another flag already; only one of them can have it."
+                f"{flag}: another flag has read standard input already. Only one flag can read it."
             )
         self._stdin_used = True
         content = self.stdin.read(bytes_max + 2)
         if len(content.removesuffix(b"\n")) > bytes_max:
-            raise InvalidInput(
-                f"{flag}: standard input has more than the {bytes_max} bytes that are allowed."
-            )
+            raise InvalidInput(f"{flag}: standard input is longer than the {bytes_max} bytes allowed.")
         try:
             return content.decode().removesuffix("\n")
         except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""From flags to fields of a request: what several commands take, and how it is read and refused."""
+"""Flags that several commands share, and how they become fields of a request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 TTL = Option(
     "--ttl",
-    "how long the claim lasts without a heartbeat: 90, 30s, 15m, 2h (default 60s; inside a session as long as that)",
+    "how long the claim lasts without a heartbeat: 90, 30s, 15m, 2h (default 60s; in a session, as long as "
+    "the session)",
     value="TIME",
 )
 OWNER = Option(
@@ -40,78 +41,80 @@ OWNER = Option(
 LEASE = Option("--lease", "the lease id that the claim printed", value="ID", env="DIBS_LEASE")
 SESSION = Option(
     "--session",
-    "the session it belongs to: inside one, names alone are enough",
+    "the session of the claim; in a session, the job's name is enough proof",
     value="ID",
     env="DIBS_SESSION",
     completes="session",
 )
 ACTOR = Option(
     "--actor",
-    "a name of your own, the same in every command: it proves what you claimed (no lease id needed)",
+    "your own name, the same in every command: it proves your claims, so no lease id is needed",
     value="NAME",
     env="DIBS_ACTOR",
 )
-METADATA = Option("--metadata", "a short text that everybody sees, such as repo=acme/app", value="TEXT")
+METADATA = Option("--metadata", "a short text shown to everybody, such as repo=acme/app", value="TEXT")
 CHECKPOINT = Option(
-    "--checkpoint", "how far the work has come, for whoever takes over; - reads it from stdin", value="TEXT"
+    "--checkpoint", "how far the work has come, for the next owner; - reads it from stdin", value="TEXT"
 )
 SHARED = Option("--shared", "shared: coexists with other shared claims, excludes exclusive ones", short="-s")
 EXCLUSIVE = Option("--exclusive", "one owner at a time (the default)", short="-x")
-SLOTS = Option("--slots", "up to N owners at once; everybody must say the same N", value="N")
+SLOTS = Option("--slots", "up to N owners at once; all claims of the job must use the same N", value="N")
 MAX_ATTEMPTS = Option(
     "--max-attempts",
     "after this many failures or losses in a row, park the job until somebody frees it",
     value="N",
 )
 LOCK_DELAY = Option(
-    "--lock-delay", "if the claim is lost, not released, the job rests this long (at most 60s)", value="TIME"
+    "--lock-delay",
+    "if the claim is lost instead of released, nobody gets the job for this long (at most 60s)",
+    value="TIME",
 )
 REQUEST_KEY = Option(
     "--request-key",
     "repeating a claim with the same key gives the same lease (default: a new key every time)",
     value="KEY",
 )
-AGAIN = Option("--again", "claim it even though it is marked as done")
-WAIT = Option("--wait", "get in line and wait this long for the turn", value="TIME", short="-w")
+AGAIN = Option("--again", "claim the job even if it is marked as done")
+WAIT = Option("--wait", "wait in line for up to this long", value="TIME", short="-w")
 NO_WAIT = Option("--no-wait", "do not wait (the default)", short="-n")
-TICKET = Option("--ticket", "go on from a place in line that an earlier wait kept", value="TICKET")
-KEEP_PLACE = Option("--keep-place", "when the time is over, keep the place and print its ticket")
-KEEP = Option("--keep", "leave a process behind that heartbeats while the caller lives")
+TICKET = Option("--ticket", "continue from the place in line that --keep-place printed", value="TICKET")
+KEEP_PLACE = Option("--keep-place", "when --wait is over, keep the place in line and print its ticket")
+KEEP = Option("--keep", "start a background process that sends heartbeats until the calling process ends")
 KEEP_FOR = Option(
-    "--keep-for", "the same, while this process lives (default: the parent of dibs)", value="PID"
+    "--keep-for", "like --keep, until this process ends (default: the parent of dibs)", value="PID"
 )
 DONE_DEFAULT = format_duration(DONE_MS_DEFAULT)
 DONE = Option(
     "--done",
-    f"mark the job as done for this long (default {DONE_DEFAULT}); whoever claims it meanwhile is told so",
+    f"mark the job as done for this long (default {DONE_DEFAULT}); claims meanwhile are refused as done",
     value="TIME",
     bare=DONE_DEFAULT,
 )
-FAILED = Option("--failed", "the work did not succeed: it counts as an attempt")
-REASON = Option("--reason", "why it failed; everybody who may look sees it", value="TEXT")
+FAILED = Option("--failed", "the work failed; this counts as an attempt")
+REASON = Option("--reason", "why the work failed; shown to everybody who may see the job", value="TEXT")
 RETRY_AFTER = Option(
-    "--retry-after", "after a failure nobody gets the job before this time is over (at most 7d)", value="TIME"
+    "--retry-after", "after a failure, nobody gets the job for this long (at most 7d)", value="TIME"
 )
 
-# What a claim may answer but yes and no.
+# Exit codes of a claim besides 0 and 1.
 CLAIM_EXITS = (
-    (2, "the request key or the session is over, or the job is held with other slots or in another mode"),
-    (3, "waiting would deadlock; the circle is shown"),
-    (4, "it was done already"),
-    (75, "it rests after a loss or a failure, or is parked; the answer says which"),
+    (2, "the request key or the session has ended, or the job is held in another mode or with other slots"),
+    (3, "waiting would deadlock; the cycle is shown"),
+    (4, "the job is marked as done"),
+    (75, "the job is delayed after a loss or a failure, or parked; the answer says which"),
 )
-# What a heartbeat or a release is told about a claim that is over.
-NOT_YOURS = (2, "the lease is not current: it ran out, was released, or was taken away. Stop the work")
+# The exit code of a heartbeat or a release for a claim that has ended.
+NOT_YOURS = (2, "the lease is not current: it expired, was released, or was taken away. Stop the work")
 
 
 def put(document: Document, field: str, value: object) -> None:
-    """What was not given is not sent."""
+    """Add a field to the document, unless it was not given."""
     if value is not None:
         document[field] = value
 
 
 def claim_document(call: Call) -> Document:
-    """What every way of claiming asks for."""
+    """The request document that all commands that claim have in common."""
     lasts = ttl_seconds(call)
     session = session_id(call) or _actor_session(call, lasts)
     document: Document = {"owner": _owner(call, session)}
@@ -121,14 +124,14 @@ def claim_document(call: Call) -> Document:
 
 
 def is_actor(call: Call) -> bool:
-    """Whether the caller goes by the name of an actor, and by no session."""
+    """Whether an actor's name identifies the caller, and no session does."""
     return call.values.get("actor") is not None or (
         session_id(call) is None and bool(call.env.get("DIBS_ACTOR"))
     )
 
 
 def _actor_session(call: Call, ttl_seconds: int | None) -> str | None:
-    """The session of whoever is named with --actor. `dibs lock` has actors of its own."""
+    """The session of the actor named with --actor. `dibs lock` handles its actors itself."""
     if call.command.startswith("lock ") or not is_actor(call):
         return None
     from dibs.cli.framework.actor_session import claiming_session
@@ -137,7 +140,7 @@ def _actor_session(call: Call, ttl_seconds: int | None) -> str | None:
 
 
 def terms(call: Call) -> Document:
-    """On what terms: all of a claim but who asks, for how long, and in which session."""
+    """The fields of a claim other than owner, TTL and session."""
     values = call.values
     refuse_contradictions(call)
     key = values.get("request_key")
@@ -154,27 +157,28 @@ def terms(call: Call) -> Document:
 
 
 def refuse_contradictions(call: Call) -> None:
-    """Raise a UsageError for flags of a claim that cannot be meant together."""
+    """Raise a UsageError for flags of a claim that contradict each other."""
     values = call.values
     if values.get("no_wait") and values.get("wait") is not None:
-        raise UsageError("--no-wait or --wait: one of them.", call.command)
+        raise UsageError("Use --no-wait or --wait, not both.", call.command)
     if values.get("shared") and values.get("slots") is not None:
-        raise UsageError("--shared or --slots: a shared claim has no slots.", call.command)
+        raise UsageError("Use --shared or --slots, not both: a shared claim has no slots.", call.command)
     if values.get("exclusive") and (values.get("shared") or values.get("slots") is not None):
         raise UsageError("--exclusive means one owner: leave out --shared and --slots.", call.command)
 
 
 def _owner(call: Call, session: str | None) -> str:
-    """Who claims: as said, else the session's owner, else the user at this machine."""
+    """The owner: the one given, else the session's, else user@host."""
     if session is not None and call.settings.pick("owner", "DIBS_OWNER") is None:
         found = call.door().call("session-show", session, {}).body or {}
         if isinstance(found.get("owner"), str):
             return str(found["owner"])
-    return call.settings.owner  # if there is no such session, the claim itself is told
+    return call.settings.owner  # if there is no such session, the claim is refused for that
 
 
 def proof(call: Call) -> Document:
-    """What proves that the job is the caller's: a lease id, or the session that claimed it. A lease given wins."""
+    """The proof that the job is the caller's: a lease id, or the session that claimed it. A lease id takes
+    precedence."""
     lease: str | None = call.values.get("lease")
     if lease is None and call.values.get("session") is None and call.values.get("actor") is None:
         lease = call.env.get("DIBS_LEASE") or None
@@ -189,15 +193,15 @@ def proof(call: Call) -> Document:
         session = proving_session(call)
     if session is None:
         raise UsageError(
-            f"{call.command} needs --lease ID, or DIBS_LEASE: the lease id that `dibs claim` printed. "
-            "Inside a session (--session, DIBS_SESSION), or with the --actor that claimed, the name is enough.",
+            f"{call.command} needs --lease ID (or DIBS_LEASE): the lease id that `dibs claim` printed. "
+            "With --session or --actor, as in the claim, no lease id is needed.",
             call.command,
         )
     return {"session_id": session}
 
 
 def session_id(call: Call) -> str | None:
-    """The session that applies, if any. An actor named on the command line is another identity than DIBS_SESSION."""
+    """The session to use, if any. An actor named on the command line takes precedence over DIBS_SESSION."""
     if call.values.get("actor") is not None and call.values.get("session") is None:
         return None
     given = call.settings.pick("session", "DIBS_SESSION")
@@ -205,7 +209,7 @@ def session_id(call: Call) -> str | None:
 
 
 def checked_session(call: Call, text: str, what: str) -> str:
-    from dibs.wire.shapes import is_id  # only where there are sessions
+    from dibs.wire.shapes import is_id  # imported only when a session is used
 
     if not is_id(text.strip()):
         hint = " Did opening it succeed?" if not text.strip() else ""
@@ -217,12 +221,12 @@ def checked_session(call: Call, text: str, what: str) -> str:
 
 
 def done_fields(call: Call, result: str | None) -> Document:
-    """What a release says that marks the job as done; empty when that was not asked for."""
+    """The fields of a release that mark the job as done; empty without --done."""
     done_seconds = seconds(call, "done", DONE_MS_MAX)
     if not done_seconds:
         if result is not None:
             raise UsageError(
-                "--result needs --done: it is shown while the job is marked as done.", call.command
+                "--result needs --done: the result is shown while the job is marked as done.", call.command
             )
         return {}
     fields: Document = {"done_seconds": done_seconds}
@@ -242,7 +246,7 @@ def ttl_seconds(call: Call) -> int | None:
         least, most = format_duration(TTL_MS_MIN), format_duration(TTL_MS_MAX)
         raise InvalidTtl(f"--ttl {text}: a lease lasts from {least} to {most}.")
     if ttl_ms % 1000:
-        raise InvalidTtl(f"--ttl {text}: a lease lasts whole seconds.")
+        raise InvalidTtl(f"--ttl {text}: a lease lasts a whole number of seconds.")
     return ttl_ms // 1000
 
 
@@ -256,12 +260,12 @@ def seconds(call: Call, key: str, most_ms: int) -> int | None:
     except InvalidInput as error:
         raise InvalidInput(f"{flag}: {error.details}") from None
     if length_ms > most_ms or length_ms % 1000:
-        raise InvalidInput(f"{flag} {text}: whole seconds, {format_duration(most_ms)} at most.")
+        raise InvalidInput(f"{flag} {text}: use whole seconds, {format_duration(most_ms)} at most.")
     return length_ms // 1000
 
 
 def milliseconds(call: Call, key: str, default_ms: int, most_ms: int) -> int:
-    """A length of time that need not be whole seconds."""
+    """A duration from a flag, which need not be whole seconds."""
     text = call.values.get(key)
     if text is None:
         return default_ms
@@ -271,7 +275,7 @@ def milliseconds(call: Call, key: str, default_ms: int, most_ms: int) -> int:
     except InvalidInput as error:
         raise InvalidInput(f"{flag}: {error.details}") from None
     if length_ms > most_ms:
-        raise InvalidInput(f"{flag} {text}: {format_duration(most_ms)} at most.")
+        raise InvalidInput(f"{flag} {text}: the most is {format_duration(most_ms)}.")
     return length_ms
 
 
@@ -282,22 +286,22 @@ def count(call: Call, key: str, most: int) -> int | None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most):
         flag = f"--{key.replace('_', '-')}"
-        raise UsageError(f"{flag} is a whole number from 1 to {most}, not {text!a}.", call.command)
+        raise UsageError(f"{flag} takes a whole number from 1 to {most}, not {text!a}.", call.command)
     return int(text)
 
 
 def exit_code(call: Call, key: str, default: int) -> int:
-    """What a flag gives as an exit code."""
+    """An exit code from a flag."""
     text = call.values.get(key)
     if text is None:
         return default
     if not (text.isascii() and text.isdecimal() and len(text) < 4 and int(text) < 256):
         flag = f"--{key.replace('_', '-')}"
-        raise UsageError(f"{flag} is a number from 0 to 255, not {text!a}.", call.command)
+        raise UsageError(f"{flag} takes a number from 0 to 255, not {text!a}.", call.command)
     return int(text)
 
 
 def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "session", "actor")) -> list[str]:
-    """Flags that the next command needs as well. What came from the environment is there next time, too."""
+    """The flags to repeat in the suggested next command. Values from the environment need no repeating."""
     given = [(flag, call.values.get(flag)) for flag in flags]
     return [word for flag, value in given if value for word in (f"--{flag}", value)]

@@ -1,4 +1,4 @@
-"""Help for people, from the specifications. The reference page is made from the same."""
+"""Help texts, made from the specifications of commands. The reference page is made from the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def overview() -> str:
     """`dibs --help`."""
     lines = [
         "dibs: one owner per job. Claim a job by its name; one worker gets it, the",
-        "others learn who has it.",
+        "others are told who has it.",
         "",
         "Usage: dibs COMMAND [arguments] [flags]",
         "",
@@ -33,12 +33,12 @@ def overview() -> str:
         "Examples:",
         "  dibs claim issue-1842 --ttl 2m        # yours, or who has it",
         "  dibs claim issue-1842 --wait 5m       # in line, first come first served",
-        "  dibs run issue-42 -- ./fix.sh         # claim, run, heartbeat, let go",
-        "  dibs session run -- ./worker.sh       # what it claims is let go when it ends",
+        "  dibs run issue-42 -- ./fix.sh         # claim, run, heartbeat, release",
+        "  dibs session run -- ./worker.sh       # releases its claims when it ends",
         "  dibs owner issue-1842",
         "  dibs serve                            # for workers on several machines",
         "",
-        "`dibs COMMAND --help` says more, with examples and exit codes.",
+        "`dibs COMMAND --help` shows flags, examples and exit codes.",
     ]
     return "\n".join(lines)
 
@@ -76,7 +76,7 @@ def usage_line(command: Command) -> str:
 
 
 def _usage_parts(command: Command) -> list[str]:
-    """The words of a usage line. What belongs together is one of them, and what is required comes first."""
+    """The parts of a usage line, required ones first. A flag and its value are one part."""
     return _around_flags(command, [f"[{each.shown}]" for each in command.options if each.required is None])
 
 
@@ -116,7 +116,7 @@ def _options(options: Iterable[Option]) -> list[str]:
 
 
 def _columns(rows: list[tuple[str, str]]) -> list[str]:
-    """Names on the left, what they mean on the right, within the width of the page."""
+    """Two columns, names and meanings, within the width."""
     from textwrap import wrap
 
     indent = max(len(name) for name, _ in rows) + 5

@@ -1,4 +1,4 @@
-"""From words to values. Pure: a command's specification and argv in, a dict or a UsageError out.
+"""Parses the command line. Pure: takes a command's specification and argv, returns a dict or raises UsageError.
 
 Flags may stand anywhere, with `--flag VALUE` or `--flag=VALUE`; after `--` every word is an argument. Flags are not
 abbreviated: a script that relies on `--meta` breaks on the day `--method` comes.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class UsageError(InvalidInput):
-    """What was typed is no command of ours. `command` is the part of it that was understood."""
+    """The command line is wrong. `command` is the command's name as far as it was recognised."""
 
     def __init__(self, details: str, command: str = "") -> None:
         super().__init__(details)
@@ -29,13 +29,13 @@ class UsageError(InvalidInput):
 
 
 def wants(argv: Sequence[str], *flags: str) -> bool:
-    """Whether one of `flags` stands before any `--`."""
+    """Whether one of `flags` comes before any `--`."""
     words = argv[: argv.index("--")] if "--" in argv else argv
     return any(flag in words for flag in flags)
 
 
 def split_command(argv: Sequence[str], names: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The command's name, and all other words. None when there is no command in it."""
+    """The command's name and all other words. None if there is no command."""
     before, rest = _leading_flags(argv)
     if not rest:
         return None, before
@@ -50,14 +50,14 @@ def split_command(argv: Sequence[str], names: Sequence[str]) -> tuple[str | None
         return _of_alias(ALIASES[word], before + after), before + after
     firsts = {name.split(" ")[0] for name in names}
     raise UsageError(
-        f"{_shown(word)} is not a command of dibs.{did_you_mean(word, firsts)} `dibs --help` lists them."
+        f"{_shown(word)} is not a dibs command.{did_you_mean(word, firsts)} `dibs --help` lists them."
     )
 
 
 def _of_family(
     first: str, before: list[str], after: list[str], names: Sequence[str]
 ) -> tuple[str, list[str]]:
-    """The second word of a command, which flags of the family may stand before."""
+    """The second word of a command. The family's flags may come before it."""
     seconds = [name.split(" ")[1] for name in names if name.startswith(first + " ")]
     flags, rest = _leading_flags(after) if after[:1] and after[0].startswith("-") else ([], after)
     if rest and rest[0] in seconds:
@@ -71,7 +71,7 @@ def _of_family(
 
 
 def _of_alias(meant: tuple[str, ...], words: Sequence[str]) -> str:
-    """The first of the commands that takes these words, else the last."""
+    """The first of the alias's commands that accepts these words, else the last."""
     from dibs.cli.framework.registry import load
 
     for name in meant[:-1]:
@@ -89,8 +89,8 @@ def _leading_flags(argv: Sequence[str]) -> tuple[list[str], Sequence[str]]:
         option = _find(argv[index].partition("=")[0], (*GLOBAL, *ANYWHERE))
         if option is None:
             raise UsageError(
-                f"{_shown(argv[index])} is not a flag that may stand before the command."
-                f"{did_you_mean(argv[index], _flags(GLOBAL))} Flags of a command come after it."
+                f"{_shown(argv[index])} cannot come before the command."
+                f"{did_you_mean(argv[index], _flags(GLOBAL))} Put a command's flags after its name."
             )
         index += 2 if option.value and "=" not in argv[index] else 1
     rest = argv[index + 1 :] if argv[index : index + 1] == ["--"] else argv[index:]
@@ -98,11 +98,11 @@ def _leading_flags(argv: Sequence[str]) -> tuple[list[str], Sequence[str]]:
 
 
 def parse(command: Command, words: Sequence[str]) -> Values:
-    """Values by key: of flags what was given (True for a switch), of arguments all."""
+    """Values by key: of the flags that were given (True for a switch), and of all arguments."""
     options = (*command.options, *GLOBAL)
     values: Values = {}
     loose: list[str] = []
-    rest: list[str] = []  # what stands after --
+    rest: list[str] = []  # the words after --
     index = 0
     while index < len(words):
         word = words[index]
@@ -115,13 +115,13 @@ def parse(command: Command, words: Sequence[str]) -> Values:
             continue
         flag, equals, value = word.partition("=")
         option = _find(flag, options)
-        if option is None and (option := _glued(word, options)) is not None:  # -w5, as getopt has it
+        if option is None and (option := _glued(word, options)) is not None:  # -w5, as with getopt
             equals, value = "=", word[2:]
         if option is None:
             raise _unknown_flag(command, flag, options)
         if option.value is None:
             if equals:
-                raise UsageError(f"{option.flag} takes no value.", command.name)
+                raise UsageError(f"{option.flag} is a switch and takes no value.", command.name)
             values[option.key] = True
             continue
         if not equals:
@@ -147,14 +147,14 @@ def _check_required(command: Command, values: Values) -> None:
 def _value_after(
     command: Command, option: Option, rest: Sequence[str], options: Iterable[Option]
 ) -> tuple[str, int]:
-    """The value of a flag without `=`, and how many of the words after it that takes."""
+    """The value of a flag without `=`, and how many of the following words it takes."""
     if option.bare is not None and not (rest and is_duration(rest[0])):
         return option.bare, 0
     if not rest or rest[0] == "--":
         raise UsageError(f"{option.flag} needs a value: {option.flag} {option.value}.", command.name)
     if _find(rest[0].partition("=")[0], options) is not None:
         raise UsageError(
-            f"{option.flag} needs a value, and {rest[0]} is a flag. If it is meant as the value, "
+            f"{option.flag} needs a value, but {rest[0]} is a flag. If it is the value, "
             f"write {option.flag}={rest[0]}.",
             command.name,
         )
@@ -164,7 +164,7 @@ def _value_after(
 def _checked(command: Command, option: Option, value: str) -> str:
     if option.filled and not value.strip():
         instead = "" if option.required else ", or leave it out"
-        raise UsageError(f"{option.flag} is empty. Give it a value{instead}.", command.name)
+        raise UsageError(f"{option.flag} is empty: give it a value{instead}.", command.name)
     return _chosen(command, option.flag, value, option.choices)
 
 
@@ -193,19 +193,19 @@ def _arguments(command: Command, loose: list[str], rest: list[str]) -> Values:
 def _too_many(command: Command, loose: list[str]) -> UsageError:
     extra = _shown(loose[len(command.arguments)])
     takes = " ".join(each.shown for each in command.arguments) or "no arguments"
-    hint = "Put quotes around a value with blanks."
+    hint = "Quote a value that contains spaces."
     if command.several:
         named = " ".join(map(_shown, loose[:3])) + (" ..." if len(loose) > 3 else "")
         ways = [f"dibs {name} {named} ({what})" for name, what in command.several]
         hint = f"For several: {', or '.join(ways)}."
     return UsageError(
-        f"{extra} is one word too many: dibs {command.name} takes {takes}. {hint}", command.name
+        f"{extra} is one argument too many: dibs {command.name} takes {takes}. {hint}", command.name
     )
 
 
 def _program(command: Command, loose: list[str], rest: list[str]) -> Values:
-    """The words after `--`, which are a program's and none of ours. What else there is stands before it; a name that
-    begins with a dash stands between two of them."""
+    """The words after `--`, which are the program to run. The other arguments come before it. A name that begins with
+    a dash comes between two `--`."""
     *wanted, argument = command.arguments
     if len(loose) < len(wanted) and rest[len(wanted) - len(loose) :][:1] == ["--"]:
         missing = len(wanted) - len(loose)
@@ -219,7 +219,9 @@ def _program(command: Command, loose: list[str], rest: list[str]) -> Values:
         line = " ".join(
             ["dibs", command.name, *map(_shown, loose[: len(wanted)]), "--", _shown(loose[len(wanted)])]
         )
-        raise UsageError(f"Write -- before the command, so that its flags are its own: {line}.", command.name)
+        raise UsageError(
+            f"Write -- before the command, so that dibs does not read its flags: {line}.", command.name
+        )
     if not rest:
         raise UsageError(f"{command.name} needs {argument.name} after --: {argument.help}.", command.name)
     return {each.key: word for each, word in zip(wanted, loose, strict=True)} | {argument.key: rest}
@@ -228,7 +230,9 @@ def _program(command: Command, loose: list[str], rest: list[str]) -> Values:
 def _chosen(command: Command, what: str, value: str, choices: tuple[str, ...]) -> str:
     if choices and value not in choices:
         hint = did_you_mean(value, choices)
-        raise UsageError(f"{what} is one of {', '.join(choices)}, not {_shown(value)}.{hint}", command.name)
+        raise UsageError(
+            f"{what} must be one of {', '.join(choices)}, not {_shown(value)}.{hint}", command.name
+        )
     return value
 
 
@@ -248,7 +252,7 @@ def _find(word: str, options: Iterable[Option]) -> Option | None:
 
 
 def _glued(word: str, options: Iterable[Option]) -> Option | None:
-    """The short flag that a word begins with, whose value is the rest of the word."""
+    """The short flag at the beginning of a word. The rest of the word is its value."""
     if word.startswith("--"):
         return None
     option = _find(word[:2], options)

@@ -1,4 +1,4 @@
-"""Which commands there are, and the one module to import for each. `dibs --help` needs no more than this."""
+"""All commands, with the module that defines each. `dibs --help` imports nothing else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.spec import Command
 
-# In the order in which people meet them: (title, commands).
+# In the order of `dibs --help`: (title, commands).
 GROUPS = (
     ("Work", ("run", "claim", "claim-any", "claim-all", "heartbeat", "release", "transfer", "wait", "hold")),
     (
@@ -31,7 +31,7 @@ GROUPS = (
             "completion",
         ),
     ),
-    ("Who may ask a server", ("token new", "token list", "token revoke", "token hash")),
+    ("Access to a server", ("token new", "token list", "token revoke", "token hash")),
     ("Agents", ("mcp", "skill show", "skill install")),
     ("Git", ("git push", "hook install", "hook uninstall", "hook status", "hook run")),
     ("As in grite", ("lock acquire", "lock renew", "lock release", "lock status", "lock gc")),
@@ -91,11 +91,11 @@ _MODULES = {
 }
 SUMMARIES = {
     "run": "run a command while a job is yours",
-    "claim": "claim a job, or learn who has it",
+    "claim": "claim a job, or see who has it",
     "claim-any": "claim the first free one of several jobs",
     "claim-all": "claim several jobs, all or none",
-    "heartbeat": "renew a claim, and say how far the work has come",
-    "release": "release a job, as done or failed if you say so",
+    "heartbeat": "renew a claim, and record how far the work has come",
+    "release": "release a job, and mark it as done or failed if you want",
     "transfer": "hand a job to another owner",
     "wait": "wait until nobody has a job",
     "hold": "hold a job until told to stop, and print what happens",
@@ -104,55 +104,55 @@ SUMMARIES = {
     "session open": "open a session and print its id",
     "session keep": "keep a session alive",
     "session end": "end a session and release all it holds",
-    "session show": "what a session holds and waits for",
+    "session show": "show what a session holds and waits for",
     "session list": "list your open sessions",
-    "owner": "who has a job, since when, for how long still",
+    "owner": "show who has a job, since when and for how long",
     "list": "list the jobs that are claimed",
-    "history": "what happened to a job",
+    "history": "show what happened to a job",
     "run-secret create": "begin a run and print its secret",
-    "run-secret list": "the runs that are under way",
+    "run-secret list": "list the runs that are active",
     "run-secret end": "end a run and free what it locked",
     "hook install": "check commits and pushes against path claims",
-    "hook uninstall": "take the hooks away, and put back what was there",
+    "hook uninstall": "remove the hooks, and restore the earlier ones",
     "hook status": "show whether the hooks run, and their settings",
     "hook run": "what the hooks run: check changed paths against claims",
     "lock acquire": "lock a resource, as grite does",
     "lock renew": "extend a lock you hold",
-    "lock release": "let go of a lock you hold",
-    "lock status": "all locks that are held",
-    "lock gc": "put away what has run out",
+    "lock release": "release a lock you hold",
+    "lock status": "list all locks that are held",
+    "lock gc": "delete expired locks",
     "mcp": "serve an agent's MCP client over stdin and stdout",
     "skill show": "print the skill that teaches agents to use dibs",
-    "skill install": "put the skill where an agent finds it",
+    "skill install": "install the skill where agents find it",
     "serve": "serve the store over HTTP",
     "token new": "make a bearer token for a tokens file",
-    "token list": "whose tokens a tokens file holds",
-    "token revoke": "take somebody's tokens out of a tokens file",
+    "token list": "list the owners of the tokens in a tokens file",
+    "token revoke": "remove somebody's tokens from a tokens file",
     "token hash": "replace tokens in a tokens file by their hashes",
     "break": "take a job away from its owner",
     "free": "let a parked job be claimed again",
-    "token-floor": "raise the number below which no fencing token is given",
+    "token-floor": "raise the lowest number that fencing tokens start from",
     "gc": "sweep now: end expired claims, forget idle jobs",
     "migrate": "bring a store's format up to this version of dibs",
     "export": "copy a whole store as text, to be moved",
     "import": "bring an exported copy into a store",
     "thaw": "let a frozen store be used again",
-    "doctor": "check the set-up and say what is wrong",
+    "doctor": "check the settings, and say what is wrong",
     "demo": "watch workers race, one die and another take over",
     "completion": "print the completion script of a shell",
 }
-# What the first word of two stands for.
+# What the first word of a two-word command stands for.
 FAMILIES = {
     "session": "one run of one worker, and what ends with it",
     "run-secret": "secrets for agents that use rlock or the gateway",
     "hook": "checks of commits and pushes against path claims",
     "lock": "grite's commands",
     "skill": "what teaches an agent to use dibs",
-    "token": "who may ask a server",
+    "token": "tokens for access to a server",
     "git": "a branch and the claim on its work, in one push",
 }
 NAMES = tuple(_MODULES)
-# Words that people type for a command, each with what it stands for: of several, the first that takes the other words.
+# Aliases and the commands they stand for. Of several commands, the first that accepts the other words is used.
 ALIASES = {
     "acquire": ("claim",),
     "ls": ("list",),

@@ -1,4 +1,4 @@
-"""What a command hands back, before it becomes text or JSON. Exit 0 and `ok: true` always go together."""
+"""The result of a command, before it becomes text or JSON. Exit code 0 and `ok: true` always go together."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 SCHEMA_VERSION = 1
-# Statuses that a reply may carry which are an answer of "no" and not an error.
+# Statuses of a reply that mean "no" and are not errors.
 _NO = ("held", "queued", "done", "delayed", "parked")
 _REFUSALS = {row.word: row.exit for row in OUTCOMES.values() if row.word in _NO}
 
 
-# What to do next, where the sender cannot know how this caller is set up.
+# What to do next. The server cannot say it, because it does not know the caller's settings.
 _HINTS = {
     "authentication_required": "Set DIBS_TOKEN, or DIBS_TOKEN_FILE to a file that holds the token.",
     "authentication_failed": "`dibs doctor` says where the token comes from.",
 }
 
 
-# Of an error document, what the envelope says with `code` and `message`.
+# Fields of an error document that the envelope repeats as `code` and `message`.
 _IN_ENVELOPE = ("error", "code", "details")
 
 
 class Answer:
-    """`text` is for people; `quiet` replaces it under --quiet. `is_error`: it goes to stderr, after `lead`. `is_said`:
-    the command has said all there is to say, line by line."""
+    """`text` is for people; `quiet` replaces it under --quiet. `is_error`: the text goes to stderr, after `lead`.
+    `is_said`: the command has printed everything itself."""
 
     __slots__ = ("code", "document", "exit", "is_error", "is_said", "lead", "message", "quiet", "text")
 
@@ -60,7 +60,8 @@ class Answer:
         self.is_said = is_said
 
     def envelope(self) -> Document:
-        """The one document of --json. A no carries `data` as a yes does: who has the job stands at one place."""
+        """The document that --json prints. A "no" has `data` like a "yes", so the owner is always in the same
+        field."""
         if self.exit == YES:
             return {"schema_version": SCHEMA_VERSION, "ok": True, "data": self.document}
         error = {"code": self.code, "message": self.message, "details": self.document}
@@ -73,12 +74,12 @@ def yes(document: Document, text: str, *, quiet: str = "") -> Answer:
 
 
 def no(exit_code: int, document: Document, text: str, *, code: str, message: str, quiet: str = "") -> Answer:
-    """Asked and answered, with a no: somebody has it, it is done, nobody has it."""
+    """The request was answered with "no": held, done, or not held."""
     return Answer(exit_code, document, text, quiet=quiet, code=code, message=message)
 
 
 def refusal_exit(reply: Reply) -> int | None:
-    """The exit code of a reply that says no: held, queued, done, delayed or parked; None for any other."""
+    """The exit code of a reply that says no (held, queued, done, delayed, parked); None for any other."""
     status = reply.body.get("status") if reply.body else None
     return _REFUSALS.get(status) if isinstance(status, str) else None
 
@@ -100,5 +101,5 @@ def failure(reply: Reply) -> Answer:
     if code in _HINTS:
         sentence = f"{sentence.rstrip('.')}. {_HINTS[code]}"
     more = {field: value for field, value in body.items() if field not in _IN_ENVELOPE}
-    # One line, whoever made the sentence: a second one could pass for an answer of its own.
+    # One line, because the sentence may contain a stranger's text, and a second line could look like another answer.
     return Answer(exit_of_code(code), more, plain(sentence), code=code, message=sentence, is_error=True)

@@ -1,4 +1,4 @@
-"""Asking for a session: what every command takes that opens one."""
+"""Flags of the commands that open a session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TTL = Option(
     "--ttl",
-    "how long the session lives without a sign of life, 1s to 1d (default 60s)",
+    "how long the session lives without a renewal, 1s to 1d (default 60s)",
     value="TIME",
 )
 
@@ -40,5 +40,5 @@ def _ttl_ms(call: Call) -> int | None:
         raise InvalidTtl(f"--ttl: {error.details}") from None
     if not SESSION_OWN_TTL_MS_MIN <= ttl_ms <= SESSION_OWN_TTL_MS_MAX or ttl_ms % 1000:
         least, most = format_duration(SESSION_OWN_TTL_MS_MIN), format_duration(SESSION_OWN_TTL_MS_MAX)
-        raise InvalidTtl(f"--ttl {text}: a session lives whole seconds from {least} to {most}.")
+        raise InvalidTtl(f"--ttl {text}: a session lives from {least} to {most}, in whole seconds.")
     return ttl_ms

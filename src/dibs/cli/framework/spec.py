@@ -1,7 +1,7 @@
-"""What a command takes, said once: the parser, the help, the completions and the reference page are made from it.
+"""Specifications of commands. The parser, the help, the completions and the reference page are made from them.
 
-Plain classes, and no `argparse`: it costs a tenth of what a whole `dibs claim` may take, and its usage errors neither
-suggest nor come as JSON.
+These are plain classes instead of `argparse`, whose import takes a tenth of the time of a whole `dibs claim`, and
+whose usage errors make no suggestions and cannot be JSON.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Option:
-    """A flag. `value` is what its value is called in help; None: it is a switch. `env` gives its default. `key` is what
-    its value is found under: the flag's own word unless an argument is called the same. `filled`: an empty value is
-    refused, because it is a shell variable that was not set. `bare` is the value of a flag that stands alone: its value
-    may be left out, and the next word is the value only if it is a duration. `required` names the group of flags of
-    which one must be given; a group may have one flag."""
+    """A flag. `value` names its value in help; None means a switch. `env` is the variable that gives its default.
+    `key` is the key of its value: the flag's own word, unless an argument has the same. `filled`: an empty value is
+    refused, because it comes from a shell variable that was not set. `bare` is the value of a flag without one: then
+    the next word is the value only if it is a duration. `required` names a group of flags, one of which must be given;
+    a group may have only one flag."""
 
     __slots__ = (
         *("bare", "choices", "completes", "env", "filled", "flag", "help"),
@@ -55,7 +55,7 @@ class Option:
 
     @property
     def shown(self) -> str:
-        """With its value, as help has it."""
+        """The flag with its value, as help shows it."""
         if self.value is None:
             return self.flag
         return f"{self.flag} {self.value}" if self.bare is None else f"{self.flag}[={self.value}]"
@@ -66,10 +66,9 @@ _SHOWN = {ONE: "{}", MAYBE: "[{}]", MANY: "{}...", ANY: "[{}...]", REST: "-- {}.
 
 
 class Argument:
-    """A word that stands without a flag. `completes` says what a shell may offer for it: "job", "session", or None.
-
-    `takes` says how many words: ONE, or for a command's last argument MAYBE (one or none), MANY (one or more), ANY
-    (none or more), REST (all that stands after `--`)."""
+    """A positional argument. `completes` says what a shell may offer for it: "job", "session", or None. `takes` says
+    how many words: ONE, or for a command's last argument MAYBE (one or none), MANY (one or more), ANY (none or more),
+    REST (all words after `--`)."""
 
     __slots__ = ("choices", "completes", "help", "name", "takes")
 
@@ -94,14 +93,14 @@ class Argument:
 
     @property
     def shown(self) -> str:
-        """As a line of usage has it."""
+        """The argument as a usage line shows it."""
         return _SHOWN[self.takes].format(self.name)
 
 
 class Command:
-    """One command. `name` may be two words (`token new`). `exits` are the codes it gives, each with what it means;
-    `usage_exit` is the one for words that it does not understand. `several` are the commands that take more than one of
-    its argument, each with what it does."""
+    """One command. `name` may be two words (`token new`). `exits` are its exit codes and their meanings; `usage_exit`
+    is the code for a usage error. `several` are the commands that take more than one of its argument, each with what
+    it does."""
 
     __slots__ = (
         *("about", "arguments", "examples", "exits", "name"),
@@ -146,27 +145,25 @@ URL = Option(
 )
 NAMESPACE = Option(
     "--namespace",
-    "keeps the names of one project apart from others'",
+    "separates the job names of one project from those of others",
     value="NAME",
     env="DIBS_NAMESPACE",
     filled=True,
 )
 TIMEOUT = Option("--timeout", "how long a server may take to answer (default 10s)", value="TIME")
-JSON = Option("--json", "print one JSON document, whatever the outcome")
+JSON = Option("--json", "print one JSON document for every outcome")
 QUIET = Option("--quiet", "print only what a script needs, or nothing", short="-q")
 HELP = Option("--help", "show this help", short="-h")
 VERSION = Option("--version", "show the version", short="-V")
 GLOBAL = (URL, NAMESPACE, TIMEOUT, JSON, QUIET, HELP, VERSION)
 
-# Flags of `dibs lock` that grite takes at any place; here they may stand before the command's words, too.
+# Flags of `dibs lock` that grite accepts anywhere; here they may come before the command's words, too.
 LOCK_ACTOR = Option(
     "--actor",
     "who you are: the same name is the same holder (default: the shell that runs the command)",
     value="NAME",
     env="DIBS_ACTOR",
 )
-DATA_DIR = Option(
-    "--data-dir", "a folder that stands for who you are, as grite has it", value="FOLDER", env="GRITE_HOME"
-)
-NO_DAEMON = Option("--no-daemon", "accepted and without effect: there is no daemon")
+DATA_DIR = Option("--data-dir", "a folder that identifies you, as in grite", value="FOLDER", env="GRITE_HOME")
+NO_DAEMON = Option("--no-daemon", "accepted but ignored: there is no daemon")
 ANYWHERE = (LOCK_ACTOR, DATA_DIR, NO_DAEMON)

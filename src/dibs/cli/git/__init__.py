@@ -1,1 +1,1 @@
-"""What the command line knows of git repositories: hooks, staged files, whose namespace a path is in."""
+"""git repositories and the command line: hooks, staged files, and the namespace of a path."""

@@ -1,22 +1,22 @@
-"""Who types `dibs lock`, when no lease id is passed along: grite's "actor", without an actor that two agents share.
+"""Who runs `dibs lock` when no lease id is given: grite's "actor", but never one that two agents share.
 
-grite takes every process of a clone for one actor, so that its agents never exclude each other. Here an actor is one of
+In grite all processes of a clone are one actor, so its agents never exclude each other. Here an actor is one of
 
 - a name that the caller gives (`--actor`, DIBS_ACTOR), or a folder that stands for one, as in grite (`--data-dir`,
-  GRITE_HOME): whoever gives the same says that it is the same worker;
-- else the shell that runs the command, as the system knows it: one process, by boot, pid and start.
+  GRITE_HOME): the same name means the same worker;
+- else the shell that runs the command: one process, identified by boot, pid and start time.
 
-A shell that was forked (a subshell, a pipeline) is another process, and so another actor. Two allowances make scripts
-work. A subshell may keep alive what the shell it was forked from holds (a renewal loop in the background). And what a
-subshell took that is gone (`x=$(dibs lock acquire ... | jq ...)`) belongs to the shell it was forked from. Neither
-makes a lease that two live ones could each take for their own: only the taker acquires it again or releases it.
+A forked shell (a subshell, a pipeline) is another process, and so another actor. Scripts need two exceptions. A
+subshell may renew the locks of the shell that it was forked from (a renewal loop in the background). And the locks of
+a subshell that has ended (`x=$(dibs lock acquire ... | jq ...)`) belong to the shell that it was forked from. With
+neither exception can two live shells both own a lease: only the one that took it can acquire it again or release it.
 
-An agent that runs every command in a shell of its own is the parent of shells that are gone. It, and whatever it runs,
-may renew and release by name what such a shell took (`may_end`); it may not acquire it again, because two agents may
-share that parent.
+An agent may run every command in a new shell. The agent and all its processes may renew and release by name the locks
+of such a shell after it has ended (`may_end`). They may not acquire them again, because two agents may share that
+parent.
 
-Where the command's parent is no shell (an agent's program that runs it directly) there is no actor: two agents inside
-one such program would share it.
+If the command's parent is not a shell (an agent's program that runs it directly), there is no actor: two agents in one
+such program would share it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
 
 _SHELLS = frozenset("sh bash rbash dash ash busybox zsh ksh mksh oksh yash fish csh tcsh".split())
-# Programs that a shell puts before a command and that run it as a child of theirs.
+# Programs that are written before a command and run it as their child.
 _WRAPPERS = frozenset(("timeout", "time", "uv"))
 _STEPS_MAX = 64
 
 
 class Actor:
-    """`marks` name it for good: one mark for a named one; for a shell its own, then those it was forked from, nearest
-    first. None at all: nobody can tell. `owner` is what others are shown, None where nothing better is known. `parent`
-    is the mark of whoever runs the shell, if there is one. `named`: the caller gave the name."""
+    """`marks` identify the actor: one mark for a named actor; for a shell its own mark, then those of the shells it
+    was forked from, nearest first. No marks: the actor is unknown. `owner` is the name shown to others, or None.
+    `parent` is the mark of the process that runs the shell, if there is one. `named`: the caller gave the name."""
 
     __slots__ = ("marks", "named", "owner", "parent")
 
@@ -57,7 +57,7 @@ class Actor:
 
 
 def actor_of(call: Call, *, in_hook: bool = False) -> Actor:
-    """The actor of this command. `in_hook`: git runs it, so that whoever runs git is meant."""
+    """The actor of this command. `in_hook`: git runs the command, so the actor is the one who runs git."""
     named = _named(call)
     if named is not None:
         return named
@@ -67,19 +67,19 @@ def actor_of(call: Call, *, in_hook: bool = False) -> Actor:
     marks: list[str] = []
     for shell in chain:
         mark = process_mark(shell.pid)
-        if mark is None:  # it ended just now: what lies beyond it is not known to be the same
+        if mark is None:  # it ended just now, so its parents are unknown
             break
         marks.append(mark)
     if not marks:
         return Actor((), None)
     owner = None if call.settings.pick("owner", "DIBS_OWNER") else f"{call.settings.owner}:{chain[0].pid}"
-    # A shell whose parent is gone was given to the first process of all, which is nobody's.
+    # A shell whose parent has ended belongs to process 1, which identifies nobody.
     above = chain[-1].parent if len(marks) == len(chain) and chain[-1].parent > 1 else None
     return Actor(tuple(marks), owner, parent=None if above is None else process_mark(above))
 
 
 def _named(call: Call) -> Actor | None:
-    """Who the caller says to be. A flag wins over a variable, a name over a folder."""
+    """The actor that the caller names. A flag takes precedence over a variable, a name over a folder."""
     name: str | None = call.values.get("actor")
     folder: str | None = call.values.get("data_dir")
     if name is None and folder is None:
@@ -92,7 +92,7 @@ def _named(call: Call) -> Actor | None:
         raise UsageError("--data-dir is empty. Give a folder, or leave it out.", call.command)
     whole = os.path.realpath(folder)
     last = _checked(call, os.path.basename(whole) or "/")
-    # grite keeps an actor in a folder of its id's: that folder and that id are the same actor.
+    # grite names an actor's folder after the actor's id: the folder and the id are the same actor.
     is_actor = os.path.basename(os.path.dirname(whole)) == "actors"
     return Actor((f"name:{last}" if is_actor else f"home:{whole}",), last, named=True)
 
@@ -107,7 +107,7 @@ def _checked(call: Call, name: str) -> str:
 
 
 def took_it(taker: Mapping[str, list[str]], actor: Actor) -> bool:
-    """Whether the actor took what is remembered so, or has it from a subshell that is gone."""
+    """Whether the actor took this remembered lease, or inherited it from a subshell that has ended."""
     marks = taker["marks"]
     if not actor.marks or actor.marks[0] not in marks:
         return False
@@ -117,13 +117,13 @@ def took_it(taker: Mapping[str, list[str]], actor: Actor) -> bool:
 
 
 def may_keep(taker: Mapping[str, list[str]], actor: Actor) -> bool:
-    """Whether the actor may keep alive what is remembered so: the taker, and subshells forked from it."""
+    """Whether the actor may renew this remembered lease: the one that took it, and subshells forked from it."""
     return took_it(taker, actor) or (bool(taker["marks"]) and taker["marks"][0] in actor.marks)
 
 
 def may_end(taker: Mapping[str, Any], actor: Actor) -> bool:
-    """Whether the actor may renew and release, by its name, what is remembered so: the taker; and when the shell that
-    took it is gone, whoever descends from that shell's parent."""
+    """Whether the actor may renew and release this remembered lease by name: the one that took it; and after that
+    shell has ended, all descendants of the shell's parent."""
     if took_it(taker, actor):
         return True
     parent, marks = taker.get("parent"), taker["marks"]
@@ -135,7 +135,7 @@ def may_end(taker: Mapping[str, Any], actor: Actor) -> bool:
 
 
 class _Process:
-    """A process as /proc shows it. `words` and `program` together tell a fork from a shell of its own."""
+    """A process as /proc shows it. A fork has the same `words` and `program` as its parent; a new shell differs."""
 
     __slots__ = ("name", "parent", "pid", "program", "words")
 
@@ -154,7 +154,7 @@ class _Process:
 
 
 def _look(pid: int) -> _Process | None:
-    """None where there is no such process, or the system does not let us see it."""
+    """None if there is no such process, or if it cannot be seen."""
     try:
         parent = int(proc.stat(pid)[1])
         with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -165,7 +165,8 @@ def _look(pid: int) -> _Process | None:
 
 
 def _runner(pid: int) -> _Process | None:
-    """Who runs a command whose parent is `pid`: that one, or past it where it only wraps a command."""
+    """The process that runs a command whose parent is `pid`: this parent, or the one above if it only wraps a
+    command."""
     found = _look(pid)
     for _ in range(_STEPS_MAX):
         if found is None or found.name not in _WRAPPERS:
@@ -175,8 +176,8 @@ def _runner(pid: int) -> _Process | None:
 
 
 def _runner_of_git() -> _Process | None:
-    """Whoever runs the git that runs this hook: past the hook's own shell, git, and the shells of git's aliases. Where
-    there is no git, somebody typed the hook's command, and is meant."""
+    """The process that runs the git that runs this hook: skips the hook's shell, git, and the shells of git's aliases.
+    Without a git, it is the process that runs the hook's command by hand."""
     found = _look(os.getppid())
     runner = None
     for _ in range(_STEPS_MAX):
@@ -196,7 +197,7 @@ def _is_git(pid: int) -> bool:
 
 
 def _forked_shells(first: _Process | None) -> list[_Process]:
-    """A shell, and those it was forked from: the same program with the same words, so nothing was started anew."""
+    """A shell and the shells it was forked from: they have the same program and the same words."""
     chain: list[_Process] = []
     found = first
     while found is not None and found.is_shell and len(chain) < _STEPS_MAX:

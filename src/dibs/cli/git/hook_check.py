@@ -1,4 +1,4 @@
-"""What `dibs hook run` does: changed paths, live claims, and what to say about them."""
+"""`dibs hook run`: checks changed paths against live claims."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def run(call: Call) -> Answer:
 
 
 def _mention(call: Call, answer: Answer, paths: list[str]) -> None:
-    """Add whose claims outside of every repository's namespace are on these paths. HTTP clients make such: nobody can
-    tell whether they are meant for this repository, so that they are said and refuse nothing."""
+    """Add a note about claims on these paths outside of any repository's namespace. HTTP clients make such claims.
+    They may be meant for another repository, so they are mentioned and refuse nothing."""
     door = call.door_in(None)
     try:
         holds = _live_holds(door)
@@ -69,7 +69,7 @@ def _paths(call: Call, hook: str, repository: Repository) -> list[str]:
     if hook == "pre-commit":
         return repository.staged()
     if call.stdin is None or call.stdin.isatty():
-        raise UsageError("pre-push reads from standard input what git writes to it.", call.command)
+        raise UsageError("pre-push needs the lines that git writes to its standard input.", call.command)
     lines = call.stdin.read()
     remote: list[str] = call.values["argument"]
     return repository.pushed(remote[0] if remote else "", pushes_of(lines.decode("utf-8", "surrogateescape")))
@@ -97,7 +97,7 @@ def _not_asked(hook: str, policy: Policy, failed: Answer) -> Answer:
 
 
 def _live_holds(door: Door) -> list[PathClaim] | Answer:
-    """Every live claim on a path or on the whole repository, or why that cannot be told."""
+    """All live claims on paths or on the whole repository, or the reason why they cannot be read."""
     found: list[PathClaim] = []
     for prefix in ("path:", "repo:"):
         after = ""
@@ -121,10 +121,9 @@ def _holds(lock: Document) -> list[PathClaim]:
 
 
 def _mine(call: Call, holds: Iterable[PathClaim]) -> set[PathClaim]:
-    """Those that are provably the caller's: of its session, remembered for its actor, or of the lease id it passes.
-
-    The fencing token tells which hold of a name is meant: no two leases of a job ever have the same. Only a lease id
-    must be shown to be recognised, so it is shown as a heartbeat, which is all that this can do to a claim."""
+    """The claims that are provably the caller's: of its session, of its actor, or of its lease id. The fencing token
+    identifies the hold, because no two leases of a job have the same. A lease id can be checked only by using it, so
+    it is sent as a heartbeat, which does nothing else to the claim."""
     known = _of_session(call)
     actor = actor_of(call, in_hook=True)
     memory = RememberedLeases(call.env, call.settings.url, call.settings.namespace, wall_ms())

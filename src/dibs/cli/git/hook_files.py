@@ -1,8 +1,8 @@
-"""Putting hooks beside those that are there, and taking them away again.
+"""Installs hooks beside existing ones, and removes them again.
 
-A hook that was there keeps its file, under a new name beside ours, and runs first: it may change what is staged (a
-formatter), and ours must see the result. If it fails, its exit code is the answer and ours does not run. Nothing is
-overwritten; what cannot be done is refused before anything is touched.
+An existing hook is renamed and runs first: it may change the staged files (a formatter), and our hook must see the
+result. If it fails, its exit code is the result and our hook does not run. Nothing is overwritten. Everything is
+checked before the first change.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ _MARK = "# Made by dibs."
 _BYTES_MAX = 1024 * 1024
 _PROGRAM = "dibs_program="
 _SHELL = "before_shell="
-# Many hooks find out by $0 which one they are, or where their helpers lie: husky's do. A shell that is told to read
-# such a hook, under the name it had, leaves $0 as it was. pre-commit runs what was there before it, and must not be run
-# by that a second time.
+# Many hooks, such as husky's, look at $0 to find their name or their folder. When a shell reads such a hook under its
+# old name, $0 stays the same. pre-commit runs the hook that was there before it, which must not run a second time.
 _SCRIPT = """\
 #!/bin/sh
 # Made by dibs. Holds what you {what} against path: and repo: claims; `dibs hook uninstall` takes this away.
@@ -53,7 +52,7 @@ lines=$(cat)
 "
 printf '%s' "$lines" | run_before "$@" || exit
 """
-# A program that is gone, or cannot even say its version, is told apart from one that says no.
+# A program that is missing or broken is not the same as one that refuses: `--version` tells them apart.
 _RUN = """\
 for program in "$dibs_program" dibs; do
     command -v "${{program%% *}}" >/dev/null 2>&1 || continue
@@ -67,8 +66,8 @@ echo "dibs: the program does not run here, so that the claims were not looked at
 
 
 def script(hook: str, program: str, shell: str = "") -> str:
-    """The text of a hook. `program` is how to run dibs: one word, or a program and its first words. `shell`: the one
-    that reads the hook that was there, if that goes by its own name."""
+    """The text of a hook. `program` is how to run dibs: one word, or a program and its first words. `shell` reads the
+    earlier hook, if that depends on its own name."""
     push = hook == "pre-push"
     head = _SCRIPT.format(
         what="push" if push else "commit",
@@ -82,28 +81,28 @@ def script(hook: str, program: str, shell: str = "") -> str:
 
 
 def place_of(repository: Repository) -> str:
-    """The folder of hooks. Raises InvalidInput where none can be put, saying what to do by hand."""
+    """The folder of hooks. Raises InvalidInput if hooks cannot be installed there, with the steps to do by hand."""
     hooks = repository.hooks()
     folder = os.path.realpath(hooks)
     inside = [os.path.realpath(place) for place in (repository.top, repository.common)]
     if not any(folder == place or folder.startswith(place.rstrip("/") + "/") for place in inside):
         raise InvalidInput(
-            f"git looks for hooks in {hooks} (core.hooksPath), which is outside this repository: a hook "
-            f"there would run for others, too. {_by_hand()}"
+            f"git looks for hooks in {hooks} (core.hooksPath), which is outside of this repository. A hook "
+            f"there would also run for other repositories. {_by_hand()}"
         )
     if os.path.exists(folder) and not os.access(folder, os.W_OK | os.X_OK):
-        raise InvalidInput(f"{hooks} cannot be written to. {_by_hand()}")
+        raise InvalidInput(f"{hooks} cannot be written. {_by_hand()}")
     return hooks
 
 
 def _by_hand() -> str:
     lines = " and ".join(f'`dibs hook run {hook} "$@"`' for hook in HOOKS)
-    return f"To have it nevertheless, put {lines} into the hooks of those names."
+    return f"You can add {lines} to your own hooks instead."
 
 
 def install(folder: str, program: str) -> dict[str, str]:
-    """Put all hooks in place; what speaks against one of them is found before anything is touched. What was done to
-    each: made, renewed, or chained (to one that was there)."""
+    """Install all hooks. Every hook is checked before the first change. Returns what was done to each: made, renewed,
+    or chained (to an existing one)."""
     plans = {hook: _plan(os.path.join(folder, hook), hook) for hook in HOOKS}
     try:
         os.makedirs(folder, exist_ok=True)
@@ -123,7 +122,7 @@ def install(folder: str, program: str) -> dict[str, str]:
 
 
 def _plan(path: str, hook: str) -> str:
-    """What is to be done about one hook; raises InvalidInput where nothing can be."""
+    """The plan for one hook; raises InvalidInput if it cannot be installed."""
     before = path + BEFORE
     if not os.path.lexists(path):
         return "chained" if os.path.lexists(before) else "made"
@@ -131,23 +130,25 @@ def _plan(path: str, hook: str) -> str:
     if is_ours(text):
         _check_unchanged(path, hook, text)
         return "renewed"
-    if os.path.lexists(before) and read_hook(before) != text:  # alike: its program has put it there again
+    if (
+        os.path.lexists(before) and read_hook(before) != text
+    ):  # equal: the other program has installed it again
         raise InvalidInput(
-            f"{path} is not dibs's, and {before} is there as well: another program has put its hook over dibs's. "
-            "Put into one what shall run, remove the other, and install again."
+            f"{path} is not a dibs hook, but {before} exists: another program has overwritten the dibs hook. "
+            "Merge the two files into one, remove the other, and install again."
         )
     if os.path.isdir(path) or (not os.path.exists(path) and os.path.islink(path)):
-        raise InvalidInput(f"{path} is a folder, or a link to nowhere. Remove it, and install again.")
+        raise InvalidInput(f"{path} is a folder or a broken link. Remove it, and install again.")
     if _asks_its_name(text) and not _shell_of(text):
         raise InvalidInput(
-            f'{path} goes by its own file name, so that it cannot be moved aside. Put `dibs hook run {hook} "$@"` '
-            "into the hook that it runs, and leave this one as it is."
+            f'{path} depends on its own file name, so dibs cannot rename it. Add `dibs hook run {hook} "$@"` '
+            "to the hook that it runs instead."
         )
     return "chained"
 
 
 def uninstall(folder: str) -> dict[str, str]:
-    """Take our hooks away and put back what was there. What was done to each: removed, restored, or none."""
+    """Remove our hooks and restore the earlier ones. Returns what was done to each: removed, restored, or none."""
     plans: dict[str, str] = {}
     for hook in HOOKS:
         path = os.path.join(folder, hook)
@@ -169,7 +170,7 @@ def uninstall(folder: str) -> dict[str, str]:
 
 
 def read_hook(path: str) -> bytes:
-    """Its text; empty where there is none to be read."""
+    """The hook's text; empty if there is none."""
     try:
         with open(path, "rb") as file:
             return file.read(_BYTES_MAX)
@@ -183,14 +184,15 @@ def is_ours(text: bytes) -> bool:
 
 
 def _asks_its_name(text: bytes) -> bool:
-    """Whether a hook finds out by its own file name which one is meant."""
+    """Whether a hook looks at its own file name."""
     return b"basename" in text and any(
         word in text for word in (b"$0", b"BASH_SOURCE", b"argv[0]", b"__file__")
     )
 
 
 def _shell_of(text: bytes) -> str:
-    """The shell that must read a hook for it to see the name it had, with its flags. Empty: it runs by itself."""
+    """The shell, with flags, that must read a hook so that the hook sees its old name. Empty: the hook runs by
+    itself."""
     if b"$0" not in text and b"${0" not in text:
         return ""
     line = text.partition(b"\n")[0].decode("utf-8", "replace")
@@ -211,11 +213,12 @@ def _fixed(lines: list[str]) -> list[str]:
 
 
 def _check_unchanged(path: str, hook: str, text: bytes) -> None:
-    """Raise InvalidInput if somebody wrote into our hook: replacing or removing it would lose that."""
+    """Raise InvalidInput if our hook was changed: replacing or removing it would lose the change."""
     lines = text.decode("utf-8", "surrogateescape").splitlines()
     ours = script(hook, "x").splitlines()
     if _fixed(lines) != _fixed(ours):
         raise InvalidInput(
-            f"{path} was made by dibs and changed since. Move what was added into {path}{BEFORE}, which runs first, "
+            f"{path} was made by dibs and changed since. Move the changes into {path}{BEFORE}, which runs "
+            f"first, "
             f"remove {path}, and try again."
         )

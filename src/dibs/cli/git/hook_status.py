@@ -1,4 +1,4 @@
-"""Whether the hooks run that were put in place: another program may put its own over them, or git look elsewhere."""
+"""Whether the installed hooks still run. Another program may have overwritten them, or git may use another folder."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ IN_PLACE, CHAINED, CALLED, LEGACY = "in place", "chained", "called", "legacy"
 OVERWRITTEN, ABSENT, ASLEEP = "overwritten", "absent", "not executable"
 RUNNING = frozenset((IN_PLACE, CHAINED, CALLED, LEGACY))
 _CALL = b"dibs hook run"
-# Files of a repository in which managers of hooks are told what to run: lefthook's and pre-commit's.
+# The settings files of hook managers in a repository: lefthook's and pre-commit's.
 _MANAGED = ("lefthook.yml", ".lefthook.yml", "lefthook.yaml", ".pre-commit-config.yaml")
 
 
 def states(repository: Repository) -> dict[str, str]:
-    """How it stands with each hook, where git looks for it now."""
+    """The state of each hook, in the folder that git uses now."""
     folder = repository.hooks()
     installed = os.path.exists(_note(repository))
     return {hook: _state(repository, folder, hook, installed=installed) for hook in HOOKS}
@@ -33,28 +33,28 @@ def _state(repository: Repository, folder: str, hook: str, *, installed: bool) -
             return ASLEEP
         return CHAINED if os.path.lexists(path + BEFORE) else IN_PLACE
     if is_ours(read_hook(f"{path}.legacy")) and b"pre-commit" in text:
-        return LEGACY  # pre-commit runs what was there before it
+        return LEGACY  # pre-commit runs the hook that was there before it
     if any(_CALL in read_hook(place) for place in _called_from(repository, folder, hook)):
         return CALLED
     return OVERWRITTEN if installed or os.path.lexists(path + BEFORE) else ABSENT
 
 
 def _called_from(repository: Repository, folder: str, hook: str) -> list[str]:
-    """Where a call of dibs may stand by hand: in the hook, in what husky's hook runs, in a manager's settings."""
+    """Files that may call dibs: the hook itself, the file that husky's hook runs, a manager's settings."""
     beside = os.path.join(os.path.dirname(os.path.normpath(folder)), hook)
     managed = [os.path.join(repository.top, name) for name in _MANAGED]
     return [os.path.join(folder, hook), beside, *managed]
 
 
 def note_installed(repository: Repository, folder: str) -> None:
-    """So that it can be told later that they are gone."""
+    """Note the hooks, so that their loss can be noticed later."""
     path = _note(repository)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(folder + "\n")
     except OSError:
-        pass  # the hooks are in place all the same
+        pass  # the hooks are installed anyway
 
 
 def note_uninstalled(repository: Repository) -> None:
@@ -69,5 +69,5 @@ def _note(repository: Repository) -> str:
 
 
 def is_overwritten(repository: Repository) -> list[str]:
-    """The hooks that were put in place and do not run."""
+    """The hooks that were installed and do not run."""
     return [hook for hook, state in states(repository).items() if state in (OVERWRITTEN, ASLEEP)]

@@ -1,4 +1,4 @@
-"""A command in the namespace of the repository around it: which commands, and what their answers show."""
+"""Commands in the namespace of the repository around: which commands, and what their answers show."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-# Commands that take jobs, and where.
+# Commands that take job names.
 _KEYS = ("job", "name", "resource", "resource_flag", "prefix")
 _COMMANDS = frozenset(
     """
@@ -29,7 +29,7 @@ _COMMANDS = frozenset(
 
 
 def settle(call: Call, names: Iterable[str] | None = None) -> None:
-    """Let the call work in the repository's namespace, if what it names is a place in a repository's tree."""
+    """Use the repository's namespace for this call, if it names paths of a repository."""
     wanted = _names(call) if names is None else list(names)
     inside = [name for name in wanted if in_tree(name)]
     if not inside or call.said("namespace") is not None:
@@ -53,8 +53,8 @@ def repository_around(call: Call) -> Repository | None:
 
 
 def tree_locks(call: Call, states: tuple[str, ...] = (HELD,)) -> list[Document]:
-    """The live `path:` and `repo:` claims of the repository around, for whoever lists all there is. None are told
-    where another namespace was named, or where these may not be looked at."""
+    """The live `path:` and `repo:` claims of the repository around, for `dibs list`. None if another namespace was
+    named, or if they may not be read."""
     namespace = here(call) if call.said("namespace") is None else None
     if namespace is None:
         return []
@@ -94,7 +94,7 @@ def _names(call: Call) -> list[str]:
 
 
 def shown(call: Call, answer: Answer) -> Answer:
-    """The answer, with the repository's namespace in it if it was given in that."""
+    """The answer. It names the repository's namespace if that was used."""
     namespace = call.repository_namespace
     if namespace is None or answer.is_said:
         return answer

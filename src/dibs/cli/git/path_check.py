@@ -1,7 +1,8 @@
-"""Checks changed paths against live claims: which claims of others they touch, and which paths nobody here claimed.
+"""Checks changed paths against live claims: which claims of others they touch, and which paths the caller has not
+claimed.
 
-Pure. Whether two names overlap is the rule of `core/names.py`; here it is only asked about many at once, by looking up
-what lies above a path instead of comparing each path with each claim.
+Pure. The rule for overlap is in `core/names.py`. This module applies it to many paths at once: it looks up the folders
+above a path instead of comparing each path with each claim.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ SHARED = "shared"
 
 
 class PathClaim:
-    """One owner's live claim on a `path:` or `repo:` name, as everybody may see it."""
+    """One owner's live claim on a `path:` or `repo:` name: its public fields."""
 
     __slots__ = ("mode", "name", "owner", "remaining_ms", "token")
 
@@ -29,7 +30,7 @@ class PathClaim:
 
 
 class PathClaims:
-    """All live claims of a tree, found by the paths they touch."""
+    """All live claims of a tree, indexed by path."""
 
     def __init__(self, holds: Iterable[PathClaim]) -> None:
         self._repo: list[PathClaim] = []
@@ -44,7 +45,7 @@ class PathClaims:
                 self._within.setdefault(name, []).append(hold)
 
     def over(self, path: str) -> list[PathClaim]:
-        """Those that cover all of a path: on itself, on a folder it is in, on the whole repository."""
+        """The claims that cover a path: on itself, on a folder above it, or on the whole repository."""
         name = path_name(path)
         found = [*self._repo, *self._at.get(name, ())]
         for outer in above(name):
@@ -52,20 +53,20 @@ class PathClaims:
         return found
 
     def touching(self, path: str) -> list[PathClaim]:
-        """Those that overlap a path: beneath it, too, where a file stands in for what was a folder."""
+        """The claims that overlap a path, including those below it, for a file that replaces a folder."""
         return [*self.over(path), *self._within.get(path_name(path), ())]
 
 
 def path_name(path: str) -> str:
-    """The name of a path as git gives it: relative to the top, in the one spelling that names have. What is too long
-    for a name, or holds what a name may not, cannot be claimed itself; the folders it is in can."""
+    """The job name of a path that git printed: relative to the top, normalised. A path that is too long for a name, or
+    has characters that names may not have, cannot be claimed itself; the folders above it can."""
     return f"path:{path}"
 
 
 def others_touched(
     holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]
 ) -> dict[PathClaim, list[str]]:
-    """Claims that are not mine, each with the paths that touch it."""
+    """Claims of others, each with the changed paths that touch it."""
     found: dict[PathClaim, list[str]] = {}
     for path in paths:
         for hold in holds.touching(path):
@@ -75,7 +76,8 @@ def others_touched(
 
 
 def not_owned(holds: PathClaims, paths: Sequence[str], mine: set[PathClaim]) -> list[str]:
-    """Paths that no claim of mine covers. A shared one does not count: it promises that nobody changes anything."""
+    """Paths that no claim of mine covers. A shared claim does not count, because it means that nobody changes
+    anything."""
     return [
         path for path in paths if not any(hold in mine and hold.mode != SHARED for hold in holds.over(path))
     ]

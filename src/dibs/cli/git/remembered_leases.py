@@ -1,8 +1,8 @@
-"""Which lease an actor has on which resource, remembered between commands for those who come from grite.
+"""The leases of actors, remembered between commands for users of grite's recipes.
 
-Its recipes acquire, and later renew and release, without passing a lease id along; so the id is kept in a file, under
-`locks` in the state folder, readable by its owner only. Written by `dibs lock` and `dibs claim --staged`, read by them
-and by the hooks; no other command looks here. Whose an entry is, `cli/git/actor.py` decides.
+These recipes acquire, renew and release without passing a lease id. So the id is kept in a file below `locks` in the
+state folder, readable by its owner only. `dibs lock` and `dibs claim --staged` write it; they and the hooks read it;
+no other command does. `cli/git/actor.py` decides whose an entry is.
 
 An entry proves nothing by itself: the store decides, by the lease id in it, whether the lease is current.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class RememberedLeases:
-    """What is remembered about the resources of one namespace at one place. `now_ms` is wall time."""
+    """The remembered leases of one namespace in one store. `now_ms` is wall time."""
 
     def __init__(self, env: Mapping[str, str], url: str | None, namespace: str | None, now_ms: int) -> None:
         self._folder = os.path.join(state_folder(env), "locks")
@@ -35,12 +35,12 @@ class RememberedLeases:
         self._now_ms = now_ms
 
     def entries(self, resource: str) -> list[Entry]:
-        """What is remembered about a resource, newest first. Whatever cannot be read is as good as forgotten."""
+        """The entries of a resource, newest first. A file that cannot be read counts as empty."""
         key = [*self._where, resource]
         return [entry for entry in _read(self._file(resource)) if entry["key"] == key]
 
     def remember(self, resource: str, entry: Entry) -> bool:
-        """Keep `entry`, in place of what the same actor had there. False where nothing can be written."""
+        """Keep `entry`, replacing the same actor's entry. False if the file cannot be written."""
         key = [*self._where, resource]
         made: Entry = {"key": key, **entry}
 
@@ -51,8 +51,8 @@ class RememberedLeases:
         return self._change(self._file(resource), change)
 
     def begin(self, resource: str, entry: Entry) -> Entry | None:
-        """Keep `entry` unless the same actor has one there: two commands of one actor ask with one request key. The
-        entry that is kept; None where nothing can be written."""
+        """Keep `entry` unless the same actor has one: two commands of one actor use one request key. Returns the entry
+        that is kept; None if the file cannot be written."""
         key = [*self._where, resource]
         found: Entry = {"key": key, **entry}
 
@@ -67,13 +67,13 @@ class RememberedLeases:
         return found if self._change(self._file(resource), change) else None
 
     def forget(self, resource: str, request_key: str) -> None:
-        """The lease that was asked for with this key is over, or was never had."""
+        """Drop the entry with this request key: its lease has ended, or was never granted."""
         self._change(
             self._file(resource), lambda all_: [each for each in all_ if each["request_key"] != request_key]
         )
 
     def tidy(self) -> None:
-        """Drop everything that is long over."""
+        """Drop entries that ended long ago."""
         try:
             names = [name for name in os.listdir(self._folder) if name.endswith(".json")]
         except OSError:
@@ -84,7 +84,7 @@ class RememberedLeases:
     def _file(self, resource: str) -> str:
         import binascii
 
-        # Several keys may share a file; each entry carries its own.
+        # Several keys may share a file, so each entry has its own key.
         digest = binascii.crc32("\0".join([*self._where, resource]).encode("utf-8", "surrogatepass"))
         return os.path.join(self._folder, f"{digest:08x}.json")
 

@@ -1,4 +1,4 @@
-"""claim --staged: all that is staged in git, in one step, all or nothing."""
+"""claim --staged: claims the paths of all files staged in git, all or none."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def claim_staged(call: Call) -> Answer:
 
 
 def staged_names(paths: list[str]) -> list[str]:
-    """The names to claim, without those that another of them covers. Raises InvalidInput with what to do instead."""
+    """The names to claim, without those that another one covers. Raises InvalidInput with what to do instead."""
     if not paths:
-        raise InvalidInput("Nothing is staged: `git add` comes first.")
+        raise InvalidInput("Nothing is staged. Run `git add` first.")
     names = {_named(path) for path in paths}
     needed = sorted(name for name in names if names.isdisjoint(above(name)))
     if len(needed) > ALL_NAMES_MAX:
@@ -49,7 +49,7 @@ def staged_names(paths: list[str]) -> list[str]:
         shown = shell_line(["dibs", "claim-all", *folders[:_FOLDERS_SHOWN]])
         more = " ..." if len(folders) > _FOLDERS_SHOWN else ""
         raise InvalidInput(
-            f"{len(needed)} paths are staged, and {ALL_NAMES_MAX} can be claimed in one step. "
+            f"{len(needed)} paths are staged, but at most {ALL_NAMES_MAX} can be claimed in one step. "
             f"Claim the folders they are in:  {shown}{more}"
         )
     return needed
@@ -63,12 +63,12 @@ def _named(path: str) -> str:
         instead = f"path:{plain(folder)}" if folder else "repo:NAME, which is everything"
         shown = plain(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
         raise InvalidName(
-            f"{shown} cannot be claimed by its name. {error.details} Claim {instead}."
+            f"{shown} cannot be claimed by its name: {error.details} Claim {instead}."
         ) from None
 
 
 def _remember(call: Call, leases: list[Document], request_key: str) -> None:
-    """For the hook that looks at the commit, and for `dibs lock release`."""
+    """Remember the leases, for the commit hook and for `dibs lock release`."""
     actor = actor_of(call)
     if not actor.marks:
         return

@@ -1,1 +1,1 @@
-"""Processes that dibs starts or stays behind for: guards of a command, keepers of a claim, signals."""
+"""Processes around a command: guards of `dibs run`, the keeper of `claim --keep`, signals."""

@@ -1,4 +1,4 @@
-"""A file in which a command notes how far it has come: what is new in it goes out as the checkpoint of the claim."""
+"""A file in which a command notes its progress. New content is sent as the checkpoint of the claim."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dibs.errors import InvalidInput
 
 
 class CheckpointFile:
-    """`trouble` says why the file's content is no checkpoint, if so."""
+    """`trouble` says why the file's content is not a valid checkpoint, if it is not."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
@@ -18,7 +18,8 @@ class CheckpointFile:
         self._seen: tuple[int, int] | None = None
 
     def fill(self, checkpoint: str | None) -> None:
-        """Put what the last owner left into the file, unless there is one: whoever runs here again knows more."""
+        """Write the last owner's checkpoint into the file, unless the file exists: a run in the same folder knows
+        more."""
         if checkpoint is None:
             return
         self._sent = checkpoint
@@ -28,13 +29,14 @@ class CheckpointFile:
             return
         except OSError as error:
             raise InvalidInput(
-                f"--checkpoint-file {self.path} cannot be written ({error.strerror}). Name a file in a folder of yours."
+                f"--checkpoint-file {self.path} cannot be written ({error.strerror}). Use a file that you can "
+                f"write."
             ) from None
         with os.fdopen(number, "wb") as file:
             file.write(checkpoint.encode())
 
     def news(self) -> str | None:
-        """The content, if it is another than was sent last. Call `sent` when it was."""
+        """The content, if it differs from what was sent last. Call `sent` after sending it."""
         try:
             with open(self.path, "rb") as file:
                 facts = os.fstat(file.fileno())
@@ -42,7 +44,7 @@ class CheckpointFile:
                 if seen == self._seen:
                     return None
                 content = file.read(CHECKPOINT_BYTES_MAX + 2)
-        except OSError:  # not there, or not yet
+        except OSError:  # it does not exist yet
             return None
         text = self._text(content.removesuffix(b"\n"))
         if text is None or text == self._sent:
@@ -55,7 +57,7 @@ class CheckpointFile:
 
     def _text(self, content: bytes) -> str | None:
         if len(content) > CHECKPOINT_BYTES_MAX:
-            self.trouble = f"it has more than the {CHECKPOINT_BYTES_MAX} bytes that a checkpoint may have"
+            self.trouble = f"it is longer than {CHECKPOINT_BYTES_MAX} bytes"
             return None
         try:
             text = content.decode()

@@ -1,8 +1,7 @@
-"""A command run for somebody else: in a process group of its own, with its signals passed on and its end noticed.
+"""A command that dibs runs: in a process group of its own, with signals passed on to it.
 
-Everything that is done to the command is done by its guardian (guardian.py), whom this file starts and talks to. At a
-terminal the command's group is put in the foreground, as a shell would, so that it reads the keyboard and Ctrl-C is its
-own.
+The guardian (guardian.py) starts, signals and stops the command; this module starts the guardian and talks to it. At a
+terminal the command's group is put in the foreground, as a shell does, so the command gets the keyboard and Ctrl-C.
 """
 
 from __future__ import annotations
@@ -33,9 +32,8 @@ INTERRUPTS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT)
 
 
 class Child:
-    """Starts the guards at once and the command when `start` is called. Not for a process with threads.
-
-    A guard that finds itself alone calls `end_dead_session` with the session to end."""
+    """Starts the guards at once, and the command when `start` is called. Not for a process with threads. A guard that
+    is the last one left calls `end_dead_session` with the session to end."""
 
     def __init__(
         self,
@@ -54,37 +52,39 @@ class Child:
         self.was_stopped = False  # because the claim was no longer certain
         self._passed_on: set[int] = set()
         self.all_gone = False
-        self.some_left = False  # of other users, which cannot be stopped
+        self.some_left = False  # processes of other users, which cannot be stopped
         self._token = new_token()
         self._end_dead_session = end_dead_session
         self._kill_after_ms = kill_after_ms
-        self._late_ms: int | None = None  # when it should have been stopped, by others
+        self._late_ms: int | None = None  # the time by which the guards should have stopped it
         self.guardian_pid = 0
-        self._adopts = adopt_orphans()  # should both guards be killed, all of it falls to us
+        self._adopts = (
+            adopt_orphans()
+        )  # if both guards are killed, the command's processes become our children
         self.warden_pid = self._fork_guards(words, leaves_children)
         while not self.guardian_pid:
             self._hear()
 
     @property
     def mark(self) -> str | None:
-        """Names all that must be gone before others may take the session for dead."""
+        """The mark of all processes that must be gone before others may take the session for dead."""
         return guarded_mark(self._token, (os.getpid(), self.guardian_pid, self.warden_pid))
 
     @staticmethod
     def _fill_gaps() -> None:
-        """If we were started without an input or output, no file of ours may end up in its place. The command finds it
-        closed as we did: what is opened here does not pass on."""
+        """If stdin, stdout or stderr is closed, open something in its place, so that none of our files gets that
+        number. The command finds it closed, because these files are not inherited."""
         while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
             pass
         os.close(number)
 
     def _fork_guards(self, words: list[str], leaves_children: bool) -> int:
-        """The warden, and by it the guardian, who says its own number."""
+        """Fork the warden, which forks the guardian. The guardian reports its own pid."""
         self._fill_gaps()
         hearing, self._orders = os.pipe()
         self._reports, telling = os.pipe()
         watched, self._warden = os.pipe()
-        os.set_blocking(self._warden, False)  # one that is paused must not keep the others waiting
+        os.set_blocking(self._warden, False)  # a paused guard must not block the others
 
         def guardian() -> None:
             for end in (self._orders, self._reports, watched):
@@ -110,18 +110,19 @@ class Child:
         return pid
 
     def belongs_to(self, session: str) -> None:
-        """Tell the guards which session is to be ended should they be left alone."""
+        """Tell the guards which session to end if they are left alone."""
         self._order(b"I %b\n" % session.encode(), to_warden=True)
 
     def start(self, env: Mapping[str, str], deadline_ms: int) -> None:
-        """Run the command. Raises what starting it raises: FileNotFoundError, PermissionError, OSError. A guardian that
-        was killed before it said a word may have started it: then it was stopped, and `wait` returns at once."""
+        """Run the command. Raises FileNotFoundError, PermissionError or OSError if it cannot be started. If the
+        guardian is killed before it reports, the command may have been started; then it was stopped, and `wait`
+        returns at once."""
         for number in PASSED_ON:
             if _signal.getsignal(number) is not _signal.SIG_IGN:
                 self._handlers[number] = _signal.signal(number, self._pass_on)
         marked = {**env, **guarded_env(env, self._token)}
         environment = b"\0".join([os.fsencode(f"{key}={value}") for key, value in marked.items()])
-        # A signal that comes while this is written must not be passed on in the middle of it.
+        # A signal that arrives during this write must not be written into the middle of it.
         before = _signal.pthread_sigmask(_signal.SIG_BLOCK, PASSED_ON)
         self.certain_until(deadline_ms)
         self._order(b"G %d\n%b" % (len(environment), environment))
@@ -132,12 +133,12 @@ class Child:
             raise OSError(self._trouble, os.strerror(self._trouble))
 
     def certain_until(self, deadline_ms: int) -> None:
-        """The claim was renewed: on the steady clock, when the command must be stopped if no more is heard."""
+        """The claim was renewed: the steady time at which the command must be stopped without another renewal."""
         self._order(b"D %d\n" % deadline_ms, to_warden=True)
 
     def wait(self, tend: Callable[[], int | None]) -> None:
-        """Until nobody is left of what the command started. `tend` is called now and then: it does what is due, and
-        says in how many ms there is more, or None: stop it."""
+        """Wait until no process of the command is left. `tend` is called when it is due; it returns in how many ms to
+        call it again, or None to stop the command."""
         nap_ms: int | None = 0
         while not self.all_gone:
             if nap_ms is not None:
@@ -149,8 +150,8 @@ class Child:
             self._sleep(self._patience_ms() if nap_ms is None else min(NAP_MS, nap_ms))
 
     def _patience_ms(self) -> int:
-        """How long the guards may still take to stop it all. When that is over both are paused: the guardian, who
-        failed, is killed, and what it guarded falls to us."""
+        """How long the guards still have to stop everything. After that, both must be paused: the guardian is killed,
+        and its processes become our children."""
         if self._late_ms is None:
             return NAP_MS
         left_ms = self._late_ms - steady_ms()
@@ -160,7 +161,7 @@ class Child:
         return max(0, min(NAP_MS, left_ms))
 
     def close(self) -> None:
-        """Signals and terminal as they were before. The guards go by themselves; nobody need wait for that."""
+        """Restore signals and terminal. The guards end by themselves."""
         self._hand_terminal(self._pid, os.getpgrp())
         for number, handler in self._handlers.items():
             _signal.signal(number, handler)
@@ -171,7 +172,7 @@ class Child:
 
     @property
     def was_interrupted(self) -> bool:
-        """Somebody wanted it to end: a signal came to us, or its terminal sent one to the command itself."""
+        """Whether somebody stopped the command: by a signal to us, or by one from its terminal."""
         from_terminal = self._terminal is not None and self.code in [128 + number for number in INTERRUPTS]
         return from_terminal or not self._passed_on.isdisjoint(INTERRUPTS)
 
@@ -185,13 +186,13 @@ class Child:
         try:
             while order:
                 order = order[os.write(self._orders, order) :]
-        except OSError:  # the guardian was killed, which the other pipe will say
+        except OSError:  # the guardian was killed; the other pipe reports that
             pass
 
     def _tell_warden(self, order: bytes) -> None:
         try:
             os.write(self._warden, order)
-        except OSError:  # it was killed, or is paused and its pipe is full: the guardian is still there
+        except OSError:  # it was killed, or is paused with a full pipe; the guardian is still there
             pass
 
     def _sleep(self, ms: int) -> None:
@@ -226,8 +227,8 @@ class Child:
             self._note(report, int(number or 0))
 
     def _guardian_was_killed(self) -> None:
-        """The command went down with it, where the system can do that. Whatever else there is, fell to us, or to the
-        warden, which is below us."""
+        """The command died with the guardian, on systems that support that. All its other processes became our
+        children, or the warden's, which is below us."""
         if not self.guardian_pid:
             raise ChildProcessError("the processes that guard the command could not be started")
         self.was_stopped = True
@@ -240,7 +241,8 @@ class Child:
         self.some_left = bool(survivors.untouchable)
 
     def _paused(self) -> None:
-        """Ctrl-Z at a terminal: stop with it, so that the shell gets its prompt, and go on with it later."""
+        """Ctrl-Z at a terminal: pause together with the command, so that the shell gets its prompt, and continue with
+        it later."""
         if self._terminal is None:
             return
         self._hand_terminal(self._pid, os.getpgrp())
@@ -249,10 +251,10 @@ class Child:
         self._pass_on(_signal.SIGCONT, None)
 
     def _hand_terminal(self, giver: int, taker: int) -> None:
-        """From one group to the other. If it is neither's, a shell has it and says who gets it."""
+        """Give the terminal from one group to the other. If neither has it, a shell has it and decides."""
         if self._terminal is None:
             return
-        # SIGTTOU is sent to whoever does this from the background.
+        # A background process that does this gets SIGTTOU.
         before = _signal.signal(_signal.SIGTTOU, _signal.SIG_IGN)
         try:
             if os.tcgetpgrp(self._terminal) == giver:
@@ -264,7 +266,7 @@ class Child:
 
 
 def _forked(guard: Callable[[], None]) -> int:
-    """A process of its own for a guard. Nothing reaches it before it knows what to do about it."""
+    """Fork a process for a guard. Signals are blocked until it has set its handlers."""
     before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     pid = os.fork()
     if pid == 0:
@@ -279,5 +281,5 @@ def _forked(guard: Callable[[], None]) -> int:
 def _reap(pid: int) -> None:
     try:
         os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:  # somebody was before us
+    except ChildProcessError:  # it was reaped already
         pass

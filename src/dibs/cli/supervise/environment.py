@@ -1,4 +1,4 @@
-"""What a command that dibs runs finds in its environment."""
+"""The environment of a command that dibs runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-# Of a claim around this one, or of nobody: the command gets its own or none.
+# Variables of an outer claim: the command gets its own, or none.
 _NOT_INHERITED = (
     *("DIBS_LEASE", "DIBS_JOB", "DIBS_FENCING_TOKEN", "DIBS_ATTEMPT", "DIBS_DEADLINE_MS"),
     *("DIBS_CHECKPOINT", "DIBS_CHECKPOINT_FILE", "DIBS_PREVIOUS_OWNER", "DIBS_PREVIOUS_END"),
@@ -23,8 +23,8 @@ _NOT_INHERITED = (
 
 
 def environment(call: Call, session: ProcessSession) -> dict[str, str]:
-    """Whatever the command asks dibs, it asks of the same place, in this session, under the same name. What it needs to
-    go on where the last owner stopped is there, too; the notes are filled."""
+    """The command's own dibs calls use the same store or server, this session and the same owner. The environment also
+    has the last owner's checkpoint, and the checkpoint file is filled with it."""
     settings = call.settings
     given: dict[str, str | None] = {
         "DIBS_URL": settings.url or _default_url(),
@@ -43,7 +43,7 @@ def environment(call: Call, session: ProcessSession) -> dict[str, str]:
             session.notes.fill((session.grant.get("previous") or {}).get("checkpoint"))
             given["DIBS_CHECKPOINT_FILE"] = session.notes.path
     env = {key: value for key, value in call.env.items() if key not in _NOT_INHERITED}
-    # A zero byte cannot be passed in an environment; whoever has one in a checkpoint reads it from the file.
+    # An environment cannot contain a zero byte. A checkpoint with one can be read from the file.
     return env | {key: value for key, value in given.items() if value is not None and "\0" not in value}
 
 

@@ -1,19 +1,20 @@
-"""The process between `dibs run` and its command: it starts the command, and lets nothing of it outlive the claim.
+"""The process between `dibs run` and its command: it starts the command, and stops all its processes before the claim
+ends.
 
-`dibs run` can be killed, paused, or stuck in a call to a server. The guardian talks to nobody but `dibs run`, over two
-pipes, so none of that stops it. It knows until when the claim is certain, because it is told of every renewal, and ends
-everything below it when that time comes, when it is told to, or when `dibs run` is gone.
+`dibs run` can be killed, paused, or stuck in a call to a server. The guardian talks only to `dibs run`, over two
+pipes, so none of that stops it. It is told of every renewal, so it knows the deadline of the claim. It stops
+everything below it at the deadline, when it is told to, or when `dibs run` is gone.
 
-It is the parent of the command and adopts its orphans (process_tree.py): what the command started is found even if it
-left the process group. It stays until `dibs run` has let the claim go, because others on this machine take the session
-for dead when its processes, of which this is one, are gone.
+It is the parent of the command and adopts its orphans (process_tree.py), so it finds all processes of the command,
+even those that left the process group. It lives until `dibs run` has released the claim: other dibs processes on this
+machine take the session for dead when the session's processes, including this one, are gone.
 
-Should it be killed or paused together with `dibs run`, there is a second guard (warden.py).
+If it is killed or paused together with `dibs run`, there is a second guard (warden.py).
 
-Orders, a line each: `I session`, `G bytes` and then so many bytes of environment (go), `D ms` (the new deadline),
-`S number` (a signal for the command), `T` (stop it). Reports: `N pid` (ours), `P pid` (the command runs), `X errno` (it
-could not be started), `Z` (it was paused), `E status` (it ended), `L` (it is being stopped, the deadline has come), `Q`
-(nobody is left) or `U` (only those of other users are left, whom we cannot stop).
+Orders, a line each: `I session`, `G bytes` and then so many bytes of environment (go), `D ms` (the new deadline), `S
+number` (a signal for the command), `T` (stop it). Reports: `N pid` (ours), `P pid` (the command runs), `X errno` (it
+could not be started), `Z` (it was paused), `E status` (it ended), `L` (it is being stopped, the deadline has come),
+`Q` (no process is left) or `U` (only processes of other users are left, which cannot be stopped).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 LOOK_MS = 20
 NAP_MS = 1_000  # select does not count suspend: whoever measures time looks at least this often
-# Whatever a terminal or a user may send to everybody: this process has no use for it.
+# Signals that a terminal or a user may send to all processes; this one ignores them.
 IGNORED = tuple(
     getattr(_signal, name)
     for name in "SIGINT SIGTERM SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGALRM SIGTSTP SIGTTIN SIGTTOU SIGPIPE".split()
@@ -41,8 +42,8 @@ _RESTORED = tuple(getattr(_signal, name) for name in ("SIGPIPE", "SIGXFSZ") if h
 
 
 class Guardian:
-    """Runs in a process of its own. `terminal` is the one whose foreground the command gets. `end_dead_session`
-    ends the session when `dibs run` is gone. `warden` is the pipe that tells the second guard that nobody is left."""
+    """Runs in a process of its own. The command gets the foreground of `terminal`. `end_dead_session` ends the session
+    when `dibs run` is gone. `warden` is the pipe to the second guard, which is told when no process is left."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Guardian:
         self._ended = False
         self._orphaned = False  # dibs run is gone
         self._deadline_ms: int | None = None
-        self._kill_ms: int | None = None  # set once everybody was asked to end
+        self._kill_ms: int | None = None  # set once all processes were sent SIGTERM
         self._is_done = False
         self._untouchable: set[int] = set()
         self._defaults: set[int] = set()
@@ -78,7 +79,7 @@ class Guardian:
         self._waking, self._waker = os.pipe()
 
     def run(self) -> None:
-        """Until there is nothing to guard and nobody to guard it for."""
+        """Run until the command has ended and `dibs run` is done."""
         self._prepare()
         while not (self._orphaned and (not self._pid or self._is_done)):
             watched = [self._waking] if self._orphaned else [self._waking, self._orders]
@@ -92,9 +93,9 @@ class Guardian:
         self._leave()
 
     def _leave(self) -> None:
-        """`dibs run` is gone and so is the command: the job is free from now on."""
+        """`dibs run` and the command are gone: end the session, which frees the job."""
         if self._untouchable:
-            return  # what runs on as another user may still work: only time frees the job
+            return  # processes of another user may still be at work, so only the TTL frees the job
         if self._end_dead_session is not None and self._session:
             self._end_dead_session(self._session)
         if self._warden is not None:
@@ -136,7 +137,7 @@ class Guardian:
             order, _, word = line.decode().partition(" ")
             if order == "G":
                 if len(rest) < int(word):
-                    return  # more of it is on its way
+                    return  # the rest has not arrived yet
                 environment, rest = rest[: int(word)], rest[int(word) :]
                 self._start(environment)
             self._buffer = rest
@@ -152,13 +153,13 @@ class Guardian:
     def _tell(self, report: str) -> None:
         try:
             os.write(self._reports, f"{report}\n".encode())
-        except OSError:  # dibs run is gone, which the other pipe will say
+        except OSError:  # dibs run is gone; the other pipe reports that
             pass
 
     # The command
 
     def _start(self, environment: bytes) -> None:
-        """Unless the claim is over by now: `dibs run` was paused since it was told yes."""
+        """Start the command, unless the claim has ended: `dibs run` may have been paused after the grant."""
         if self._is_late():
             self._is_done = True
             for report in ("L", "Q"):
@@ -176,7 +177,7 @@ class Guardian:
             finally:
                 os._exit(127)
         os.close(writing)
-        trouble = os.read(reading, 16)  # nothing: it became the command, which closed the other end
+        trouble = os.read(reading, 16)  # no data: the process became the command, which closed the other end
         os.close(reading)
         if trouble:
             os.waitpid(pid, 0)
@@ -196,7 +197,7 @@ class Guardian:
         execute(self._words, env)
 
     def _let_go_of_files(self) -> None:
-        """Whoever reads what the command writes must see its end, and not ours."""
+        """Close our copies of the command's files, so that its readers see the end of its output when it ends."""
         null = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(null, number)
@@ -205,7 +206,7 @@ class Guardian:
         for low, high in zip((2, *kept), (*kept, 65536), strict=True):
             os.closerange(low + 1, high)
 
-    # Looking after it
+    # Supervision
 
     def _look_after(self) -> None:
         if not self._ended:
@@ -229,7 +230,7 @@ class Guardian:
         return True
 
     def _judge(self) -> None:
-        """Whether it is time to stop it all."""
+        """Whether it is time to stop everything."""
         late = self._is_late()
         if late and not self._ended:
             self._tell("L")
@@ -243,11 +244,11 @@ class Guardian:
         if self._pid and self._kill_ms is None:
             self._kill_ms = steady_ms() + self._kill_after_ms
             self._to_everybody(_signal.SIGTERM)
-            self._to_everybody(_signal.SIGCONT)  # one that was paused must hear it too
+            self._to_everybody(_signal.SIGCONT)  # a paused process must be continued to get the signal
 
     def _has_ended(self) -> bool:
-        """Whether the command itself has. Where its orphans are in sight it is buried last: until then its group's
-        number cannot become somebody else's."""
+        """Whether the command itself has ended. If its orphans can be found, it is reaped last: until then its group's
+        number cannot be reused."""
         found = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | (os.WNOWAIT if self._adopts else 0))
         if found is None:
             if self._was_paused():
@@ -260,9 +261,7 @@ class Guardian:
     def _was_paused(self) -> bool:
         try:
             return os.waitid(os.P_PID, self._pid, os.WSTOPPED | os.WNOHANG) is not None
-        except (
-            ChildProcessError
-        ):  # it ended this very moment: who asks for the paused only, is told there is nobody
+        except ChildProcessError:  # it ended at this moment: waiting for paused processes only then fails
             return False
 
     def _reap_adopted(self) -> None:
@@ -272,10 +271,10 @@ class Guardian:
                     os.waitpid(pid, os.WNOHANG)
 
     def _survivors(self) -> set[int]:
-        """Who is left but the command itself, as far as can be seen and stopped."""
+        """The other processes of the command that are left, as far as they can be seen and stopped."""
         if not self._adopts:
             return {self._pid} if _kill(-self._pid, 0) else set()
-        for _ in range(2):  # a list that is read while its members end may skip some
+        for _ in range(2):  # the list may miss processes if others end while it is read
             found = {*descendants(os.getpid())} - {self._pid} - self._untouchable
             if found:
                 return found
@@ -294,7 +293,7 @@ class Guardian:
 
 
 def execute(words: list[str], env: dict[bytes, bytes]) -> None:
-    """Become the command, or raise the OSError that tells why not. Found on PATH as a shell would."""
+    """Replace this process by the command, found on PATH as a shell does. Raises OSError if that fails."""
     name = os.fsencode(words[0])
     if not name:
         raise FileNotFoundError(2, "no command")
@@ -312,7 +311,7 @@ def execute(words: list[str], env: dict[bytes, bytes]) -> None:
 
 
 def _kill(pid: int, number: int) -> bool:
-    """Send a signal. False when it is another user's: a program that changed who it is cannot be stopped by us."""
+    """Send a signal. False if the process belongs to another user, because it changed its user id."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:  # gone
@@ -323,4 +322,4 @@ def _kill(pid: int, number: int) -> bool:
 
 
 def _noted(number: int, frame: FrameType | None) -> None:
-    """A handler makes the wake-up pipe be written; there is no more to do."""
+    """Does nothing: having a handler is enough for the wake-up pipe to be written."""

@@ -1,8 +1,8 @@
-"""claim --keep: a small process that stays behind and heartbeats, while whoever claimed is thinking.
+"""claim --keep: a background process that sends heartbeats for the caller.
 
-It belongs to one process, by default the one that called dibs, and ends with it: then it lets the job go. It ends, too,
-when it is told that the claim is not current any more, because somebody released it or it was lost. It has nothing open
-but what it watches that process with, says nothing, and keeps no claim alive whose process is gone.
+It belongs to one process, by default the one that called dibs. When that process ends, it releases the job and ends.
+It also ends when the claim is not current any more, because it was released or lost. It has no file open except the
+handle of the watched process, and prints nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAP_MS = 1_000  # select does not count suspend, the clock does: look at it this
 
 
 class WatchedProcess:
-    """A process of this machine, and whether it still lives. A number that came again is not taken for it."""
+    """A process of this machine, and whether it still lives. A reused pid is recognised as another process."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -44,7 +44,7 @@ class WatchedProcess:
     def lives(self) -> bool:
         if self._mark is not None:
             return not is_gone(self._mark)
-        try:  # a system that does not tell when a process began
+        try:  # the system does not report when a process began
             os.kill(self.pid, 0)
         except ProcessLookupError:
             return False
@@ -53,25 +53,26 @@ class WatchedProcess:
         return True
 
     def open(self) -> None:
-        """Be woken by its end, where the system can do that; else it is looked at every second."""
+        """Open a handle that reports the end of the process, where the system has one; else it is polled every
+        second."""
         try:
             self._handle = os.pidfd_open(self.pid)
         except (AttributeError, OSError):
             self._handle = None
 
     def wait(self, ms: int) -> bool:
-        """Until it has ended, `ms` at most. Whether it lives."""
+        """Wait for its end for at most `ms`. Returns whether it lives."""
         select.select([] if self._handle is None else [self._handle], [], [], ms / 1000)
         return self.lives
 
 
 def watched_process(call: Call) -> WatchedProcess | None:
-    """Whose life the claim shall be tied to. None: --keep was not asked for."""
+    """The process that the claim belongs to; None without --keep."""
     text = call.values.get("keep_for")
     if text is None:
         return WatchedProcess(os.getppid()) if call.values.get("keep") else None
     if not (text.isascii() and text.isdecimal() and len(text) < 11 and int(text) > 0):
-        raise UsageError(f"--keep-for is the number of a process, not {text!a}.", call.command)
+        raise UsageError(f"--keep-for takes the number of a process, not {text!a}.", call.command)
     watched = WatchedProcess(int(text))
     if not watched.lives:
         raise UsageError(f"--keep-for {text}: there is no such process here.", call.command)
@@ -81,8 +82,8 @@ def watched_process(call: Call) -> WatchedProcess | None:
 def leave_keeper(
     call: Call, grant: Document, names: list[str], request: Document, watched: WatchedProcess
 ) -> str | None:
-    """Start the keeper, which is nobody's child and holds none of our files. Returns when it has kept the claim for the
-    first time; else why it could not. `names` are the jobs that `grant` gave, under one lease id."""
+    """Start the keeper as a daemon, without our files. Returns None after its first renewal, else why that failed.
+    `names` are the jobs of `grant`, under one lease id."""
     session = request.get("session_id")
     proof = {"lease_id": grant["lease_id"]} if session is None else {"session_id": session}
     ttl_ms: int = grant["remaining_ms"]
@@ -96,7 +97,7 @@ def leave_keeper(
     try:
         os.setsid()
         if os.fork() == 0:
-            door = call.another_door(max(1_000, ttl_ms // 6))  # reads a token while paths still mean the same
+            door = call.another_door(max(1_000, ttl_ms // 6))  # reads the token before the folder changes
             _detach(telling, call.settings.url)
             plan = RenewalPlan(ttl_ms, steady_ms(), 0)
             Keeper(door, names, proof, plan, watched).run(telling)
@@ -105,18 +106,18 @@ def leave_keeper(
 
 
 def _heard(hearing: int) -> str | None:
-    """What the keeper says before it goes on alone: nothing at all means that it is no more."""
+    """The keeper's first report. No report means that it has ended."""
     said = b""
     while some := os.read(hearing, 4096):
         said += some
     os.close(hearing)
     if said == _KEPT:
         return None
-    return said.decode(errors="replace") or "The process that should keep it ended at once."
+    return said.decode(errors="replace") or "The background process ended at once."
 
 
 def _detach(telling: int, url: str | None) -> None:
-    """Away from terminal and files of whoever claimed, and from the folder unless the store is named from there."""
+    """Detach from the caller's terminal and files, and from its folder unless the store's path is relative to it."""
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         _signal.signal(number, _signal.SIG_DFL)
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
@@ -131,8 +132,8 @@ def _detach(telling: int, url: str | None) -> None:
 
 
 class Keeper:
-    """`proof` is a lease id, or the session in which the jobs are held; the session is then kept alive as well. A job
-    that is over is kept no more; the keeper ends when none is left."""
+    """Renews jobs. `proof` is a lease id, or the session of the jobs, which is then renewed as well. A job whose claim
+    has ended is dropped; the keeper ends when none is left."""
 
     def __init__(
         self, door: Door, jobs: list[str], proof: Document, plan: RenewalPlan, watched: WatchedProcess
@@ -142,7 +143,7 @@ class Keeper:
         self._proof = proof
         self._plan = plan
         self._watched = watched
-        self._trouble = ""  # what came of the last question, if it was no yes
+        self._trouble = ""  # the error of the last request, if it failed
 
     def run(self, telling: int) -> None:
         is_kept = self._renew()
@@ -159,7 +160,7 @@ class Keeper:
                 return
 
     def _renew(self) -> bool:
-        """False when there is nothing to keep any more."""
+        """Renew. False if there is nothing left to renew."""
         sent_ms = steady_ms()
         lengths_ms: list[int] = []
         asked = [("renew", job, self._proof) for job in self._jobs]
@@ -177,7 +178,7 @@ class Keeper:
                 self._plan.failed(steady_ms())
                 return True
             lengths_ms.append(body.get("remaining_ms") or self._plan.ttl_ms)
-        self._plan.ttl_ms = min(lengths_ms)  # somebody may have changed it
+        self._plan.ttl_ms = min(lengths_ms)  # it may have been changed
         self._plan.kept(sent_ms)
         return True
 
@@ -194,11 +195,11 @@ class Keeper:
         return status < 300 or body.get("code") in OVER_CODES
 
     def _ask(self, verb: str, name: str, document: Document) -> tuple[int, Document]:
-        """A store is opened for each question, so that nothing is in its way for as long as the keeper lives."""
+        """Open the store for each request, so that the keeper does not hold it open all its life."""
         try:
             reply = self._door.call(verb, name, document)
             self._door.close()
-        except Exception as error:  # a fault is no reason to go silent: the next attempt may do
+        except Exception as error:  # after an unexpected error, the next attempt may succeed
             self._trouble = f"{type(error).__name__}: {error}"
             return 500, {}
         body: Document = reply.body or {}

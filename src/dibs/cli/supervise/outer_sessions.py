@@ -1,6 +1,5 @@
-"""Sessions around this command: one `dibs run` inside another would wait for itself, and is told so instead.
-
-The outer one keeps its job until its command ends, and its command would wait for that job."""
+"""Sessions around this command. A `dibs run` inside another would wait for itself: the outer one keeps its job until
+its command ends, and that command would wait for the job. Such a wait is refused."""
 
 from __future__ import annotations
 
@@ -20,18 +19,18 @@ VARIABLE = "DIBS_OUTER_SESSIONS"
 
 
 def sessions_around(env: Mapping[str, str]) -> list[str]:
-    """The sessions that a process is in, the nearest last."""
+    """The sessions around this process, innermost last."""
     return [*env.get(VARIABLE, "").split(), *env.get("DIBS_SESSION", "").split()]
 
 
 def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
-    """The reply to a wait that cannot end, because a command around this one has the job. None: it may end."""
+    """The refusal of a wait that cannot end, because an outer command has the job; None if it can end."""
     if "slots" in document:
         return None  # another slot may come free
     asked = document.get("names", [name])
     for session in sessions_around(call.env):
         if session == document.get("session_id"):
-            continue  # what this session has itself is no obstacle
+            continue  # the session's own holds do not block it
         reply = call.door().call("session-show", session, {})
         body: Document = reply.body or {}
         for hold in body.get("holds", ()) if reply.status < 300 else ():
@@ -44,9 +43,9 @@ def waits_for_itself(call: Call, name: str, document: Document) -> Reply | None:
 
 
 def _is_ours(hold: Document, namespace: str | None) -> bool:
-    """Whether a hold is in the namespace of this command: the same name in another one is another job. Where none was
-    named, that is `default`, or the one that the token is bound to. A server that is older does not say where a
-    hold is."""
+    """Whether a hold is in the namespace of this command: the same name in another namespace is another job. Without a
+    named namespace it is `default`, or the one that the token is bound to. An older server does not send the namespace
+    of a hold."""
     where = hold.get("namespace")
     if namespace is None:
         return where in (None, DEFAULT_NAMESPACE) or not in_tree(hold["name"])
@@ -59,7 +58,7 @@ def _conflict(one: str, other: str) -> bool:
 
 def _refusal(name: str) -> Reply:
     details = (
-        f"{name} is held by the `dibs run` that this command runs in, and waiting for it would never end. "
-        "The job is yours already: run the command without claiming it again."
+        f"{name} is held by the `dibs run` around this command, so waiting for it would never end. "
+        "The job is already yours: do not claim it again."
     )
     return Reply(status=409, body={"error": "Waiting would deadlock", "code": "deadlock", "details": details})

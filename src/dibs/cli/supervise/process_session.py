@@ -1,8 +1,8 @@
-"""A session of this process and, perhaps, one job in it: opened, kept alive, ended. For `session run`, `run`, `hold`.
+"""A session that this process opens, renews and ends, with at most one job in it. For `session run`, `run` and `hold`.
 
-Nothing here runs by itself. The caller calls `renew_if_due` when it says something is due, from the one thread there
-is: a call to a store of this machine is short, and while a server takes its time the guardian of the command (see
-guardian.py) still keeps the deadline.
+Nothing here runs by itself: the caller calls `renew_if_due` when it is due. There is only one thread. A call to a
+store of this machine is short, and during a slow call to a server the guardian (guardian.py) still enforces the
+deadline.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-NAP_MS = 1_000  # no way of sleeping counts suspend, the clock does: look at it this often
-# A lease that its own session let go of, inside: that is no loss.
+NAP_MS = 1_000  # sleeping does not count suspend, but the clock does: look at it this often
+# Ways in which a lease ends that are no loss, because a command in the session did it.
 _BY_OURSELVES = ("released", "failed", "transferred")
 
 
 class SessionTerms:
-    """How long the session lives and how long stopping may take, for which there must be time before it is over."""
+    """The session's TTL, and how long stopping the work may take. The TTL must leave time for that."""
 
     def __init__(self, call: Call, flag: str, wanted_ms: int, *, needs_slack: bool = False) -> None:
         self.request = open_request(call)
@@ -55,18 +55,18 @@ def _check_time(ttl_ms: int, stop_ms: int) -> None:
     least_ms = ttl_ms_min(stop_ms)
     if ttl_ms < least_ms:
         most = format_duration(SESSION_OWN_TTL_MS_MAX)
-        hint = f"Give it --ttl {format_duration(least_ms)} or more"
+        hint = f"Use --ttl {format_duration(least_ms)} or more"
         if least_ms > SESSION_OWN_TTL_MS_MAX:
-            hint = f"Choose less, a TTL is {most} at most"
+            hint = f"Choose less: a TTL is at most {most}"
         raise InvalidTtl(
-            f"A TTL of {format_duration(ttl_ms)} leaves no time to renew and then to stop the work in time. {hint}."
+            f"A TTL of {format_duration(ttl_ms)} leaves no time to renew and to stop the work. {hint}."
         )
 
 
 def open_process_session(
     call: Call, request: Document, stop_ms: int, mark: str | None
 ) -> ProcessSession | Answer:
-    """Open the session. It counts as dead, for others on this machine, when what `mark` names is gone."""
+    """Open the session. Other processes on this machine take it for dead when the processes in `mark` are gone."""
     if mark is not None:
         request = request | {"process": mark}
     sent_ms = steady_ms()
@@ -80,12 +80,12 @@ def open_process_session(
 
 
 class ProcessSession:
-    """`on_kept` is called after every renewal, `on_trouble` with the reason after one that was not answered."""
+    """`on_kept` is called after every renewal; `on_trouble` is called with the reason after a failed one."""
 
     def __init__(self, call: Call, session: str, plan: RenewalPlan) -> None:
         self.id = session
         self.plan = plan
-        self.grant: Document | None = None  # what claiming the job gave
+        self.grant: Document | None = None  # the reply to the claim
         self.why = "no keepalive was answered in time"
         self.notes: CheckpointFile | None = None
         self.on_kept: Callable[[], None] = _nothing
@@ -98,7 +98,7 @@ class ProcessSession:
     # Claiming
 
     def claim(self, job: str, *, queued: Callable[[Document], None] | None = None) -> Answer | None:
-        """Claim the job in the session, in line if --wait says so. None when it is ours, else the answer."""
+        """Claim the job in the session; with --wait, wait in line. None if it is ours, else the answer."""
         call = self._call
         document = {"owner": call.settings.owner, "session_id": self.id} | terms(call)
         if seconds(call, "wait", TTL_MS_MAX):
@@ -122,29 +122,29 @@ class ProcessSession:
 
     @property
     def job(self) -> str | None:
-        """The job that is ours, and must not be lost."""
+        """The job, while it is ours."""
         return None if self.grant is None or self._let_go else str(self.grant["name"])
 
-    # Keeping
+    # Renewing
 
     @property
     def is_over(self) -> bool:
-        """The store has said that it is not ours any more."""
+        """Whether the store has said that it is not ours any more."""
         return self._is_over
 
     @property
     def is_lost(self) -> bool:
-        """It is over, or must be taken for it."""
+        """Whether it has ended, or must be treated as ended because its deadline has passed."""
         return self._is_over or steady_ms() >= self.plan.lost_ms
 
     def renew_if_due(self) -> int | None:
-        """Do what is due. In how many ms there will be more, or None: it is lost."""
+        """Renew if it is due. Returns in how many ms to call again, or None if the session is lost."""
         if not self.is_lost and steady_ms() >= self.plan.next_ms:
             self._beat()
         return None if self.is_lost else min(NAP_MS, self.plan.left_ms(steady_ms()))
 
     def _beat(self) -> None:
-        gc.enable()  # whoever lives this long may leave garbage
+        gc.enable()  # a process that lives this long needs garbage collection
         sent_ms = steady_ms()
         reply = self._ask("session-keep", self.id, {})
         if reply is not None and reply.status < 300:
@@ -161,7 +161,7 @@ class ProcessSession:
             self.on_trouble(self.why)
 
     def _renew_job(self) -> None:
-        """Is the job still ours? Sends what is new in the notes. Somebody may have taken it from us by force."""
+        """Renew the job, which somebody may have broken, and send a new checkpoint from the file."""
         if self.job is None:
             return
         text = self.notes.news() if self.notes is not None else None
@@ -170,7 +170,7 @@ class ProcessSession:
             document["checkpoint"] = text
         reply = self._ask("renew", self.job, document)
         if reply is None:
-            return  # the next beat asks again; the session is what keeps the job
+            return  # the next renewal tries again; the session keeps the job
         body = reply.body or {}
         if reply.status < 300 and text is not None and self.notes is not None:
             self.notes.sent(text)
@@ -180,7 +180,7 @@ class ProcessSession:
             self.why = _details(reply)
 
     def checkpoint(self, text: str) -> str | None:
-        """Send a checkpoint now. What is wrong with it, if anything."""
+        """Send a checkpoint now. Returns the error, if any."""
         if self.job is None:
             return "the job is no longer held"
         reply = self._ask("renew", self.job, {"session_id": self.id, "checkpoint": text})
@@ -189,7 +189,7 @@ class ProcessSession:
         return self.why if reply is None else _details(reply)
 
     def _ask(self, verb: str, name: str, document: Document) -> Reply | None:
-        """None when it failed in a way that it should not: that is no reason to go silent, the next may do."""
+        """Send a request. None after an unexpected error: the next attempt may succeed."""
         try:
             if self._keeping is None:
                 self._keeping = self._call.keeping_door(self.plan.call_ms)
@@ -201,10 +201,10 @@ class ProcessSession:
     # Ending
 
     def end(self, ending: Document | None = None, *, asks: bool = False) -> str | None:
-        """Let everything go; `ending` is what a release says of the job beside that: that it is done, or failed, or
-        nothing, which is a success. None: there is no verdict on the work, and the session's end gives none. What could
-        not be said, if anything: silence says it, later. `asks`: release the job by name, so that `is_over` tells
-        whether it was ours until then; the end of a session tells nothing of its jobs."""
+        """End the session and release the job. `ending` has the fields of the release: done, failed, or empty for a
+        success; with None, ending the session releases the job without a result. Returns what could not be reported,
+        if anything; the TTL ends it later. `asks`: release the job by name first, so that `is_over` says whether it
+        was ours until then. Ending a session does not say that of its jobs."""
         trouble = self._release(ending, asks=asks)
         reply = self._ask("session-end", self.id, {})
         if self._keeping is not None:
@@ -213,7 +213,7 @@ class ProcessSession:
             return trouble
         why = self.why if reply is None else _details(reply)
         ttl = format_duration(self.plan.ttl_ms)
-        return trouble or f"the session could not be ended and goes by itself within {ttl}: {why}"
+        return trouble or f"the session could not be ended, and expires within {ttl}: {why}"
 
     def _release(self, ending: Document | None, *, asks: bool) -> str | None:
         if self.job is None or self._is_over:
@@ -222,9 +222,9 @@ class ProcessSession:
         trouble = self.notes.trouble if self.notes is not None else None
         if trouble is not None and self.notes is not None:
             trouble = f"{self.notes.path} was not sent as the checkpoint: {trouble}"
-        has_failed = (self.grant or {}).get("attempt", 1) > 1  # a success begins the count anew
+        has_failed = (self.grant or {}).get("attempt", 1) > 1  # a success resets the count
         if text is None and not asks and (ending is None or not (ending or has_failed)):
-            return trouble  # the session's end lets it go
+            return trouble  # ending the session releases it
         document = {"session_id": self.id, **(UNCOUNTED if ending is None else ending)}
         if text is not None:
             document["checkpoint"] = text
@@ -233,7 +233,7 @@ class ProcessSession:
             return _parked(reply) or trouble
         self._note_loss(reply)
         why = self.why if reply is None else _details(reply)
-        return f"what came of {self.job} could not be said: {why}" if ending else None
+        return f"the result of {self.job} could not be recorded: {why}" if ending else None
 
     def _note_loss(self, reply: Reply | None) -> None:
         body = {} if reply is None else reply.body or {}
@@ -248,19 +248,19 @@ def _parked(reply: Reply) -> str | None:
         return None
     from dibs.wire.sentences import parked
 
-    return f"{parked(body)} `dibs free` lets it be claimed again."
+    return f"{parked(body)} `dibs free` frees it."
 
 
 def end_dead_session(call: Call, session: str) -> None:
-    """End a session whose `dibs run` was killed, once nothing of its command is left: what it held counts as lost. At a
-    server the session ends by its silence."""
+    """End a session whose `dibs run` was killed, once no process of its command is left. Its jobs count as lost. On a
+    server the session expires by itself."""
     from dibs.client.embedded import EmbeddedDoor
 
     door = call.door()
     try:
         if isinstance(door, EmbeddedDoor):
             door.end_dead_session(session)
-    except Exception:  # others see that we are dead, or time frees it
+    except Exception:  # others see that this process is dead, or the TTL frees it
         pass
     finally:
         door.close()

@@ -1,8 +1,8 @@
-"""Everything that a process started, also what left its process group: how it is found, and kept findable.
+"""Finds all descendants of a process, even those that left its process group.
 
-On Linux a process can be made the one that orphans fall to (a "child subreaper"), so that whatever was started below it
-stays below it, however often it forks, and can be found by walking from parent to children. Elsewhere there is no such
-thing: what left the process group is out of sight there.
+On Linux a process can adopt the orphans below it (a "child subreaper"). Then all its descendants stay below it,
+however often they fork, and can be found by walking from parent to children. Other systems have no such thing: there,
+processes that left the process group cannot be found.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _RTLD_NOW = 2
 
 
 def adopt_orphans() -> bool:
-    """From now on orphans among our descendants become our children. False where the system has no such thing."""
+    """From now on, orphans among our descendants become our children. False if the system does not support it."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with(parent: int) -> None:
-    """In a child: be killed when `parent`, which forked it, ends. Does nothing where there is no such thing."""
+    """In a child: be killed when `parent`, which forked it, ends. Does nothing if the system does not support it."""
     if _prctl(_PR_SET_PDEATHSIG, _SIGKILL) and os.getppid() != parent:
-        os._exit(128 + _SIGKILL)  # it ended before we could say so
+        os._exit(128 + _SIGKILL)  # it ended before this call
 
 
 def wake_with_parent() -> None:
-    """Be continued, should we be paused, when our parent ends. Does nothing where there is no such thing."""
+    """If this process is paused when its parent ends, continue it. Does nothing if the system does not support it."""
     _prctl(_PR_SET_PDEATHSIG, _SIGCONT)
 
 
 def _prctl(option: int, value: int) -> bool:
     words = (option, value, 0, 0, 0)
     try:
-        # The C part of ctypes alone: importing the rest of it takes as long as claiming a job.
+        # Only the C part of ctypes: importing the rest takes as long as claiming a job.
         from _ctypes import call_function, dlopen, dlsym
 
         program = dlopen(None, _RTLD_NOW)  # type: ignore[arg-type]  # None is this program; typeshed has names only
@@ -55,7 +55,7 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, those of all its threads. Empty too when it is gone, or nobody can tell."""
+    """The children of all threads of a process. Empty if it is gone, or if they cannot be seen."""
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -69,14 +69,14 @@ def children(pid: int) -> list[int]:
 
 
 def _children_by_parent(pid: int) -> list[int]:
-    """The same for kernels without the list of children: every process is asked for its parent."""
+    """The same for kernels without a list of children: looks at the parent of every process."""
     wanted = str(pid).encode()
     return [each for each in proc.pids() if proc.stat(each)[1:2] == [wanted]]
 
 
 def descendants(pid: int) -> list[int]:
-    """Children, their children, and so on, parents first. Those who fork meanwhile may be missing: look again."""
+    """All descendants, parents first. Processes that fork meanwhile may be missing, so call it again."""
     found = children(pid)
     for each in found:
-        found += children(each)  # grows while it is walked, which is how it gets to the end
+        found += children(each)  # the list grows during the loop
     return found

@@ -1,4 +1,4 @@
-"""Being told to stop while something must still be put in order: a signal becomes an exception, the order is kept."""
+"""Turns signals into exceptions, so that cleanup runs before the process ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENDING = (_signal.SIGINT, *SIGNALS)
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal other than Ctrl-C. Handled as that is, but for the exit code."""
+    """SIGTERM or SIGHUP. Handled like Ctrl-C, with another exit code."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -22,17 +22,19 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopSignals:
-    """Inside `with Stops():` SIGTERM and SIGHUP raise Stopped, as Ctrl-C raises KeyboardInterrupt."""
+    """Inside `with StopSignals():` SIGTERM and SIGHUP raise Stopped, as Ctrl-C raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
         for number in SIGNALS:
-            if _signal.getsignal(number) == _signal.SIG_DFL:  # who runs us under nohup means it
+            if (
+                _signal.getsignal(number) == _signal.SIG_DFL
+            ):  # a signal that is ignored, as under nohup, stays ignored
                 try:
                     self._before[number] = _signal.signal(number, _stop)
-                except ValueError:  # not in the main thread: whoever runs that sees to signals
+                except ValueError:  # not in the main thread, which handles signals
                     break
         return self
 

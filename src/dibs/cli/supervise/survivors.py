@@ -1,7 +1,8 @@
-"""What is left of a command when one of its guards has to end it alone: found in every way there is, and killed.
+"""Finds and kills the processes of a command when only one of its guards is left.
 
-Two ways lead to it: by who started whom, because orphans fall to the nearest guard that lives (process_tree.py), and by
-the token in its environment. The first finds what was given a new environment, the second what is no longer below us.
+They are found in two ways: as descendants, because the nearest living guard adopts orphans (process_tree.py), and by
+the token in their environment. The first finds processes with a new environment, the second those that are no longer
+below us.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ _SIGKILL = 9
 
 
 class Survivors:
-    """`token`: what the command's environment carries. `guards`: those who are no part of it."""
+    """`token` is in the environment of the command. `guards` are the pids of the guards, which are not killed."""
 
     def __init__(self, token: str, guards: Iterable[int]) -> None:
         self._token = token
         self._guards = {*guards, os.getpid()}
-        self.untouchable: set[int] = set()  # another user's: they cannot be killed
+        self.untouchable: set[int] = set()  # processes of another user, which cannot be killed
 
     def end(self, roots: Callable[[], Iterable[int]]) -> bool:
-        """Kill everything below the roots and everything marked until nobody is left. False when some cannot be."""
+        """Kill all descendants of the roots and all processes with the token, until none is left. False if some cannot
+        be killed."""
         empty = 0
         while empty < _LOOKS:
             left = self._found(roots()) - self.untouchable
@@ -45,7 +47,7 @@ class Survivors:
         return not self.untouchable
 
     def _found(self, roots: Iterable[int]) -> set[int]:
-        """One look. It may miss somebody whose parent ends while it lasts, who has another one at the next look."""
+        """One look at all processes. It may miss one whose parent ends at this moment; the next look finds it."""
         found = set(marked(self._token))
         for root in roots:
             found.update(descendants(root))
@@ -53,15 +55,15 @@ class Survivors:
 
 
 def wait_for_end(is_gone: Callable[[], bool]) -> None:
-    """Of a guard whose pipe is closed. A process closes its files before its children fall to another: whoever looks
-    in between finds them nowhere."""
+    """Wait for the end of a guard whose pipe is closed. A process closes its files before its children are adopted by
+    another; in between they cannot be found."""
     until_ms = steady_ms() + _DYING_MS_MAX
     while not is_gone() and steady_ms() < until_ms:
         _nap()
 
 
 def killed(pid: int) -> bool:
-    """False when it is another user's."""
+    """Kill a process. False if it belongs to another user."""
     try:
         os.kill(pid, _SIGKILL)
     except ProcessLookupError:

@@ -1,9 +1,9 @@
-"""What a command claimed, or may have claimed, until whoever typed it has been told.
+"""Claims of a command that the caller has not been told of yet.
 
-From the moment a claim is asked for until its answer is printed, SIGINT, SIGTERM and SIGHUP become exceptions, and the
-way out gives back what was got: an exit code of 128+n means that nothing is held. Once the answer is printed the
-signals wait, and the exit code is that of the answer. A claim with a request key of the caller's own is left alone: the
-caller can ask for it again with the same key.
+From the request of a claim until its answer is printed, SIGINT, SIGTERM and SIGHUP become exceptions, and the claim is
+given back: an exit code of 128+n means that nothing is held. Once the answer is printed, signals are blocked, and the
+exit code is that of the answer. A claim with the caller's own request key is not given back: the caller can repeat it
+with the same key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dibs.client.door import Door
     from dibs.client.queueing import PendingClaim
 
-DOOR_MS = 2_000  # how long a server may take to answer to a give-back
+DOOR_MS = 2_000  # how long a server may take to answer when a claim is given back
 
 
 class UnconfirmedClaims:
@@ -29,17 +29,17 @@ class UnconfirmedClaims:
         self._before: set[int] | None = None  # the signals that were blocked before the answer was printed
 
     def begin(self, pending: PendingClaim, open_door: Callable[[], Door]) -> None:
-        """A claim is about to be asked for. `open_door` gives a way to let go of it, which is closed afterwards."""
+        """A claim is about to be requested. `open_door` opens a door to give it back through."""
         if self._stops is None:
             self._stops = StopSignals().__enter__()
         self._claims.append((pending, open_door))
 
     def __bool__(self) -> bool:
-        """Whether there is something of which nobody was told."""
+        """Whether there are claims that the caller does not know of."""
         return bool(self._claims)
 
     def give_back(self) -> None:
-        """Let go of whatever was got. A second signal waits until that is done, or cannot be done."""
+        """Give all claims back. A second signal is blocked until that is done."""
         if not self._claims:
             return
         from dibs.client.queueing import drive
@@ -50,19 +50,19 @@ class UnconfirmedClaims:
             door = open_door()
             try:
                 drive(door, pending.give_up())
-            except Exception:  # what cannot be given back goes with its TTL
+            except Exception:  # a claim that cannot be given back expires
                 pass
             finally:
                 door.close()
 
     def confirm(self) -> None:
-        """The answer was printed: from now on nothing is given back, and nothing interrupts the way out."""
+        """The answer was printed: nothing is given back any more, and signals are blocked until the process ends."""
         if self._claims:
             self._hold_signals()
             self._claims = []
 
     def close(self) -> None:
-        """Signals as they were before. One that waited comes now."""
+        """Restore the signals. A blocked one is delivered now."""
         if self._stops is not None:
             self._stops.__exit__(None, None, None)
             self._stops = None

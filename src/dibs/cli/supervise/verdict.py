@@ -1,8 +1,8 @@
-"""What the end of a command says about its job: done, failed, or nothing. For `run`, and for `release --failed`.
+"""Whether the end of a command means that its job is done or failed. For `run`, and for `release --failed`.
 
-An exit code other than 0 is a failure, as cron and systemd have it, unless --ok-codes names it. A command that somebody
-stopped has not failed: a signal that `dibs run` was sent and passed on (Ctrl-C, `systemctl stop`, a hang-up), or that
-the terminal sent to the command itself. Its job is given back, and its count of attempts stays as it is.
+An exit code other than 0 is a failure, as for cron and systemd, unless --ok-codes lists it. A command that somebody
+stopped has not failed: by a signal to `dibs run` that was passed on (Ctrl-C, `systemctl stop`, a hang-up), or by a
+signal from its terminal. Its job is released, and its count of attempts does not change.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ ALL = "all"
 UNCOUNTED = {"uncounted": True}
 
 OK_CODES = Option(
-    "--ok-codes", "exit codes besides 0 that are no failure, such as 1,2; all for every one", value="CODES"
+    "--ok-codes", "exit codes besides 0 that are no failure, such as 1,2; or all", value="CODES"
 )
 
 
 def failure_fields(call: Call) -> Document:
-    """What a release says that failed; empty when that was not asked for."""
+    """The fields of a release for failed work; empty without --failed."""
     values = call.values
     retry_after = seconds(call, "retry_after", RETRY_MS_MAX)
     if not values.get("failed"):
         for key, value in (("--reason", values.get("reason")), ("--retry-after", retry_after)):
             if value is not None:
-                raise UsageError(f"{key} is for work that failed: add --failed.", call.command)
+                raise UsageError(f"{key} needs --failed.", call.command)
         return {}
     if values.get("done") is not None or values.get("result") is not None:
-        raise UsageError("--failed or --done: work that failed is not done.", call.command)
+        raise UsageError("Use --failed or --done, not both.", call.command)
     fields: Document = {"failed": True}
     put(fields, "reason", values.get("reason"))
     put(fields, "retry_after_seconds", retry_after)
@@ -46,14 +46,14 @@ def failure_fields(call: Call) -> Document:
 
 
 class Verdict:
-    """How the end of a command is judged, as it was asked for."""
+    """Judges the end of a command by the flags."""
 
     def __init__(self, call: Call) -> None:
         self._retry_after = seconds(call, "retry_after", RETRY_MS_MAX)
         self._ok = _codes(call)
 
     def of(self, code: int, why: str, *, interrupted: bool) -> Document:
-        """What to say with the release; nothing, when it is a clean one."""
+        """The fields of the release; empty for a success."""
         if code == 0 or self._ok is None or code in self._ok:
             return {}
         if interrupted:
@@ -64,7 +64,7 @@ class Verdict:
 
 
 def _codes(call: Call) -> frozenset[int] | None:
-    """The codes that are no failure; None: all of them."""
+    """The exit codes that are no failure; None means all."""
     text = call.values.get("ok_codes")
     if text is None:
         return frozenset()
@@ -73,7 +73,7 @@ def _codes(call: Call) -> frozenset[int] | None:
     codes = text.split(",")
     if not all(code.isascii() and code.isdecimal() and len(code) < 4 and int(code) < 256 for code in codes):
         raise UsageError(
-            f"--ok-codes is numbers from 0 to 255 with commas between them, or all; not {text!a}.",
+            f"--ok-codes takes numbers from 0 to 255 with commas between them, or all; not {text!a}.",
             call.command,
         )
     return frozenset([int(code) for code in codes])

@@ -1,9 +1,8 @@
 """The second guard of a command that `dibs run` started: it acts when the other two cannot.
 
-`dibs run` renews the claim and the guardian stops the command in time. Each of them can be killed or paused, and so can
-both. The warden waits for one of two things. Both are gone: it kills what they left. Or the time is over by which the
-guardian should have killed everything, and nobody said that this was done: it kills everything itself, before anybody
-else may own the job.
+`dibs run` renews the claim, and the guardian stops the command in time. One or both of them can be killed or paused.
+If both are gone, the warden kills the processes that are left. If the guardian should have killed everything by now
+and has not reported it, the warden kills everything itself, before anybody else can own the job.
 
 It stands between the two: a child of `dibs run` and the parent of the guardian. It adopts orphans, so when any two of
 the three are killed, what the command started becomes the third one's (survivors.py). It also wakes a paused guardian
@@ -26,11 +25,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LATE_MS = 50  # after which a guardian that should have killed everything has not
+LATE_MS = 50  # how long after its deadline the guardian has to report
 
 
 class Warden:
-    """Lives in a process of its own. `end_dead_session` ends the session for which nobody else is left to do it."""
+    """Runs in a process of its own. `end_dead_session` ends the session if no other guard is left."""
 
     def __init__(
         self,
@@ -42,7 +41,7 @@ class Warden:
     ) -> None:
         self._orders = orders
         self._run = os.getppid()
-        self._run_handle: int | None = None  # readable once it has ended
+        self._run_handle: int | None = None  # readable after the guardian has ended
         self._guardian = guardian
         self._guardian_mark = process_mark(guardian)
         self._survivors = Survivors(token, (self._run, guardian))
@@ -55,7 +54,7 @@ class Warden:
         self._is_done = False
 
     def run(self) -> None:
-        """Until somebody says that nobody is left, or nobody is there to say so."""
+        """Run until a guard reports that no process is left, or until both guards are gone."""
         self._prepare()
         while not self._is_done:
             left_ms = NAP_MS if self._kill_ms is None else self._kill_ms - steady_ms()
@@ -84,11 +83,11 @@ class Warden:
         os.closerange(self._orders + 1, 65536)
         try:
             self._run_handle = os.pidfd_open(self._run)
-        except (AttributeError, OSError):  # then its end is seen at the next look
+        except (AttributeError, OSError):  # its end is seen at the next look
             pass
 
     def _wake_guardian(self) -> None:
-        """It hears by itself that `dibs run` has ended, unless it is paused."""
+        """Continue a paused guardian when `dibs run` has ended; a running one notices it by itself."""
         self._is_alone = True
         if self._run_handle is not None:
             os.close(self._run_handle)
@@ -115,7 +114,7 @@ class Warden:
                 self._is_done = True
 
     def _roots(self) -> list[int]:
-        """Below whom the command and what it started may be."""
+        """The processes below which the command's processes may be."""
         return [os.getpid(), self._guardian] if self._guardian_lives() else [os.getpid()]
 
     def _guardian_lives(self) -> bool:
@@ -123,9 +122,9 @@ class Warden:
 
 
 def _reap() -> None:
-    """Bury those that fell to us and have ended."""
+    """Reap adopted children that have ended."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    except ChildProcessError:  # nobody is left
+    except ChildProcessError:  # there are none left
         pass

@@ -1,1 +1,1 @@
-"""From documents to lines for people. Pure, but for the status line of somebody who waits."""
+"""Turns documents into text for people. All of it is pure, except the status line."""

@@ -1,4 +1,4 @@
-"""From reply documents to what a person reads. Pure: no clock, no terminal, no I/O."""
+"""Texts for one claim, from reply documents. Pure: no clock, no terminal, no I/O."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def acquired(
     kept_for: int | None = None,
     more: Sequence[str] = (),
 ) -> str:
-    """A claim that succeeded. `after` are the flags that the next command needs as well. Inside a session the name is
-    proof enough, and unless the claim is `timed` it has no time of its own. `by_actor`: the session is an actor's, and
-    each command of the actor keeps it alive. `kept_for` is the process for whose life a keeper heartbeats. `more` are
-    lines to stand before the last."""
+    """A claim that succeeded. `after` are the flags to repeat in the next command. In a session the name is proof
+    enough, and a claim that is not `timed` lasts as long as the session. `by_actor`: the session is an actor's, and
+    every command of the actor renews it. `kept_for` is the process during whose life a keeper sends heartbeats. `more`
+    are lines to print before the last."""
     name, remaining_ms = document["name"], document["remaining_ms"]
     by_session = in_session and not timed
-    how_long = "for as long as the session lives" if by_session else f"for {span(remaining_ms)}"
+    how_long = "until the session ends" if by_session else f"for {span(remaining_ms)}"
     if by_session and by_actor:
         how_long = f"for {span(remaining_ms)} after each command of yours"
     lines = [
@@ -62,13 +62,13 @@ def acquired(
 
 
 def _next(verb: str, name: str, after: list[str], proof: list[str]) -> str:
-    """What to type next about a job. A name that begins with a dash comes last, after two of them."""
+    """The next command for a job. A name that begins with a dash comes last, after `--`."""
     words = [*proof, "--", name] if name.startswith("-") else [name, *proof]
     return shell_line(["dibs", verb, *after, *words])
 
 
 def held(document: Document, paint: Paint, asked_as: str | None = None) -> str:
-    """`asked_as` is the owner name of whoever asked without any proof."""
+    """Somebody has the job. `asked_as` is the caller's owner name, if it gave no proof."""
     lines = [f"{paint.wait('Held:')} {sentence(document)}", *hold_fields(document)]
     if is_namesake(document, asked_as):
         command = _next("heartbeat", document["name"], [], ["--lease", "ID"])
@@ -76,21 +76,21 @@ def held(document: Document, paint: Paint, asked_as: str | None = None) -> str:
     return "\n".join(lines)
 
 
-NAMESAKE = "You asked under that same name, which proves nothing: the lease id does."
+NAMESAKE = "That is your own owner name, but only the lease id proves a claim."
 
 
 def is_namesake(document: Document, asked_as: str | None) -> bool:
-    """Whether the one owner in the way has the name of whoever asked."""
+    """Whether the only owner has the same name as the caller."""
     return asked_as is not None and document["owner"] == asked_as and "conflict" not in document
 
 
 def sentence(document: Document) -> str:
-    """Why a job was not given, safe to print."""
+    """Why the job is not available, safe to print."""
     return plain(sentences.sentence(document))
 
 
 def hold_fields(document: Document) -> list[str]:
-    """What everybody may see of a hold."""
+    """The public fields of a hold."""
     lines = [field("since", ago(document["held_ms"]))] if "held_ms" in document else []
     for key in ("metadata", "checkpoint"):
         if document.get(key):
@@ -116,7 +116,7 @@ def parked(document: Document, paint: Paint, after: list[str]) -> str:
 
 
 def deadlock(cycle: list[str]) -> str:
-    """The circle as a path, from the asker back to the asker, and in words."""
+    """The cycle of waiters as a path, from the caller back to the caller, and in words."""
     names = [plain(each) for each in cycle]
     steps = []
     for index in range(0, len(names) - 1, 2):
@@ -124,7 +124,7 @@ def deadlock(cycle: list[str]) -> str:
         steps.append(f"{names[index]} waits for {names[index + 1]}, which {holder} has")
     told = ";\n  ".join(steps)
     path = sentences.cycle_path(names)
-    return f"Waiting would never end:\n  {path}\n  {told}.\nRelease something and try again later."
+    return f"Waiting would deadlock:\n  {path}\n  {told}.\nRelease something and try again later."
 
 
 def done(document: Document, paint: Paint) -> str:
@@ -142,7 +142,7 @@ def delayed(document: Document, paint: Paint) -> str:
 
 
 def previous(document: Document, now_ms: int | None) -> list[str]:
-    """Who had the job before, how that ended, and how far it had come."""
+    """The previous owner, how its hold ended, and its checkpoint."""
     lines = [field("before", sentences.ended(document, now_ms))]
     if document.get("checkpoint"):
         lines.append(field("got to", document["checkpoint"]))
@@ -165,7 +165,7 @@ def released(name: str, done_ms: int, paint: Paint) -> str:
 
 def failed(document: Document, paint: Paint, after: list[str]) -> str:
     name, count = plain(document["name"]), document["failures"]
-    told = f"{paint.wait('Let go as failed:')} {name}, {count} in a row."
+    told = f"{paint.wait('Released as failed:')} {name}, {count} in a row."
     if document["parked"]:
         return (
             f"{told} It is parked. Fix the cause, then free it:  {_next('free', document['name'], after, [])}"
@@ -182,7 +182,8 @@ def broken(document: Document, paint: Paint) -> str:
     lines = []
     for hold in document["broken"]:
         lines.append(
-            f"{paint.wait('Taken:')} {plain(hold['owner'])} has lost {name}; its next heartbeat is told why."
+            f"{paint.wait('Broken:')} {plain(hold['owner'])} has lost {name}. Its next heartbeat is refused "
+            f"with your reason."
         )
         if hold.get("checkpoint"):
             lines.append(field("got to", plain(hold["checkpoint"])))
@@ -197,7 +198,7 @@ def transferred(document: Document, paint: Paint, *, to_session: bool) -> str:
     lines.append(field("fencing token", str(document["fencing_token"])))
     if not to_session:
         lines.append(field("lease", document["lease_id"]))
-        lines.append(f"Give the lease id to {owner}: it proves the claim. Yours is over.")
+        lines.append(f"Give the lease id to {owner}: it proves the claim. Your own lease has ended.")
     return "\n".join(lines)
 
 
@@ -205,4 +206,4 @@ def freed(document: Document, paint: Paint) -> str:
     name = plain(document["name"])
     if not document["freed"]:
         return f"{name} is not parked. Nothing was changed."
-    return f"{paint.good('Freed:')} {name} can be claimed again. Its count of failures is 0."
+    return f"{paint.good('Freed:')} {name} can be claimed again. Its failure count is 0."

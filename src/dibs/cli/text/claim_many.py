@@ -1,4 +1,4 @@
-"""What claiming several jobs shows. Pure."""
+"""Texts for claims of several jobs. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def pair(document: Document) -> str:
-    """For a script: no name holds a tab."""
+    """Name and lease id for a script. No name contains a tab."""
     return f"{plain(document['name'])}\t{plain(document['lease_id'])}"
 
 
@@ -30,12 +30,12 @@ def acquired_all(
     in_session: bool,
     kept_for: int | None = None,
 ) -> str:
-    """`after` are the flags that the next command needs as well. `kept_for` is the process for whose life a keeper
-    heartbeats."""
+    """All jobs were claimed. `after` are the flags to repeat in the next command. `kept_for` is the process during
+    whose life a keeper sends heartbeats."""
     leases = document["leases"]
     by_session = in_session and not timed
     remaining = span(document["remaining_ms"])
-    how_long = "for as long as the session lives" if by_session else f"for {remaining}"
+    how_long = "until the session ends" if by_session else f"for {remaining}"
     what = f"all {len(leases)}" if len(leases) > 1 else "it"
     lines = [f"{paint.good('Claimed')} {what} {how_long}, as {plain(document['owner'])}."]
     rows = [("JOB", "TOKEN") if in_session else ("JOB", "TOKEN", "LEASE")]
@@ -56,7 +56,7 @@ def acquired_all(
 
 
 def _next(verb: str, flags: list[str], names: list[str]) -> str:
-    """What to type next about the jobs."""
+    """The next command for the jobs."""
     if any(name.startswith("-") for name in names):
         return shell_line(["dibs", verb, *flags, "--", *names])
     return shell_line(["dibs", verb, *names, *flags])
@@ -66,7 +66,7 @@ SKIPPED_SHOWN = 5
 
 
 def skipped(entries: Sequence[Document]) -> list[str]:
-    """Of a claim of one of several: which names were passed over, and why."""
+    """The names that claim-any skipped, and why."""
     lines = [
         field("skipped", f"{plain(entry.get('name') or '?')}: {_why(entry)}")
         for entry in entries[:SKIPPED_SHOWN]
@@ -75,7 +75,7 @@ def skipped(entries: Sequence[Document]) -> list[str]:
     return [*lines, field("skipped", f"{more} more")] if more else lines
 
 
-ALL_DONE = "Nothing is left to do: all of them are done."
+ALL_DONE = "All of these jobs are done."
 
 
 def all_done(document: Document, paint: Paint) -> str:
@@ -95,10 +95,10 @@ def refused_sentence(document: Document, wanted: str) -> str:
 
 
 def refused(document: Document, paint: Paint, wanted: str) -> str:
-    """Who has what."""
+    """The refused jobs, each with the reason."""
     rows = [(plain(entry.get("name") or "?"), _why(entry)) for entry in document["refused"]]
     return "\n".join([paint.wait(_NOT_CLAIMED[wanted] + "."), *(f"  {line}" for line in table(rows))])
 
 
 def _why(entry: Document) -> str:
-    return sentence({**entry, "name": "it"})  # the name stands before it in the table
+    return sentence({**entry, "name": "it"})  # the table has the name in its first column

@@ -1,7 +1,7 @@
-"""Colour, or none. The same words either way: colour only helps to find them.
+"""Colour. The words are the same with and without it.
 
-What is painted goes to a terminal through `shown`, which lets our colours through and no other escape. A stranger's
-text cannot pretend to be ours: until then our escapes carry a mark that is made anew in each process.
+Painted text is printed through `shown`, which lets our colours through and no other escape. Until then our escapes
+carry a random mark of this process, so that a stranger's text cannot fake them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Paint:
         return f"{self._escape}[{code}m{text}{self._escape}[0m" if self.on and text else text
 
     def shown(self, text: str) -> str:
-        """`text` as a terminal may have it."""
+        """`text` with our colours and without any other escapes."""
         if not self.on:
             return harmless(text)
         return "\x1b".join([harmless(part) for part in text.split(self._escape)])
@@ -47,7 +47,7 @@ class Paint:
         return self._with("2", text)
 
     def tint(self, number: int, text: str) -> str:
-        """One of several colours, to tell several things apart. None of them is that of good or bad."""
+        """One of several colours, to tell things apart. None of them means good or bad."""
         return self._with(_TINTS[number % len(_TINTS)], text)
 
 
@@ -55,6 +55,6 @@ _TINTS = ("36", "33", "35", "34", "38;5;208", "96", "93", "95", "94")
 
 
 def paint_for(stream: TextIO | None, env: Mapping[str, str]) -> Paint:
-    """Colour on a terminal that has it, unless NO_COLOR is set."""
+    """Colour on a terminal that supports it, unless NO_COLOR is set."""
     plain = bool(env.get("NO_COLOR")) or env.get("TERM") == "dumb"
     return Paint(not plain and stream is not None and stream.isatty())

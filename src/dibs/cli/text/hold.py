@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def said(event: Document) -> str:
-    """One line, with the time of day in front."""
+    """One line, beginning with the time of day."""
     return f"{event['at'][11:19]}Z  {event['event']:<9}  {_words(event)}".rstrip()
 
 
@@ -28,7 +28,7 @@ def _words(event: Document) -> str:
         case "renewed":
             return f"{name}, certain for {span(event['remaining_ms'])}"
         case "uncertain":
-            return f"{name}, certain for {span(event['remaining_ms'])} only: {plain(event['why'])}"
+            return f"{name}, certain only for {span(event['remaining_ms'])}: {plain(event['why'])}"
         case "lost":
             return f"{name}: {plain(event['why'])}"
         case "released":

@@ -1,4 +1,4 @@
-"""What the hooks say. Pure."""
+"""Texts of the git hooks. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _DOING = {"pre-commit": "commit", "pre-push": "push"}
 def findings(
     hook: str, touched: Mapping[PathClaim, Sequence[str]], missing: Sequence[str], *, refuse: bool
 ) -> str:
-    """Whose claims are touched, and what was not claimed."""
+    """The claims of others that the change touches, and the paths that were not claimed."""
     what = _DOING[hook]
-    lines = [f"this {what} is refused." if refuse else f"mind this {what}."]
+    lines = [f"this {what} is refused." if refuse else f"this {what} touches claims."]
     for hold, paths in touched.items():
         lines.append(
             f"  {plain(hold.owner)} has {plain(hold.name)} for another {span(hold.remaining_ms)}; "
@@ -36,8 +36,8 @@ def findings(
 
 
 def mentioned(touched: Mapping[PathClaim, Sequence[str]]) -> str:
-    """Claims that may be meant for this repository or for another."""
-    lines = ["for your information, claims outside of this repository's namespace:"]
+    """Claims that may belong to this repository or to another one."""
+    lines = ["these claims are outside of this repository's namespace, and may be meant for it:"]
     for hold, paths in touched.items():
         lines.append(f"  {plain(hold.owner)} has {plain(hold.name)}, which would touch {_listed(paths)}")
     return "\n".join(lines)
@@ -48,7 +48,7 @@ def _next(hook: str, touched: Mapping[PathClaim, Sequence[str]], missing: Sequen
     wait = "Wait until it is released, or leave those paths out." if touched else ""
     if not touched and not claim:
         wait = "Claim those paths first."
-    skip = f"`git {_DOING[hook]} --no-verify` goes past this."
+    skip = f"`git {_DOING[hook]} --no-verify` skips this check."
     return " ".join(part for part in (wait, claim, skip) if part)
 
 
@@ -58,7 +58,7 @@ def _listed(paths: Sequence[str]) -> str:
 
 
 def _shown(path: str) -> str:
-    """On one line and without what a terminal would act on; bytes that are no text as escapes."""
+    """A path on one line, without terminal escapes. Bytes that are not text are shown as escapes."""
     return plain(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
 
 
@@ -86,7 +86,7 @@ def unreachable(hook: str, why: str, *, refuse: bool) -> str:
     what = _DOING[hook]
     if refuse:
         return (
-            f"this {what} is refused, because the claims cannot be looked at: {why}\n"
-            f"  `git {what} --no-verify` goes past this; `git config dibs.unreachable warn` only warns."
+            f"this {what} is refused, because the claims cannot be read: {why}\n"
+            f"  `git {what} --no-verify` skips this check; `git config dibs.unreachable warn` only warns."
         )
-    return f"the claims were not looked at, and this {what} goes on: {why}"
+    return f"the claims cannot be read, so this {what} was not checked: {why}"

@@ -1,4 +1,4 @@
-"""What owner, list and history show. Pure: the time comes in where a document does not carry it."""
+"""Texts of owner, list and history. Pure: the time is an argument where a document does not have it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def status(document: Document, paint: Paint, now_ms: int) -> str:
-    """How one job stands. `now_ms` is this machine's clock, for what carries no remaining time."""
+    """The state of one job. `now_ms` is this machine's clock, for documents without a remaining time."""
     if document["status"] == "held":
         return _held(document, paint)
     if document["status"] == "done":
@@ -25,9 +25,11 @@ def status(document: Document, paint: Paint, now_ms: int) -> str:
         at_ms, until_ms = instant_ms(done["at"]), instant_ms(done["until"])
         times = {"done_ms_ago": now_ms - at_ms, "retry_after_ms": until_ms - now_ms}
         return claim_text.done({**done, **times, "status": "done", "name": document["name"]}, paint)
-    lines = [claim_text.sentence({**document, "overlapping": None})]  # what overlaps has lines of its own
+    lines = [
+        claim_text.sentence({**document, "overlapping": None})
+    ]  # overlapping claims get lines of their own
     if document["status"] == "parked":
-        lines[0] += f" `{shell_line(['dibs', 'free', document['name']])}` lets it be claimed again."
+        lines[0] += f" `{shell_line(['dibs', 'free', document['name']])}` frees it."
     if document.get("previous"):
         lines += previous(document["previous"], now_ms)
     return "\n".join([*lines, *_around(document)])
@@ -47,7 +49,7 @@ def _held(document: Document, paint: Paint) -> str:
         )
     owner = plain(document["owner"])
     lines = [paint.strong(owner) + claim_text.sentence(document).removeprefix(owner)]
-    # Who else waits or overlaps is said last, once.
+    # Waiters and overlapping claims come last, once.
     lines += hold_fields({key: value for key, value in document.items() if key != "waiting"})
     if document.get("slots", 1) > 1:
         lines.append(field("slots", how_held(document)))
@@ -55,7 +57,7 @@ def _held(document: Document, paint: Paint) -> str:
 
 
 def _around(document: Document) -> list[str]:
-    """Who else is concerned: those with something that overlaps, and those in line."""
+    """Overlapping claims, and the number of waiters."""
     lines = [
         field("overlaps", f"{plain(each['name'])}, which {plain(each['owner'])} has")
         for each in document.get("overlapping", ())
@@ -92,15 +94,15 @@ def _told(event: Document) -> str:
         attempt = f", attempt {event['attempt']}" if event.get("attempt", 1) > 1 else ""
         told = f"{owner} claimed it{ttl} (token {event['fencing_token']}{attempt})"
     elif kind == "progress":
-        told = f"{owner} got on"
-        if "checkpoint" in note:  # the metadata is repeated with every one of them
+        told = f"{owner} made progress"
+        if "checkpoint" in note:  # metadata is repeated in every event
             note.pop("metadata", None)
     elif kind == "released":
         told = f"{owner} released it" + (" as done" if event.get("done_until") else "")
     elif kind == "failed":
         told = _told_failed(event, owner)
     elif kind == "expired":
-        told = f"{owner} went silent; the claim ran out"
+        told = f"the claim of {owner} expired without a heartbeat"
     elif kind == "broken":
         told = f"{plain(event.get('by'))} took it from {owner}: {plain(event.get('reason'))}"
     else:
@@ -131,9 +133,9 @@ def _told_rarely(kind: str, event: Document, owner: str) -> str:
     if kind == "transferred":
         return f"{owner} handed it to {plain(event.get('by'))}"
     if kind == "parked":
-        return f"parked: {owner} was the last of too many to fail at it or lose it"
+        return f"parked after the last attempt, by {owner}, failed or was lost"
     if kind == "freed":
-        return f"{plain(event.get('by'))} freed it: it may be claimed again"
+        return f"{plain(event.get('by'))} freed it"
     if kind == "forgotten":
-        return "idle for long; its record was put away"
+        return "its record was deleted after a long time idle"
     return f"{plain(kind)} {owner}".rstrip()

@@ -1,4 +1,4 @@
-"""The table of `dibs list`. Pure: the time and the width come in."""
+"""The table of `dibs list`. Pure: the time and the width are arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Row = tuple[str, ...]
 
 NOTE_CHARS_MAX = 60
-# The narrowest that a column is cut to, where the terminal is too narrow: the note first, the job's name last.
+# The least width of each column on a narrow terminal. The note is cut first, the job's name last.
 _LEAST = (("NOTE", 12), ("OWNER", 10), ("JOB", 16))
 _NONE = {
     "held": "No job is claimed.",
@@ -24,7 +24,7 @@ _NONE = {
 
 
 def listing(document: Document, paint: Paint, now_ms: int, width: int | None = None) -> str:
-    """`width` is that of the terminal; None: lines may be as long as they need."""
+    """`width` is that of the terminal; None means that lines are not cut."""
     locks = document["locks"]
     if not locks:
         return nothing(document)
@@ -43,7 +43,7 @@ def listing(document: Document, paint: Paint, now_ms: int, width: int | None = N
 
 
 def nothing(document: Document) -> str:
-    """What a list without jobs says."""
+    """The text for an empty list."""
     states = document.get("states", ["held"])
     said = _NONE[states[0]] if states[0] in _NONE and len(states) <= 2 else "No job is on record."
     if document["prefix"]:
@@ -52,12 +52,12 @@ def nothing(document: Document) -> str:
 
 
 def _told(lock: Document, now_ms: int) -> Row:
-    """Owner, time left, since when, and a note."""
+    """Columns of one job: owner, time left, since when, and a note."""
     if lock["status"] == "held":
         others = len(lock.get("holders", ())) - 1
         owner = plain(lock["owner"]) + (f" +{others}" if others > 0 else "")
         note = lock.get("checkpoint") or lock.get("metadata") or ""
-        since = ago(lock["held_ms"]) if "held_ms" in lock else "-"  # OctoStore's servers do not tell
+        since = ago(lock["held_ms"]) if "held_ms" in lock else "-"  # OctoStore's servers do not send it
         return owner, span(lock["remaining_ms"]), since, note
     if lock["status"] == "done":
         done = lock["done"]
@@ -72,7 +72,7 @@ def _told(lock: Document, now_ms: int) -> Row:
 
 
 def how_held(document: Document) -> str:
-    """In which way a job is held: alone, shared, or some of its slots."""
+    """How a job is held: by one owner, shared, or by some of its slots."""
     count = len(document.get("holders", ())) or 1
     if document.get("slots", 1) > 1:
         return f"{count} of {document['slots']} slots"
@@ -86,7 +86,7 @@ def short(text: str, most: int) -> str:
 
 
 def fitted(rows: list[Row], width: int, gap: int = 2) -> list[Row]:
-    """The rows, with columns cut until a line is not longer than `width`."""
+    """The rows, with columns cut so that no line is longer than `width`."""
     heads = rows[0]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     for head, least in _LEAST:

@@ -1,4 +1,4 @@
-"""What those who wait in line are shown. Pure."""
+"""Texts for callers that wait in line. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def waiting(document: Document, waited_ms: int, wait_ms: int) -> str:
-    """One line that is drawn again and again: position, owner, remaining time."""
+    """The status line of a wait: position, owner, remaining time."""
     name, position = plain(document["name"]), document["position"]
     place = "next in line" if position == 1 else f"number {position} in line"
     waited = span(min(max(waited_ms, 1_000), wait_ms))
@@ -25,7 +25,7 @@ def waiting(document: Document, waited_ms: int, wait_ms: int) -> str:
 
 
 def waiting_for_any(refused: list[Document], waited_ms: int, wait_ms: int) -> str:
-    """The same for somebody who takes whichever of several is free first."""
+    """The status line of claim-any."""
     waited = span(min(max(waited_ms, 1_000), wait_ms))
     shown = ", ".join([plain(each.get("name")) for each in refused[:3]]) + (
         ", ..." if len(refused) > 3 else ""
@@ -35,12 +35,12 @@ def waiting_for_any(refused: list[Document], waited_ms: int, wait_ms: int) -> st
 
 def _in_the_way(document: Document) -> str:
     if document["owner"] is None:
-        return "it rests, or others come first"
+        return "it is delayed, or others come first"
     return plain(held({**document, "name": "it"})).rstrip(".")
 
 
 def watching(taken: list[Document]) -> str:
-    """The same for somebody who only waits until nobody has any of these jobs."""
+    """The status line of `dibs wait`."""
     document, others = taken[0], len(taken) - 1
     name, owner, overlapping = plain(document["name"]), document.get("owner"), document.get("overlapping")
     more = f", and {others} more" if others else ""
@@ -52,7 +52,7 @@ def watching(taken: list[Document]) -> str:
 
 
 def unheard(document: Document) -> str:
-    return f"Waiting, though right now: {plain(document.get('details', 'no answer'))}"
+    return f"Still waiting, but: {plain(document.get('details', 'no answer'))}"
 
 
 def over_sentence(document: Document) -> str:
@@ -60,15 +60,15 @@ def over_sentence(document: Document) -> str:
     position = document["position"]
     place = "next in line" if position == 1 else f"number {position} in line"
     if "ticket" in document:
-        kept = f"You are {place}, and the place is kept for {span(TICKET_MS)}."
+        kept = f"You are {place}. The place is kept for {span(TICKET_MS)}."
     else:
-        kept = f"You were {place}, and have left it."
+        kept = f"You were {place}, and have left the line."
     return f"{sentence(document)} {kept}"
 
 
 def over(document: Document, paint: Paint, command: str | None) -> str:
-    """`command` goes on from the place that was kept."""
+    """The answer after a wait. `command` continues from the place that was kept."""
     lines = [f"{paint.wait('Not yet:')} {over_sentence(document)}", *hold_fields(document)]
     if command is not None:
-        lines.append(f"Go on waiting:  {command}")
+        lines.append(f"To continue:  {command}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What sessions look like. Pure."""
+"""Texts of sessions. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def opened(document: Document, paint: Paint, flags: list[str]) -> str:
     keep = shell_line(["dibs", "session", "keep", *flags])
     return "\n".join(
         [
-            f"{paint.good('Opened')} a session for {owner}; it lives {ttl} from each sign of life.",
+            f"{paint.good('Opened')} a session for {owner}; it ends {ttl} after its last renewal.",
             f"  export DIBS_SESSION={plain(document['session_id'])}",
-            f"Send a keepalive within {span(document['ttl_seconds'] * 500)}:  {keep}",
+            f"Renew it within {span(document['ttl_seconds'] * 500)}:  {keep}",
         ]
     )
 
@@ -34,7 +34,7 @@ def kept(document: Document, paint: Paint) -> str:
 def session(document: Document, paint: Paint) -> str:
     owner = plain(document["owner"])
     if not document["active"]:
-        return f"{paint.bad('Over:')} the session of {owner} has ended, and everything it held was let go."
+        return f"{paint.bad('Over:')} the session of {owner} has ended, and its jobs were released."
     now_ms = instant_ms(document["expires_at"]) - document["remaining_ms"]
     lines = [f"{paint.good('Alive:')} {owner}, for another {span(document['remaining_ms'])}."]
     lines.append(field("since", ago(now_ms - instant_ms(document["since"]))))

@@ -1,4 +1,4 @@
-"""While somebody waits at a terminal: one line on stderr, drawn again and again, and gone at the end."""
+"""The status line during a wait at a terminal: one line on stderr, redrawn, and removed at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class StatusLine:
-    """Shows nothing where nobody looks: into a pipe, under --json and --quiet, on a terminal that cannot redraw."""
+    """Shows nothing in a pipe, under --json and --quiet, and on a terminal that cannot redraw."""
 
     def __init__(self, call: Call) -> None:
         stream = call.stderr
@@ -44,7 +44,7 @@ class StatusLine:
             assert self._stream is not None
             self._stream.write(text)
             self._stream.flush()
-        except OSError:  # a terminal that went away: the answer matters, this does not
+        except OSError:  # the terminal is gone; the answer still matters
             self._stream = None
 
     def _width(self) -> int:

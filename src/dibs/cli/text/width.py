@@ -1,4 +1,4 @@
-"""How wide the place is that something is written to."""
+"""The width of an output stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDTH_MIN = 40
 
 
 def width_of(stream: TextIO | None, env: Mapping[str, str]) -> int | None:
-    """Columns of a terminal; None for a pipe or a file, which take lines of any length. COLUMNS wins, as elsewhere."""
+    """Columns of a terminal; None for a pipe or a file, which take lines of any length. COLUMNS takes precedence."""
     if stream is None or not stream.isatty():
         return None
     said = env.get("COLUMNS", "")

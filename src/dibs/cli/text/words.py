@@ -1,4 +1,4 @@
-"""How things are said on a screen: times, words for a shell, tables. Pure."""
+"""Formatting of times, shell words and tables. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 
 
 def natural_key(name: str) -> list[tuple[int, int, str]]:
-    """A key by which names sort as people count: issue-2 before issue-10."""
+    """A sort key that compares numbers by value: issue-2 before issue-10."""
     parts: list[tuple[int, int, str]] = []
     start = 0
     for index in range(1, len(name) + 1):
@@ -43,7 +43,7 @@ def shell_line(words: Iterable[str]) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
-    """Columns as wide as they need, the last one as it is. Each row is one line."""
+    """Rows as lines. Each column is as wide as its longest cell; the last one is not padded."""
     if not rows:
         return []
     rows = [[plain(cell) for cell in row] for row in rows]

@@ -112,7 +112,7 @@ COMMANDS = {
     ),
     "run-secret list": Command(
         "run-secret list",
-        "the runs that are under way",
+        "list the runs that are active",
         list_,
         about="Who, since when, and what each has locked. Secrets are not among it. With --quiet the holders only.",
         examples=(("who is at work", "dibs run-secret list"),),

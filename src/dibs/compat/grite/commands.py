@@ -65,7 +65,7 @@ COMMANDS = {
     ),
     "lock release": Command(
         "lock release",
-        "let go of a lock you hold",
+        "release a lock you hold",
         as_grite(release),
         about="What nobody holds is released already, which is fine. What another holds is left alone.",
         arguments=(_ARGUMENT,),
@@ -79,7 +79,7 @@ COMMANDS = {
     ),
     "lock status": Command(
         "lock status",
-        "all locks that are held",
+        "list all locks that are held",
         as_grite(status),
         about="What has run out is not listed: it can be acquired.",
         arguments=(_ARGUMENT,),
@@ -90,7 +90,7 @@ COMMANDS = {
     ),
     "lock gc": Command(
         "lock gc",
-        "put away what has run out",
+        "delete expired locks",
         as_grite(gc),
         about=(
             "Nothing needs this: what has run out is free whether or not somebody swept it. A server sweeps by itself; "
