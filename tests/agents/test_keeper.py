@@ -171,7 +171,7 @@ async def test_a_claim_granted_to_somebody_who_is_gone_is_let_go(
 async def test_two_calls_for_one_job_at_once_are_one_claim(store: Store, backend: SessionBackend) -> None:
     first = asyncio.create_task(backend.claim("acquire", ["a"]))
     await asyncio.sleep(0)
-    with pytest.raises(DibsError, match="Another call of yours is claiming a right now"):
+    with pytest.raises(DibsError, match="Another call of yours is claiming a now"):
         await backend.claim("acquire", ["a"])
     lease, _ = await first
     assert (await backend.claim("acquire", ["a"]))[0].lease_id == lease.lease_id

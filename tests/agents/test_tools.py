@@ -246,7 +246,7 @@ async def test_of_several_jobs_held_and_done_ones_are_told_apart(store: Store) -
         done = next(each for each in mixed["refused"] if each["status"] == "done")
         assert "retry_after_seconds" not in done
         settled = await second.call("claim_any_job", jobs=["done-1"])
-        assert "Nothing is left to do" in settled["message"]
+        assert "All of these jobs are done" in settled["message"]
         assert "wait" not in settled["message"]
 
 
@@ -339,8 +339,8 @@ async def test_a_mebibyte_of_metadata_is_refused_and_not_repeated(store: Store, 
         ("heartbeat_job", {"job": "x", "lease_id": "no-uuid"}, "must be an id as dibs gave it"),
         ("release_job", {"job": "x", "result": "r"}, "needs done=true"),
         ("release_job", {"job": "x", "reason": "r"}, "need failed=true"),
-        ("release_job", {"job": "x", "failed": True, "done": True}, "is not done"),
-        ("hand_over_job", {"job": "x"}, "Say to whom"),
+        ("release_job", {"job": "x", "failed": True, "done": True}, "not both"),
+        ("hand_over_job", {"job": "x"}, "Give to_owner"),
     ],
 )
 async def test_what_cannot_be_is_a_tool_error_that_says_what_to_do(

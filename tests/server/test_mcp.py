@@ -135,7 +135,7 @@ async def test_the_texts_say_that_nothing_watches_the_connection(fast: Server) -
     async with agent(fast) as one:
         tools = {tool.name: tool for tool in (await one.client.list_tools()).tools}
     claim = tools["claim_job"]
-    assert "the lease_id is your handle" in (claim.description or "")
+    assert "Keep the lease_id" in (claim.description or "")
     assert claim.input_schema["properties"]["ttl_seconds"]["default"] == 900
     assert "lease_id" in tools["heartbeat_job"].input_schema["required"]
     looking = tools["get_job_owner"].annotations

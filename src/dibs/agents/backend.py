@@ -1,5 +1,5 @@
-"""What the tools ask of dibs. Here each call proves itself by a lease id, and nothing is remembered between calls:
-that is all there is over stateless HTTP. `session_backend.SessionBackend` is the one that remembers."""
+"""What the tools ask of dibs. Each call is proven by a lease id, and nothing is remembered between calls, as stateless
+HTTP requires. `session_backend.SessionBackend` remembers claims."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ TIMEOUT_MS = round(TIMEOUT_SECONDS * 1000)
 
 
 class ToolBackend:
-    """For one caller. Raises what the SDK raises: NotClaimed and below, LeaseLost, DibsError."""
+    """For one caller. Raises what the SDK raises: NotClaimed and its subclasses, LeaseLost, DibsError."""
 
-    keeps = False  # whether what was claimed is kept alive here
+    keeps = False  # whether this backend renews its claims
 
     def __init__(self, door: AsyncDoor, owner: str | None = None) -> None:
         self.door = door
@@ -37,7 +37,7 @@ class ToolBackend:
         return await drive(self.door, flow, TIMEOUT_MS)
 
     async def claim(self, verb: str, jobs: Sequence[str], **asked: Any) -> tuple[Lease, bool]:
-        """The lease, and whether it was ours before."""
+        """Returns the lease, and whether it was ours before."""
         asked["owner"] = asked.get("owner") or self.owner
         wish = ClaimRequest(verb, jobs, slice_seconds=self.door.slice_seconds, **asked)
         return (await taken(self.door, wish, TIMEOUT_MS, None)).leases[0], False
@@ -95,7 +95,7 @@ class ToolBackend:
                     proof,
                     to_owner=to_owner,
                     to_session=to_session,
-                    ttl=None if to_session else ttl,  # in a session it lives as long as that
+                    ttl=None if to_session else ttl,  # in a session it lasts as long as the session
                     checkpoint=checkpoint,
                 )
             )
@@ -111,15 +111,15 @@ class ToolBackend:
         return await self.run(operations.history(job, limit))
 
     def proof(self, job: str, lease_id: str | None) -> str:
-        """The lease id to show for a job."""
+        """The lease id that proves the claim on a job."""
         if not lease_id:
-            raise InvalidInput(f"lease_id is missing: give the one that claiming {job} gave you.")
+            raise InvalidInput(f"lease_id is missing: give the one that you got when you claimed {job}.")
         return lease_id
 
     def has(self, job: str, lease_id: str | None = None) -> bool:
-        """Whether this connection keeps a claim on the job: any, or the one with this lease id."""
+        """Whether this connection keeps a claim on the job, or the claim with this lease id."""
         return False
 
     async def losses(self) -> list[LeaseLost]:
-        """What was lost since this was last asked."""
+        """The claims lost since the last call."""
         return []

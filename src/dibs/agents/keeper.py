@@ -1,11 +1,11 @@
-"""The keeper: one connection's claims, in one dibs session that lives as long as the connection does.
+"""The keeper: one connection's claims, in one dibs session that lives as long as the connection.
 
-An agent that thinks for twenty minutes keeps its jobs, because the session's heart beats here. An agent that is gone
-loses them, because its connection is gone: the session is ended when that is seen, and where nobody is left to see it
-(the process was killed) it goes with its TTL, or at once when a neighbour on the same machine sees the process dead.
+An agent that thinks for twenty minutes keeps its jobs, because the session is renewed here. When the agent's
+connection ends, the session is ended and its jobs are released. If this process is killed, the session expires by its
+TTL, or as soon as another dibs process on the same machine sees that this process is dead.
 
-Each claim is an `async with` block in a task of its own, so a loss ends that block and nothing else. What was lost is
-told with the next answer; nothing is ever claimed again by itself.
+Each claim is an `async with` block in a task of its own, so a loss ends only that block. A loss is reported with the
+next answer. Nothing is claimed again automatically.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dibs")
 T = TypeVar("T")
-CLOSE_SECONDS_MAX = 4.0  # the SDK gives a server that is told to go five
+CLOSE_SECONDS_MAX = 4.0  # the MCP SDK gives a server five seconds to stop
 
 
 class ClaimKeeper(ToolBackend):
-    """What one connection holds. `close` lets everything go. How an agent ends a claim is in `session_backend.py`."""
+    """The claims of one connection. `close` releases them all. How an agent ends a claim is in
+    `session_backend.py`."""
 
     keeps = True
 
@@ -51,13 +52,13 @@ class ClaimKeeper(ToolBackend):
         self._ready: asyncio.Future[AsyncSession] | None = None
         self._closing = asyncio.Event()
         self._session_task: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()  # each holds a claim, or is about to, or lets one go
+        self._tasks: set[asyncio.Task[None]] = set()  # each task claims, holds or releases one claim
         self._kept: dict[str, KeptClaim] = {}
-        self._asked_for: set[str] = set()  # names that a call under way may bring
+        self._asked_for: set[str] = set()  # names that a call in progress may claim
         self._lost: list[LeaseLost] = []
 
     async def close(self) -> None:
-        """End the session, and with it all claims. Bounded: what cannot be ended in time goes with its TTL."""
+        """End the session, and with it all claims. This takes a bounded time: what cannot be ended in time expires."""
         self._closing.set()
         tasks = set(self._tasks)
         if self._session_task is not None:
@@ -84,7 +85,7 @@ class ClaimKeeper(ToolBackend):
         except RequestRefused as error:
             if error.code not in OVER_CODES:
                 raise
-            # Somebody ended the session. Note what is lost with it, and begin another.
+            # Somebody ended the session. Note the claims lost with it, and open another session.
             await self._look()
             await self._drop_session()
             return await self._claim(verb, free, asked), False
@@ -104,7 +105,7 @@ class ClaimKeeper(ToolBackend):
         try:
             await asyncio.shield(kept.entered)
         except asyncio.CancelledError:
-            # Whoever asked is gone, or does not want it any more. The block's own end lets go of what it got.
+            # The caller is gone or has cancelled. Leaving the block releases the claim.
             kept.over.set()
             if not kept.entered.done():
                 task.cancel()
@@ -121,7 +122,9 @@ class ClaimKeeper(ToolBackend):
                     kept.entered.set_result(None)
                 await wait_for_either(kept.over, self._closing)
                 if self._closing.is_set() and self._session_task is not None:
-                    await asyncio.shield(self._session_task)  # its end lets go of all claims in one step
+                    await asyncio.shield(
+                        self._session_task
+                    )  # ending the session releases all claims in one step
         except LeaseLost as lost:
             if not kept.entered.done():
                 kept.entered.set_exception(lost)
@@ -132,7 +135,7 @@ class ClaimKeeper(ToolBackend):
             raise
         except Exception as error:
             if kept.entered.done():
-                log.warning("%s could not be let go in order: %s", name, error)
+                log.warning("%s could not be released: %s", name, error)
             else:
                 kept.entered.set_exception(error)
         finally:
@@ -142,7 +145,7 @@ class ClaimKeeper(ToolBackend):
     # The session
 
     async def _open_session(self) -> AsyncSession:
-        """The connection's session: opened with its first claim, and anew after it was lost."""
+        """The connection's session: opened with the first claim, and opened again after it was lost."""
         for _ in range(2):
             if self._ready is None:
                 self._ready = ignore_failure(asyncio.get_running_loop().create_future())
@@ -154,7 +157,7 @@ class ClaimKeeper(ToolBackend):
             except LeaseLost:
                 assert self._session_task is not None
                 await asyncio.wait([self._session_task], timeout=CLOSE_SECONDS_MAX)
-        raise Unavailable("The session of this connection was lost, and a new one does not hold.")
+        raise Unavailable("The session of this connection was lost, and a new one was lost, too.")
 
     async def _live(self, ready: asyncio.Future[AsyncSession]) -> None:
         try:
@@ -175,23 +178,23 @@ class ClaimKeeper(ToolBackend):
             self._session_task.cancel()
             await asyncio.wait([self._session_task], timeout=CLOSE_SECONDS_MAX)
 
-    # What this connection has
+    # The claims of this connection
 
     def proof(self, job: str, lease_id: str | None) -> str:
         if lease_id:
             return lease_id
         kept = self._own(job, None)
         if kept is None:
-            raise LeaseLost(job, 0, "this connection has not claimed it, or has lost it or let it go since.")
+            raise LeaseLost(job, 0, "this connection has not claimed it, or has lost or released it since.")
         return kept.claim.lease_id
 
     def _own(self, job: str, lease_id: str | None) -> KeptClaim | None:
-        """The kept claim that a call means: the one on the job, unless it shows another's lease id."""
+        """The kept claim that a call refers to: the one on the job, unless the call gives another lease id."""
         kept = self._kept.get(check_name(job))
         return None if kept is None or (lease_id and lease_id.lower() != kept.claim.lease_id) else kept
 
     async def _ended(self, kept: KeptClaim, end: Awaitable[T]) -> T:
-        """The agent ends a claim. When that went through, or showed that it was lost, its block is over."""
+        """The agent ends a claim. Its block ends if that succeeded, or if the claim turned out to be lost."""
         kept.ending = True
         try:
             result = await end
@@ -204,7 +207,7 @@ class ClaimKeeper(ToolBackend):
         return result
 
     def _let_go(self, kept: KeptClaim) -> None:
-        """Its block is to end, and the agent need not be told why."""
+        """End the block of a claim, without telling the agent of a loss."""
         kept.told = True
         kept.over.set()
         if self._kept.get(kept.claim.name) is kept:
@@ -222,8 +225,8 @@ class ClaimKeeper(ToolBackend):
         return await super().listing(prefix)
 
     async def _settle(self) -> None:
-        """Give back what a call could not give up when nobody answered. The session's heart does so too; but nobody is
-        to be told that a job is not theirs while their own session keeps it."""
+        """Give back claims that a call could not give up because there was no answer. The session's heartbeat does
+        this, too; but the agent must not be told that a job is not its own while its session still holds it."""
         ready = self._ready
         if ready is not None and ready.done() and not ready.cancelled() and ready.exception() is None:
             try:
@@ -237,7 +240,7 @@ class ClaimKeeper(ToolBackend):
         return found
 
     async def _look(self) -> None:
-        """Is all that we keep still ours? The session's heart would find out, but not before its next beat."""
+        """Check that all kept claims are still ours. The session's heartbeat would find a loss only later."""
         kept = [each for each in self._kept.values() if not each.ending]
         if not kept or self._ready is None or not self._ready.done():
             return
@@ -246,12 +249,12 @@ class ClaimKeeper(ToolBackend):
             for each in kept:
                 lease = each.claim.leases[0]
                 if (lease.name, lease.fencing_token) not in held and not (each.ending or each.over.is_set()):
-                    await self._still_ours(each)  # no; this finds out why
-        except DibsError:  # no answer: whoever must stop learns it from the heart
+                    await self._still_ours(each)  # it is not; this finds out why
+        except DibsError:  # no answer: a loss is noticed by the heartbeat
             return
 
     async def _still_ours(self, kept: KeptClaim) -> Lease | None:
-        """Renew a claim. None when it is lost, which is told beside the next answer."""
+        """Renew a claim. None if it is lost; the loss is reported with the next answer."""
         lease = kept.claim.leases[0]
         try:
             return await self.run(operations.renew(lease.name, lease.lease_id))
@@ -261,7 +264,7 @@ class ClaimKeeper(ToolBackend):
             return None
 
     def _tell(self, kept: KeptClaim, lost: LeaseLost) -> None:
-        """To be told with the next answer, once."""
+        """Note a loss, to be reported once, with the next answer."""
         if not kept.told:
             kept.told = True
             self._lost.append(lost)

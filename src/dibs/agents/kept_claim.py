@@ -1,4 +1,4 @@
-"""One claim that a connection keeps, and what helps to keep it."""
+"""One claim that a connection keeps, and helper functions for it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class KeptClaim:
 
     def __init__(self, claim: AsyncClaim) -> None:
         self.claim = claim
-        self.over = asyncio.Event()  # the agent let it go
+        self.over = asyncio.Event()  # the agent has released it
         self.entered: asyncio.Future[None] = ignore_failure(asyncio.get_running_loop().create_future())
-        self.told = False  # the agent knows that it is lost
-        self.ending = False  # the agent is letting it go
+        self.told = False  # the agent was told that it is lost
+        self.ending = False  # the agent is releasing it
 
 
 def holds_of(session_id: str) -> Flow[set[tuple[str, int]]]:
-    """What a session holds, by name and fencing token. One that is over holds nothing."""
+    """What a session holds, by name and fencing token; nothing if it has ended."""
     reply: Reply = yield Ask("session-show", session_id, {})
     if reply.status in (404, 410):
         return set()
@@ -47,7 +47,7 @@ def with_time(given: Lease, renewed: Lease) -> Lease:
 
 
 def ignore_failure(future: asyncio.Future[T]) -> asyncio.Future[T]:
-    """One whose failure nobody may come to see: whoever asked may be gone."""
+    """Mark the future's exception as retrieved, because the caller that would await it may be gone."""
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
     return future
 
@@ -63,6 +63,6 @@ async def wait_for_either(one: asyncio.Event, other: asyncio.Event) -> None:
 
 def already_claiming(verb: str, names: Sequence[str]) -> DibsError:
     if verb == "acquire":
-        return InvalidInput(f"Another call of yours is claiming {names[0]} right now: wait for its answer.")
+        return InvalidInput(f"Another call of yours is claiming {names[0]} now: wait for its answer.")
     held = [{"name": name, "status": "held", "owner": YOU} for name in names]
-    return JobHeld("You have, or are claiming, every one of these already.", {"refused": held})
+    return JobHeld("You already have, or are claiming, each of these jobs.", {"refused": held})

@@ -1,7 +1,7 @@
 """The MCP server: the tools and resources behind the `mcp` SDK's low-level server.
 
-The SDK speaks both kinds of protocol revision, those that begin with a handshake and those where each request stands
-alone; nothing here differs between them. Who asks is known through a backend: the transport says which.
+The SDK handles both kinds of protocol revisions, with a handshake and with independent requests; this module is the
+same for both. The transport provides the backend of the caller.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("dibs")
 
 INSTRUCTIONS = (
-    "dibs gives a job one owner at a time. Before work that nobody else must do at the same time, claim "
-    "it under a stable name made from what the work is about (issue-1842, github://acme/app/issues/42, "
-    "path:src/auth.rs), never from the time or from who you are. claimed=false: do not begin; skip it, or "
+    "dibs gives a job one owner at a time. Before work that only one agent may do at a time, claim it under a"
+    " stable name for the work (issue-1842, github://acme/app/issues/42, path:src/auth.rs), without times or "
+    "your own name. claimed=false: do not begin; skip it, or "
     "wait. Note checkpoints with heartbeat_job. When an answer says that you lost a job, stop that work. "
     "Release with done=true when it is finished. Never put secrets into metadata, checkpoints or results: "
     "everybody can read them."
 )
-_ONLY_WITH_CONTENT = ("lost", "refused")  # an empty list would only make a model wonder
+_ONLY_WITH_CONTENT = ("lost", "refused")  # an empty list would only distract a model
 
 
 def build_server(
@@ -52,7 +52,7 @@ def build_server(
     lifespan: Callable[[Server[Any]], AbstractAsyncContextManager[Any]] | None = None,
     tools: tuple[Tool, ...] = TOOLS,
 ) -> Server[Any]:
-    """`backend_for` gives the backend of whoever sent a request. `kept`: claims live as long as the connection."""
+    """`backend_for` returns the backend for a request. `kept`: claims live as long as the connection."""
     handlers = _Handlers(backend_for, tools, kept=kept)
     more: dict[str, Any] = {} if lifespan is None else {"lifespan": lifespan}
     return Server(
@@ -96,7 +96,7 @@ class _Handlers:
     async def list_resources(
         self, _: Context, __: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        about = "Every job that somebody has now."
+        about = "All jobs that are held now."
         found = types.Resource(uri=resources.ROOT, name="jobs", description=about, mime_type=resources.MIME)
         return types.ListResourcesResult(resources=[found])
 
@@ -140,9 +140,7 @@ async def _called(
         return await _failed(words.trouble(error), backend)
     except Exception:
         log.exception("%s failed in a way it should not", tool.name)
-        return await _failed(
-            "dibs failed in a way it should not; its log says more. Do not begin the work.", backend
-        )
+        return await _failed("dibs had an internal error; see its log. Do not begin the work.", backend)
     return await _answered(answer, backend)
 
 
@@ -152,7 +150,7 @@ async def _answered(answer: ToolAnswer, backend: ToolBackend) -> types.CallToolR
     for field in _ONLY_WITH_CONTENT:
         if not document.get(field, True):
             del document[field]
-    text = json.dumps(document, ensure_ascii=False)  # for clients that know no structured content
+    text = json.dumps(document, ensure_ascii=False)  # for clients that do not support structured content
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=document)
 
 
@@ -167,21 +165,21 @@ async def _losses(backend: ToolBackend) -> list[LostClaim]:
 
 
 def _what_is_wrong(error: ValidationError) -> str:
-    """Names the fields, and shows nothing of what was in them: that may be large, or a secret."""
+    """Names the invalid fields without their values, which may be large or secret."""
     found = [
         f"{'.'.join(str(part) for part in each['loc'])[:64]}: {each['msg']}"
         for each in error.errors(include_input=False, include_url=False, include_context=False)
     ]
-    return f"The call cannot be understood. {'; '.join(found[:5])}. Nothing was changed. Correct it and try again."
+    return f"The call is invalid. {'; '.join(found[:5])}. Nothing was changed. Correct it and try again."
 
 
 def _templates() -> list[types.ResourceTemplate]:
-    encoded = "The name is percent-encoded, its slashes too."
+    encoded = "The name is percent-encoded, including its slashes."
     return [
         types.ResourceTemplate(
             uri_template=resources.JOB,
             name="job",
-            description=f"How a job stands: who has it, for how long still, who had it before. {encoded}",
+            description=f"The state of a job: who has it, for how long, who had it before. {encoded}",
             mime_type=resources.MIME,
         ),
         types.ResourceTemplate(

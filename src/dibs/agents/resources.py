@@ -1,5 +1,5 @@
-"""Resources: `dibs://jobs`, `dibs://jobs/{job}` and `dibs://jobs/{job}/history`. A name is percent-encoded, its slashes
-too: `dibs://jobs/path%3Asrc%2Fauth.rs`."""
+"""Resources: `dibs://jobs`, `dibs://jobs/{job}` and `dibs://jobs/{job}/history`. A name is percent-encoded, including
+its slashes: `dibs://jobs/path%3Asrc%2Fauth.rs`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def uri_of(job: str) -> str:
 
 
 async def read(backend: ToolBackend, uri: str) -> str | None:
-    """The document at `uri` as JSON, or None when there is nothing of that form."""
+    """The document at `uri` as JSON, or None if there is no such resource."""
     document: dict[str, Any]
     if uri == ROOT:
         document = {"jobs": [each.document for each in await backend.listing("")]}
@@ -44,8 +44,8 @@ async def read(backend: ToolBackend, uri: str) -> str | None:
 
 def _name(part: str) -> str:
     if len(part) > 3 * NAME_BYTES_MAX:
-        raise InvalidName(f"A job name may have {NAME_BYTES_MAX} bytes of UTF-8 at most.")
+        raise InvalidName(f"A job name may have at most {NAME_BYTES_MAX} bytes of UTF-8.")
     try:
         return check_name(unquote(part, errors="strict"))
     except UnicodeDecodeError:
-        raise InvalidName("The name in the URI is not UTF-8 once its percent signs are decoded.") from None
+        raise InvalidName("The percent-encoded name in the URI is not UTF-8.") from None

@@ -1,7 +1,7 @@
-"""JSON schemas of the tools, as short as they can be: every client pays for them in every conversation.
+"""JSON schemas of the tools. They are short, because they cost tokens in every conversation.
 
-What a client does not need is left out: titles, the null beside an optional value, and the fields of an answer that are
-not always there. The reference page lists all fields of all answers.
+They leave out what a client does not need: titles, null for optional values, and fields that are not in every answer.
+The reference page lists all fields of all answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def input_schema(model: type[ToolArguments]) -> Schema:
 
 
 def output_schema(model: type[ToolAnswer]) -> Schema:
-    """The fields that every answer has. Others may be there: nothing forbids them."""
+    """The fields that every answer has. Additional fields are allowed."""
     full = model.model_json_schema(mode="serialization")
     required = [name for name in full["required"] if "type" in full["properties"][name]]
     return {
@@ -38,7 +38,7 @@ def output_schema(model: type[ToolAnswer]) -> Schema:
 
 
 def _argument(schema: Schema) -> Schema:
-    """An argument that may be left out is left out, never null: one type is enough."""
+    """An optional argument is left out, never null, so it has only one type."""
     merged = {key: value for key, value in schema.items() if key not in ("title", "anyOf")}
     for choice in schema.get("anyOf", ()):
         if choice.get("type") != "null":

@@ -1,7 +1,7 @@
-"""The backend of a connection that keeps its claims: how an agent ends one, or hands it over.
+"""The backend of a connection that keeps its claims: how an agent ends a claim or hands it over.
 
-A call that shows no lease id, or that of a kept claim, means the kept claim, and ends its block. Any other lease id is
-somebody else's claim, and is asked for as over `/mcp`.
+A call without a lease id, or with that of a kept claim, ends the kept claim's block. Any other lease id belongs to a
+claim made elsewhere, and is handled as over `/mcp`.
 """
 
 from __future__ import annotations
@@ -85,6 +85,6 @@ class SessionBackend(ClaimKeeper):
         )
         if to_session:
             return given
-        # It lived by our session. The heir gets time to begin.
+        # The claim lasted as long as our session. Give the new owner a TTL of its own.
         renewed = await self.run(operations.renew(given.name, given.lease_id, ttl=ttl))
         return with_time(given, renewed)

@@ -1,4 +1,4 @@
-"""The skill: the file that teaches an agent to use dibs, and putting it where the agent's client looks for it."""
+"""The skill: the file that teaches an agent to use dibs, and its installation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dibs.files import SHARED, replace_file
 
 NAME = "dibs"
 FILE = "SKILL.md"
-# Where clients look for the skills of a project. The first is taken when none of them is there yet.
+# Where clients look for the skills of a project. The first is used if none of them exists.
 FOLDERS = (".claude/skills", ".agents/skills")
 INSTALLED, REPLACED, UNCHANGED = "installed", "replaced", "unchanged"
 
@@ -21,15 +21,14 @@ def skill_text() -> str:
 
 
 def usual_folders() -> list[str]:
-    """Where the skills of the current folder's project go: to every client whose folder is there, and if there is
-    none, to the first."""
+    """The skill folders of the current project: one for every client whose folder exists, else the first."""
     return [folder for folder in FOLDERS if os.path.isdir(os.path.dirname(folder))] or [FOLDERS[0]]
 
 
 def install(folders: list[str], *, force: bool = False) -> list[tuple[str, str]]:
-    """Write dibs/SKILL.md below each folder. The paths, and what was done at each.
+    """Write dibs/SKILL.md below each folder. Returns the paths, with what was done at each.
 
-    A file that is another is replaced only by force: if there is one, nothing is written anywhere."""
+    A different file is replaced only with `force`. Without it, one different file stops the whole installation."""
     found = [
         (path, _looked(path, force)) for path in (os.path.join(folder, NAME, FILE) for folder in folders)
     ]
@@ -40,7 +39,7 @@ def install(folders: list[str], *, force: bool = False) -> list[tuple[str, str]]
 
 
 def _looked(path: str, force: bool) -> str:
-    """What is to be done at a path."""
+    """What to do at a path."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             found = file.read()
@@ -52,7 +51,7 @@ def _looked(path: str, force: bool) -> str:
         return UNCHANGED
     if not force:
         raise InvalidInput(
-            f"{path} is there already and differs from the skill of this version: nothing was changed. Use --force to "
+            f"{path} exists and differs from the skill of this version; nothing was changed. Use --force to "
             "replace it, or --to for another folder."
         )
     return REPLACED
@@ -63,7 +62,7 @@ def _cannot(path: str, error: OSError) -> InvalidInput:
 
 
 def _write(path: str, text: str) -> None:
-    """All of it or nothing: an agent may read it at this moment."""
+    """Write the file atomically, because an agent may be reading it."""
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         replace_file(path, text, mode=SHARED)

@@ -1,8 +1,8 @@
 """`dibs mcp`: the MCP server over standard input and output, for the one client that started it.
 
-The client is gone when standard input ends, or when nobody reads standard output any more: then the session is ended,
-and with it everything that was claimed. The same on SIGTERM, SIGINT and SIGHUP. Killed with SIGKILL, the mark of this
-process in its session says so to whoever asks next on this machine; from elsewhere the session's TTL does.
+The client is gone when standard input ends, or when nobody reads standard output any more. Then the session is ended,
+which releases all claims. The same happens on SIGTERM, SIGINT and SIGHUP. After SIGKILL, the next dibs process on this
+machine sees from the session's process mark that it is dead; for other machines its TTL ends it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def stdio_mcp(
     around: Callable[[SessionBackend], AbstractContextManager[None]] = nullcontext,  # type: ignore[assignment]
     tools: tuple[Tool, ...] = TOOLS,
 ) -> Server[Any]:
-    """A server for one connection. Its claims are let go when the connection ends. `around` is what else lives as long
-    as that."""
+    """A server for one connection. Its claims are released when the connection ends. `around` is a context manager
+    that is open during the connection."""
 
     @asynccontextmanager
     async def lifespan(_: Server[Any]) -> AsyncIterator[SessionBackend]:
@@ -70,15 +70,15 @@ def stdio_mcp(
 
 
 def _owner_of(context: Context) -> str:
-    """Who asks, when nobody said: the client's name, and what tells two of them apart."""
+    """The default owner: the client's name, with pid and host to tell two clients apart."""
     params = context.session.client_params
     name = _ODD.sub("-", params.client_info.name)[:64].strip("-") if params is not None else ""
     return f"{name or 'mcp'}-{os.getpid()}@{os.uname().nodename}"
 
 
 class _Ends(AbstractContextManager[None]):
-    """A thread of the SDK's sits in a read of standard input that nothing can interrupt. So a signal, or the end of
-    whoever reads our output, does not unwind the server: it lets everything go and ends the process."""
+    """Ends the process on a signal, or when nobody reads its output. A thread of the SDK blocks in a read of standard
+    input that cannot be interrupted, so the server cannot return normally: this releases all claims and exits."""
 
     def __init__(self, backend: SessionBackend, output: int) -> None:
         self._backend = backend
@@ -92,11 +92,11 @@ class _Ends(AbstractContextManager[None]):
         threading.Thread(target=self._watch_output, args=(loop,), daemon=True).start()
 
     def _watch_output(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait for as long as somebody can read standard output. A file always can be."""
+        """Wait until nobody can read standard output. For a file this never happens."""
         watch = select.poll()
-        watch.register(self._output, 0)  # no event but the end
+        watch.register(self._output, 0)  # only the end is reported
         watch.poll()
-        with suppress(RuntimeError):  # the loop is closed: we are ending anyway
+        with suppress(RuntimeError):  # the loop is closed: the process is ending anyway
             loop.call_soon_threadsafe(self._leave, 128 + signal.SIGPIPE)
 
     def __exit__(self, *_: object) -> None:
@@ -116,7 +116,7 @@ class _Ends(AbstractContextManager[None]):
 
 
 def run(settings: Settings, *, action_llama: bool = False) -> None:
-    """Serve until the client is gone. `action_llama`: offer its two lock tools as well."""
+    """Serve until the client is gone. `action_llama`: also offer its two lock tools."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogLines("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
@@ -129,7 +129,7 @@ def run(settings: Settings, *, action_llama: bool = False) -> None:
 
 
 async def _serve(settings: Settings, tools: tuple[Tool, ...]) -> None:
-    output = os.dup(1)  # the SDK puts something else in its place
+    output = os.dup(1)  # the SDK replaces it
     door = open_door(settings)
     try:
         owner = settings.pick("owner", "DIBS_OWNER")

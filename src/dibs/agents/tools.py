@@ -1,8 +1,8 @@
-"""The tools: what each is called, what it says of itself, and what it does.
+"""The tools: names, descriptions, and functions.
 
-Over a connection that is watched (stdio) claims are kept by the server, and the lease id may be left out. Where none is
-(HTTP), the lease id is the handle of a claim, and showing it renews it. The two have the same names and answers; what
-differs is in the `loose` texts and arguments.
+Over stdio the server renews claims while the connection lives, and the lease id may be left out. Over HTTP nothing
+watches the client: each call with the lease id renews the claim. Both have the same tool names and answers; the
+differences are in the `loose` texts and arguments.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ if TYPE_CHECKING:
 PAUSE_MS_MIN = 100
 PAUSE_MS_MAX = 2_000
 
-_KEPT = "What you claim is kept for you while this connection lives, and let go when it ends."
+_KEPT = "Your claims are renewed while this connection lives, and released when it ends."
 _LOOSE = (
-    "Nothing watches your connection: the lease_id is your handle. The job stays yours for ttl_seconds "
-    "(15 minutes unless you say otherwise) after the last call that showed it; heartbeat_job and "
-    "get_job_owner with the lease_id renew it."
+    "Keep the lease_id: it proves the claim. The job stays yours for ttl_seconds (default 15 minutes) after "
+    "your last call with the lease_id; heartbeat_job and get_job_owner with it renew the claim."
 )
 
 
 @dataclass(frozen=True)
 class Tool:
-    """`destructive`: it ends something that others see. `idempotent`: calling it again changes nothing more."""
+    """`destructive`: it ends something that others see. `idempotent`: a repeated call changes nothing."""
 
     name: str
     title: str
@@ -45,9 +44,7 @@ class Tool:
     gives: type[shapes.ToolAnswer]
     do: Do
     reads: bool = False
-    renews_loose: bool = (
-        False  # it only reads, but where the lease id is the handle, showing that renews the lease
-    )
+    renews_loose: bool = False  # it only reads, but over HTTP a call with the lease id renews the lease
     destructive: bool = False
     idempotent: bool = True
     about_kept: str = ""
@@ -95,9 +92,9 @@ async def heartbeat_job(backend: ToolBackend, asked: shapes.HeartbeatJob) -> sha
 
 async def release_job(backend: ToolBackend, asked: shapes.ReleaseJob) -> shapes.ReleaseAnswer:
     if asked.result is not None and not asked.done:
-        raise InvalidInput("A result needs done=true: it is what later claims are told.")
+        raise InvalidInput("result needs done=true: it is shown to later claims.")
     if asked.failed and asked.done:
-        raise InvalidInput("failed=true or done=true: work that failed is not done.")
+        raise InvalidInput("Use failed=true or done=true, not both.")
     if not asked.failed and (asked.reason is not None or asked.retry_after_seconds is not None):
         raise InvalidInput("reason and retry_after_seconds need failed=true.")
     try:
@@ -124,7 +121,7 @@ async def _let_go(backend: ToolBackend, asked: shapes.ReleaseJob) -> None:
 
 async def hand_over_job(backend: ToolBackend, asked: shapes.HandOverJob) -> shapes.HandOverAnswer:
     if not asked.to_owner and not asked.to_session:
-        raise InvalidInput("Say to whom: to_owner (a name to show) or to_session (the id of a session).")
+        raise InvalidInput("Give to_owner (a name) or to_session (the id of a session).")
     try:
         lease = await backend.hand_over(
             asked.job,
@@ -147,7 +144,7 @@ async def get_job_owner(backend: ToolBackend, asked: shapes.GetJobOwner) -> shap
         try:
             await backend.heartbeat(asked.job, asked.lease_id)
             yours = True
-        except LeaseLost:  # the status says whose it is now
+        except LeaseLost:  # the status says who has it now
             pass
     return words.status_answer(await backend.status(asked.job), yours=yours)
 
@@ -157,7 +154,7 @@ async def list_claimed_jobs(backend: ToolBackend, asked: shapes.ListClaimedJobs)
 
 
 async def wait_for_job(backend: ToolBackend, asked: shapes.WaitForJob) -> shapes.JobAnswer:
-    """Looks now and then, as `dibs wait` does: it stands in no line and claims nothing."""
+    """Polls, as `dibs wait` does: it takes no place in line and claims nothing."""
     until_ms = steady_ms() + asked.wait_seconds * 1000
     pause_ms = PAUSE_MS_MIN
     while True:
@@ -173,53 +170,52 @@ TOOLS = (
     Tool(
         "claim_job",
         "Claim a job",
-        "Claim a job before you begin work that nobody else must do at the same time. If somebody has it "
-        "you get claimed=false with who has it, since when and for how long still: skip it, or call again "
-        "with wait_seconds to stand in line, first come first served. If it was done already you are told "
-        "by whom and with what result: skip it. If you take over from an owner that was lost, previous "
-        "has its last checkpoint.",
+        "Claim a job before you begin work that only one agent may do at a time. If somebody has it, the "
+        "answer is claimed=false with the owner, since when and for how long: skip it, or call again with "
+        "wait_seconds to wait in line, first come first served. If it is done, the answer has the result: "
+        "skip it. If you take over from an owner that was lost, previous has its last checkpoint.",
         shapes.ClaimJob,
         shapes.LooseClaimJob,
         shapes.ClaimAnswer,
         claim_job,
-        about_kept=f"{_KEPT} Claiming what you have already tells you so.",
+        about_kept=f"{_KEPT} Claiming a job that you have is answered with the same claim.",
         about_loose=f"{_LOOSE} A repeated call is a second claim, and is refused, unless it has the same request_key.",
     ),
     Tool(
         "claim_any_job",
         "Claim the first free job of several",
-        "Claim the first of several jobs that is free, in one step: the way to pick work from a backlog "
-        "that other agents pick from too. The answer says which one is yours. If none is free you get "
-        "claimed=false and one entry in refused for each, saying who has it or that it is done; this tool "
-        "does not wait.",
+        "Claim the first free one of several jobs, in one atomic step. Use it to pick work from a backlog "
+        "that other agents share. The answer says which job is yours. If none is free, the answer is "
+        "claimed=false with one entry in refused for each job: who has it, or that it is done. This tool does"
+        " not wait.",
         shapes.ClaimAnyJob,
         shapes.LooseClaimAnyJob,
         shapes.ClaimAnswer,
         claim_any_job,
         idempotent=False,
-        about_kept=f"{_KEPT} Jobs that you have already are passed over.",
+        about_kept=f"{_KEPT} Jobs that you have are skipped.",
         about_loose=_LOOSE,
     ),
     Tool(
         "heartbeat_job",
-        "Say how far you got",
-        "Note a checkpoint for whoever would take over, and make sure that the job is still yours. "
-        "yours=false means that it is not: stop the work at once, somebody else may have begun it.",
+        "Record your progress",
+        "Store a checkpoint for the next owner, and check that the job is still yours. If yours=false, stop "
+        "the work at once: somebody else may have begun it.",
         shapes.HeartbeatJob,
         shapes.LooseHeartbeatJob,
         shapes.HeartbeatAnswer,
         heartbeat_job,
-        about_kept="The job is kept without this; call it when there is progress worth noting.",
-        about_loose="It starts the time of the lease anew: call it well before expires_in_seconds is over.",
+        about_kept="You need it only to store progress: the claim is renewed without it.",
+        about_loose="It renews the lease: call it well before expires_in_seconds is over.",
     ),
     Tool(
         "release_job",
-        "Let a job go",
-        "Let a job go when you are through with it. With done=true it counts as done for a day "
-        "(done_seconds), and whoever claims it is told so, with your result, instead of doing it again. "
-        "If you could not do it, say failed=true and the reason: the next agent is told, and with "
-        "retry_after_seconds nobody gets it before. With neither, the next agent may have it at once. "
-        "released=false means that it was not yours any more.",
+        "Release a job",
+        "Release a job when you are finished with it. With done=true it is marked as done for a day "
+        "(done_seconds): later claims get your result instead of the job. If the work failed, use failed=true"
+        " with the reason: the next agent sees it, and nobody gets the job for retry_after_seconds. With "
+        "neither, the next agent can have it at once. released=false means that the job was not yours any "
+        "more.",
         shapes.ReleaseJob,
         shapes.LooseReleaseJob,
         shapes.ReleaseAnswer,
@@ -229,9 +225,9 @@ TOOLS = (
     Tool(
         "get_job_owner",
         "Who has a job",
-        "How a job stands: who has it, since when, for how long still, how far it got; or that it is "
-        "free, or done, with the result. Looking claims nothing: by the time you act somebody else may "
-        "have it. To work on it, claim it.",
+        "The state of a job: its owner, since when, for how long, the checkpoint; or that it is free, or "
+        "done, with the result. This claims nothing: somebody else may claim it before you act. To work on "
+        "it, claim it.",
         shapes.GetJobOwner,
         shapes.LooseGetJobOwner,
         shapes.JobAnswer,
@@ -243,7 +239,8 @@ TOOLS = (
     Tool(
         "list_claimed_jobs",
         "List claimed jobs",
-        "All jobs that somebody has now, with owner, time and checkpoint. Jobs that are free or done are not in it.",
+        "All jobs that are held now, with owner, time and checkpoint. Jobs that are free or done are not "
+        "listed.",
         shapes.ListClaimedJobs,
         shapes.ListClaimedJobs,
         shapes.JobsAnswer,
@@ -254,8 +251,8 @@ TOOLS = (
         "wait_for_job",
         "Wait until nobody has a job",
         "Wait until nobody has a job, for instance because your work needs its result. Claims nothing and "
-        "stands in no line: to get the job itself, use claim_job with wait_seconds. Comes back after "
-        "wait_seconds with status held if somebody still has it; call it again to go on waiting.",
+        "takes no place in line: to get the job itself, use claim_job with wait_seconds. After wait_seconds "
+        "it returns status held if somebody still has the job; call it again to continue.",
         shapes.WaitForJob,
         shapes.WaitForJob,
         shapes.JobAnswer,
@@ -264,10 +261,10 @@ TOOLS = (
     ),
     Tool(
         "hand_over_job",
-        "Hand a job over",
-        "Give a job you hold to another agent; nobody can claim it in between. The answer has a new lease_id: pass "
-        "it to that agent, who proves with it that the job is theirs. Stop working on the job. Use release_job "
-        "instead if anybody may take it. handed_over=false: it was not yours to give.",
+        "Hand over a job",
+        "Give a job you hold to another agent, in one atomic step. The answer has a new lease_id: pass it to "
+        "that agent as proof of its claim. Stop working on the job. If anybody may take it, use release_job "
+        "instead. handed_over=false: the job was not yours.",
         shapes.HandOverJob,
         shapes.LooseHandOverJob,
         shapes.HandOverAnswer,

@@ -1,5 +1,5 @@
-"""From what dibs says to what a model is told. A refusal is an answer: who has it, since when, for how long still, and
-what to do next. Pure: nothing here asks anybody."""
+"""Turns replies of dibs into answers for a model. A refusal is an answer: who has the job, since when, for how long,
+and what to do next. Pure."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 YOU = "you, on this connection"
 SKIP_OR_WAIT = (
-    "Do not begin this work. Skip it and claim something else, or wait: claim_job with wait_seconds."
+    "Do not begin this work. Skip it and claim something else, or wait with claim_job and wait_seconds."
 )
 _NEXT = {
     "held": SKIP_OR_WAIT,
     "queued": SKIP_OR_WAIT,
-    "done": "Skip it. Only if it must be done anew, claim it with again=true.",
-    "delayed": "Skip it, or ask again when the time is over.",
-    "parked": "Skip it, and tell a person: `dibs free` lets it be claimed again.",
+    "done": "Skip it. If it must be done again, claim it with again=true.",
+    "delayed": "Skip it, or try again after this time.",
+    "parked": "Skip it, and tell a person: `dibs free` frees it.",
     "deadlock": "Do not wait. Release one of the jobs you hold, and try again later.",
 }
 
 
 def seconds(ms: int | None) -> int | None:
-    """Whole seconds, cut off as `format_duration` cuts them: a sentence and a field say the same number."""
+    """Whole seconds, rounded down like `format_duration`, so that a sentence and a field have the same number."""
     return None if ms is None else max(0, ms // 1000)
 
 
@@ -57,7 +57,7 @@ def before(previous: Previous | None) -> PreviousOwner | None:
 
 
 def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
-    """`kept`: this connection keeps it alive; if not, the calls of the agent do."""
+    """The answer to a successful claim. `kept`: this connection renews it; otherwise the agent's calls do."""
     left = format_duration(lease.remaining_ms)
     said = [f"{lease.name} is yours{' already' if again else ''}."]
     previous = lease.previous
@@ -66,12 +66,10 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
         how = f"{previous.how}: {previous.reason}" if previous.reason else previous.how
         said.append(f"You take over from {previous.owner} ({how}).{stopped}")
     if kept:
-        said.append("It stays yours while this connection lives: you need not heartbeat while you think.")
+        said.append("It stays yours while this connection lives, without heartbeats.")
     else:
         said.append(f"It stays yours for {left}; call heartbeat_job with this lease_id before that is over.")
-    said.append(
-        "Release it when you are through, with done=true if the work is finished, failed=true if it failed."
-    )
+    said.append("Release it at the end, with done=true if the work is finished, failed=true if it failed.")
     return ClaimAnswer(
         message=" ".join(said),
         claimed=True,
@@ -80,7 +78,7 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
         fencing_token=lease.fencing_token,
         owner=lease.owner,
         attempt=lease.attempt,
-        # What the connection keeps has no deadline that an agent should work by.
+        # A claim that the connection renews has no deadline for the agent.
         expires_in_seconds=None if kept else seconds(lease.remaining_ms),
         previous=before(previous),
         namespace=lease.namespace,
@@ -105,13 +103,12 @@ def _since(holder: JobOwner) -> str:
 
 
 def _none_of(refused: list[JobOwner], error: NotClaimed) -> str:
-    """What stands in the way of each of several jobs: held and done are told apart, because only the first may change
-    soon."""
+    """Why each of several jobs was refused. Held and done are distinguished, because only held may change soon."""
     kinds = {each.status for each in refused}
     if kinds == {"held"} and all(each.owner == YOU for each in refused):
         return f"{error.details} Work on one of them, or release it."
     if kinds == {"done"}:
-        return f"Nothing is left to do: all of these are done. {_NEXT['done']}"
+        return f"All of these jobs are done. {_NEXT['done']}"
     names = sentences.several(
         [{"name": each.job, "status": each.status, "owner": each.owner} for each in refused]
     )
@@ -132,7 +129,7 @@ def holder_of(document: Document) -> JobOwner:
         since=document.get("since"),
         held_seconds=seconds(document.get("held_ms")),
         free_in_seconds=seconds(document.get("remaining_ms")),
-        # A job that is done comes back as done; asking again tomorrow is no advice.
+        # For a job that is done, a time to try again would mislead.
         retry_after_seconds=None if status == "done" else seconds(document.get("retry_after_ms")),
         metadata=document.get("metadata"),
         checkpoint=document.get("checkpoint"),
@@ -142,7 +139,7 @@ def holder_of(document: Document) -> JobOwner:
 
 
 def renewed(lease: Lease, checkpoint: str | None, *, kept: bool) -> HeartbeatAnswer:
-    noted = " The checkpoint is noted for whoever takes over." if checkpoint is not None else ""
+    noted = " The checkpoint is stored for the next owner." if checkpoint is not None else ""
     left = "" if kept else f", for {format_duration(lease.remaining_ms)} more"
     return HeartbeatAnswer(
         message=f"{lease.name} is still yours{left}.{noted}",
@@ -154,7 +151,7 @@ def renewed(lease: Lease, checkpoint: str | None, *, kept: bool) -> HeartbeatAns
 
 
 def lost(error: LeaseLost, job: str) -> str:
-    return f"{job} is not yours: {error.why} Stop any work on it, undo nothing, and claim it anew if you still want it."
+    return f"{job} is not yours: {error.why} Stop any work on it, undo nothing, and claim it again if you need it."
 
 
 def heartbeat_lost(error: LeaseLost, job: str) -> HeartbeatAnswer:
@@ -162,10 +159,10 @@ def heartbeat_lost(error: LeaseLost, job: str) -> HeartbeatAnswer:
 
 
 def released(job: str, *, done: bool, failed: bool = False, retry_after: int | None = None) -> ReleaseAnswer:
-    how = "let go as failed" if failed else "released"
+    how = "released as failed" if failed else "released"
     more = "Others may claim it now."
     if done:
-        more = "It counts as done: whoever claims it is told so."
+        more = "It is marked as done."
     elif retry_after:
         more = f"Nobody gets it for {format_duration(retry_after * 1000)}: take another job meanwhile."
     return ReleaseAnswer(message=f"{job} is {how}. {more}", released=True, job=job)
@@ -219,7 +216,7 @@ def _stands(status: JobStatus, shown: JobOwner, *, yours: bool) -> str:
 
 
 def is_taken(status: JobStatus) -> bool:
-    """Somebody has the job, or in a tree something that overlaps it."""
+    """Whether somebody has the job, or a path that overlaps it."""
     return status.held or bool(status.document.get("overlapping"))
 
 
@@ -240,11 +237,11 @@ def trouble(error: DibsError) -> str:
     said = error.details.rstrip(".") + "."
     if isinstance(error, Unavailable):
         return (
-            f"{said} Whether you have the job is not known: do not begin new work, and try again in a few "
-            "seconds. If it goes on, tell a person; `dibs doctor` says what is wrong."
+            f"{said} It is unknown whether you have the job: do not begin new work, and try again in a few "
+            f"seconds. If this continues, tell a person; `dibs doctor` says what is wrong."
         )
     if isinstance(error, NotAllowed):
-        return f"{said} Asking again will not help; whoever set this server up can."
+        return f"{said} Trying again will not help. Tell the person who set up this server."
     if isinstance(error, InvalidInput):
         return f"{said} Nothing was changed. Correct the call and try again."
     return said
