@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         (("token",), "token needs one of: new"),
         (("token", "nwe", "x"), "token needs one of: new"),
         (("token", "new", "x", "--role", "king"), "--role must be one of viewer, agent, operator, admin"),
-        (("completion", "tcsh"), "SHELL is one of bash, zsh, fish"),
+        (("completion", "tcsh"), "SHELL must be one of bash, zsh, fish"),
         (("gc", "x"), "takes no arguments"),
         (("hisotry", "x"), "Did you mean history?"),
         (("heart", "x"), "Did you mean heartbeat?"),
