@@ -32,6 +32,9 @@ TITLES = {
     "session-keep": "POST /sessions/{id}/keepalive",
     "session-end": "DELETE /sessions/{id}",
     "session-show": "GET /sessions/{id}",
+    "token-create": "POST /tokens",
+    "token-rotate": "POST /tokens/{name}/rotate",
+    "token-limit": "POST /tokens/{name}/limits",
 }
 KINDS = {
     "whole": "whole number",
@@ -59,6 +62,11 @@ SHOWN = {
     "GET /locks/{name}/history": ("history", "event"),
     TITLES["session-open"]: ("session",),
     "GET /sessions": ("sessions",),
+    TITLES["token-create"]: ("token",),
+    "GET /tokens": ("tokens",),
+    "DELETE /tokens/{name}": ("token-revoke",),
+    TITLES["token-rotate"]: ("token-rotate",),
+    TITLES["token-limit"]: ("token-limit",),
     "Errors": ("error",),
 }
 _REQUEST_HEAD = "| field | type | limits and default | meaning |\n| --- | --- | --- | --- |\n"

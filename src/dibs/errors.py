@@ -88,6 +88,12 @@ class AuthenticationFailed(NotAllowed):
     code = "authentication_failed"
 
 
+class UnknownToken(DibsError):
+    """There is no such bearer token on record."""
+
+    code = "not_found"
+
+
 class HookRefused(NotAllowed):
     pass
 

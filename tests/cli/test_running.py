@@ -91,7 +91,7 @@ def test_tokens_are_listed_revoked_and_hashed(terminal: Terminal, tmp_path: Path
     assert terminal("token", "revoke", "b", *where).exit == 0
     assert terminal("token", "revoke", "b", *where).exit == 1
     assert [line.name for line in read_tokens(str(file))] == ["a", "old"]
-    assert terminal("token", "list").exit == 64
+    assert terminal("token", "hash").exit == 64
 
 
 def test_a_tokens_file_that_others_can_read_is_refused(terminal: Terminal, tmp_path: Path) -> None:

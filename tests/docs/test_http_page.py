@@ -158,7 +158,7 @@ def answer_of(verb: str, body: dict[str, Any]) -> str:
         return "error"
     if verb.startswith("acquire"):
         return str(body["status"])
-    named = {"inspect": "job", "release": "failed", "transfer": "transferred"}
+    named = {"inspect": "job", "release": "failed", "transfer": "transferred", "token-create": "token"}
     return "session" if verb.startswith("session-") else named.get(verb, verb)
 
 
@@ -199,6 +199,7 @@ class Played:
             self.ask("inspect", name)
         self.heard("list", self._door.claimed("", "", 2))
         self.heard("sessions", self._door.sessions())
+        self.tokens()
 
     def one_job(self) -> None:
         lease = self.ask("acquire", "a", metadata="m", acl={"acquire": ["user:local"]})["lease_id"]
@@ -247,6 +248,17 @@ class Played:
         self.ask("session-keep", one)
         self.ask("session-end", one)
         assert self.ask("renew", "A", session_id=one)["ended"] == "released"
+
+    def tokens(self) -> None:
+        asks: list[tuple[str, str, dict[str, object]]] = [
+            ("token-create", "", {"name": "ci", "expires_seconds": 60}),
+            ("token-rotate", "ci", {"grace_seconds": 0}),
+            ("token-limit", "ci", {"max_held": 1}),
+            ("token-revoke", "ci", {}),
+            ("tokens", "", {}),
+        ]
+        for verb, name, document in asks:
+            self.heard(verb, self._door.ask_tokens(verb, name, "", document))
 
     def losses(self) -> None:
         self.ask("acquire", "poison", ttl_seconds=1, max_attempts=1)

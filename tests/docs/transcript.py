@@ -33,6 +33,8 @@ PORT = "3427"
 HOME = "/home/you"
 _SHAPES = (
     (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID"),
+    (r"\b[0-9a-f]{12}\b", "HASH"),
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\dZ", "TIME"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?", "TIME"),
     (r"\b\d\d:\d\d:\d\dZ?\b", "TIME"),
     (r"\b\w{3}, \d\d \w{3} \d{4} TIME GMT", "TIME"),

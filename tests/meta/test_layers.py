@@ -29,6 +29,7 @@ IMPURE = frozenset(
 # The parts of the core that hold values. All its other modules are rules.
 CORE_VALUES = {
     "commands",
+    "credentials",
     "draft",
     "durations",
     "events",

@@ -23,6 +23,7 @@ from dibs.server.listen import BindAddress, open_socket
 from dibs.server.mcp import McpEndpoint
 from dibs.server.run import make_server
 from dibs.service.auth import TokenGuard
+from dibs.service.directory import CredentialDirectory
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 
@@ -179,7 +180,9 @@ def running(
     tokens = folder / "tokens"
     tokens.touch(mode=0o600)
     tokens.write_text(LINES)
-    guard = TokenGuard(str(tokens))
+    directory = CredentialDirectory(store)
+    guard = TokenGuard(str(tokens), directory=directory)
+    directory.start()
     listening = open_socket(BindAddress(host="127.0.0.1"))
     port = listening.getsockname()[1]
     ready: list[tuple[Engine, uvicorn.Server]] = []
@@ -221,6 +224,7 @@ def running(
         server._connection.close()
         server.begin_stop()
         thread.join(WAIT_S)
+        directory.stop()
         assert not thread.is_alive()
         listening.close()
 

@@ -36,6 +36,11 @@ VERBS: dict[tuple[str, str], str] = {
     ("GET", "/sessions/{name:segment}"): "session-show",
     ("DELETE", "/sessions/{name:segment}"): "session-end",
     ("POST", "/sessions/{name:segment}/keepalive"): "session-keep",
+    ("GET", "/tokens"): "tokens",
+    ("POST", "/tokens"): "token-create",
+    ("DELETE", "/tokens/{name:segment}"): "token-revoke",
+    ("POST", "/tokens/{name:segment}/rotate"): "token-rotate",
+    ("POST", "/tokens/{name:segment}/limits"): "token-limit",
     **GATEWAY,
 }
 BODIES: dict[str, dict[str, Any]] = {
@@ -48,6 +53,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "break": {"reason": "stuck"},
     "acl": {"acl": None},
     "run-open": {"holder": "dev-1"},
+    "token-create": {"name": "somebody"},
 }
 
 

@@ -174,6 +174,16 @@ class EmbeddedDoor:
 
         return answered(answer)
 
+    def ask_tokens(self, verb: str, name: str, wanted_id: str, document: Document) -> Reply:
+        """About the tokens that servers on this store take."""
+
+        def answer() -> Reply:
+            from dibs.service.credentials import CredentialAdmin
+
+            return CredentialAdmin(self.store(), self._caller).ask(verb, name, wanted_id, document)
+
+        return answered(answer)
+
     def news(self, timeout_ms: int) -> None:
         store = self.store()
         if self._seen_seq is None or store.watch(self._seen_seq, timeout_ms):

@@ -68,6 +68,10 @@ class HttpDoor:
     def end_runs(self, holder: str) -> Reply:
         return self._reply(lambda: questions.end_runs_question(holder))
 
+    def ask_tokens(self, verb: str, name: str, wanted_id: str, document: Document) -> Reply:
+        """About the server's tokens, for an admin: one of the verbs of `service/credentials.py`."""
+        return self._reply(lambda: questions.token_question(verb, name, wanted_id, document))
+
     def news(self, timeout_ms: int) -> None:
         """A server tells no news to those who do not wait in line: time passes."""
         from time import sleep

@@ -99,6 +99,27 @@ def end_runs_question(holder: str) -> Question:
     return Question("run-end", "DELETE", f"/gateway/runs/{_query(holder)}", repeatable=False)
 
 
+_TOKEN_ROUTES = {
+    "tokens": ("GET", ""),
+    "token-create": ("POST", ""),
+    "token-revoke": ("DELETE", ""),
+    "token-rotate": ("POST", "/rotate"),
+    "token-limit": ("POST", "/limits"),
+}
+
+
+def token_question(verb: str, name: str, wanted_id: str, document: Document) -> Question:
+    """About the tokens of a server. Only looking, revoking and limiting may be repeated: making one twice makes two."""
+    method, tail = _TOKEN_ROUTES[verb]
+    target = "/tokens" + (f"/{_query(name)}{tail}" if name else "")
+    if wanted_id:
+        target += f"?id={_query(wanted_id)}"
+    repeatable = verb in ("tokens", "token-revoke", "token-limit")
+    return Question(
+        verb, method, target, _body(document) if method == "POST" else None, repeatable=repeatable
+    )
+
+
 RUNS = Question("runs", "GET", "/gateway/runs")
 SESSIONS = Question("sessions", "GET", "/sessions")
 HEALTH = Question("health", "GET", "/health")

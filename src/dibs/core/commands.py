@@ -5,6 +5,8 @@ from __future__ import annotations
 from dibs.core.record import Record
 from dibs.core.records import EXCLUSIVE
 
+TYPE_CHECKING = False
+
 
 class AcquireTerms(Record):
     """What every way of claiming says: who wants it, and how."""
@@ -242,7 +244,7 @@ class Thaw(Record):
     since_ms: int | None = None  # None: since it was frozen
 
 
-Command = (
+_Command = (
     Acquire
     | AcquireAny
     | AcquireAll
@@ -266,3 +268,10 @@ Command = (
     | Thaw
     | Identify
 )
+
+if TYPE_CHECKING:
+    from dibs.core.credentials import TokenCommand
+
+    Command = _Command | TokenCommand
+else:
+    Command = _Command  # those about tokens are rare, and are imported by who needs them

@@ -19,6 +19,7 @@ same decision, so every rule is tested in microseconds, replayed and explained. 
     access.py     who may claim: access lists, through the tree
     transfer.py   transfer, break, freeing a parked job, setting an access list
     sessions.py   one run of one worker, and what ends with it
+    issuance.py   making, replacing and revoking tokens
     freeze.py     a store that is being moved: nothing in it changes
     upkeep.py     what time brings: sweeping, forgetting
     outages.py    when no server could serve: pulses, and how a gap is noted
@@ -54,7 +55,15 @@ from dibs.core.commands import (
 )
 from dibs.core.draft import Draft
 from dibs.core.freeze import UNFROZEN, freeze, thaw, while_frozen
-from dibs.core.keys import META_KEY, lock_key, pulse_key, session_key, tree_key
+from dibs.core.keys import (
+    CREDENTIAL_PREFIX,
+    META_KEY,
+    REGISTER_KEY,
+    lock_key,
+    pulse_key,
+    session_key,
+    tree_key,
+)
 from dibs.core.leases import release, renew
 from dibs.core.names import in_tree
 from dibs.core.outages import beat
@@ -107,10 +116,18 @@ def decide(view: View, command: Command) -> Decision:
         frozen = draft.meta().frozen
         if frozen is not None:
             return Decision(outcome=while_frozen(draft, command, frozen))
-    outcome = _RULES[type(command)](draft, command)
+    rule = _RULES.get(type(command)) or _seldom(command)
+    outcome = rule(draft, command)
     return Decision(
         outcome=outcome, writes=draft.writes, events=tuple(draft.events), handed=tuple(draft.handed)
     )
+
+
+def _seldom(command: Command) -> Callable[[Draft, Any], Outcome]:
+    """The rule of a command that is so rare that a claim should not wait for its import."""
+    from dibs.core.issuance import RULES
+
+    return RULES[type(command)]
 
 
 def keys_of(command: Command) -> list[str]:
@@ -127,6 +144,8 @@ def keys_of(command: Command) -> list[str]:
         names = command.names
     elif isinstance(command, Sweep):
         keys.append(command.key)
+    elif hasattr(command, "digest"):
+        keys += [REGISTER_KEY, CREDENTIAL_PREFIX + command.digest]
     for name in names:
         if in_tree(name):
             keys.append(tree_key(command.ns))  # type: ignore[union-attr, arg-type]  # what has names has a namespace

@@ -43,6 +43,14 @@ class Draft:
         """Load all of these in one go, if any is missing."""
         self._view.need([key for key in keys if key not in self.writes])
 
+    def get(self, key: str) -> Stored | None:
+        """The record under a key: for records that few rules know."""
+        return self._get(key)
+
+    def write(self, key: str, record: Stored | None) -> None:
+        """Put a record under its key, or remove it."""
+        self.writes[key] = record
+
     def knows(self, ns: str, name: str) -> bool:
         return self._get(lock_key(ns, name)) is not None
 
@@ -102,7 +110,7 @@ class Draft:
         self.events.append(event)
 
 
-def _key(record: Stored) -> str:
+def _key(record: LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse) -> str:
     if isinstance(record, LockRecord):
         return lock_key(record.ns, record.name)
     if isinstance(record, Ticket):

@@ -26,7 +26,12 @@ SESSION_OPENED = "session-opened"
 SESSION_ENDED = "session-ended"
 FORGOTTEN = "forgotten"  # an idle job's record was collected; its number lives on in the floor
 OUTAGE = "outage"
+TOKEN_CREATED = "token-created"
+TOKEN_ROTATED = "token-rotated"  # it goes on for a grace; its successor is a `token-created`
+TOKEN_REVOKED = "token-revoked"
+TOKEN_LIMITED = "token-limited"
 
+TOKEN_CHANGES = frozenset((TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED))
 OWNERSHIP_ENDS = frozenset((RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED))
 
 

@@ -22,7 +22,20 @@ LEAST_ROLE: dict[str, str] = {
     **dict.fromkeys(("acl", "session-open", "session-keep", "session-end"), AGENT),
     **dict.fromkeys(("break", "free", "runs", "locks-of-all"), OPERATOR),
     **dict.fromkeys(("run-open", "run-end"), ADMIN),
+    **dict.fromkeys(("tokens", "token-create", "token-rotate", "token-revoke", "token-limit"), ADMIN),
 }
+
+
+class Limits(Record):
+    """How much one principal may have at a time. 0: no limit."""
+
+    held: int = 0  # jobs, and places in line, which become jobs
+    waiting: int = 0  # places in line
+    sessions: int = 0
+    rate: int = 0  # requests a second, at each server
+
+
+NO_LIMITS = Limits()
 
 
 class Caller(Record):
@@ -33,6 +46,7 @@ class Caller(Record):
     namespace: str | None = None
     badges: tuple[str, ...] = ()
     over_quota: bool = False
+    limits: Limits = NO_LIMITS
     audited: bool = False  # the history keeps this caller's refusals and heartbeats too
 
 

@@ -6,6 +6,8 @@ META_KEY = "meta"
 PULSE_KEY = "pulse"
 LOCK_PREFIX = "lock/"
 SESSION_PREFIX = "session/"
+CREDENTIAL_PREFIX = "credential/"
+REGISTER_KEY = "credentials"
 
 
 def pulse_key(server: str) -> str:

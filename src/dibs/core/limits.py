@@ -145,6 +145,19 @@ SHUTDOWN_MS_MAX = 5_000
 READERS_MAX = 4
 TOKENS_FILE_BYTES_MAX = 4 * 1024 * 1024
 
+# Tokens in the store. A server looks for changes every CREDENTIAL_LOOK_MS, and reads all tokens again every
+# CREDENTIAL_RELOAD_MS. One that could not look for CREDENTIAL_STALE_MS_MAX lets nobody in by them. A token that is over
+# stays on record for CREDENTIAL_TOMBSTONE_MS.
+CREDENTIAL_LOOK_MS = 200
+CREDENTIAL_STALE_MS_MAX = 2_000
+CREDENTIAL_RELOAD_MS = 60_000
+CREDENTIAL_TOMBSTONE_MS = 90 * 24 * 3600 * 1000
+CREDENTIAL_CHANGES_KEPT = 64
+CREDENTIAL_LIFE_MS_MAX = 10 * 365 * 24 * 3600 * 1000
+PRINCIPAL_LIMIT_MAX = 1_000_000
+ROTATION_GRACE_MS_DEFAULT = 10 * 60 * 1000
+ROTATION_GRACE_MS_MAX = 30 * 24 * 3600 * 1000
+
 # Git. A record of another machine counts as put when this one first saw it, or by the remote's clock less GIT_SKEW_MS,
 # whichever is the longer ago; a machine whose clock is further than that from the remote's goes by what it saw alone.
 # A chain is begun anew after GIT_CHAIN_MAX commits and then carries its newest GIT_PAST_MAX events along; what was

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dibs.core.record import Record
 from dibs.core.records import Done, Ending, FreezeMark, Holder, LockRecord, SessionRecord, Ticket
 
+TYPE_CHECKING = False
+
 
 class Granted(Record):
     """The job is the caller's. `again` when the caller had been told so before; `held_before` when that was in answer
@@ -331,7 +333,7 @@ class Raised(Record):
     floor: int
 
 
-Outcome = (
+_Outcome = (
     Granted
     | GrantedAll
     | Held
@@ -370,3 +372,10 @@ Outcome = (
     | Raised
     | Identified
 )
+
+if TYPE_CHECKING:
+    from dibs.core.credentials import TokenState
+
+    Outcome = _Outcome | TokenState
+else:
+    Outcome = _Outcome

@@ -314,9 +314,12 @@ class Pulse(Record):
         return False
 
 
-Stored = LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse
+if TYPE_CHECKING:
+    from dibs.core.credentials import Credential, CredentialRegister
 
-_CLASSES: dict[str, type[LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse]] = {
+    Stored = LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse | Credential | CredentialRegister
+
+_CLASSES: dict[str, type[Stored]] = {
     "lock": LockRecord,
     "ticket": Ticket,
     "session": SessionRecord,
@@ -326,6 +329,11 @@ _CLASSES: dict[str, type[LockRecord | Ticket | SessionRecord | Tree | Meta | Pul
 }
 
 
-def class_of(key: str) -> type[LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse]:
+def class_of(key: str) -> type[Stored]:
     """The record class that lives under a key: what a store needs to read its bytes back."""
-    return _CLASSES[key.split("/", 1)[0]]
+    kind = key.split("/", 1)[0]
+    if kind not in _CLASSES:
+        from dibs.core.credentials import CLASSES  # rare: a claim should not wait for them
+
+        _CLASSES.update(CLASSES)
+    return _CLASSES[kind]

@@ -11,7 +11,7 @@ from dibs.core.expiry import (
     ticket_deadline_ms,
     ticket_over,
 )
-from dibs.core.keys import LOCK_PREFIX, SESSION_PREFIX, split_lock_key
+from dibs.core.keys import CREDENTIAL_PREFIX, LOCK_PREFIX, SESSION_PREFIX, split_lock_key
 from dibs.core.outcomes import Identified, Raised, Swept
 from dibs.core.queue import advance_all, refresh
 from dibs.core.records import EXPIRED
@@ -32,7 +32,12 @@ def sweep(draft: Draft, command: Sweep) -> Outcome:
         return _sweep_lock(draft, command.key)
     if command.key.startswith(SESSION_PREFIX):
         return _sweep_session(draft, command.key)
-    _sweep_ticket(draft, command.key)
+    if command.key.startswith(CREDENTIAL_PREFIX):
+        from dibs.core.issuance import forget_credential
+
+        forget_credential(draft, command.key)
+    else:
+        _sweep_ticket(draft, command.key)
     return Swept(now_ms=draft.now_ms, key=command.key)
 
 

@@ -15,6 +15,7 @@ from starlette.routing import Route, Router
 from dibs.errors import DibsError
 from dibs.server.request import HttpRequest
 from dibs.server.response import UNSUPPORTED, ClientGone, HttpError, HttpResponse, answer_for_error
+from dibs.server.tokens import token_routes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -136,7 +137,7 @@ def _routes(api: Api) -> list[Route]:
         ("GET", "/healthz", lambda call: api.alive()),
         ("GET", "/status", lambda call: api.status()),
     ]
-    return _as_routes(table)
+    return _as_routes([*table, *token_routes(api)])
 
 
 def _as_routes(table: list[tuple[str, str, Handler]]) -> list[Route]:

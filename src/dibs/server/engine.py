@@ -63,6 +63,7 @@ class Engine:
             self.batcher.post, loop.call_later, lambda: self.batcher.hurry(NEWS_MS), new_token()
         )
         self.store_id = ""  # known once it has started
+        self.on_tokens: Callable[[], None] = lambda: None  # called when tokens were changed
         self._steady = steady
         self._started_ms = steady()
 
@@ -91,7 +92,12 @@ class Engine:
     def _handed(self, handed: Sequence[HandedOver]) -> None:
         self.batcher.after(self.waiters.on_handed_over, handed)
 
+    def _tell_of_tokens(self, events: Sequence[Event]) -> None:
+        if any(event.kind in kinds.TOKEN_CHANGES for event in events):
+            self.on_tokens()
+
     def _read(self, events: Sequence[Event]) -> None:
+        self._tell_of_tokens(events)
         placed = [event for event in events if event.ticket]
         if placed:
             self.batcher.after(self.waiters.on_events, placed)

@@ -75,6 +75,8 @@ class Api:
         self.wait = engine.waiters.ask
         self.undelivered = engine.waiters.on_undelivered
         self._guard = guard
+        if guard.directory is not None:
+            engine.on_tokens = guard.directory.hurry
         self._locks_max = locks_per_principal
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
         self._prober = ThreadPoolExecutor(1, thread_name_prefix="dibs-health")  # no listing keeps it waiting
@@ -218,6 +220,11 @@ class Api:
     def caller_of(self, headers: Headers) -> Caller:
         """Who asks: by their token, or as the user at the other end of the machine's socket."""
         return self._guard.caller(headers.get(b"authorization"), headers.get(b":peer"))
+
+    def look_for_tokens(self) -> None:
+        """Know at once what was changed here. Other servers know it within the bound of `auth:revoked`."""
+        if self._guard.directory is not None:
+            self._guard.directory.look()
 
     def namespace_of(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
         return self._namespace(caller, asked, headers)

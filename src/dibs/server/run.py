@@ -106,6 +106,7 @@ def serve(settings: ServerSettings) -> None:
                 f"A server cannot stand on {without_secrets(store_url)}: it writes several times a second. Workers can "
                 "use a git store directly, without a server; for a server take SQLite."
             )
+        says += _open_directory(stack, guard, store, settings, address)
         listening = open_socket(address, shared=settings.system, group=settings.group)
         stack.callback(listening.close)
         if address.path:
@@ -154,15 +155,39 @@ def _open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGu
         guard = TokenGuard(settings.tokens_file)
         return guard, f"tokens   {guard.path} ({len(guard)}); SIGHUP reads it again"
     if not address.is_local:
-        raise InvalidInput(
-            f"{settings.bind} can be reached from other machines: give --tokens FILE, as `dibs token new` "
-            "makes it. Or bind to 127.0.0.1."
-        )
+        return TokenGuard(None), ""  # who is let in is for the store to say
     path = paths.token_path()
     made = ensure_token_file(path, _login())
     return TokenGuard(
         path, own=True
     ), f"token    {path}{' (made just now)' if made else ''}; your own dibs finds it there"
+
+
+def _open_directory(
+    stack: contextlib.ExitStack,
+    guard: TokenGuard,
+    store: Store,
+    settings: ServerSettings,
+    address: BindAddress,
+) -> str:
+    """Let the store's tokens in, too. Returns the words about them."""
+    if settings.system:
+        return ""
+    from dibs.service.directory import CredentialDirectory
+
+    directory = CredentialDirectory(store)
+    directory.start()
+    stack.callback(directory.stop)
+    guard.directory = directory
+    if guard.path is None and not directory:
+        raise InvalidInput(
+            f"{settings.bind} can be reached from other machines, and no token lets anybody in. Run `dibs token create "
+            "NAME --role admin --url STORE`, or give --tokens FILE, or bind to 127.0.0.1."
+        )
+    if guard.path is None or directory:
+        lead = "" if guard.path is None else "\n  "
+        return f"{lead}tokens   in the store ({len(directory)}); dibs token list shows them"
+    return ""
 
 
 def _make_folders(socket_path: str, store_url: str) -> None:

@@ -1,8 +1,8 @@
-"""Who may ask: bearer tokens from a file that only its owner can read.
+"""Who may ask: the store's tokens (`service/directory.py`), and those of a file that only its owner can read.
 
-`wire/tokenfile.py` has the form of a line. Blank lines and lines that begin with `#` are skipped. Roles are agent (the
-default), operator and admin. A token without a namespace may name any. The file holds SHA-256 hashes; a line with the
-token itself is taken too, with a warning that says how to change it.
+`wire/tokenfile.py` has the form of a line. Blank lines and lines that begin with `#` are skipped. The role is
+agent unless the line says otherwise. A token without a namespace may name any. The file holds SHA-256 hashes; a line
+with the token itself is taken too, with a warning that says how to change it.
 
 A token is found by a dictionary lookup of its hash. The lookup may take longer or shorter depending on the hash, but
 whoever times it learns about the hash of a guess, which says nothing about a 256-bit token: that is as good as
@@ -30,22 +30,37 @@ from dibs.wire.tokenfile import TokenLine, is_entry, parse_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dibs.service.directory import CredentialDirectory
+
 log = logging.getLogger("dibs")
 
 _BEARER = b"Bearer "
 
 
 class TokenGuard:
-    """The callers that are let in. `reload` reads the file again. `own`: the file is the user's own token, which their
-    client reads: it holds the token itself and has to."""
+    """The callers that are let in: by the store's tokens (`directory`), and by those of a file. `path` None: there is
+    no file. `reload` reads the file again. `own`: the file is the user's own token, which their client reads: it holds
+    the token itself and has to."""
 
-    def __init__(self, path: str, *, own: bool = False, wall: Callable[[], int] = wall_ms) -> None:
+    def __init__(
+        self,
+        path: str | None,
+        *,
+        own: bool = False,
+        wall: Callable[[], int] = wall_ms,
+        directory: CredentialDirectory | None = None,
+    ) -> None:
         self.path = path
         self._own = own
         self._wall = wall
+        self.directory = directory
+        self._callers: dict[bytes, Caller] = {}
+        self._ends_ms: dict[bytes, int] = {}
         self._read()
 
     def _read(self) -> None:
+        if self.path is None:
+            return
         lines = read_tokens(self.path)
         self._callers = {bytes.fromhex(line.digest): _caller(line) for line in lines}
         self._ends_ms = {
@@ -71,6 +86,10 @@ class TokenGuard:
         if not authorization or not authorization.startswith(_BEARER):
             raise AuthenticationRequired("Bearer token required")
         key = hashlib.sha256(authorization[len(_BEARER) :]).digest()
+        # The store first: a token that was revoked there is out, also if a file still has it.
+        stored = self.directory.caller(key) if self.directory is not None else None
+        if stored is not None:
+            return stored
         caller = self._callers.get(key)
         if caller is None:
             raise AuthenticationFailed("The token is not known here, or was revoked.")
@@ -80,6 +99,9 @@ class TokenGuard:
 
     def proof(self, key_id: str, challenge: str) -> str | None:
         """What shows somebody who has a token of this file that we have it too, or its hash. None: we have not."""
+        stored = self.directory.key_named(key_id) if self.directory is not None else None
+        if stored is not None:
+            return proof_of(stored, challenge)
         for key in self._callers:
             if proof_key_id(key) == key_id:
                 return proof_of(key, challenge)
@@ -87,6 +109,8 @@ class TokenGuard:
 
     def reload(self) -> bool:
         """Read the file again; a removed line is a revoked token. A broken file changes nothing."""
+        if self.path is None:
+            return True
         try:
             self._read()
         except DibsError as error:
@@ -101,7 +125,8 @@ class MachineGuard(TokenGuard):
     the server runs as, are admins. What somebody says of themselves in a header counts for nothing."""
 
     def __init__(self) -> None:
-        self.path = ""
+        self.path = None
+        self.directory = None
         self._callers = {}
         self._ends_ms = {}
         self._known: dict[bytes, Caller] = {}

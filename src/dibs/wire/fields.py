@@ -26,6 +26,7 @@ _ASK = {
     "again": "flag",
 }
 _WAIT = {"wait_seconds": "seconds", "ticket": "text"}
+_LIMITS = {"max_held": "whole", "max_waiting": "whole", "max_sessions": "whole", "rate_per_second": "whole"}
 REQUESTS: dict[str, dict[str, str]] = {
     "acquire": {**_ASK, **_WAIT, "lease_id": "id", "acl": "object"},
     "acquire-any": {**_ASK, "names": "list!", "wait_seconds": "seconds"},
@@ -65,6 +66,16 @@ REQUESTS: dict[str, dict[str, str]] = {
     "session-keep": {"ttl_ms": "whole"},
     "session-end": {},
     "session-show": {},
+    "token-create": {
+        "name": "text!",
+        "role": "text",
+        "namespace": "text",
+        "expires_seconds": "whole",
+        "sha256": "text",
+        **_LIMITS,
+    },
+    "token-rotate": {"expires_seconds": "whole", "grace_seconds": "whole"},
+    "token-limit": _LIMITS,
 }
 
 # The bounds of numbers, both included.
@@ -77,6 +88,9 @@ NUMBERS: dict[str, tuple[int, int]] = {
     "max_attempts": (0, limits.ATTEMPTS_MAX),
     "done_seconds": (0, limits.DONE_MS_MAX // 1000),
     "retry_after_seconds": (0, limits.RETRY_MS_MAX // 1000),
+    "expires_seconds": (1, limits.CREDENTIAL_LIFE_MS_MAX // 1000),
+    "grace_seconds": (0, limits.ROTATION_GRACE_MS_MAX // 1000),
+    **dict.fromkeys(_LIMITS, (0, limits.PRINCIPAL_LIMIT_MAX)),
 }
 # How long texts may be.
 CHARACTERS = {
@@ -100,8 +114,10 @@ REPLY_KINDS: dict[str, str] = {
     "keepalive_interval_secs": NUMBER,
     **dict.fromkeys(("locks", "events", "sessions", "runs", "leases", "refused", "skipped"), LIST),
     **dict.fromkeys(("broken", "holders", "holds", "waits", "overlapping", "cycle"), LIST),
-    **dict.fromkeys(("left", "freed", "active", "held_before", "parked"), FLAG),
-    **dict.fromkeys(("acl", "previous", "reserved_for"), OBJECT),
+    **dict.fromkeys(("tokens", "revoked"), LIST),
+    **dict.fromkeys(("left", "freed", "active", "held_before", "parked", "valid"), FLAG),
+    **dict.fromkeys(("acl", "previous", "reserved_for", "replaces"), OBJECT),
+    **dict.fromkeys((*_LIMITS, "grace_seconds"), NUMBER),
     # Of a run: how many ended, and what they let go. `ended` of a lease that is not current is text.
     "ended": NUMBER,
     "released": LIST,
@@ -115,6 +131,7 @@ def is_of_kind(kind: str, value: object) -> bool:
 
 
 # What a reply has at least, by verb; a claim's by its status. What lacks it is some other server's JSON.
+_TOKEN = ("id", "name", "role", "valid")
 REPLIES = {
     "renew": ("lease_id", "remaining_ms"),
     "release": (),
@@ -134,6 +151,11 @@ REPLIES = {
     "run-open": ("secret", "holder", "namespace"),
     "runs": ("runs",),
     "run-end": ("holder", "ended", "released"),
+    "tokens": ("tokens",),
+    "token-create": _TOKEN,
+    "token-rotate": (*_TOKEN, "token", "replaces"),
+    "token-revoke": ("revoked",),
+    "token-limit": ("tokens",),
 }
 CLAIM_REPLIES = {
     "acquired": (
@@ -157,6 +179,8 @@ ROW_FIELDS = {
     "locks": REPLIES["inspect"],
     "events": ("seq", "at", "event"),
     "sessions": ("session_id",),
+    "tokens": _TOKEN,
+    "revoked": _TOKEN,
 }
 # Claiming several says these otherwise.
 SEVERAL_REPLIES = {

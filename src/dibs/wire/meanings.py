@@ -8,6 +8,7 @@ checkers must see them; a test compares them with `reply_fields.py`.
 from __future__ import annotations
 
 from dibs.core import limits
+from dibs.core.identity import AGENT, ROLES
 
 # Of each request field: its default, and what it means. A default may be a sentence; "" is none.
 _TTL_MS = ("", "the same in milliseconds, instead of `ttl_seconds`")
@@ -34,6 +35,12 @@ CLAIM_FIELDS = {
     "slots": ("1", "up to so many owners at once. All must give the same number; not with `shared`"),
     "max_attempts": ("0 for no limit", "after so many failures and losses in a row the job is parked"),
     "again": ("false", "claim although the job is marked done"),
+}
+_LIMIT_MEANINGS = {
+    "max_held": ("0", "how many jobs its principal may hold, places in line counted; 0 is no limit"),
+    "max_waiting": ("0", "how many places in line"),
+    "max_sessions": ("0", "how many open sessions"),
+    "rate_per_second": ("0", "how many requests a second, at each server"),
 }
 REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
     "acquire": {
@@ -123,6 +130,26 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
     "session-keep": {"ttl_ms": ("as it is", "from now on it lives this long without a sign of life")},
     "session-end": {},
     "session-show": {},
+    "token-create": {
+        "name": (
+            "",
+            "whose it is: the principal, in letters, digits and `. _ @ + -`. Several tokens may have one name",
+        ),
+        "role": ("", "what it may do"),
+        "namespace": ("any", "the only namespace that it is for"),
+        "expires_seconds": ("never", "how long it is valid"),
+        "sha256": (
+            "",
+            "64 hexadecimal digits: the hash of a token that exists already. Then none is made, and none is in the "
+            "reply",
+        ),
+        **_LIMIT_MEANINGS,
+    },
+    "token-rotate": {
+        "grace_seconds": ("600", "how long the old one goes on; 0 ends it at once"),
+        "expires_seconds": ("as long as the old one was made for", "how long the new one is valid"),
+    },
+    "token-limit": {field: ("as it is", meaning) for field, (_, meaning) in _LIMIT_MEANINGS.items()},
 }
 
 # Bounds that a verb has of its own, and those that are no single number.
@@ -135,7 +162,10 @@ VERB_NUMBERS: dict[tuple[str, str], tuple[int, int]] = {
 }
 LIST_LENGTHS = {"acquire-any": (1, limits.NAMES_MAX), "acquire-all": (1, limits.ALL_NAMES_MAX)}
 NOT_EMPTY = {("break", "reason"), *[(verb, "request_key") for verb in ("acquire", *LIST_LENGTHS)]}
-CHOICES = {"mode": ("exclusive", "shared")}  # the first is the default
+CHOICES = {
+    "mode": ("exclusive", "shared"),
+    "role": (AGENT, *[role for role in ROLES if role != AGENT]),
+}  # the first is the default
 ACL_LENGTHS = {"acquire": (1, limits.ACL_ENTRIES_MAX), "acl": (0, limits.ACL_ENTRIES_MAX)}
 
 # Who is shown what a request gave, as long as the job or session is on record.

@@ -35,6 +35,22 @@ _IN_THE_WAY = {
     ),
 }
 _PREVIOUS = (LEFT_OUT, "the last owner, if there was one: see [previous](#previous)")
+_TOKEN = {
+    "token": (LEFT_OUT, "the token, this once: to whoever had it made"),
+    "id": (ALWAYS, "the beginning of its hash: names it, and proves nothing"),
+    "name": (ALWAYS, "whose it is"),
+    "role": (ALWAYS, "what it may do"),
+    "namespace": (NULL, "the only one it is for; null: any"),
+    "created_at": (ALWAYS, "when it was made"),
+    "created_by": (ALWAYS, "with whose token"),
+    "expires_at": (NULL, "when it ends by itself; null: never"),
+    "revoked_at": (NULL, "when it was revoked; null: it was not"),
+    "valid": (ALWAYS, "whether it lets in now"),
+    "max_held": (ALWAYS, "its limits; 0 is none"),
+    "max_waiting": (ALWAYS, "the same"),
+    "max_sessions": (ALWAYS, "the same"),
+    "rate_per_second": (ALWAYS, "the same"),
+}
 
 ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
     "acquired": {
@@ -248,6 +264,17 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "waits": (ALWAYS, "names of the jobs in whose lines it stands"),
     },
     "sessions": {"sessions": (ALWAYS, "the open ones, as above")},
+    "token": _TOKEN,
+    "token-rotate": {
+        **_TOKEN,
+        "token": (ALWAYS, "the new token, this once"),
+        "replaces": (ALWAYS, "the old one: `id`, and its `grace_seconds`"),
+    },
+    "tokens": {
+        "tokens": (ALWAYS, "all, as above, without `token`. One that is over is listed for 90 days"),
+    },
+    "token-limit": {"tokens": (ALWAYS, "those that were changed, as above")},
+    "token-revoke": {"revoked": (ALWAYS, "the tokens, as above")},
     "error": {
         "error": (ALWAYS, "a title"),
         "code": (ALWAYS, "one of the codes below, for programs"),
@@ -269,6 +296,8 @@ PARTS = {
     "locks": "job",
     "events": "event",
     "sessions": "session",
+    "tokens": "token",
+    "revoked": "token",
 }
 # Fields that are of another kind in one document than in the others.
 _OTHER_KINDS = {("error", "ended"): TEXT, ("done", "done"): OBJECT, ("job", "done"): OBJECT}

@@ -74,7 +74,7 @@ def command_for(verb: str, ns: str, name: str, document: Document, caller: Calle
 
     `name` is a job's, or for the verbs of sessions the session's id; the verbs for several jobs take none."""
     if verb in _BUILDERS:
-        check_name(name)
+        name = check_name(name)
     require(caller, verb)
     if verb == "session-open":
         return _open_session(ns, document, caller)
@@ -333,6 +333,9 @@ _DEEDS = {
     "locks-of-all": "see the locks of all",
     "run-open": "begin and end runs",
     "run-end": "begin and end runs",
+    **dict.fromkeys(
+        ("tokens", "token-create", "token-rotate", "token-revoke", "token-limit"), "see or change tokens"
+    ),
 }
 
 

@@ -63,12 +63,16 @@ def parse_line(line: str) -> TokenLine:
     )
 
 
+def check_digest(text: str) -> str:
+    """The hash of a token, or InvalidInput, which does not repeat it: it may be the token."""
+    if len(text) != 64 or not _HEX.issuperset(text):
+        raise InvalidInput(f"{HASH.rstrip('=')} is the 64 hexadecimal digits of a token's SHA-256.")
+    return text
+
+
 def _digest(word: str) -> tuple[str, bool]:
     if word.startswith(HASH):
-        digest = word.removeprefix(HASH)
-        if len(digest) != 64 or not _HEX.issuperset(digest):
-            raise InvalidInput(f"{HASH} is followed by the 64 hexadecimal digits of a token's SHA-256.")
-        return digest, False
+        return check_digest(word.removeprefix(HASH)), False
     if not word or not word.isascii() or not word.isprintable() or " " in word:
         raise InvalidInput("a token is printable ASCII without blanks or colons.")
     return digest_of(word), True

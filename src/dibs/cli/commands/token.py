@@ -1,270 +1,267 @@
-"""token new, list, revoke, hash: the tokens file of a server. What it holds is hashes; a token is shown once."""
+"""token create, list, rotate, revoke, limit, import: the tokens of a store, asked of the store or of a server."""
 
 from __future__ import annotations
 
-import os
-
+from dibs.cli.commands.token_file import TOKENS, list_file, read_lines, revoke_in_file, tokens_file
 from dibs.cli.framework.parse import UsageError
-from dibs.cli.framework.result import no, yes
+from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import Argument, Command, Option
-from dibs.cli.text.words import table
+from dibs.cli.text import token as text
+from dibs.client.embedded import EmbeddedDoor
 from dibs.clock import wall_ms
 from dibs.core.durations import parse_duration
-from dibs.core.identity import AGENT, ROLES
-from dibs.core.limits import TOKENS_FILE_BYTES_MAX
-from dibs.core.names import check_namespace, check_principal
-from dibs.errors import InvalidInput, InvalidName
-from dibs.files import replace_file
-from dibs.ids import new_secret
-from dibs.terminal import plain
-from dibs.wire.codes import NO
-from dibs.wire.parts import timestamp
-from dibs.wire.tokenfile import TokenLine, digest_of, is_entry, parse_line
+from dibs.core.identity import ROLES
+from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
+from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
+    from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
 
-_ID_CHARS = 12
-_SIGHUP = "A running server reads it on SIGHUP."
+_LIMITS = ("max_held", "max_waiting", "max_sessions")
 
 
-def new(call: Call) -> Answer:
-    try:
-        name = check_principal(call.values["name"])
-    except InvalidInput as error:
-        raise UsageError(f"NAME: {error.details} This is {call.values['name']!a}.", "token new") from None
+def create(call: Call) -> Answer:
     # Only the flag: a namespace that happens to be in the environment must not narrow a token unasked.
-    namespace = call.values.get("namespace")
-    age = call.values.get("expires")
-    token = new_secret()
-    made = TokenLine(
-        name=name,
-        digest=digest_of(token),
-        role=call.values.get("role", AGENT),
-        namespace=None if namespace is None else check_namespace(namespace),
-        expires_ms=None if age is None else wall_ms() + parse_duration(age, "lifetime of a token"),
-    )
-    path = call.values.get("append")
-    document = {**_document(made), "token": token, "line": made.text(), "file": path}
-    if path is None:
-        text = f"The token of {name}, shown this once:\n{token}\nThe line for the tokens file:\n{made.text()}"
-        return yes(document, text, quiet=f"{token}\t{made.text()}")
-    turn = _turn(os.path.realpath(path))
-    try:
-        _append(path, made.text())
-    finally:
-        os.close(turn)
-    until = f", until {timestamp(made.expires_ms)[:16]}Z" if made.expires_ms is not None else ""
-    text = (
-        f"Added {name} ({made.role}{f', namespace {namespace}' if namespace else ''}{until}) to {plain(path)}. "
-        f"{_SIGHUP}\nIts token, shown this once:\n{token}"
-    )
-    return yes(document, text, quiet=token)
+    flags = ("role", "namespace")
+    document: Document = {"name": call.values["name"], **_limits(call)}
+    document |= {key: call.values[key] for key in flags if call.values.get(key) is not None}
+    document |= _seconds(call, "expires", "lifetime of a token")
+    reply = _ask(call, "token-create", "", document)
+    body: Document = reply.body or {}
+    return failure(reply) if is_failure(reply) else yes(body, text.created(body), quiet=body["token"])
 
 
 def list_(call: Call) -> Answer:
-    path = _file(call)
-    entries = [_document(line) for _, line in _read(path) if line is not None]
-    if not entries:
-        return yes({"tokens": []}, f"{plain(path)} holds no token.")
-    rows = [("NAME", "ROLE", "NAMESPACE", "EXPIRES", "ID", "KEPT AS")]
-    for entry in entries:
-        ends = "never" if entry["expires_at"] is None else entry["expires_at"][:16] + "Z"
-        ends = f"{ends}, over" if entry["expired"] else ends
-        kept = "the token itself" if entry["clear"] else "hash"
-        rows.append((entry["name"], entry["role"], entry["namespace"] or "any", ends, entry["id"], kept))
-    head, *lines = table(rows)
-    if any(entry["clear"] for entry in entries):
-        lines.append(
-            f"Some can be read by whoever reads the file. Run: dibs token hash --tokens {plain(path)}"
-        )
-    quiet = "\n".join([entry["name"] for entry in entries])
-    return yes({"tokens": entries}, "\n".join([call.paint.faint(head), *lines]), quiet=quiet)
+    if _is_about_file(call):
+        return list_file(call)
+    reply = _ask(call, "tokens", "", {})
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    names = "\n".join([entry["name"] for entry in body["tokens"] if entry["valid"]])
+    return yes(body, text.listed(body["tokens"], call.paint), quiet=names)
+
+
+def rotate(call: Call) -> Answer:
+    document = _seconds(call, "expires", "lifetime of a token") | _seconds(call, "grace", "grace", least=0)
+    reply = _ask(call, "token-rotate", call.values["name"], document)
+    body: Document = reply.body or {}
+    return failure(reply) if is_failure(reply) else yes(body, text.rotated(body), quiet=body["token"])
 
 
 def revoke(call: Call) -> Answer:
-    path, name, wanted = _file(call), call.values["name"], call.values.get("id", "")
-
-    def goes(line: TokenLine) -> bool:
-        return line.name == name and line.digest.startswith(wanted)
-
-    gone = [line for _, line in _read(path) if line is not None and goes(line)]
-    document = {"file": path, "revoked": [_document(line) for line in gone]}
-    if not gone:
-        message = f"{plain(path)} holds no token of {plain(name)}{' with this id' if wanted else ''}."
-        return no(NO, document, message, code="not_found", message=message)
-    _rewrite(path, lambda text, line: None if line is not None and goes(line) else text)
-    count = f"{len(gone)} tokens" if len(gone) > 1 else "the token"
-    return yes(document, f"{call.paint.good('Revoked')} {count} of {plain(name)} in {plain(path)}. {_SIGHUP}")
+    if _is_about_file(call):
+        return revoke_in_file(call)
+    reply = _ask(call, "token-revoke", call.values["name"], {})
+    body: Document = reply.body or {}
+    return failure(reply) if is_failure(reply) else yes(body, text.revoked(body["revoked"], call.paint))
 
 
-def hash_(call: Call) -> Answer:
-    path = _file(call)
-    clear = [line for _, line in _read(path) if line is not None and line.is_clear]
-    _rewrite(path, lambda text, line: line.text() if line is not None and line.is_clear else text)
-    document = {"file": path, "hashed": [_document(line) for line in clear]}
-    return yes(document, f"{plain(path)} holds hashes only now; {len(clear)} changed. The tokens stay valid.")
-
-
-def _document(line: TokenLine) -> Document:
-    ends_ms = line.expires_ms
-    return {
-        "name": line.name,
-        "role": line.role,
-        "namespace": line.namespace,
-        "expires_at": None if ends_ms is None else timestamp(ends_ms),
-        "expired": ends_ms is not None and wall_ms() >= ends_ms,
-        "id": line.digest[:_ID_CHARS],
-        "clear": line.is_clear,
-    }
-
-
-def _file(call: Call) -> str:
-    path = call.settings.pick("tokens", "DIBS_TOKENS_FILE")
-    if path is None:
+def limit(call: Call) -> Answer:
+    document = _limits(call)
+    if not document:
         raise UsageError(
-            "Which file? Give --tokens FILE, as to dibs serve, or set DIBS_TOKENS_FILE.", call.command
+            "Which limit? Give --max-held, --max-waiting, --max-sessions or --rate.", call.command
         )
-    return path
+    reply = _ask(call, "token-limit", call.values["name"], document)
+    body: Document = reply.body or {}
+    return failure(reply) if is_failure(reply) else yes(body, text.limited(body["tokens"]))
 
 
-def _read(path: str) -> list[tuple[str, TokenLine | None]]:
-    """Each line as it stands, and what it says, if anything."""
-    try:
-        with open(path, "rb") as file:
-            content = file.read(TOKENS_FILE_BYTES_MAX + 1).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not text in UTF-8"
-        raise InvalidInput(f"{path} cannot be read ({why}).") from None
-    if len(content) > TOKENS_FILE_BYTES_MAX:
-        raise InvalidInput(f"{path} is larger than {TOKENS_FILE_BYTES_MAX} bytes.")
-    found: list[tuple[str, TokenLine | None]] = []
-    for number, text in enumerate(content.splitlines(), start=1):
-        try:
-            found.append((text, parse_line(text) if is_entry(text) else None))
-        except (InvalidInput, InvalidName) as error:
-            raise InvalidInput(f"{path}, line {number}: {error.details}") from None
-    return found
+def import_(call: Call) -> Answer:
+    """One token at a time, by its hash: the tokens themselves go nowhere. Doing it again changes nothing."""
+    path = tokens_file(call)
+    now_ms = wall_ms()
+    imported: list[Document] = []
+    for _, line in read_lines(path):
+        if line is None or (line.expires_ms is not None and line.expires_ms <= now_ms):
+            continue
+        document: Document = {"name": line.name, "role": line.role, "sha256": line.digest}
+        if line.namespace is not None:
+            document["namespace"] = line.namespace
+        if line.expires_ms is not None:
+            document["expires_seconds"] = max((line.expires_ms - now_ms) // 1000, 1)
+        reply = _ask(call, "token-create", "", document)
+        if is_failure(reply):
+            return failure(reply)
+        imported.append(reply.body or {})
+    return yes({"file": path, "tokens": imported}, text.imported(path, imported))
 
 
-def _rewrite(path: str, change: Callable[[str, TokenLine | None], str | None]) -> None:
-    """Replace the file as a whole, so that a server never reads half of it."""
-    path = os.path.realpath(path)
-    turn = _turn(path)
-    try:
-        _replace(path, change)
-    finally:
-        os.close(turn)
+def _is_about_file(call: Call) -> bool:
+    """--tokens means the file. DIBS_TOKENS_FILE does, unless somebody names a store or server."""
+    if call.values.get("tokens") is not None:
+        return True
+    return call.values.get("url") is None and call.settings.pick("tokens", "DIBS_TOKENS_FILE") is not None
 
 
-def _turn(path: str) -> int:
-    """A turn at changing the file, until the descriptor is closed: two that rewrite it at once would undo each other.
-    It is the folder that is locked, because the file is replaced."""
-    import fcntl
+def _ask(call: Call, verb: str, name: str, document: Document) -> Reply:
+    door = call.door()
+    if not isinstance(door, EmbeddedDoor):
+        from dibs.client.http import HttpDoor
 
-    try:
-        turn = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
-    fcntl.flock(turn, fcntl.LOCK_EX)
-    return turn
+        if not isinstance(door, HttpDoor):
+            raise InvalidInput("Tokens are kept by a store, and asked of it or of a server on it.")
+    return door.ask_tokens(verb, name, call.values.get("id") or "", document)
 
 
-def _replace(path: str, change: Callable[[str, TokenLine | None], str | None]) -> None:
-    changed = [change(text, line) for text, line in _read(path)]
-    kept = [text for text in changed if text is not None]
-    try:
-        status = os.stat(path)
-        owner = (status.st_uid, status.st_gid) if os.geteuid() == 0 else None
-        replace_file(path, "".join([f"{text}\n" for text in kept]), owner=owner, durable=True)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
+def _seconds(call: Call, key: str, what: str, *, least: int = 1) -> Document:
+    """The time that a flag says, in whole seconds, rounded up."""
+    given = call.values.get(key)
+    if given is None:
+        return {}
+    if given in ("0", "0s") and not least:
+        return {f"{key}_seconds": 0}
+    return {f"{key}_seconds": -(-parse_duration(given, what) // 1000)}
 
 
-def _append(path: str, line: str) -> None:
-    """Add a line to a file that only its owner can read; make it if it is not there."""
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with open(handle, "r+b", buffering=0) as file:
-            if os.fstat(handle).st_mode & 0o077:
-                raise InvalidInput(
-                    f"{path} can be read by others; a server would refuse it. Run: chmod 600 {path}"
-                )
-            size = os.fstat(handle).st_size
-            joint = b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""
-            file.write(joint + line.encode() + b"\n")
-            os.fsync(handle)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
+def _limits(call: Call) -> Document:
+    document: Document = {}
+    for key in _LIMITS:
+        given = call.values.get(key)
+        if given is not None:
+            document[key] = _count(call, f"--{key.replace('_', '-')}", given)
+    rate = call.values.get("rate")
+    if rate is not None:
+        document["rate_per_second"] = _count(call, "--rate", rate.removesuffix("/s"))
+    return document
 
 
-_TOKENS = Option(
-    "--tokens", "the tokens file, as for dibs serve", value="FILE", env="DIBS_TOKENS_FILE", completes="file"
+def _count(call: Call, flag: str, given: str) -> int:
+    if not (given.isascii() and given.isdecimal() and len(given) < 8):
+        example = "50/s" if flag == "--rate" else "100"
+        raise UsageError(
+            f"{flag} is a whole number such as {example}; 0 is no limit. This is {given!a}.", call.command
+        )
+    return int(given)
+
+
+_NAME = Argument("NAME", "whose token it is: the principal that history shows")
+_ID = Option("--id", "only the token whose hash begins so, as `token list` shows it", value="ID")
+_LIMIT_OPTIONS = (
+    Option("--max-held", "how many jobs it may hold, places in line counted (default: no limit)", value="N"),
+    Option("--max-waiting", "how many places in line it may have (default: no limit)", value="N"),
+    Option("--max-sessions", "how many sessions it may have open (default: no limit)", value="N"),
+    Option(
+        "--rate", "how many requests a second, at each server, as in 50/s (default: no limit)", value="N/s"
+    ),
 )
+_EXPIRES = Option("--expires", "how long it is valid, as in 30d", value="TIME")
+_BAD = (64, "invalid name, time or limit")
+_UNKNOWN = (2, "there is no such valid token")
+_NOT_ADMIN = (77, "over HTTP only: your token is not an admin's")
 
 COMMANDS = {
-    "token new": Command(
-        "token new",
-        "make a bearer token for a tokens file",
-        new,
+    "token create": Command(
+        "token create",
+        "make a bearer token in the store",
+        create,
         about=(
-            "The file that `dibs serve --tokens` reads gets a hash: the token itself is shown this once and kept "
-            "nowhere. Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all."
+            "The token is shown this once; the store keeps its hash. All servers on the store take it within a second. "
+            "--url names the store, which whoever may write it may do, or a server, which takes an admin's token. "
+            "Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all."
         ),
-        arguments=(Argument("NAME", "whose token it is, as the server's history shows it"),),
+        arguments=(_NAME,),
         options=(
             Option("--role", "what it may do (default agent)", value="ROLE", choices=ROLES),
             Option("--expires", "how long it is valid, as in 30d (default: until revoked)", value="TIME"),
-            Option(
-                "--append",
-                "add the line to this file, made for your eyes only",
-                value="FILE",
-                completes="file",
-            ),
+            *_LIMIT_OPTIONS,
         ),
         examples=(
-            ("a first token", "dibs token new ci --append tokens"),
-            ("one that only sees one project", "dibs token new acme-ci --namespace acme --append tokens"),
-            ("one for a month", "dibs token new visitor --expires 30d --append tokens"),
+            ("the first one, on the store itself", "dibs token create ops --role admin --url sqlite:dibs.db"),
+            ("one that only sees one project", "dibs token create acme-ci --namespace acme --expires 30d"),
+            ("one that cannot take everything", "dibs token create visitor --max-held 10 --rate 20/s"),
         ),
-        exits=((0, "made"), (64, "the name cannot be, or the file cannot be written")),
+        exits=((0, "made"), _BAD, _NOT_ADMIN),
     ),
     "token list": Command(
         "token list",
-        "list the owners of the tokens in a tokens file",
+        "list the tokens of the store, or of a tokens file",
         list_,
-        about="Names, roles, namespaces, when each expires, and the beginning of its hash. Never a token.",
-        options=(_TOKENS,),
-        examples=(("who may ask", "dibs token list --tokens /etc/dibs/tokens"),),
-        exits=((0, "listed"), (64, "the file cannot be read")),
+        about="Names, roles, namespaces, limits, when each expires, and the beginning of its hash. Never a token. With "
+        "--tokens those of a tokens file.",
+        options=(TOKENS,),
+        examples=(
+            ("who may ask", "dibs token list"),
+            ("of a tokens file", "dibs token list --tokens /etc/dibs/tokens"),
+        ),
+        exits=((0, "listed"), (64, "the file cannot be read"), _NOT_ADMIN),
+    ),
+    "token rotate": Command(
+        "token rotate",
+        "replace a token by a new one",
+        rotate,
+        about=(
+            "The new one has the name, role, namespace, limits and lifetime of the old one, and uses what the old one "
+            f"claimed. The old one goes on for --grace ({ROTATION_GRACE_MS_DEFAULT // 60_000} minutes, unless you say "
+            "otherwise), so that workers can change over; --grace 0 ends it at once."
+        ),
+        arguments=(_NAME,),
+        options=(
+            _ID,
+            Option("--grace", "how long the old one goes on (default 10m, 0 ends it at once)", value="TIME"),
+            _EXPIRES,
+        ),
+        examples=(
+            ("with time to change over", "dibs token rotate ci"),
+            ("at once", "dibs token rotate ci --grace 0"),
+        ),
+        exits=((0, "made"), _UNKNOWN, (64, "there are several; say which with --id"), _NOT_ADMIN),
     ),
     "token revoke": Command(
         "token revoke",
-        "remove somebody's tokens from a tokens file",
+        "revoke somebody's tokens",
         revoke,
-        about="All tokens of NAME go, or the one with --id. A server that runs forgets them when it gets SIGHUP.",
-        arguments=(Argument("NAME", "whose tokens"),),
-        options=(
-            _TOKENS,
-            Option("--id", "only the token whose hash begins so, as `token list` shows it", value="ID"),
+        about=(
+            "All tokens of NAME, or the one with --id. Every server on the store refuses them within two seconds, "
+            "usually a fifth of one. What they hold runs out by its TTL. With --tokens the lines of a tokens file go; "
+            "a server forgets those when it gets SIGHUP."
         ),
-        examples=(("who left", "dibs token revoke ci --tokens /etc/dibs/tokens"),),
-        exits=((0, "revoked"), (1, "there is none"), (64, "the file cannot be read or written")),
+        arguments=(Argument("NAME", "whose tokens"),),
+        options=(TOKENS, _ID),
+        examples=(
+            ("who left", "dibs token revoke ci"),
+            ("in a tokens file", "dibs token revoke ci --tokens /etc/dibs/tokens"),
+        ),
+        exits=(
+            (0, "revoked"),
+            (1, "the file has none"),
+            _UNKNOWN,
+            (64, "the file cannot be changed"),
+            _NOT_ADMIN,
+        ),
     ),
-    "token hash": Command(
-        "token hash",
-        "replace tokens in a tokens file by their hashes",
-        hash_,
-        about="For a file that was written by hand, or by an older dibs. The tokens stay valid.",
-        options=(_TOKENS,),
-        examples=(("an older file", "dibs token hash --tokens /etc/dibs/tokens"),),
-        exits=((0, "done"), (64, "the file cannot be read or written")),
+    "token limit": Command(
+        "token limit",
+        "set limits for the holder of a token",
+        limit,
+        about="Limits that are not named stay as they are; 0 takes one away. What is held already stays: who is over a "
+        "limit gets no more.",
+        arguments=(_NAME,),
+        options=(_ID, *_LIMIT_OPTIONS),
+        examples=(("less for one", "dibs token limit ci --max-held 100 --max-waiting 20"),),
+        exits=((0, "changed"), _UNKNOWN, _BAD, _NOT_ADMIN),
+    ),
+    "token import": Command(
+        "token import",
+        "copy the tokens of a tokens file into the store",
+        import_,
+        about=(
+            "For who has a tokens file and wants its tokens in the store. Only hashes are sent. The tokens stay valid; "
+            "lines that have expired are left out. Doing it again changes nothing. Then start the servers without "
+            "--tokens."
+        ),
+        options=(TOKENS,),
+        examples=(
+            ("move", "dibs token import --tokens /etc/dibs/tokens --url sqlite:///var/lib/dibs/dibs.db"),
+        ),
+        exits=((0, "imported"), (64, "the file cannot be read"), _NOT_ADMIN),
     ),
 }

@@ -1,0 +1,248 @@
+"""token new and hash, and list and revoke of a tokens file. What it holds is hashes; a token is shown once."""
+
+from __future__ import annotations
+
+import os
+
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import no, yes
+from dibs.cli.framework.spec import Argument, Command, Option
+from dibs.cli.text.words import table
+from dibs.clock import wall_ms
+from dibs.core.durations import parse_duration
+from dibs.core.identity import AGENT, ROLES
+from dibs.core.limits import TOKENS_FILE_BYTES_MAX
+from dibs.core.names import check_namespace, check_principal
+from dibs.errors import InvalidInput, InvalidName
+from dibs.files import replace_file
+from dibs.ids import new_secret
+from dibs.terminal import plain
+from dibs.wire.codes import NO
+from dibs.wire.parts import timestamp
+from dibs.wire.tokenfile import TokenLine, digest_of, is_entry, parse_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+
+    Document = dict[str, Any]
+
+_ID_CHARS = 12
+_SIGHUP = "A running server reads it on SIGHUP."
+
+
+def new(call: Call) -> Answer:
+    try:
+        name = check_principal(call.values["name"])
+    except InvalidInput as error:
+        raise UsageError(f"NAME: {error.details} This is {call.values['name']!a}.", "token new") from None
+    # Only the flag: a namespace that happens to be in the environment must not narrow a token unasked.
+    namespace = call.values.get("namespace")
+    age = call.values.get("expires")
+    token = new_secret()
+    made = TokenLine(
+        name=name,
+        digest=digest_of(token),
+        role=call.values.get("role", AGENT),
+        namespace=None if namespace is None else check_namespace(namespace),
+        expires_ms=None if age is None else wall_ms() + parse_duration(age, "lifetime of a token"),
+    )
+    path = call.values.get("append")
+    document = {**_document(made), "token": token, "line": made.text(), "file": path}
+    if path is None:
+        text = f"The token of {name}, shown this once:\n{token}\nThe line for the tokens file:\n{made.text()}"
+        return yes(document, text, quiet=f"{token}\t{made.text()}")
+    turn = _turn(os.path.realpath(path))
+    try:
+        _append(path, made.text())
+    finally:
+        os.close(turn)
+    until = f", until {timestamp(made.expires_ms)[:16]}Z" if made.expires_ms is not None else ""
+    text = (
+        f"Added {name} ({made.role}{f', namespace {namespace}' if namespace else ''}{until}) to {plain(path)}. "
+        f"{_SIGHUP}\nIts token, shown this once:\n{token}"
+    )
+    return yes(document, text, quiet=token)
+
+
+def list_file(call: Call) -> Answer:
+    path = tokens_file(call)
+    entries = [_document(line) for _, line in read_lines(path) if line is not None]
+    if not entries:
+        return yes({"tokens": []}, f"{plain(path)} holds no token.")
+    rows = [("NAME", "ROLE", "NAMESPACE", "EXPIRES", "ID", "KEPT AS")]
+    for entry in entries:
+        ends = "never" if entry["expires_at"] is None else entry["expires_at"][:16] + "Z"
+        ends = f"{ends}, over" if entry["expired"] else ends
+        kept = "the token itself" if entry["clear"] else "hash"
+        rows.append((entry["name"], entry["role"], entry["namespace"] or "any", ends, entry["id"], kept))
+    head, *lines = table(rows)
+    if any(entry["clear"] for entry in entries):
+        lines.append(
+            f"Some can be read by whoever reads the file. Run: dibs token hash --tokens {plain(path)}"
+        )
+    quiet = "\n".join([entry["name"] for entry in entries])
+    return yes({"tokens": entries}, "\n".join([call.paint.faint(head), *lines]), quiet=quiet)
+
+
+def revoke_in_file(call: Call) -> Answer:
+    path, name, wanted = tokens_file(call), call.values["name"], call.values.get("id", "")
+
+    def goes(line: TokenLine) -> bool:
+        return line.name == name and line.digest.startswith(wanted)
+
+    gone = [line for _, line in read_lines(path) if line is not None and goes(line)]
+    document = {"file": path, "revoked": [_document(line) for line in gone]}
+    if not gone:
+        message = f"{plain(path)} holds no token of {plain(name)}{' with this id' if wanted else ''}."
+        return no(NO, document, message, code="not_found", message=message)
+    _rewrite(path, lambda text, line: None if line is not None and goes(line) else text)
+    count = f"{len(gone)} tokens" if len(gone) > 1 else "the token"
+    return yes(document, f"{call.paint.good('Revoked')} {count} of {plain(name)} in {plain(path)}. {_SIGHUP}")
+
+
+def hash_(call: Call) -> Answer:
+    path = tokens_file(call)
+    clear = [line for _, line in read_lines(path) if line is not None and line.is_clear]
+    _rewrite(path, lambda text, line: line.text() if line is not None and line.is_clear else text)
+    document = {"file": path, "hashed": [_document(line) for line in clear]}
+    return yes(document, f"{plain(path)} holds hashes only now; {len(clear)} changed. The tokens stay valid.")
+
+
+def _document(line: TokenLine) -> Document:
+    ends_ms = line.expires_ms
+    return {
+        "name": line.name,
+        "role": line.role,
+        "namespace": line.namespace,
+        "expires_at": None if ends_ms is None else timestamp(ends_ms),
+        "expired": ends_ms is not None and wall_ms() >= ends_ms,
+        "id": line.digest[:_ID_CHARS],
+        "clear": line.is_clear,
+    }
+
+
+def tokens_file(call: Call) -> str:
+    path = call.settings.pick("tokens", "DIBS_TOKENS_FILE")
+    if path is None:
+        raise UsageError(
+            "Which file? Give --tokens FILE, as to dibs serve, or set DIBS_TOKENS_FILE.", call.command
+        )
+    return path
+
+
+def read_lines(path: str) -> list[tuple[str, TokenLine | None]]:
+    """Each line as it stands, and what it says, if anything."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(TOKENS_FILE_BYTES_MAX + 1).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not text in UTF-8"
+        raise InvalidInput(f"{path} cannot be read ({why}).") from None
+    if len(content) > TOKENS_FILE_BYTES_MAX:
+        raise InvalidInput(f"{path} is larger than {TOKENS_FILE_BYTES_MAX} bytes.")
+    found: list[tuple[str, TokenLine | None]] = []
+    for number, text in enumerate(content.splitlines(), start=1):
+        try:
+            found.append((text, parse_line(text) if is_entry(text) else None))
+        except (InvalidInput, InvalidName) as error:
+            raise InvalidInput(f"{path}, line {number}: {error.details}") from None
+    return found
+
+
+def _rewrite(path: str, change: Callable[[str, TokenLine | None], str | None]) -> None:
+    """Replace the file as a whole, so that a server never reads half of it."""
+    path = os.path.realpath(path)
+    turn = _turn(path)
+    try:
+        _replace(path, change)
+    finally:
+        os.close(turn)
+
+
+def _turn(path: str) -> int:
+    """A turn at changing the file, until the descriptor is closed: two that rewrite it at once would undo each other.
+    It is the folder that is locked, because the file is replaced."""
+    import fcntl
+
+    try:
+        turn = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
+    fcntl.flock(turn, fcntl.LOCK_EX)
+    return turn
+
+
+def _replace(path: str, change: Callable[[str, TokenLine | None], str | None]) -> None:
+    changed = [change(text, line) for text, line in read_lines(path)]
+    kept = [text for text in changed if text is not None]
+    try:
+        status = os.stat(path)
+        owner = (status.st_uid, status.st_gid) if os.geteuid() == 0 else None
+        replace_file(path, "".join([f"{text}\n" for text in kept]), owner=owner, durable=True)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
+
+
+def _append(path: str, line: str) -> None:
+    """Add a line to a file that only its owner can read; make it if it is not there."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with open(handle, "r+b", buffering=0) as file:
+            if os.fstat(handle).st_mode & 0o077:
+                raise InvalidInput(
+                    f"{path} can be read by others; a server would refuse it. Run: chmod 600 {path}"
+                )
+            size = os.fstat(handle).st_size
+            joint = b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""
+            file.write(joint + line.encode() + b"\n")
+            os.fsync(handle)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
+
+
+TOKENS = Option(
+    "--tokens", "the tokens file, as for dibs serve", value="FILE", env="DIBS_TOKENS_FILE", completes="file"
+)
+
+COMMANDS = {
+    "token new": Command(
+        "token new",
+        "make a bearer token for a tokens file",
+        new,
+        about=(
+            "The file that `dibs serve --tokens` reads gets a hash: the token itself is shown this once and kept "
+            "nowhere. Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all."
+        ),
+        arguments=(Argument("NAME", "whose token it is, as the server's history shows it"),),
+        options=(
+            Option("--role", "what it may do (default agent)", value="ROLE", choices=ROLES),
+            Option("--expires", "how long it is valid, as in 30d (default: until revoked)", value="TIME"),
+            Option(
+                "--append",
+                "add the line to this file, made for your eyes only",
+                value="FILE",
+                completes="file",
+            ),
+        ),
+        examples=(
+            ("a first token", "dibs token new ci --append tokens"),
+            ("one that only sees one project", "dibs token new acme-ci --namespace acme --append tokens"),
+            ("one for a month", "dibs token new visitor --expires 30d --append tokens"),
+        ),
+        exits=((0, "made"), (64, "the name cannot be, or the file cannot be written")),
+    ),
+    "token hash": Command(
+        "token hash",
+        "replace tokens in a tokens file by their hashes",
+        hash_,
+        about="For a file that was written by hand, or by an older dibs. The tokens stay valid.",
+        options=(TOKENS,),
+        examples=(("an older file", "dibs token hash --tokens /etc/dibs/tokens"),),
+        exits=((0, "done"), (64, "the file cannot be read or written")),
+    ),
+}

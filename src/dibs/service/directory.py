@@ -1,0 +1,163 @@
+"""Who the tokens of a store let in, in memory. No request reads the store for it.
+
+A server looks at the register of changes every CREDENTIAL_LOOK_MS, which is one record, and sooner when it hears of a
+change. So a token that was made or revoked anywhere is known here within that time. A server that could not look for
+CREDENTIAL_STALE_MS_MAX does not guess: it lets nobody in by the store's tokens until it has looked. That is the bound
+of the promise `auth:revoked`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from dibs.clock import steady_ms
+from dibs.core.credentials import Credential, CredentialRegister, credential_key
+from dibs.core.identity import Caller
+from dibs.core.keys import REGISTER_KEY
+from dibs.core.limits import CREDENTIAL_LOOK_MS, CREDENTIAL_RELOAD_MS, CREDENTIAL_STALE_MS_MAX
+from dibs.digest import proof_key_id
+from dibs.errors import AuthenticationFailed, DibsError, StoreUnavailable
+from dibs.service.credentials import credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.stores.port import Store
+
+log = logging.getLogger("dibs")
+
+_NEVER_MS = 2**63
+
+
+class TokensUnchecked(StoreUnavailable):
+    """Nobody knows whether the token is still valid."""
+
+    retry_after_ms = 1_000
+
+
+class CredentialDirectory:
+    """One per server. `look` may be called from any thread, one at a time; `caller` from the event loop's."""
+
+    def __init__(self, store: Store, steady: Callable[[], int] = steady_ms) -> None:
+        self._store = store
+        self._steady = steady
+        self._looking = threading.Lock()
+        self._changes = -1
+        self._known: dict[bytes, tuple[Caller, int]] = {}  # by hash; with when it is over
+        self._keys: dict[str, bytes] = {}  # hashes by their name in proofs
+        self._looked_ms = self._loaded_ms = -_NEVER_MS
+        self._ahead_ms = 0  # of the store's clock before ours
+        self._wake = threading.Event()
+        self._stopping = False
+        self._failed = False
+        self._thread = threading.Thread(target=self._follow, name="dibs-tokens", daemon=True)
+
+    def __len__(self) -> int:
+        """How many tokens let somebody in now."""
+        now_ms = self._steady() + self._ahead_ms
+        return len([over_ms for _, over_ms in list(self._known.values()) if now_ms < over_ms])
+
+    def caller(self, key: bytes) -> Caller | None:
+        """Whom the token with this hash lets in. None: the store does not know it. Raises when it is over, and when
+        nobody has looked for too long."""
+        known = self._known.get(key)
+        if known is None:
+            return None
+        now_ms = self._steady()
+        if now_ms - self._looked_ms > CREDENTIAL_STALE_MS_MAX:
+            raise TokensUnchecked(
+                "This server cannot read its store, so it cannot tell if the token is valid."
+            )
+        caller, over_ms = known
+        if now_ms + self._ahead_ms >= over_ms:
+            raise AuthenticationFailed("The token has expired or was revoked. Ask an admin for a new one.")
+        return caller
+
+    def key_named(self, key_id: str) -> bytes | None:
+        """The hash that a proof is asked for."""
+        return self._keys.get(key_id)
+
+    def look(self) -> None:
+        """Read what changed. Raises what the store raises."""
+        with self._looking:
+            now_ms = self._steady()
+            snapshot = self._store.read((REGISTER_KEY,))
+            register = snapshot.records[REGISTER_KEY].record
+            if not isinstance(register, CredentialRegister):
+                register = CredentialRegister()
+            self._ahead_ms = snapshot.now_ms - now_ms
+            if now_ms - self._loaded_ms > CREDENTIAL_RELOAD_MS:
+                self._reload()
+                self._loaded_ms = now_ms
+            elif register.changes != self._changes:
+                self._read(register)
+            self._changes = register.changes
+            self._looked_ms = now_ms
+
+    def start(self) -> None:
+        self.look()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The store may be closed after this."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(CREDENTIAL_STALE_MS_MAX / 1000)
+
+    def hurry(self) -> None:
+        """Somebody heard of a change."""
+        self._wake.set()
+
+    def _follow(self) -> None:
+        while not self._stopping:
+            self._wake.wait(CREDENTIAL_LOOK_MS / 1000)
+            self._wake.clear()
+            try:
+                self.look()
+            except Exception as error:
+                if not self._failed and not self._stopping:
+                    ours = None if isinstance(error, DibsError) else error
+                    log.error("the store's tokens cannot be looked at: %s", error, exc_info=ours)
+                self._failed = True
+            else:
+                self._failed = False
+
+    def _read(self, register: CredentialRegister) -> None:
+        """Read what changed since the last look, or all, if too much did."""
+        behind = register.changes - self._changes
+        if not 0 < behind <= len(register.recent):
+            self._reload()
+            return
+        digests = register.recent[-behind:]
+        records = self._store.read([credential_key(digest) for digest in digests]).records
+        for digest in digests:
+            record = records[credential_key(digest)].record
+            if isinstance(record, Credential):
+                self._note(self._known, self._keys, record)
+
+    def _reload(self) -> None:
+        known: dict[bytes, tuple[Caller, int]] = {}
+        keys: dict[str, bytes] = {}
+        for credential in credentials(self._store):
+            self._note(known, keys, credential)
+        self._known, self._keys = known, keys
+
+    @staticmethod
+    def _note(known: dict[bytes, tuple[Caller, int]], keys: dict[str, bytes], credential: Credential) -> None:
+        key = bytes.fromhex(credential.digest)
+        caller = Caller(
+            principal=credential.name,
+            role=credential.role,
+            namespace=credential.namespace,
+            badges=(f"user:{credential.name}", f"token:sha256:{credential.digest}"),
+            limits=credential.limits,
+        )
+        over_ms = 0 if credential.ended_ms else credential.expires_ms or _NEVER_MS
+        known[key] = (caller, over_ms)
+        if credential.ended_ms:
+            keys.pop(proof_key_id(key), None)
+        else:
+            keys[proof_key_id(key)] = key
