@@ -38,6 +38,8 @@ want_programs() {
     done
     # Tests start a PostgreSQL of their own, so its programs must be here.
     command -v postgres >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null || missing+=(postgresql)
+    # The same for etcd, the server alone.
+    command -v etcd >/dev/null || missing+=(etcd-server)
     [ ${#missing[@]} -gt 0 ] || return 0
     if can_install; then
         need_debian "${missing[@]}"

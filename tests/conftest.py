@@ -14,6 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.etcd import Cluster
     from tests.postgres import Schema
 
 # These steer the test run itself.
@@ -69,6 +70,26 @@ def postgres_url() -> Iterator[str]:
         return
     with postgres.running(initdb, server) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def etcd_program() -> str:
+    """Without it the test skips, or fails in CI."""
+    from tests import etcd
+
+    program = etcd.program()
+    if program is None:
+        _missing("ETCD NOT TESTED: etcd (on Debian: apt-get install etcd-server)")
+    return program  # type: ignore[return-value]  # what is missing has raised
+
+
+@pytest.fixture(scope="session")
+def etcd_cluster(etcd_program: str) -> Iterator[Cluster]:
+    """A real etcd of one member for the whole run. Tests take a prefix of their own."""
+    from tests import etcd
+
+    with etcd.running(etcd_program) as cluster:
+        yield cluster
 
 
 @pytest.fixture

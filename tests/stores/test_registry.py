@@ -165,7 +165,7 @@ def test_every_shipped_opener_is_there() -> None:
 @pytest.mark.promise("same-answer")
 def test_every_store_declares_what_it_is() -> None:
     declared = registry.capabilities()
-    assert [each.name for each in declared] == ["memory", "sqlite", "git", "git remote", "postgresql"]
+    assert [each.name for each in declared] == ["memory", "sqlite", "git", "git remote", "postgresql", "etcd"]
     assert all(each.reach in ("process", "host", "network") for each in declared)
     assert all(each.watch in ("direct", "polling", "native") for each in declared)
 

@@ -178,3 +178,17 @@ GIT_TIDY_BATCH_MAX = 200
 GIT_RECORD_BYTES_MAX = 4 * 1024 * 1024
 GIT_ITEMS_MAX = 10_000
 GIT_TOKENS_KEPT = 10_000
+
+# etcd. A commit compares ETCD_KEYS_MAX records at most: with what it writes it stays below the 128 operations that etcd
+# takes. A call has ETCD_MS_MAX, a try at one member ETCD_TRY_MS_MAX. A clock that is ETCD_CLOCK_MS_MAX off, beyond what
+# can be told by whole seconds, is refused. Who waits looks every ETCD_POLL_MS, or every ETCD_HEARD_POLL_MS while a
+# stream would say; a stream that is silent for ETCD_SILENCE_MS is begun anew.
+ETCD_KEYS_MAX = 100
+ETCD_READ_KEYS_MAX = 4_000
+ETCD_REQUEST_BYTES_MAX = 1_500_000
+ETCD_MS_MAX = 6_000
+ETCD_TRY_MS_MAX = 2_000
+ETCD_CLOCK_MS_MAX = 500
+ETCD_POLL_MS = 100
+ETCD_HEARD_POLL_MS = 2_000
+ETCD_SILENCE_MS = 30_000

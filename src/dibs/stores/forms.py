@@ -18,6 +18,8 @@ FORMS = (
     "git+https://host/repo.git",
     "git+file:///path/repo.git",
     "postgresql://user@host/database",
+    "etcd://host:2379,host:2379/prefix",
+    "etcds://user:password@host:2379/prefix",
 )
 
 

@@ -8,6 +8,7 @@
     git:origin              the refs of a remote of that clone
     git+ssh://host/repo     the refs of a remote by its address; also git+https://, git+http://, git+file://
     postgresql://host/db    the schema `dibs` of a PostgreSQL database; postgres:// is the same
+    etcd://host:2379/prefix an etcd cluster, by one or several members; etcds:// with TLS
 
 What stands before the first `:` or `+` picks the store. A package of yours gives another one by an entry point of the
 group `dibs.stores`, named like the scheme; docs/how-to/write-a-store.md has an example.
@@ -36,6 +37,8 @@ SHIPPED = {
     "git": "dibs.stores.git:open_url",
     "postgresql": "dibs.stores.postgres:open_url",
     "postgres": "dibs.stores.postgres:open_url",
+    "etcd": "dibs.stores.etcd:open_url",
+    "etcds": "dibs.stores.etcd:open_url",
 }
 _FOR_ANYBODY = Opening()
 
@@ -88,8 +91,15 @@ def _registered(scheme: str, url: str) -> Opener:
 
 def capabilities() -> tuple[Capabilities, ...]:
     """What each store that dibs ships says about itself. Imports all of them: for documentation."""
-    from dibs.stores import git, postgres
+    from dibs.stores import etcd, git, postgres
     from dibs.stores.memory import MemoryStore
     from dibs.stores.sqlite import SqliteStore
 
-    return (MemoryStore.capabilities, SqliteStore.capabilities, git.LOCAL, git.REMOTE, postgres.CAPABILITIES)
+    return (
+        MemoryStore.capabilities,
+        SqliteStore.capabilities,
+        git.LOCAL,
+        git.REMOTE,
+        postgres.CAPABILITIES,
+        etcd.CAPABILITIES,
+    )

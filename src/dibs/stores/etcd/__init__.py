@@ -1,0 +1,36 @@
+"""The etcd store: records in an etcd cluster, for several servers, and for programs that ask it directly.
+
+    store.py         the port's methods
+    capabilities.py  what it can and cannot do
+    layout.py        which key holds what
+    transaction.py   transactions within the server's limits
+    log.py           events, in chapters
+    prune.py         dropping the beginning of the log
+    clock.py         whose time it is, and the guard
+    store_time.py    the clock's keys in etcd
+    watcher.py       one stream that wakes who waits
+    gateway.py       calls: members in turn, tokens, what may be repeated
+    connection.py    one HTTP connection
+    errors.py        what etcd's refusals mean, in words
+    probe.py         what `dibs doctor` finds out
+    location.py      what a URL means
+
+It speaks to etcd's JSON gateway with the standard library. docs/reference/stores.md says why.
+"""
+
+from __future__ import annotations
+
+from dibs.stores.etcd.capabilities import CAPABILITIES
+from dibs.stores.etcd.location import etcd_location
+from dibs.stores.etcd.store import EtcdStore
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.stores.port import Opening
+
+__all__ = ["CAPABILITIES", "EtcdStore", "open_url"]
+
+
+def open_url(url: str, opening: Opening) -> EtcdStore:
+    """The store that an `etcd:` or `etcds:` URL names."""
+    return EtcdStore(etcd_location(url))

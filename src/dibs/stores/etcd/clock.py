@@ -1,0 +1,189 @@
+"""The store's time, without anybody's wall clock.
+
+etcd has no clock that can be read, but it counts: a lease of etcd (nothing to do with leases of dibs) says how much of
+its time is left, in whole seconds of the leader's steady clock. One such lease, made once and long enough for ever, is
+the **stopwatch**. Three keys:
+
+    time        the latest time that any commit was decided at. Every commit raises it, every read looks at it.
+    stopwatch   the lease's id, and what the store's time was when it was started
+    boot/ID     for one boot of one machine: how its steady clock and the store's time go together
+
+From these a process knows the time when it begins, and goes on by its own steady clock. The time it tells is the
+highest of what it knows: `time`; the stopwatch (its start plus the seconds that surely passed); the note of its boot.
+None of them can be ahead of what really passed, as long as steady clocks are steady. A wall clock is read once, when
+the prefix is first used; one that is wrong, or is set, moves no lease.
+
+**The guard.** Every CHECK_MS the process compares how far its own clock and the stopwatch came since the last check,
+and over the last minutes. If they differ by more than the tolerance, one of the two is wrong: the process refuses to
+decide anything, says so, and goes by the stopwatch alone afterwards. A note of a boot is trusted only if it passes the
+same check. A change of etcd's leader starts the stopwatch anew: then it says less than passed, and nobody is judged
+by it.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+
+from dibs.core.limits import ETCD_CLOCK_MS_MAX
+from dibs.core.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHECK_MS = 2_000
+RECOVER_MS = 30_000  # a clock that came too far is watched for so long before it is believed again
+UNCOUNTED_MS = 10_000  # for how long our own clock is believed alone, while etcd changes its leader
+BASE_MS = 600_000  # over how long a small difference may add up before it is looked for anew
+SECOND_MS = 1_000
+DRIFT_PARTS = 1_000  # steady clocks may differ by one in so many
+CATCH_UP_MS = 1_500  # the stopwatch is read in whole seconds: only a larger lead of it says anything
+
+
+class StopwatchReading(Record):
+    """The stopwatch, read once: when by our steady clock, and what it said."""
+
+    before_ms: int
+    after_ms: int
+    elapsed_s: int
+    lease: str
+    term: str
+
+
+class BootNote(Record):
+    """How the steady clock of one boot goes with the store's time, and the reading by which that was known."""
+
+    offset_ms: int
+    before_ms: int
+    after_ms: int
+    elapsed_s: int
+    lease: str
+    term: str
+
+    def reading(self) -> StopwatchReading:
+        return StopwatchReading(
+            before_ms=self.before_ms,
+            after_ms=self.after_ms,
+            elapsed_s=self.elapsed_s,
+            lease=self.lease,
+            term=self.term,
+        )
+
+
+def difference_ms(old: StopwatchReading, new: StopwatchReading) -> int | None:
+    """How much further our clock came than the stopwatch between two readings; negative: less far. 0 while it is within
+    the tolerance. None: the two cannot be compared."""
+    if (old.lease, old.term) != (new.lease, new.term):
+        return None
+    ours_min, ours_max = new.before_ms - old.after_ms, new.after_ms - old.before_ms
+    counted = (new.elapsed_s - old.elapsed_s) * SECOND_MS
+    tolerance = ETCD_CLOCK_MS_MAX + max(0, counted) // DRIFT_PARTS
+    if ours_min > counted + SECOND_MS + tolerance:
+        return ours_min - counted
+    if ours_max < counted - SECOND_MS - tolerance:
+        return ours_max - counted
+    return 0
+
+
+class EtcdClock:
+    """One per connection. Holds no I/O: `store_time.py` brings it what etcd says."""
+
+    def __init__(self, steady_ms: Callable[[], int]) -> None:
+        self.steady_ms = steady_ms
+        self._lock = allocate_lock()
+        self._offset_ms: int | None = None
+        self._last_ms = 0
+        self._base: StopwatchReading | None = None
+        self._newest: StopwatchReading | None = None
+        self._distrusted_until_ms = 0
+
+    @property
+    def is_set(self) -> bool:
+        return self._offset_ms is not None
+
+    def is_trusted(self) -> bool:
+        """Whether it ran well for long enough after it last did not."""
+        return self.steady_ms() >= self._distrusted_until_ms
+
+    def begin(
+        self, mark_ms: int, started_ms: int, reading: StopwatchReading | None, note: BootNote | None
+    ) -> bool:
+        """Set the clock from what etcd holds. False if the boot's note was of no use, and is to be written anew."""
+        at_ms = self.steady_ms() if reading is None else reading.after_ms
+        self._base = self._newest = reading
+        if reading is not None and note is not None and difference_ms(note.reading(), reading) == 0:
+            self._set(max(mark_ms, note.offset_ms + at_ms), at_ms)
+            self._follow_stopwatch(started_ms, reading)
+            return True
+        counted_ms = 0 if reading is None else _surely_passed(started_ms, reading)
+        self._set(max(mark_ms, counted_ms), at_ms)
+        return False
+
+    def note(self) -> BootNote | None:
+        """For others of this boot."""
+        if self._newest is None or self._offset_ms is None:
+            return None
+        return BootNote(offset_ms=self._offset_ms, **self._newest.dump())
+
+    def check_is_due(self) -> bool:
+        return self._newest is None or not 0 <= self.steady_ms() - self._newest.after_ms < CHECK_MS
+
+    def check(self, mark_ms: int, started_ms: int, reading: StopwatchReading | None) -> int:
+        """Compare with the stopwatch. Returns by how much our clock came too far; less than 0: not far enough; 0:
+        neither. After it came too far it goes by what etcd says alone, and is not trusted for RECOVER_MS."""
+        base, newest, self._newest = self._base, self._newest, reading
+        if reading is None or base is None or newest is None:
+            self._base = reading
+            return 0
+        off_ms = difference_ms(newest, reading) or difference_ms(base, reading) or 0
+        if off_ms > 0:
+            # What was told since the last good check may have been too much. It is not told again.
+            self._last_ms = 0
+            self._base = reading
+            self._distrusted_until_ms = reading.after_ms + RECOVER_MS
+            self._set(max(mark_ms, _surely_passed(started_ms, reading)), reading.after_ms)
+            return off_ms
+        if off_ms < 0:
+            self._base, self._distrusted_until_ms = reading, reading.after_ms
+        elif difference_ms(newest, reading) is None:
+            self._base = reading
+            self._bound_what_nobody_counted(mark_ms, newest, reading)
+        elif reading.after_ms - base.after_ms > BASE_MS:
+            self._base = reading
+        self._follow_stopwatch(started_ms, reading)
+        return off_ms
+
+    def _bound_what_nobody_counted(self, mark_ms: int, old: StopwatchReading, new: StopwatchReading) -> None:
+        """The leader has changed: our clock alone says how long that took, and is believed for a short while only."""
+        assert self._offset_ms is not None
+        if new.after_ms - old.after_ms > UNCOUNTED_MS:
+            self._last_ms = 0
+            self._set(max(mark_ms, self._offset_ms + old.after_ms + UNCOUNTED_MS), new.after_ms)
+
+    def saw(self, mark_ms: int) -> None:
+        """Somebody decided at this time."""
+        with self._lock:
+            if mark_ms > self._now_ms():
+                self._set(mark_ms, self.steady_ms())
+
+    def now_ms(self) -> int:
+        with self._lock:
+            return self._now_ms()
+
+    def _now_ms(self) -> int:
+        assert self._offset_ms is not None, "the clock was not set"
+        self._last_ms = max(self._last_ms, self._offset_ms + self.steady_ms())
+        return self._last_ms
+
+    def _set(self, now_ms: int, at_ms: int) -> None:
+        self._offset_ms = now_ms - at_ms
+
+    def _follow_stopwatch(self, started_ms: int, reading: StopwatchReading) -> None:
+        counted_ms = _surely_passed(started_ms, reading)
+        if self._offset_ms is not None and counted_ms > self._offset_ms + reading.after_ms + CATCH_UP_MS:
+            self._set(counted_ms, reading.after_ms)
+
+
+def _surely_passed(started_ms: int, reading: StopwatchReading) -> int:
+    """The store's time by the stopwatch: at least this."""
+    return started_ms + max(0, reading.elapsed_s - 1) * SECOND_MS

@@ -1,0 +1,115 @@
+"""What etcd says no with, as errors of dibs. The one place where they are translated.
+
+etcd's gateway answers an error with a gRPC code and a sentence. Three things matter: whether the same call may be made
+again at once, at another member; whether a write may have happened; and what a person should do.
+"""
+
+from __future__ import annotations
+
+from dibs.errors import (
+    InvalidInput,
+    NotAllowed,
+    StoreCorrupt,
+    StoreFull,
+    StoreUnavailable,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.errors import DibsError
+
+# Codes of gRPC.
+UNKNOWN = 2
+INVALID_ARGUMENT, PERMISSION_DENIED, RESOURCE_EXHAUSTED = 3, 7, 8
+FAILED_PRECONDITION, OUT_OF_RANGE, UNIMPLEMENTED, DATA_LOSS, UNAUTHENTICATED = 9, 11, 12, 15, 16
+# Nothing was proposed to the cluster when etcd answers with one of these.
+_BEFORE_WRITE = (
+    INVALID_ARGUMENT,
+    PERMISSION_DENIED,
+    RESOURCE_EXHAUSTED,
+    FAILED_PRECONDITION,
+    OUT_OF_RANGE,
+    UNIMPLEMENTED,
+    UNAUTHENTICATED,
+)
+_TOO_LARGE = ("request is too large", "larger than max", "too many operations")
+
+
+class Refusal(Exception):
+    """etcd's answer to a call that it did not carry out, or may not have. Never leaves this store."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    @property
+    def is_before_write(self) -> bool:
+        """Whether it is certain that nothing was written."""
+        return self.code in _BEFORE_WRITE or "no leader" in self.message
+
+    @property
+    def wants_new_token(self) -> bool:
+        return self.code == UNAUTHENTICATED or "revision of auth store is old" in self.message
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether another member, or the same one in a moment, may say something else."""
+        return not self.is_before_write or "no leader" in self.message or "too many requests" in self.message
+
+    @property
+    def is_compacted(self) -> bool:
+        return self.code == OUT_OF_RANGE
+
+
+class LostConnection(Exception):
+    """No answer came. `sent`: the request may have arrived. `is_tls`: the two do not agree on certificates, and will
+    not in a moment either."""
+
+    def __init__(self, why: str, *, sent: bool, is_tls: bool = False) -> None:
+        super().__init__(why)
+        self.why = why
+        self.sent = sent
+        self.is_tls = is_tls
+
+
+def translated(error: Refusal | LostConnection, where: str, *, writes: bool) -> DibsError:
+    """`writes`: the call was a commit, whose outcome may be unknown."""
+    if isinstance(error, LostConnection):
+        unknown = writes and error.sent
+        return StoreUnavailable(
+            f"etcd at {where} does not answer ({error.why}). Try again in a moment.", unknown=unknown
+        )
+    known = _known(error, where)
+    if known is not None:
+        return known
+    said = error.message.removeprefix("etcdserver: ")
+    unknown = writes and not error.is_before_write
+    return StoreUnavailable(f"etcd at {where} says: {said}. Try again in a moment.", unknown=unknown)
+
+
+def _known(error: Refusal, where: str) -> DibsError | None:
+    message = error.message
+    if "space exceeded" in message:
+        return StoreFull(
+            f"etcd at {where} has no room: its quota is used up. Compact and defragment it, then disarm the alarm."
+        )
+    if any(each in message for each in _TOO_LARGE):
+        return InvalidInput(
+            "This is too large for one transaction of etcd. Ask for fewer jobs, or shorten the texts."
+        )
+    if error.code == PERMISSION_DENIED:
+        return NotAllowed(
+            f"etcd at {where}: this user may not read and write below the prefix. Grant the role to it."
+        )
+    if "authentication failed" in message or "user name is empty" in message:
+        return NotAllowed(f"etcd at {where} does not know this user and password.")
+    if "authentication is not enabled" in message:
+        return NotAllowed(f"etcd at {where} has no users: leave user and password out of the URL.")
+    if error.code == UNAUTHENTICATED:
+        return NotAllowed(f"etcd at {where} refused the token that it gave. Try again in a moment.")
+    if error.code == DATA_LOSS:
+        return StoreCorrupt(f"etcd at {where} reports that its members differ. Repair the cluster first.")
+    if error.code == UNIMPLEMENTED:
+        return StoreUnavailable(f"{where} does not speak etcd's version 3 API. dibs needs etcd 3.4 or newer.")
+    return None

@@ -1,0 +1,228 @@
+"""Calls to etcd through its JSON gateway: connections kept alive, members tried in turn, every call bounded in time.
+
+    reading   is repeated at the next member until an answer comes or ETCD_MS_MAX is over.
+    writing   is sent once. It is repeated only if nothing can have been written: no connection was made, or etcd said
+              no before it proposed anything to the cluster.
+
+A member that did not answer is not asked first the next time. A token that has run out is asked for anew.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from _thread import allocate_lock
+from base64 import b64decode, b64encode
+
+from dibs.clock import steady_ms
+from dibs.core.limits import ETCD_MS_MAX, ETCD_TRY_MS_MAX
+from dibs.errors import InvalidInput
+from dibs.jsontext import decode, encode
+from dibs.stores.etcd.connection import EtcdConnection
+from dibs.stores.etcd.errors import UNIMPLEMENTED, UNKNOWN, LostConnection, Refusal, translated
+from dibs.stores.etcd.location import shown_endpoint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator
+    from typing import Any
+
+    from dibs.stores.etcd.location import EtcdLocation
+
+    Document = dict[str, Any]
+
+PAUSE_S = 0.05
+IDLE_MAX = 16
+PROXY_FAILED = (502, 503, 504)  # what stands before etcd could not reach it
+
+
+class EtcdGateway:
+    """For any thread. Raises errors of dibs, and Refusal for those that the caller has asked to see."""
+
+    def __init__(self, location: EtcdLocation) -> None:
+        self.location = location
+        self._tls = _tls(location) if location.tls else None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Also after a fork: what the parent has open is neither used nor closed properly here."""
+        self._pid = os.getpid()
+        self._lock = allocate_lock()
+        self._idle: list[EtcdConnection] = []
+        self._first = 0  # which endpoint is asked first
+        self._token: str | None = None
+        self._closed = False
+
+    def read(self, path: str, document: Document, *, refusals: bool = False) -> Document:
+        """What changes nothing, or may be done twice."""
+        return self._call(path, document, writes=False, refusals=refusals)
+
+    def write(self, path: str, document: Document) -> Document:
+        """What must not be done twice. StoreUnavailable(unknown=True) if it may have been done."""
+        return self._call(path, document, writes=True, refusals=False)
+
+    def _call(self, path: str, document: Document, *, writes: bool, refusals: bool) -> Document:
+        body = encode(document).encode()
+        began_ms = steady_ms()
+        failed = 0
+        while True:
+            endpoint = self._endpoint()
+            try:
+                return self._try(path, body, endpoint, began_ms + ETCD_MS_MAX, writes=writes)
+            except (LostConnection, Refusal) as error:
+                failed += 1
+                if self._is_final(error, writes) or self._is_too_late(error, began_ms, failed):
+                    if refusals and isinstance(error, Refusal):
+                        raise
+                    where = self.location.shown() if _is_unsent(error) else shown_endpoint(endpoint)
+                    raise translated(error, where, writes=writes) from None
+                if isinstance(error, Refusal) and error.wants_new_token:
+                    self._token = None
+                else:
+                    self._turn_from(endpoint)
+            # Each member once without a pause; after that they are given time to elect a leader.
+            if failed >= len(self.location.endpoints):
+                time.sleep(PAUSE_S)
+
+    def _is_too_late(self, error: LostConnection | Refusal, began_ms: int, failed: int) -> bool:
+        """Members that cannot be reached at all are not waited for as long as those that are at work."""
+        if isinstance(error, LostConnection) and error.is_tls and failed >= len(self.location.endpoints):
+            return True
+        return steady_ms() - began_ms >= (ETCD_TRY_MS_MAX if _is_unsent(error) else ETCD_MS_MAX)
+
+    def _is_final(self, error: LostConnection | Refusal, writes: bool) -> bool:
+        if isinstance(error, LostConnection):
+            return writes and error.sent
+        if error.wants_new_token:
+            return self.location.user is None
+        return not error.is_passing or (writes and not error.is_before_write)
+
+    def _try(
+        self, path: str, body: bytes, endpoint: tuple[str, int], until_ms: int, *, writes: bool
+    ) -> Document:
+        left_ms = max(1, until_ms - steady_ms())
+        token = self._authenticated(endpoint, min(left_ms, ETCD_TRY_MS_MAX))
+        connection = self._connection(endpoint, min(left_ms, ETCD_TRY_MS_MAX))
+        # A write has all the time there is: it cannot be tried elsewhere.
+        status, raw = connection.request(
+            path, body, token, left_ms if writes else min(left_ms, ETCD_TRY_MS_MAX)
+        )
+        self._keep(connection)
+        return _answer(status, raw)
+
+    def _connection(self, endpoint: tuple[str, int], timeout_ms: int) -> EtcdConnection:
+        while True:
+            with self._lock:
+                found = next((each for each in reversed(self._idle) if each.endpoint == endpoint), None)
+                if found is not None:
+                    self._idle.remove(found)
+            if found is None:
+                return EtcdConnection(endpoint, self._tls, timeout_ms)
+            if found.is_usable():
+                return found
+            found.close()
+
+    def _keep(self, connection: EtcdConnection) -> None:
+        with self._lock:
+            if not self._closed and len(self._idle) < IDLE_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _endpoint(self) -> tuple[str, int]:
+        if os.getpid() != self._pid:
+            self._forget()
+        return self.location.endpoints[self._first]
+
+    def _turn_from(self, endpoint: tuple[str, int]) -> None:
+        """Ask the next one first, unless another thread did so already."""
+        with self._lock:
+            if self.location.endpoints[self._first] == endpoint:
+                self._first = (self._first + 1) % len(self.location.endpoints)
+
+    def _authenticated(self, endpoint: tuple[str, int], timeout_ms: int) -> str | None:
+        if self.location.user is None or self._token is not None:
+            return self._token
+        body = encode({"name": self.location.user, "password": self.location.password}).encode()
+        connection = self._connection(endpoint, timeout_ms)
+        try:
+            status, raw = connection.request("/v3/auth/authenticate", body, None, timeout_ms)
+        except LostConnection as error:
+            raise LostConnection(error.why, sent=False) from None  # of the call itself nothing was sent
+        self._keep(connection)
+        self._token = str(_answer(status, raw)["token"])
+        return self._token
+
+    def stream(self, path: str, body: bytes, silence_ms: int) -> tuple[EtcdConnection, Iterator[bytes]]:
+        """A connection of its own, and the lines that come on it. Raises LostConnection or Refusal."""
+        endpoint = self._endpoint()
+        try:
+            token = self._authenticated(endpoint, ETCD_TRY_MS_MAX)
+            connection = EtcdConnection(endpoint, self._tls, ETCD_TRY_MS_MAX)
+        except LostConnection:
+            self._turn_from(endpoint)
+            raise
+        return connection, connection.stream(path, body, token, silence_ms)
+
+    def stream_failed(self, connection: EtcdConnection, *, bad_token: bool) -> None:
+        if bad_token:
+            self._token = None
+        else:
+            self._turn_from(connection.endpoint)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for each in idle:
+            each.close()
+
+
+def _is_unsent(error: LostConnection | Refusal) -> bool:
+    return isinstance(error, LostConnection) and not error.sent
+
+
+def _answer(status: int, raw: bytes) -> Document:
+    try:
+        document = decode(raw.decode())
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        # A member without the gateway answers 404 and plain text; something else than etcd answers anything.
+        is_etcd = status in PROXY_FAILED
+        raise Refusal(
+            UNKNOWN if is_etcd else UNIMPLEMENTED, f"status {status}, and nothing that could be read"
+        )
+    if status == 200 and "error" not in document:
+        return document
+    return _refused(document)
+
+
+def _refused(document: Document) -> Document:
+    error = document.get("error")
+    told = error if isinstance(error, dict) else document
+    code = told.get("grpc_code", told.get("code", UNKNOWN))
+    message = str(told.get("message") or error or "")
+    raise Refusal(code if isinstance(code, int) else UNKNOWN, message)
+
+
+def _tls(location: EtcdLocation) -> ssl.SSLContext:
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=location.ca)
+        if location.cert is not None:
+            context.load_cert_chain(location.cert, location.key)
+    except (OSError, ssl.SSLError) as error:
+        why = error.strerror or "it is not a certificate or key in PEM format"
+        raise InvalidInput(f"A file that the etcd URL names for TLS cannot be read ({why}).") from None
+    return context
+
+
+def b64(text: bytes) -> str:
+    return b64encode(text).decode()
+
+
+def unb64(text: str) -> bytes:
+    return b64decode(text)

@@ -1,0 +1,231 @@
+"""The log of events: one key for each commit that has any, in chapters.
+
+A commit cannot know its revision before it is made, so it cannot be in the key. What orders events is the mod revision
+of the key; what keeps reading cheap are **chapters**: a commit with events compares the key `chapter` and writes below
+its number, so everything in a chapter was written between the marks of that chapter and of the next. Who looks for what
+came after a number reads one chapter and what follows it, and not all history. Every CHAPTER_COMMITS or so somebody
+begins a new one; who was about to write to the old one is told so by the compare, and tries again at once.
+
+`last` is written with every commit that has events. Its mod revision is that of the newest, and its version counts the
+commits: that is how one knows that a chapter is full.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+
+from dibs.ids import new_token
+from dibs.stores.codec import decode_event
+from dibs.stores.codec import encode as encode_event
+from dibs.stores.etcd.gateway import unb64
+from dibs.stores.etcd.layout import COMMIT_EVENTS_MAX, end_of, revision_of, seq_of
+from dibs.stores.etcd.transaction import compare_revision, put_op, range_op, range_request, too_large
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from dibs.core.events import Event
+    from dibs.stores.etcd.gateway import EtcdGateway
+    from dibs.stores.etcd.layout import Layout
+
+    Document = dict[str, Any]
+
+CHAPTER_COMMITS = 256
+
+
+class LoggedCommit:
+    """The key of one commit's events: what it says without being read. Counts and times are in its name."""
+
+    __slots__ = ("count", "first_ms", "key", "last_ms", "revision")
+
+    def __init__(self, kv: Document) -> None:
+        self.key = unb64(kv["key"])
+        self.revision = int(kv["mod_revision"])
+        first, last, count, _ = self.key.rpartition(b"/")[2].split(b".")
+        self.first_ms, self.last_ms, self.count = int(first), int(last), int(count)
+
+    def end_seq(self) -> int:
+        """The first number after its events."""
+        return seq_of(self.revision, self.count)
+
+
+class Appending:
+    """What one commit adds to the log: operations, a compare, and how large they are."""
+
+    def __init__(self, compare: Document, ops: list[Document], size: int) -> None:
+        self.compare = compare
+        self.ops = ops
+        self.size = size
+
+
+class EventLog:
+    """The writing end, and what both ends know of chapters. For any thread."""
+
+    def __init__(self, gateway: EtcdGateway, layout: Layout) -> None:
+        self.gateway = gateway
+        self.layout = layout
+        self._lock = allocate_lock()
+        self._id = new_token()
+        self._written = 0
+        self._chapter: tuple[int, int, int] | None = None  # revision, number, commits before it
+        self._commits = 0  # as far as we know
+        self.starts: dict[int, int] = {0: 0}  # chapter: the revision at which it began
+
+    def appending(self, events: Sequence[Event]) -> Appending:
+        if len(events) > COMMIT_EVENTS_MAX:
+            raise too_large()
+        with self._lock:
+            if self._chapter is None:
+                self._learn(self.gateway.read("/v3/kv/range", range_request(self.layout.chapter)).get("kvs"))
+            assert self._chapter is not None
+            revision, chapter, before = self._chapter
+            self._written += 1
+            name = b"%s-%d" % (self._id.encode(), self._written)
+            is_full = self._commits - before >= CHAPTER_COMMITS
+        texts = [encode_event(event.replace(seq=0)) for event in events]
+        times = [event.at_ms for event in events]
+        log_key = b"%s%d.%d.%d.%s" % (self.layout.log_of(chapter), min(times), max(times), len(events), name)
+        pairs = [(log_key, _joined(texts)), (self.layout.last, b"%d" % len(events))]
+        pairs += self._of_jobs(events, texts, chapter, name)
+        if is_full:
+            pairs.append((self.layout.chapter, b"%d %d" % (chapter + 1, self._commits)))
+            pairs.append((self.layout.chapter_mark(chapter + 1), b""))
+        ops = [put_op(key, value) for key, value in pairs]
+        size = sum([len(key) + len(value) for key, value in pairs])
+        return Appending(compare_revision(self.layout.chapter, revision), ops, size)
+
+    def _of_jobs(
+        self, events: Sequence[Event], texts: list[str], chapter: int, name: bytes
+    ) -> list[tuple[bytes, bytes]]:
+        jobs: dict[tuple[str, str], list[str]] = {}
+        for index, event in enumerate(events):
+            if event.job:
+                jobs.setdefault((event.ns, event.job), []).append(f"{index} {texts[index]}")
+        return [(self.layout.job_log(*job, chapter) + name, _joined(lines)) for job, lines in jobs.items()]
+
+    def chapter_op(self) -> Document:
+        """For the other branch of a commit: whether it failed only because a chapter ended."""
+        return range_op(self.layout.chapter)
+
+    def has_turned(self, answer: Document) -> bool:
+        """The answer to `chapter_op`. True if another chapter has begun since we last knew."""
+        with self._lock:
+            before = self._chapter
+            self._learn(answer["response_range"].get("kvs"))
+            return before != self._chapter
+
+    def appended(self, last: Document) -> None:
+        """After a commit: `last` as it is now."""
+        with self._lock:
+            self._commits = max(self._commits, int(last["version"]))
+
+    def _learn(self, kvs: list[Document] | None) -> None:
+        if not kvs:
+            self._chapter = (0, 0, 0)
+            return
+        number, before = unb64(kvs[0]["value"]).split()
+        self._chapter = (int(kvs[0]["mod_revision"]), int(number), int(before))
+        self._commits = max(self._commits, int(before))
+
+    def last_seq(self, kvs: list[Document] | None) -> int:
+        """The number of the newest event, from the key `last`; 0: there never was one."""
+        if not kvs:
+            return 0
+        return seq_of(int(kvs[0]["mod_revision"]), int(unb64(kvs[0]["value"])) - 1)
+
+    def look(self) -> tuple[int, int]:
+        """The number of the newest event, and the lowest that is not pruned. Brings the chapters up to date."""
+        keys = self.layout
+        after = keys.chapter_mark(max(self.starts)) + b"\0"
+        answer = self.gateway.read(
+            "/v3/kv/txn",
+            {
+                "success": [
+                    range_op(keys.last),
+                    range_op(keys.floor),
+                    range_op(after, end=end_of(keys.chapters), keys_only=True),
+                ]
+            },
+        )
+        last, floor, chapters = [each["response_range"].get("kvs") for each in answer["responses"]]
+        for each in chapters or ():
+            number = int(unb64(each["key"])[len(keys.chapters) :])
+            self.starts[number] = int(each["mod_revision"])
+        return self.last_seq(last), int(unb64(floor[0]["value"])) if floor else 0
+
+    def chapter_of(self, revision: int) -> int:
+        """Where a commit of this revision is. The one that begins a chapter is itself still in the one before."""
+        return max([number for number, start in list(self.starts.items()) if start < revision], default=0)
+
+    def entries(self, chapter: int) -> list[LoggedCommit]:
+        """The keys of a chapter, in the order of their commits."""
+        prefix = self.layout.log_of(chapter)
+        kvs = self.gateway.read("/v3/kv/range", range_request(prefix, end_of(prefix), keys_only=True)).get(
+            "kvs"
+        )
+        return sorted([LoggedCommit(kv) for kv in kvs or ()], key=lambda entry: entry.revision)
+
+
+def read_events(
+    log: EventLog, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool
+) -> list[Event]:
+    """See the port."""
+    if limit <= 0:
+        return []
+    last, floor = log.look()
+    first = max(after + 1, floor)
+    if last < first:
+        return []
+    if job is not None:
+        return _of_job(log, job, first, limit, newest=newest)
+    chapters = range(log.chapter_of(revision_of(first)), max(log.starts) + 1)
+    found: list[Event] = []
+    for chapter in reversed(chapters) if newest else chapters:
+        prefix = log.layout.log_of(chapter)
+        page = _page(log, prefix, end_of(prefix), first, limit - len(found), newest=newest)
+        found = page + found if newest else found + page
+        if len(found) >= limit:
+            break
+    return found[-limit:] if newest else found[:limit]
+
+
+def _page(log: EventLog, begin: bytes, end: bytes, first: int, limit: int, *, newest: bool) -> list[Event]:
+    """Events from `first` on below one range of keys, as far as `limit` commits have them. One more is asked for: the
+    events of the commit that `first` is in may all come before it."""
+    request = range_request(
+        begin, end, limit=limit + 1, since=revision_of(first), by_revision="DESCEND" if newest else "ASCEND"
+    )
+    kvs = log.gateway.read("/v3/kv/range", request).get("kvs") or []
+    found = [event for kv in (reversed(kvs) if newest else kvs) for event in events_in(kv)]
+    return [event for event in found if event.seq >= first]
+
+
+def _of_job(log: EventLog, job: tuple[str, str], first: int, limit: int, *, newest: bool) -> list[Event]:
+    """A job's own keys are in the order of chapters. The newest are looked for in the last few, then in more."""
+    oldest, last = log.chapter_of(revision_of(first)), max(log.starts)
+    begin, end = log.layout.job_log(*job, oldest), end_of(log.layout.job(*job))
+    if not newest:
+        return _page(log, begin, end, first, limit, newest=False)[:limit]
+    width = 4
+    while True:
+        chapter = max(oldest, last - width)
+        found = _page(log, log.layout.job_log(*job, chapter), end, first, limit, newest=True)
+        if len(found) >= limit or chapter == oldest:
+            return found[-limit:]
+        width *= 4
+
+
+def events_in(kv: Document) -> list[Event]:
+    """The events in one key: of a commit, or those of one job in it, which say their place."""
+    revision = int(kv["mod_revision"])
+    found = []
+    for index, line in enumerate(unb64(kv["value"]).decode().split("\n")):
+        place, _, text = (str(index), "", line) if line.startswith("{") else line.partition(" ")
+        found.append(decode_event(seq_of(revision, int(place)), text))
+    return found
+
+
+def _joined(texts: list[str]) -> bytes:
+    return "\n".join(texts).encode()  # JSON text holds no line break

@@ -1,0 +1,164 @@
+"""Dropping the beginning of the log. First the key `floor` is raised, by which everybody at once sees less. Then the
+keys below it are deleted, a bounded number at a time, the oldest first. What a prune that was cut short left is deleted
+by the next one.
+"""
+
+from __future__ import annotations
+
+from dibs.stores.etcd.gateway import unb64
+from dibs.stores.etcd.layout import revision_of, seq_of
+from dibs.stores.etcd.log import LoggedCommit, events_in
+from dibs.stores.etcd.transaction import compare_revision, delete_op, packed, put_op, range_request
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from dibs.core.events import Event
+    from dibs.stores.etcd.log import EventLog
+
+    Document = dict[str, Any]
+
+LOOKS_MAX = 200  # chapters that are counted in one prune, if it is not known what they hold
+DELETES_MAX = 2_000  # commits whose keys are deleted in one prune
+DELETES_AT_ONCE = 100
+
+
+class Pruner:
+    """Remembers what ended chapters hold, so that it is counted once. One prune at a time."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._counts: dict[int, int] = {}
+
+    def prune(self, *, keep: int, before_ms: int) -> int:
+        log = self._log
+        last, floor = log.look()
+        kept_from = max(self._by_count(keep, floor, last), self._by_age(before_ms, floor))
+        dropped = 0
+        if kept_from > floor:
+            dropped = self._between(floor, kept_from)
+            if dropped and not self._raise_floor(floor, kept_from):
+                return 0  # another server prunes
+            floor = kept_from if dropped else floor
+        self._delete_below(floor)
+        return dropped
+
+    def _chapters(self, floor: int) -> range:
+        return range(self._log.chapter_of(revision_of(floor)), max(self._log.starts) + 1)
+
+    def _entries(self, chapter: int, floor: int) -> list[LoggedCommit]:
+        """Of a chapter, those with events that are not pruned."""
+        return [entry for entry in self._log.entries(chapter) if entry.end_seq() > floor]
+
+    def _by_count(self, keep: int, floor: int, last: int) -> int:
+        """The number of the first event to keep if only the newest `keep` are. 0: all, or not known yet."""
+        if keep <= 0:
+            return last + 1
+        left, looks = keep, 0
+        for chapter in reversed(self._chapters(floor)):
+            known = self._counts.get(chapter)
+            if known is not None and known < left:
+                left -= known
+                continue
+            looks += 1
+            if looks > LOOKS_MAX:
+                return 0
+            entries = self._entries(chapter, floor)
+            count = sum([entry.count for entry in entries])
+            if chapter < max(self._log.starts) and not any(_is_cut(entry, floor) for entry in entries):
+                self._counts[chapter] = count
+            if count < left:
+                left -= count
+                continue
+            for entry in reversed(entries):
+                if entry.count >= left:
+                    return seq_of(entry.revision, entry.count - left)
+                left -= entry.count
+        return 0
+
+    def _by_age(self, before_ms: int, floor: int) -> int:
+        """The number of the first event that is not older; 0: the first there is."""
+        found = 0
+        for chapter in self._chapters(floor):
+            for entry in self._entries(chapter, floor):
+                if entry.last_ms >= before_ms:
+                    return self._inside(entry, before_ms) if entry.first_ms < before_ms else found
+                found = entry.end_seq()
+        return found
+
+    def _inside(self, entry: LoggedCommit, before_ms: int) -> int:
+        for event in self._read(entry):
+            if event.at_ms >= before_ms:
+                return event.seq
+        return entry.end_seq()
+
+    def _read(self, entry: LoggedCommit) -> list[Event]:
+        kvs = self._log.gateway.read("/v3/kv/range", range_request(entry.key)).get("kvs")
+        return events_in(kvs[0]) if kvs else []
+
+    def _between(self, floor: int, end: int) -> int:
+        count = 0
+        for chapter in self._chapters(floor):
+            for entry in self._entries(chapter, floor):
+                first = max(floor, seq_of(entry.revision, 0))
+                if first >= end:
+                    return count
+                count += min(entry.end_seq(), end) - first
+        return count
+
+    def _raise_floor(self, floor: int, to: int) -> bool:
+        key = self._log.layout.floor
+        kvs = self._log.gateway.read("/v3/kv/range", range_request(key)).get("kvs")
+        revision, held = (int(kvs[0]["mod_revision"]), int(unb64(kvs[0]["value"]))) if kvs else (0, 0)
+        if held != floor:
+            return False
+        request = {"compare": [compare_revision(key, revision)], "success": [put_op(key, b"%d" % to)]}
+        return bool(self._log.gateway.write("/v3/kv/txn", request).get("succeeded"))
+
+    def _delete_below(self, floor: int) -> None:
+        keys: list[bytes] = []
+        for entry, chapter in self._gone(floor):
+            keys += [entry.key, *self._job_keys(entry, chapter)]
+            if len(keys) >= DELETES_AT_ONCE:
+                self._delete(keys)
+                keys = []
+        self._delete(keys)
+        self._forget_chapters(self._log.chapter_of(revision_of(floor)))
+
+    def _forget_chapters(self, until: int) -> None:
+        """The marks of chapters that nobody reads any more."""
+        if until > 1:
+            keys = self._log.layout
+            request = delete_op(keys.chapters, keys.chapter_mark(until))
+            self._log.gateway.write("/v3/kv/txn", {"success": [request]})
+        for chapter in [each for each in self._counts if each < until]:
+            del self._counts[chapter]
+
+    def _gone(self, floor: int) -> Iterator[tuple[LoggedCommit, int]]:
+        """Commits all of whose events are below the floor, and their chapters. Those of long ago are gone already, so
+        the first chapters may be empty."""
+        count = 0
+        prefix = self._log.layout.log
+        end = self._log.layout.log_of(self._log.chapter_of(revision_of(floor)) + 1)
+        request = range_request(prefix, end, limit=DELETES_MAX, keys_only=True)
+        for kv in self._log.gateway.read("/v3/kv/range", request).get("kvs") or ():
+            entry = LoggedCommit(kv)
+            if entry.end_seq() <= floor and count < DELETES_MAX:
+                count += 1
+                yield entry, int(entry.key[len(prefix) :].partition(b"/")[0])
+
+    def _job_keys(self, entry: LoggedCommit, chapter: int) -> set[bytes]:
+        name = entry.key.rpartition(b".")[2]
+        jobs = {(event.ns, event.job) for event in self._read(entry) if event.job}
+        return {self._log.layout.job_log(*job, chapter) + name for job in jobs}
+
+    def _delete(self, keys: list[bytes]) -> None:
+        if keys:
+            ops = [delete_op(key) for key in keys]
+            self._log.gateway.write("/v3/kv/txn", {"success": packed(ops, 0, 0)})
+
+
+def _is_cut(entry: LoggedCommit, floor: int) -> bool:
+    return seq_of(entry.revision, 0) < floor

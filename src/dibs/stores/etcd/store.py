@@ -1,0 +1,306 @@
+"""The port's methods over etcd. `layout.py` says what is kept where, `log.py` has the events, `clock.py` the time.
+
+A commit is one transaction: it compares the mod revision of every record that was looked at, writes the records, their
+places in the two indexes (what is due, what is live), the events, and raises the store's time. The indexes' old places
+must be known for that: they are remembered from reading a record, and read again if they were forgotten.
+"""
+
+from __future__ import annotations
+
+from dibs.clock import steady_ms
+from dibs.core.limits import ETCD_READ_KEYS_MAX
+from dibs.errors import DibsError, StoreFull
+from dibs.stores.codec import decode, encode
+from dibs.stores.etcd.capabilities import CAPABILITIES
+from dibs.stores.etcd.errors import Refusal, translated
+from dibs.stores.etcd.gateway import EtcdGateway, unb64
+from dibs.stores.etcd.layout import Layout, end_of, seq_of
+from dibs.stores.etcd.log import EventLog, read_events
+from dibs.stores.etcd.prune import Pruner
+from dibs.stores.etcd.store_time import EtcdTime
+from dibs.stores.etcd.transaction import (
+    check_size,
+    compare_revision,
+    delete_op,
+    inner,
+    packed,
+    put_op,
+    range_op,
+    range_request,
+    too_large,
+)
+from dibs.stores.etcd.watcher import Watcher
+from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
+
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+    from dibs.stores.etcd.location import EtcdLocation
+
+    Document = dict[str, Any]
+    Places = tuple[int, int | None, bool]  # version, due, live
+
+PLACES_MAX = 50_000
+OTHER_OPS = 2  # of a commit, beside what it writes: the time, and a look at the newest event
+TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended
+INNER_OPS_MAX = 64
+
+
+class EtcdStore(Store, Maintenance):
+    """Reaches out for nothing before it is first asked. `time` is for tests that move it."""
+
+    capabilities = CAPABILITIES
+
+    def __init__(
+        self, location: EtcdLocation, time: Callable[[EtcdGateway, Layout], EtcdTime] = EtcdTime
+    ) -> None:
+        self.location = location
+        self._gateway = EtcdGateway(location)
+        self._layout = Layout(location.prefix)
+        self._time = time(self._gateway, self._layout)
+        self._log = EventLog(self._gateway, self._layout)
+        self._pruner = Pruner(self._log)
+        self._watcher = Watcher(self._gateway, self._layout)
+        self._places: dict[str, Places] = {}
+        self._trouble: DibsError | None = None
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        self._time.ready()
+        wanted = list(dict.fromkeys(keys))
+        records: dict[str, Versioned] = {}
+        revision = 0
+        while True:
+            page = wanted[len(records) : len(records) + ETCD_READ_KEYS_MAX]
+            try:
+                answer = self._read_page(page, revision)
+            except Refusal as error:
+                if not error.is_compacted:
+                    raise translated(error, self.location.shown(), writes=False) from None
+                records, revision = {}, 0  # compacted between two pages: all of it anew
+                continue
+            self._time.saw(answer["responses"][0])
+            for key, kvs in zip(page, _ranges(answer["responses"][1:]), strict=True):
+                records[key] = self._found(key, kvs[0]) if kvs else ABSENT
+            if len(records) == len(wanted):
+                return Snapshot(now_ms=self._time.now_ms(), records=records)
+            revision = int(answer["header"]["revision"])
+
+    def _read_page(self, keys: list[str], revision: int) -> Document:
+        """One moment: all pages of a read are of the revision of the first."""
+        ops = [range_op(self._layout.record(key), revision=revision) for key in keys]
+        packs = [inner(ops[at : at + INNER_OPS_MAX]) for at in range(0, len(ops), INNER_OPS_MAX)]
+        request = {"success": [self._time.looking(), *(packs if len(packs) > 1 else ops)]}
+        return self._gateway.read("/v3/kv/txn", request, refusals=True)
+
+    def _found(self, key: str, kv: Document) -> Versioned:
+        version = int(kv["mod_revision"])
+        record = self._decoded(key, unb64(kv["value"]).decode())
+        self._remember(key, version, record)
+        return Versioned(version=version, record=record)
+
+    def _decoded(self, key: str, text: str) -> Stored:
+        try:
+            return decode(key, text)
+        except DibsError as error:
+            self._trouble = error
+            raise
+
+    def _remember(self, key: str, version: int, record: Stored) -> None:
+        if len(self._places) >= PLACES_MAX:
+            self._places = {}
+        self._places[key] = (version, record.due_ms(), record.is_live())
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        if len(expect) > self.capabilities.commit_keys_max:
+            raise too_large()
+        self._time.ready()
+        writes, size = self._writes(expect, puts)
+        compares = [compare_revision(self._layout.record(key), version) for key, version in expect.items()]
+        for _ in range(TURNS_MAX):
+            appending = self._log.appending(events) if events else None
+            ops = writes if appending is None else [*writes, *appending.ops]
+            check_size(size + (appending.size if appending else 0), len(ops) + len(compares))
+            all_compares = compares if appending is None else [*compares, appending.compare]
+            answer = self._write(self._request(all_compares, ops))
+            if answer.get("succeeded"):
+                return self._committed(answer, puts, len(events))
+            if appending is None or not self._log.has_turned(answer["responses"][0]):
+                break
+        for key in expect:
+            self._places.pop(key, None)
+        raise Conflict
+
+    def _write(self, request: Document) -> Document:
+        try:
+            answer = self._gateway.write("/v3/kv/txn", request)
+        except StoreFull as error:
+            self._trouble = error
+            raise
+        if isinstance(self._trouble, StoreFull):
+            self._trouble = None
+        return answer
+
+    def _request(self, compares: list[Document], ops: list[Document]) -> Document:
+        success = [
+            *packed(ops, len(compares), OTHER_OPS),
+            self._time.raising(),
+            range_op(self._layout.last),
+        ]
+        return {"compare": compares, "success": success, "failure": [self._log.chapter_op()]}
+
+    def _committed(self, answer: Document, puts: Mapping[str, Stored | None], events: int) -> int:
+        revision = int(answer["header"]["revision"])
+        for key, record in puts.items():
+            if record is None:
+                self._places.pop(key, None)
+            else:
+                self._remember(key, revision, record)
+        last = answer["responses"][-1]["response_range"].get("kvs")
+        if not events:
+            return self._log.last_seq(last)
+        self._log.appended(last[0])
+        return seq_of(revision, events - 1)
+
+    def _writes(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]
+    ) -> tuple[list[Document], int]:
+        """The operations that write `puts` and their places in the indexes, and how large they are."""
+        layout, ops, size = self._layout, [], 0
+        places = self._old_places(expect, puts)
+        for key, record in puts.items():
+            _, due_ms, live = places[key]
+            now_due_ms = record.due_ms() if record is not None else None
+            now_live = record is not None and record.is_live()
+            if record is None:
+                ops.append(delete_op(layout.record(key)))
+            else:
+                value = encode(record).encode()
+                ops.append(put_op(layout.record(key), value))
+                size += len(value)
+            if due_ms != now_due_ms:
+                ops += [delete_op(layout.due(due_ms, key))] if due_ms is not None else []
+                ops += [put_op(layout.due(now_due_ms, key), b"")] if now_due_ms is not None else []
+            if live != now_live:
+                ops.append(
+                    put_op(layout.live_mark(key), b"") if now_live else delete_op(layout.live_mark(key))
+                )
+        return ops, size + sum([len(key.encode()) for key in (*expect, *puts)]) * 4
+
+    def _old_places(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> dict[str, Places]:
+        """Where the indexes have the records that are about to be replaced."""
+        found: dict[str, Places] = {}
+        for key in puts:
+            places = self._places.get(key)
+            if expect[key] == 0:
+                found[key] = (0, None, False)
+            elif places is not None and places[0] == expect[key]:
+                found[key] = places
+        missing = [key for key in puts if key not in found]
+        if missing:
+            for key, versioned in self.read(missing).records.items():
+                if versioned.record is None or versioned.version != expect[key]:
+                    raise Conflict
+                found[key] = (versioned.version, versioned.record.due_ms(), versioned.record.is_live())
+        return found
+
+    def scan(
+        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
+    ) -> list[tuple[str, Versioned]]:
+        if limit <= 0:
+            return []
+        root = self._layout.live if live else self._layout.records
+        whole = self._layout.live_mark(prefix) if live else self._layout.record(prefix)
+        begin = root + after.encode() + b"\0" if after >= prefix and after else whole
+        kvs = self._range(begin, end_of(whole), limit=limit, keys_only=live)
+        keys = [unb64(kv["key"])[len(root) :].decode() for kv in kvs]
+        if not live:
+            return [(key, self._found(key, kv)) for key, kv in zip(keys, kvs, strict=True)]
+        # What went between the two looks is left out; the page is short then, and not wrong.
+        found = self.read(keys).records
+        return [(key, found[key]) for key in keys if _is_live(found[key])]
+
+    def _range(self, begin: bytes, end: bytes | None = None, **options: Any) -> list[Document]:
+        answer = self._gateway.read("/v3/kv/range", range_request(begin, end, **options))
+        kvs: list[Document] = answer.get("kvs") or []
+        return kvs
+
+    def due(self, limit: int) -> Due:
+        self._time.ready()
+        dues = self._layout.dues
+        request = range_op(dues, end=end_of(dues), limit=max(1, limit), keys_only=True)
+        answer = self._gateway.read("/v3/kv/txn", {"success": [self._time.looking(), request]})
+        self._time.saw(answer["responses"][0])
+        kvs = answer["responses"][1]["response_range"].get("kvs") or ()
+        found = [self._layout.split_due(unb64(kv["key"])) for kv in kvs]
+        now_ms = self._time.now_ms()
+        keys = [key for due_ms, key in found if due_ms <= now_ms]
+        return Due(keys=keys[: max(0, limit)], next_ms=found[0][0] if found else None)
+
+    def events(
+        self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
+    ) -> list[Event]:
+        return read_events(self._log, after, limit, job, newest=newest)
+
+    def watch(self, after: int, timeout_ms: int) -> bool:
+        return self._until(
+            None, timeout_ms, lambda: self._log.last_seq(self._range(self._layout.last)) > after
+        )
+
+    def until_gone(self, key: str, timeout_ms: int) -> bool:
+        """Woken when that record is deleted, and not by anything else."""
+        record = self._layout.record(key)
+        return self._until(record, timeout_ms, lambda: not self._range(record, keys_only=True))
+
+    def _until(self, key: bytes | None, timeout_ms: int, is_so: Callable[[], bool]) -> bool:
+        until_ms = steady_ms() + timeout_ms
+        waiting = self._watcher.join(key)  # before the first look: what comes after it is not missed
+        try:
+            while not is_so():
+                left_ms = until_ms - steady_ms()
+                if left_ms <= 0:
+                    return False
+                self._watcher.wait(waiting, left_ms)
+            return True
+        finally:
+            self._watcher.leave(waiting)
+
+    def prune(self, *, keep: int, before_ms: int) -> int:
+        return self._pruner.prune(keep=keep, before_ms=before_ms)
+
+    def trouble(self) -> DibsError | None:
+        return self._time.trouble or self._trouble
+
+    def size_bytes(self) -> int:
+        """Of the whole of etcd, its other users included: it does not say more."""
+        status = self._gateway.read("/v3/maintenance/status", {})
+        return int(status.get("dbSizeInUse") or status.get("dbSize") or 0)
+
+    def probe(self) -> list[dict[str, Any]]:
+        from dibs.stores.etcd.probe import probe
+
+        return probe(self.location, self)
+
+    def close(self) -> None:
+        self._watcher.close()
+        self._gateway.close()
+
+
+def _ranges(responses: list[Document]) -> list[list[Document]]:
+    """What each range found, those in inner transactions included, in order."""
+    found: list[list[Document]] = []
+    for each in responses:
+        if "response_txn" in each:
+            found += _ranges(each["response_txn"].get("responses") or [])
+        else:
+            found.append(each["response_range"].get("kvs") or [])
+    return found
+
+
+def _is_live(versioned: Versioned) -> bool:
+    return versioned.record is not None and versioned.record.is_live()

@@ -1,0 +1,233 @@
+"""Brings the clock what etcd says: the time of the last commit, the stopwatch, the note of this boot."""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+
+from dibs.clock import boot_id as machine_boot_id
+from dibs.clock import steady_ms as machine_steady_ms
+from dibs.clock import wall_ms as machine_wall_ms
+from dibs.errors import DibsError, StoreUnavailable
+from dibs.jsontext import decode, encode
+from dibs.stores.etcd.clock import BootNote, EtcdClock, StopwatchReading
+from dibs.stores.etcd.errors import Refusal
+from dibs.stores.etcd.gateway import unb64
+from dibs.stores.etcd.transaction import compare_revision, compare_value, inner, put_op, range_op
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from dibs.stores.etcd.gateway import EtcdGateway
+    from dibs.stores.etcd.layout import Layout
+
+    Document = dict[str, Any]
+
+STOPWATCH_S = 10 * 365 * 24 * 3600
+BEHIND_MS = 5_000  # a stopwatch that says so much less than the time of the last commit is started anew
+
+
+class ClockOff(StoreUnavailable):
+    """This machine's clock and etcd's do not run alike. Nothing was decided."""
+
+
+class Stopwatch:
+    """A lease of etcd that nobody renews."""
+
+    def __init__(self, gateway: EtcdGateway) -> None:
+        self._gateway = gateway
+
+    def start(self) -> str:
+        return str(self._gateway.read("/v3/lease/grant", {"TTL": str(STOPWATCH_S)})["ID"])
+
+    def read(self, lease: str) -> tuple[int, str] | None:
+        """Whole seconds since it was started, and in which term of which leader; None if it is gone."""
+        found = self._gateway.read("/v3/lease/timetolive", {"ID": lease})
+        left_s = int(found.get("TTL", 0))
+        if left_s < 0:
+            return None
+        return int(found.get("grantedTTL", 0)) - left_s, str(found["header"].get("raft_term", ""))
+
+    def stop(self, lease: str) -> None:
+        """One that nobody will read again. It does no harm if it stays."""
+        try:
+            self._gateway.read("/v3/lease/revoke", {"ID": lease}, refusals=True)
+        except (Refusal, DibsError):
+            pass
+
+
+class EtcdTime:
+    """For any thread. `raising` goes into every commit, `looking` into every read."""
+
+    def __init__(
+        self,
+        gateway: EtcdGateway,
+        layout: Layout,
+        *,
+        stopwatch: Stopwatch | None = None,
+        steady_ms: Callable[[], int] = machine_steady_ms,
+        wall_ms: Callable[[], int] = machine_wall_ms,
+        boot_id: Callable[[], str] = machine_boot_id,
+    ) -> None:
+        self._gateway = gateway
+        self._layout = layout
+        self._stopwatch = stopwatch or Stopwatch(gateway)
+        self._wall_ms = wall_ms
+        self._boot_id = boot_id
+        self._clock = EtcdClock(steady_ms)
+        self._lock = allocate_lock()
+        self.trouble: DibsError | None = None
+
+    def ready(self) -> None:
+        """Before a read or a commit: the clock is set, and was compared lately. Raises ClockOff if it is off."""
+        if self._clock.is_set and self.trouble is None and not self._clock.check_is_due():
+            return
+        with self._lock:
+            if not self._clock.is_set:
+                self._begin()
+            elif self._clock.check_is_due():
+                self._check()
+        if self.trouble is not None:
+            raise ClockOff(self.trouble.details)
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def looking(self) -> Document:
+        return range_op(self._layout.time)
+
+    def saw(self, answer: Document) -> None:
+        """The answer to `looking`."""
+        kvs = answer["response_range"].get("kvs")
+        if kvs:
+            self._clock.saw(int(unb64(kvs[0]["value"])))
+
+    def raising(self) -> Document:
+        """Raises the key `time`, and never lowers it."""
+        value = b"%016d" % self._clock.now_ms()
+        return inner([put_op(self._layout.time, value)], [compare_value(self._layout.time, "LESS", value)])
+
+    def _begin(self) -> None:
+        state = self._state()
+        if state is None:
+            self._make()
+            state = self._state()
+            if state is None:
+                raise StoreUnavailable(
+                    "The store's keys in etcd were deleted while it was opened. Try again."
+                )
+        mark_ms, (revision, started_ms, lease), (note_revision, note) = state
+        reading = self._reading(lease)
+        if not self._clock.begin(mark_ms, started_ms, reading, note) and not self._write_note(note_revision):
+            # Another process of this boot was first: its note is taken.
+            self._clock = EtcdClock(self._clock.steady_ms)
+            self._begin()
+            return
+        self._restart_if_behind(reading, started_ms, mark_ms, revision, lease)
+
+    def _check(self) -> None:
+        state = self._state()
+        if state is None:
+            raise StoreUnavailable(
+                "The store's keys in etcd were deleted while it was open. Start this process again."
+            )
+        mark_ms, (revision, started_ms, lease), (note_revision, note) = state
+        reading = self._reading(lease)
+        off_ms = self._clock.check(mark_ms, started_ms, reading)
+        if off_ms:
+            self.trouble = _off(off_ms)
+            self._write_note(note_revision)
+            return
+        if self._clock.is_trusted():
+            self.trouble = None
+        if reading is not None and (note is None or note.term != reading.term):
+            self._write_note(
+                note_revision
+            )  # the leader has changed: a note of before is of no use to newcomers
+        self._restart_if_behind(reading, started_ms, mark_ms, revision, lease)
+
+    def _state(self) -> tuple[int, tuple[int, int, str], tuple[int, BootNote | None]] | None:
+        """`time`, the stopwatch with its revision, and this boot's note with its; None: the prefix is not in use."""
+        keys = (self._layout.time, self._layout.stopwatch, self._layout.boot(self._boot_id()))
+        answer = self._gateway.read("/v3/kv/txn", {"success": [range_op(key) for key in keys]})
+        time, watch, note = [(each["response_range"].get("kvs") or [None])[0] for each in answer["responses"]]
+        if time is None or watch is None:
+            return None
+        started = decode(unb64(watch["value"]).decode())
+        stopwatch = (int(watch["mod_revision"]), int(started["at_ms"]), str(started["lease"]))
+        if note is None:
+            return int(unb64(time["value"])), stopwatch, (0, None)
+        found = BootNote.load(decode(unb64(note["value"]).decode()))
+        return int(unb64(time["value"])), stopwatch, (int(note["mod_revision"]), found)
+
+    def _make(self) -> None:
+        """A prefix that nobody has used: the wall clock is read, this once."""
+        lease, now_ms = self._stopwatch.start(), self._wall_ms()
+        keys = self._layout
+        made = self._gateway.read(
+            "/v3/kv/txn",
+            {
+                "compare": [compare_revision(keys.time, 0), compare_revision(keys.stopwatch, 0)],
+                "success": [
+                    put_op(keys.time, b"%016d" % now_ms),
+                    put_op(keys.stopwatch, _started(now_ms, lease)),
+                ],
+            },
+        )
+        if not made.get("succeeded"):
+            self._stopwatch.stop(lease)  # somebody else was first
+
+    def _reading(self, lease: str) -> StopwatchReading | None:
+        before_ms = self._clock.steady_ms()
+        found = self._stopwatch.read(lease)
+        if found is None:
+            return None
+        return StopwatchReading(
+            before_ms=before_ms,
+            after_ms=self._clock.steady_ms(),
+            elapsed_s=found[0],
+            lease=lease,
+            term=found[1],
+        )
+
+    def _restart_if_behind(
+        self, reading: StopwatchReading | None, started_ms: int, mark_ms: int, revision: int, lease: str
+    ) -> None:
+        """After a change of leader the stopwatch says less than passed; after a restored backup it is gone."""
+        if reading is not None and started_ms + reading.elapsed_s * 1_000 > mark_ms - BEHIND_MS:
+            return
+        now_ms = self._clock.now_ms()
+        fresh = self._stopwatch.start()
+        made = self._gateway.read(
+            "/v3/kv/txn",
+            {
+                "compare": [compare_revision(self._layout.stopwatch, revision)],
+                "success": [put_op(self._layout.stopwatch, _started(now_ms, fresh))],
+            },
+        )
+        self._stopwatch.stop(lease if made.get("succeeded") else fresh)
+
+    def _write_note(self, revision: int) -> bool:
+        """Whoever writes it first wins: all processes of a boot then agree to the millisecond. False: somebody did."""
+        note = self._clock.note()
+        if note is None:
+            return True
+        key = self._layout.boot(self._boot_id())
+        value = encode(note.dump()).encode()
+        made = self._gateway.read(
+            "/v3/kv/txn", {"compare": [compare_revision(key, revision)], "success": [put_op(key, value)]}
+        )
+        return bool(made.get("succeeded"))
+
+
+def _started(at_ms: int, lease: str) -> bytes:
+    return encode({"at_ms": at_ms, "lease": lease}).encode()
+
+
+def _off(off_ms: int) -> ClockOff:
+    where = "ahead of" if off_ms > 0 else "behind"
+    return ClockOff(
+        f"This machine's steady clock came {abs(off_ms) / 1000:.1f} s {where} what etcd's leader counted. Nothing is "
+        "decided here until they run alike for a while: look at the clock source of this machine, and of etcd's leader."
+    )

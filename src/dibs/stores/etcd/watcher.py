@@ -1,0 +1,159 @@
+"""One stream from etcd for all who wait in this process: it says when events were written and which records went.
+
+What it says is a hint. Whoever waits looks at the store itself when told, and now and then without: often while there
+is no stream, seldom while there is one. So a stream that is cut, that moves to another member, or that fell behind a
+compaction loses nothing: when the next one begins, all who wait look once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_SILENCE_MS
+from dibs.jsontext import decode, encode
+from dibs.stores.etcd.errors import UNAUTHENTICATED, LostConnection, Refusal
+from dibs.stores.etcd.gateway import b64, unb64
+from dibs.stores.etcd.layout import end_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.stores.etcd.connection import EtcdConnection
+    from dibs.stores.etcd.gateway import EtcdGateway
+    from dibs.stores.etcd.layout import Layout
+
+    Document = dict[str, Any]
+
+PAUSE_S = 0.2
+
+
+class Waiting:
+    """One who waits: for events (key None), or for one record to go."""
+
+    def __init__(self, key: bytes | None) -> None:
+        self.key = key
+        self.told = threading.Event()
+
+
+class Watcher:
+    """For any thread. Its own thread begins when somebody first waits."""
+
+    def __init__(self, gateway: EtcdGateway, layout: Layout) -> None:
+        self._gateway = gateway
+        self._layout = layout
+        self._lock = threading.Lock()
+        self._waiting: dict[bytes | None, list[Waiting]] = {}
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+        self._connection: EtcdConnection | None = None
+        self._closed = False
+        self.hears = False
+
+    def join(self, key: bytes | None) -> Waiting:
+        """Before the first look: what happens after it is not missed."""
+        if os.getpid() != self._pid:  # threads do not cross a fork
+            self._pid, self._lock, self._thread, self.hears = os.getpid(), threading.Lock(), None, False
+            self._waiting = {}
+        waiting = Waiting(key)
+        with self._lock:
+            self._waiting.setdefault(key, []).append(waiting)
+        return waiting
+
+    def leave(self, waiting: Waiting) -> None:
+        with self._lock:
+            others = self._waiting.get(waiting.key, [])
+            if waiting in others:
+                others.remove(waiting)
+            if not others:
+                self._waiting.pop(waiting.key, None)
+
+    def wait(self, waiting: Waiting, left_ms: int) -> None:
+        """Until told, or until it is time to look again."""
+        with self._lock:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._work, name="dibs-etcd-watch", daemon=True)
+                self._thread.start()
+        pause_ms = ETCD_HEARD_POLL_MS if self.hears else ETCD_POLL_MS
+        if waiting.told.wait(min(pause_ms, left_ms) / 1000):
+            waiting.told.clear()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            connection = self._connection
+        if connection is not None and os.getpid() == self._pid:
+            connection.cut()
+        self._tell_all()
+
+    def cut(self) -> None:
+        """End the stream, for tests: the next one begins by itself."""
+        connection = self._connection
+        if connection is not None:
+            connection.cut()
+
+    def _tell(self, key: bytes | None) -> None:
+        with self._lock:
+            concerned = list(self._waiting.get(key, ()))
+        for each in concerned:
+            each.told.set()
+
+    def _tell_all(self) -> None:
+        with self._lock:
+            all_ = [each for several in self._waiting.values() for each in several]
+        for each in all_:
+            each.told.set()
+
+    def _work(self) -> None:
+        pause = threading.Event()
+        while not self._closed:
+            bad_token = False
+            try:
+                self._follow()
+            except LostConnection:
+                pass
+            except Refusal as error:
+                bad_token = error.code == UNAUTHENTICATED
+            except (ValueError, LookupError, TypeError):
+                pass  # something that is not etcd; polling goes on
+            self.hears = False
+            if self._connection is not None:
+                self._gateway.stream_failed(self._connection, bad_token=bad_token)
+                self._connection = None
+            pause.wait(PAUSE_S)
+
+    def _follow(self) -> None:
+        connection, lines = self._gateway.stream("/v3/watch", self._request(), ETCD_SILENCE_MS)
+        with self._lock:
+            self._connection = connection
+            if self._closed:
+                connection.close()
+                return
+        created = 0
+        for line in lines:
+            document = decode(line.decode())
+            if "error" in document:
+                error = document["error"]
+                raise Refusal(int(error.get("grpc_code", 2)), str(error.get("message", "")))
+            result = document.get("result", {})
+            if result.get("canceled"):
+                return  # it fell behind a compaction, most likely; the next stream begins with now
+            if result.get("created"):
+                created += 1
+                if created == 2:
+                    self.hears = True
+                    self._tell_all()
+            self._hear(result.get("events", ()))
+
+    def _hear(self, events: list[Document]) -> None:
+        for event in events:
+            key = unb64(event["kv"]["key"])
+            self._tell(None if key == self._layout.last else key)
+
+    def _request(self) -> bytes:
+        """Two watches on one stream: the newest event, and records that are deleted."""
+        records = self._layout.records
+        newest = {"key": b64(self._layout.last)}
+        deleted = {"key": b64(records), "range_end": b64(end_of(records)), "filters": ["NOPUT"]}
+        return "\n".join([encode({"create_request": each}) for each in (newest, deleted)]).encode()

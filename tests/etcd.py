@@ -1,0 +1,170 @@
+"""An etcd of one's own: in a temporary folder, on free ports of this machine, never as root, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dibs.errors import DibsError
+from dibs.stores.etcd.gateway import EtcdGateway
+from dibs.stores.etcd.location import EtcdLocation
+from tests.processes import WAIT_S_MAX, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+USERS = ("etcd", "nobody")  # whom root becomes
+
+
+def _somebody() -> dict[str, Any]:
+    """Arguments for subprocess: a server of a test does not run as root."""
+    if os.getuid() != 0:
+        return {}
+    known = {each.pw_name: each for each in pwd.getpwall()}
+    user = next(known[name] for name in USERS if name in known)
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+class Member:
+    """One server of a cluster. It may be killed, paused and started again."""
+
+    def __init__(self, words: list[str], folder: str, endpoint: tuple[str, int]) -> None:
+        self.endpoint = endpoint
+        self._words = words
+        self._folder = folder
+        self._who = _somebody()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        env = {"PATH": os.environ.get("PATH", ""), "HOME": self._folder}
+        if platform.machine() in ("aarch64", "arm64"):
+            env["ETCD_UNSUPPORTED_ARCH"] = "arm64"  # etcd 3.4 wants to be told
+        with open(f"{self._folder}/log", "ab") as log:
+            self._process = subprocess.Popen(
+                self._words, stdout=log, stderr=log, cwd=self._folder, env=env, **self._who
+            )
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log(self) -> str:
+        return Path(f"{self._folder}/log").read_text(errors="replace")[-4_000:]
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(WAIT_S_MAX)
+
+
+class Cluster:
+    """Members, and how to reach them."""
+
+    def __init__(self, members: list[Member], **how: Any) -> None:
+        self.members = members
+        self._how = how
+
+    def location(self, prefix: str = "dibs", **how: Any) -> EtcdLocation:
+        endpoints = tuple(member.endpoint for member in self.members)
+        return EtcdLocation(endpoints=endpoints, prefix=prefix, **(self._how | how))
+
+    def url(self, prefix: str = "dibs") -> str:
+        return self.location(prefix).shown()
+
+    def gateway(self, **how: Any) -> EtcdGateway:
+        return EtcdGateway(self.location(**how))
+
+    def answers(self) -> bool:
+        """Whether it takes writes, asked of all members together."""
+        for member in self.members:
+            assert member.is_running(), member.log()
+        gateway = self.gateway()
+        try:
+            gateway.read("/v3/kv/put", {"key": "cmVhZHk=", "value": "MQ=="})
+        except DibsError:
+            return False
+        finally:
+            gateway.close()
+        return True
+
+    def compact(self) -> None:
+        """Forget all older revisions, as an operator would."""
+        gateway = self.gateway()
+        revision = gateway.read("/v3/kv/range", {"key": "cmVhZHk="})["header"]["revision"]
+        try:
+            gateway.read("/v3/kv/compaction", {"revision": revision}, refusals=True)
+        finally:
+            gateway.close()
+
+    def leader(self) -> Member:
+        for member in self.members:
+            gateway = EtcdGateway(self.location().replace(endpoints=(member.endpoint,)))
+            status = gateway.read("/v3/maintenance/status", {})
+            gateway.close()
+            if status["leader"] == status["header"]["member_id"]:
+                return member
+        raise AssertionError("there is no leader")
+
+
+@contextmanager
+def running(
+    program: str, count: int = 1, *, options: Sequence[str] = (), tls: Path | None = None, **how: Any
+) -> Iterator[Cluster]:
+    """A cluster that runs while the block does. `tls` is a folder with server.crt and server.key."""
+    with tempfile.TemporaryDirectory(prefix="dibs-etcd-", ignore_cleanup_errors=True) as top:
+        os.chmod(top, 0o755)
+        ports = _free_ports(2 * count)
+        names = [f"m{number}" for number in range(count)]
+        peers = {name: f"http://127.0.0.1:{port}" for name, port in zip(names, ports[count:], strict=True)}
+        cluster = ",".join(f"{name}={url}" for name, url in peers.items())
+        scheme = "https" if tls else "http"
+        members = []
+        for name, port in zip(names, ports, strict=False):
+            folder = f"{top}/{name}"
+            os.mkdir(folder, 0o700)
+            who = _somebody()
+            if who:
+                os.chown(folder, who["user"], who["group"])
+            client = f"{scheme}://127.0.0.1:{port}"
+            words = [program, "--name", name, "--data-dir", f"{folder}/data", "--unsafe-no-fsync"]
+            words += ["--listen-client-urls", client, "--advertise-client-urls", client]
+            words += ["--listen-peer-urls", peers[name], "--initial-advertise-peer-urls", peers[name]]
+            words += ["--initial-cluster", cluster, "--log-level", "error", "--logger", "zap"]
+            words += ["--heartbeat-interval", "50", "--election-timeout", "500", *options]
+            members.append(Member(words, folder, ("127.0.0.1", port)))
+        made = Cluster(members, tls=tls is not None, **how)
+        try:
+            for member in members:
+                member.start()
+            wait_until(made.answers, "etcd answers")
+            yield made
+        finally:
+            for member in members:
+                member.kill()
+
+
+def program() -> str | None:
+    return shutil.which("etcd")
