@@ -145,7 +145,7 @@ def test_doctor_asks_the_server_and_names_the_token_file(outside: Terminal, tmp_
         ran = outside("doctor", "--url", server.url)
     assert ran.exit == 69
     assert f"from {token}" in ran.out
-    assert "does not have the token of your own server" in ran.out
+    assert "is not your own server" in ran.out
     assert "secret" not in ran.out
     assert b"secret" not in b"".join(server.requests)
 

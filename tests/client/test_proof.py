@@ -70,7 +70,7 @@ def reply_of(body: bytes) -> bytes:
 def test_whoever_took_the_port_does_not_get_the_token(tmp_path: Path, body: bytes) -> None:
     with thief(reply_of(body)) as (url, heard):
         told = ask(settings_of(tmp_path, url))
-    assert "does not have the token of your own server" in told
+    assert "is not your own server" in told
     assert "Do not begin the work." in told
     assert heard
     assert TOKEN.encode() not in b"".join(heard)
@@ -80,7 +80,7 @@ def test_a_thief_that_asks_the_real_server_gets_nothing_either(tmp_path: Path) -
     with ServerProcess(tmp_path) as server, relay_to(server.url) as (url, heard):
         settings = Settings({"url": url}, {**clean_env(tmp_path)})
         told = ask(settings)
-        assert "does not have the token of your own server" in told
+        assert "is not your own server" in told
         assert b"/proof?" in b"".join(heard)
         assert b"Authorization" not in b"".join(heard)
 
@@ -121,7 +121,7 @@ def test_the_async_client_asks_for_the_proof_too(tmp_path: Path, monkeypatch: py
             async with dibs.AsyncClient(url) as client, client.claim("x"):
                 pass
 
-        with pytest.raises(dibs.Unavailable, match="token of your own server"):
+        with pytest.raises(dibs.Unavailable, match="is not your own server"):
             asyncio.run(claim())
     assert TOKEN.encode() not in b"".join(heard)
 

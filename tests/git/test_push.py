@@ -207,8 +207,8 @@ class TestCommand:
         [
             (("git", "push", "--lease", "x"), "needs --job"),
             (("git", "push", "origin", "no-such", "--job", "j", "--lease", ID), "no branch 'no-such'"),
-            (("git", "push", "other", "--job", "j", "--lease", "x", "--url", "git:origin"), "one place"),
-            (("git", "push", "a", "b", "c", "--job", "j", "--lease", "x"), "no more"),
+            (("git", "push", "other", "--job", "j", "--lease", "x", "--url", "git:origin"), "one remote"),
+            (("git", "push", "a", "b", "c", "--job", "j", "--lease", "x"), "a remote and a branch"),
         ],
     )
     def test_what_cannot_be_pushed_is_told(self, clone: Path, words: tuple[str, ...], says: str) -> None:

@@ -177,7 +177,7 @@ def test_a_ref_written_by_hand_stops_its_own_job_and_no_other(remote: Remote) ->
     for number, bad in enumerate([*[_written(remote, each) for each in BAD], huge]):
         git(remote.path, "update-ref", JOB, bad)
         for each in (store, store_at(remote.clone(f"clone-{number}"))):
-            with pytest.raises(StoreCorrupt, match="cannot be used"):
+            with pytest.raises(StoreCorrupt, match="is invalid"):
                 acquire(each, "job", "two")
             assert isinstance(acquire(each, "other", "two"), Held)
             assert [key for key, _ in each.scan("lock/")] == ["lock/default/other"]

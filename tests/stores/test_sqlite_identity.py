@@ -208,7 +208,7 @@ def test_an_older_copy_that_is_written_over_the_file_is_noticed_when_it_is_opene
     forks.before_fork()
     shutil.copyfile(f"{path}.backup", path)
     forks.after_fork_in_parent()
-    with pytest.raises(StoreReplaced, match="older than it was"):
+    with pytest.raises(StoreReplaced, match="older than before"):
         store.read(())
 
 

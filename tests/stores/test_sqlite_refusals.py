@@ -104,7 +104,7 @@ def test_a_damaged_header_is_refused(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[:40] = os.urandom(40)
     path.write_bytes(content)
-    with pytest.raises(StoreCorrupt, match="Restore it from a backup"):
+    with pytest.raises(StoreCorrupt, match="Restore a backup"):
         SqliteStore(str(path))
     assert path.read_bytes() == content
 
@@ -117,7 +117,7 @@ def test_a_damaged_page_is_noticed_when_it_is_read(path: Path) -> None:
         content[page * 4096 : page * 4096 + 2048] = b"\xee" * 2048
     path.write_bytes(content)
     store = None
-    with pytest.raises(StoreCorrupt, match=r"damaged.*Restore it from a backup"):  # noqa: PT012 - either may notice
+    with pytest.raises(StoreCorrupt, match=r"damaged.*Restore a backup"):  # noqa: PT012 - either may notice
         store = SqliteStore(str(path))
         store.scan("lock/", limit=10_000)
     if store is not None:

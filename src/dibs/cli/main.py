@@ -110,14 +110,15 @@ def _answer(
 ) -> Answer:
     if argv and argv[0] == COMPLETE:
         return _completed(list(argv[1:]), env, opener)
-    special = _help_or_version(argv)
+    special = _help_or_version(argv, stdout, env)
     if special is not None:
         return special
     name, words = split_command(argv, NAMES)
     if name is None:
         from dibs.cli.framework.help import overview
+        from dibs.cli.text.width import width_of
 
-        raise UsageError(f"Which command?\n\n{overview()}")
+        raise UsageError(f"Which command?\n\n{overview(width_of(stderr, env))}")
     command = load(name)
     values = parse(command, words)
     from dibs.cli.framework.context import Call, open_door
@@ -171,7 +172,7 @@ def _may_be_in_tree(call: Call) -> bool:
     return any(isinstance(word, str) and word.startswith(("path:", "repo:")) for word in words)
 
 
-def _help_or_version(argv: Sequence[str]) -> Answer | None:
+def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[str, str]) -> Answer | None:
     if argv and argv[0] == "help":
         argv = [*argv[1:], "--help"]
     asks_version = wants(argv, "--version", "-V") or list(argv[:1]) == ["version"]
@@ -179,13 +180,15 @@ def _help_or_version(argv: Sequence[str]) -> Answer | None:
         return None
     from dibs.cli.framework.help import overview, page
     from dibs.cli.framework.result import yes
+    from dibs.cli.text.width import width_of
 
     if asks_version:
         from dibs._version import __version__
 
         return yes({"version": __version__}, f"dibs {__version__}", quiet=__version__)
     name, _ = split_command(argv, NAMES)
-    text = overview() if name is None else page(load(name))
+    width = width_of(stdout, env)
+    text = overview(width) if name is None else page(load(name), width)
     return yes({"help": text}, text, quiet=text)
 
 
@@ -200,7 +203,7 @@ def _of_error(error: DibsError) -> Answer:
         from dibs.cli.framework.help import short_usage, usage_line
 
         usage = usage_line(load(error.command))
-        text += f"\nUsage: {short_usage(load(error.command))}    (dibs {error.command} --help says more)"
+        text += f"\nUsage: {short_usage(load(error.command))}  (more: dibs {error.command} --help)"
     details = {"command": error.command, "usage": usage}
     message = error.details.partition("\n")[0]
     return Answer(exit_code, details, text, code=error.code, message=message, is_error=True)

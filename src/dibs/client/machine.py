@@ -35,8 +35,8 @@ def system_url(env: Mapping[str, str]) -> str | None:
     if not os.path.lexists(path):
         if os.path.exists(note):
             raise ServerUnreachable(
-                f"This machine's dibs service ({path}) is away, and your claims are there. Do not begin the work; try "
-                f"again later. If there is no such service any more, remove {note}."
+                f"This machine's dibs service ({path}) does not answer. Do not begin the work; try again "
+                f"later. If the service was removed, remove {note}."
             )
         return None
     reason = distrust(path)
@@ -97,8 +97,8 @@ def _refuse_to_split(path: str) -> None:
         door.close()
     if held:
         raise InvalidInput(
-            f"This machine has a dibs service ({path}), and your own store {url} holds live claims. "
-            "Until they are over, name the store you mean with --url or DIBS_URL."
+            f"This machine has a dibs service ({path}), and your own store {url} has live claims. Until they "
+            f"end, choose one with --url or DIBS_URL."
         )
 
 

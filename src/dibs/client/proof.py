@@ -48,6 +48,6 @@ def is_ours(uid: int) -> bool:
 
 def not_ours(address: ServerAddress) -> ServerUnreachable:
     return ServerUnreachable(
-        f"What listens at {address.url} does not have the token of your own server, so it was not sent there. "
-        "Do not begin the work. If it is another server, set DIBS_TOKEN to a token of its."
+        f"What listens at {address.url} is not your own server, so your token was not sent. Do not begin the "
+        f"work. For another server, set DIBS_TOKEN."
     )

@@ -232,7 +232,7 @@ COMMANDS = {
             "ends. An exit code other than 0 counts as a failed attempt, unless the command was interrupted. "
             "If somebody else has the job, prints the owner, runs nothing and exits with 1. If the claim is "
             "lost, the command and all its processes are stopped (SIGTERM, after --kill-after SIGKILL) before"
-            " anybody else can have the job, even if dibs itself is killed or paused. {_STOPPED}"
+            f" anybody else can have the job, even if dibs itself is killed or paused. {_STOPPED}"
         ),
         arguments=(NEW_JOB, _COMMAND),
         options=_RUN_OPTIONS,
@@ -264,7 +264,7 @@ COMMANDS = {
             "Opens a session, renews it while the command runs, and ends it when the command ends. All claims"
             " made in the session are released then. DIBS_SESSION is set for the command, so heartbeats and "
             "releases need only the job's name. If the session is lost, the command and all its processes are"
-            " stopped (SIGTERM, after --kill-after SIGKILL). {_STOPPED}"
+            f" stopped (SIGTERM, after --kill-after SIGKILL). {_STOPPED}"
         ),
         arguments=(_COMMAND,),
         options=(TTL, OWNER, METADATA, _KILL_AFTER, _LEAVE_CHILDREN),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dibs.cli.framework.registry import ALIASES, GROUPS, SUMMARIES
 from dibs.cli.framework.spec import GLOBAL, REST
-from dibs.cli.text.words import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,10 +12,13 @@ if TYPE_CHECKING:
     from dibs.cli.framework.spec import Command, Option
 
 WIDTH = 80
+WIDTH_MAX = 100  # longer lines are hard to read
+COLUMN_MIN = 24
 
 
-def overview() -> str:
-    """`dibs --help`."""
+def overview(width: int | None = None) -> str:
+    """`dibs --help`, for a terminal of this width; None is that of a pipe."""
+    width = _fitted(width)
     lines = [
         "dibs: one owner per job. Claim a job by its name; one worker gets it, the",
         "others are told who has it.",
@@ -25,10 +27,10 @@ def overview() -> str:
         "",
     ]
     for title, names in GROUPS:
-        lines += [f"{title}:", *_indented(table([(name, SUMMARIES[name]) for name in names], "   ")), ""]
+        lines += [f"{title}:", *_columns([(name, SUMMARIES[name]) for name in names], width), ""]
     lines += [
         "For every command:",
-        *_options(GLOBAL),
+        *_options(GLOBAL, width),
         "",
         "Examples:",
         "  dibs claim issue-1842 --ttl 2m        # yours, or who has it",
@@ -43,26 +45,27 @@ def overview() -> str:
     return "\n".join(lines)
 
 
-def page(command: Command) -> str:
-    """`dibs COMMAND --help`."""
-    lines = [*_usage(command), "", *_wrapped(_sentence(command.summary))]
+def page(command: Command, width: int | None = None) -> str:
+    """`dibs COMMAND --help`, for a terminal of this width; None is that of a pipe."""
+    width = _fitted(width)
+    lines = [*_usage(command, width), "", *_wrapped(_sentence(command.summary), width)]
     if command.about:
-        lines += _wrapped(command.about)
+        lines += _wrapped(command.about, width)
     others = aliases(command.name)
     if others:
-        lines += _wrapped(f"Also: {', '.join(others)}.")
+        lines += _wrapped(f"Also: {', '.join(others)}.", width)
     if command.arguments:
         rows = [(each.name, _with_choices(each.help, each.choices)) for each in command.arguments]
-        lines += ["", *_columns(rows)]
+        lines += ["", *_columns(rows, width)]
     if command.options:
-        lines += ["", "Flags:", *_options(command.options)]
-    lines += ["", "For every command:", *_options(GLOBAL)]
+        lines += ["", "Flags:", *_options(command.options, width)]
+    lines += ["", "For every command:", *_options(GLOBAL, width)]
     if command.examples:
         lines += ["", "Examples:"]
         for what, line in command.examples:
             lines += [f"  # {what}", f"  {line}"]
     if command.exits:
-        lines += ["", "Exit codes:", *_columns([(str(code), what) for code, what in command.exits])]
+        lines += ["", "Exit codes:", *_columns([(str(code), what) for code, what in command.exits], width)]
     return "\n".join(lines)
 
 
@@ -91,13 +94,13 @@ def _around_flags(command: Command, flags: list[str]) -> list[str]:
     return ["dibs", command.name, *before, *needed, *flags, *after]
 
 
-def _usage(command: Command) -> list[str]:
+def _usage(command: Command, width: int) -> list[str]:
     """The line of usage within the width of the page. A flag and its value stay together."""
     from textwrap import wrap
 
     line = " ".join([part.replace(" ", "\0") for part in _usage_parts(command)])
-    lead = f"Usage: dibs {command.name} "
-    lines = wrap(f"Usage: {line}", WIDTH, subsequent_indent=" " * len(lead), break_on_hyphens=False)
+    indent = min(len(f"Usage: dibs {command.name} "), width // 3)
+    lines = wrap(f"Usage: {line}", width, subsequent_indent=" " * indent, break_on_hyphens=False)
     return [each.replace("\0", " ") for each in lines]
 
 
@@ -106,23 +109,30 @@ def short_usage(command: Command) -> str:
     return " ".join(_around_flags(command, ["[flags]"]))
 
 
-def _options(options: Iterable[Option]) -> list[str]:
+def _options(options: Iterable[Option], width: int) -> list[str]:
     rows = []
     for option in options:
         name = f"{option.short}, {option.shown}" if option.short else f"    {option.shown}"
         env = f" [{option.env}]" if option.env else ""
         rows.append((name, _with_choices(option.help, option.choices) + env))
-    return _columns(rows)
+    return _columns(rows, width)
 
 
-def _columns(rows: list[tuple[str, str]]) -> list[str]:
+def _columns(rows: list[tuple[str, str]], width: int) -> list[str]:
     """Two columns, names and meanings, within the width."""
     from textwrap import wrap
 
     indent = max(len(name) for name, _ in rows) + 5
+    if width - indent < COLUMN_MIN:  # too narrow for two columns: the meaning goes below the name
+        texts = [(name, wrap(text, width - 6, break_on_hyphens=False)) for name, text in rows]
+        return [
+            line
+            for name, text in texts
+            for line in (f"  {name.strip()}", *(f"      {each}" for each in text))
+        ]
     lines = []
     for name, text in rows:
-        first, *more = wrap(text, WIDTH - indent, break_on_hyphens=False)
+        first, *more = wrap(text, width - indent, break_on_hyphens=False)
         lines += [f"  {name}".ljust(indent) + first, *(" " * indent + line for line in more)]
     return lines
 
@@ -139,7 +149,11 @@ def _indented(lines: Iterable[str]) -> list[str]:
     return ["  " + line for line in lines]
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrapped(text: str, width: int) -> list[str]:
     from textwrap import wrap
 
-    return wrap(text, WIDTH)
+    return wrap(text, width)
+
+
+def _fitted(width: int | None) -> int:
+    return WIDTH if width is None else min(width, WIDTH_MAX)

@@ -26,6 +26,26 @@ _HINTS = {
 }
 
 
+# Fields of a request, and the flags that give them. A sentence about a request names fields; here it names flags.
+_FLAGS = {
+    "the field ": "",
+    "The field ": "",
+    "lock_delay_seconds": "--lock-delay",
+    "retry_after_seconds": "--retry-after",
+    "wait_seconds": "--wait",
+    "done_seconds": "--done",
+    "ttl_seconds": "--ttl",
+    "ttl_ms or --ttl": "--ttl",
+    "ttl_ms": "--ttl",
+    "request_key": "--request-key",
+    "max_attempts": "--max-attempts",
+    "to_session": "--to-session",
+    "to_owner": "--to",
+    "session_id": "--session",
+    "lease_id": "--lease",
+}
+_ABOUT_REQUESTS = ("invalid_input", "invalid_ttl")
+
 # Fields of an error document that the envelope repeats as `code` and `message`.
 _IN_ENVELOPE = ("error", "code", "details")
 
@@ -88,11 +108,20 @@ def is_failure(reply: Reply) -> bool:
     return reply.status >= 400 and refusal_exit(reply) is None
 
 
+def in_flags(sentence: str) -> str:
+    """A sentence about a request, with flags in place of fields."""
+    for field, flag in _FLAGS.items():
+        sentence = sentence.replace(field, flag)
+    return sentence
+
+
 def failure(reply: Reply) -> Answer:
     """An error document as an answer. The sentence of its `details` says what happened and what to do next."""
     body = reply.body or {}
     code = str(body.get("code", "internal_error"))
     sentence = str(body.get("details") or body.get("error") or code)
+    if code in _ABOUT_REQUESTS:
+        sentence = in_flags(sentence)
     after_ms = body.get("retry_after_ms")
     if isinstance(after_ms, int) and after_ms > 0:
         from dibs.core.durations import format_duration

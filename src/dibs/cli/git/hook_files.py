@@ -134,8 +134,8 @@ def _plan(path: str, hook: str) -> str:
         os.path.lexists(before) and read_hook(before) != text
     ):  # equal: the other program has installed it again
         raise InvalidInput(
-            f"{path} is not a dibs hook, but {before} exists: another program has overwritten the dibs hook. "
-            "Merge the two files into one, remove the other, and install again."
+            f"{path} is not a dibs hook, but {before} exists: another program has overwritten it. "
+            "Merge the two files, remove one, and install again."
         )
     if os.path.isdir(path) or (not os.path.exists(path) and os.path.islink(path)):
         raise InvalidInput(f"{path} is a folder or a broken link. Remove it, and install again.")

@@ -89,8 +89,8 @@ def unreachable(location: GitLocation, result: GitResult) -> StoreUnavailable:
     where = without_secrets(location.remote)
     if _says(result, _CREDENTIALS):
         return StoreUnavailable(
-            f"{where} did not let git in: {result.words}. dibs never asks for a password: set up a credential helper, "
-            f"an SSH agent or a token, until `git ls-remote {where}` works without asking."
+            f"{where} refused access: {result.words}. Set up a credential helper, an SSH agent or a token, "
+            f"so that `git ls-remote {where}` needs no password."
         )
     return StoreUnavailable(f"{where} cannot be read: {result.words}.")
 

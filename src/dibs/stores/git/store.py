@@ -80,8 +80,8 @@ class GitStore(Store, Maintenance):
                 if self._try(expect, puts, events):
                     return self.tips.last_seq
             raise StoreUnavailable(
-                f"Others kept getting in the way at {self.location.shown}, though nobody changed what this is about. "
-                "Try again; if it stays so, look for lock files that a killed git left there."
+                f"Other pushes were in the way at {self.location.shown}, although nobody changed these "
+                f"records. Try again. If this continues, look for lock files of a killed git there."
             )
 
     def _try(

@@ -113,8 +113,9 @@ class Tips:
         tail = tail_of(key)
         if tail in self.broken:
             raise StoreCorrupt(
-                f"The record of {key!r} cannot be used: {self.refs.name(tail)} was not written by dibs, or by hand: "
-                f"{self.broken[tail]}. Look at it with `git log`, then delete that ref; its fencing numbers begin anew."
+                f"The record of {key!r} is invalid: {self.refs.name(tail)} was not written by dibs: "
+                f"{self.broken[tail]}. See `git log`, then delete the ref. "
+                "Its fencing tokens start again."
             )
         return self.known.get(tail)
 

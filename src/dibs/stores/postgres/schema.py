@@ -82,8 +82,8 @@ def _look(link: PostgresConnection, location: PostgresLocation, deadline_ms: int
     version, needs = (int(each or 0) for each in row)
     if needs > VERSION:
         raise StoreTooNew(
-            f"The schema {location.schema} was changed by a newer dibs: it is at version {version} and needs a dibs "
-            f"that knows version {needs}; this one knows up to {VERSION}. Upgrade dibs; nothing was changed."
+            f"The schema {location.schema} is at version {version} and needs a dibs of version {needs}; "
+            f"this one knows up to {VERSION}. Upgrade dibs; nothing was changed."
         )
     return version
 

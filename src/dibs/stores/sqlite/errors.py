@@ -93,8 +93,8 @@ def _name(error: sqlite3.Error) -> str:
 def _corrupt(path: str, error: sqlite3.Error) -> StoreCorrupt:
     what = "is not an SQLite file" if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_NOTADB else "is damaged"
     return StoreCorrupt(
-        f"{path} {what} ({error}). Nothing was changed. Restore it from a backup, or move it away to begin with an "
-        "empty store, whose fencing tokens then begin anew."
+        f"{path} {what} ({error}). Nothing was changed. Restore a backup, or move the file away; an empty "
+        f"store's fencing tokens start again at 1."
     )
 
 

@@ -58,8 +58,8 @@ class Identity:
             raise replaced(self.path, self.path, gone=False)
         if revision < self.revision:
             raise StoreReplaced(
-                f"{self.path} is older than it was: a backup was put in its place while it was in use. Nothing is done "
-                "with it, because fencing tokens would be given twice; restart what uses it if the backup is wanted."
+                f"{self.path} is older than before: a backup replaced it while in use. It is refused, because fencing "
+                "tokens would repeat. To use the backup, restart this program."
             )
         self._store_id, self.revision = store_id, revision
 
