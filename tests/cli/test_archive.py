@@ -88,11 +88,6 @@ def test_an_import_says_what_came_in(terminal: Terminal, tmp_path: Path) -> None
     assert b"ann" in again.stdout
 
 
-@pytest.mark.parametrize("number", ["-1", "x", "1e3", "9" * 20])
-def test_a_margin_is_a_number(terminal: Terminal, number: str) -> None:
-    assert "--token-margin" in refused(terminal("import", f"--token-margin={number}"))
-
-
 def test_a_server_is_not_exported_through(terminal: Terminal, tmp_path: Path) -> None:
     ran = dibs("export", "http://127.0.0.1:9", home=tmp_path)
     assert ran.returncode == 64

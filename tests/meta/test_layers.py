@@ -86,7 +86,7 @@ def client_may_not(importer: str, imported: str) -> bool:
     reaches_in = within(imported, "dibs.stores") or within(imported, "dibs.service")
     embedded = any(
         within(importer, f"dibs.client.{part}")
-        for part in ("embedded", "embedded_claim", "store_admin", "store_archive", "branches")
+        for part in ("embedded", "embedded_claim", "store_admin", "store_archive", "store_backup", "branches")
     )
     return reaches_in and not embedded
 

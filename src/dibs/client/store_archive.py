@@ -15,7 +15,7 @@ from dibs.core.commands import Thaw
 from dibs.core.outcomes import Frozen, Thawed
 from dibs.errors import InvalidInput, StoreFull, Unavailable
 from dibs.service.archive.export import export
-from dibs.service.archive.intake import TOKEN_MARGIN, intake
+from dibs.service.archive.intake import intake
 from dibs.service.coordinator import Coordinator
 
 TYPE_CHECKING = False
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 PRIVATE = 0o600
-__all__ = ["TOKEN_MARGIN", "export_to_file", "export_to_stream", "import_from", "new_file", "thaw"]
 
 
 def export_to_stream(store: Store, stream: TextIO, *, freeze: bool) -> Document:
@@ -49,15 +48,15 @@ def export_to_file(store: Store, path: str, *, freeze: bool) -> Document:
     return exported.dump()
 
 
-def import_from(store: Store, source: BinaryIO, *, adds: bool, margin: int) -> Document:
+def import_from(store: Store, source: BinaryIO, *, adds: bool) -> Document:
     """Bring in the archive that `source` gives. It is read twice: a pipe is written to a temporary file first."""
     if source.seekable():
-        return intake(store, source, adds=adds, margin=margin).dump()
+        return intake(store, source, adds=adds).dump()
     with tempfile.TemporaryFile(prefix="dibs-import-") as spool:
         with _written("The temporary copy of what is imported"):
             copyfileobj(source, spool, 1 << 20)
             spool.flush()
-        return intake(store, spool, adds=adds, margin=margin).dump()
+        return intake(store, spool, adds=adds).dump()
 
 
 def thaw(store: Store) -> Document:

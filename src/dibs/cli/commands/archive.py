@@ -1,11 +1,9 @@
-"""export, import, thaw: moving a store to another place."""
+"""export, import, thaw, backup, restore: moving a store, and having a copy."""
 
 from __future__ import annotations
 
-from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
-from dibs.core.limits import TOKEN_FLOOR_MAX
 from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False
@@ -41,17 +39,17 @@ def export(call: Call) -> Answer:
 def import_(call: Call) -> Answer:
     from dibs.client.store_archive import import_from
 
-    adds, path, margin = bool(call.values.get("add")), call.values.get("from"), _margin(call)
+    adds, path = bool(call.values.get("add")), call.values.get("from")
     if path is not None:
         try:
             with open(path, "rb") as file:
-                done = import_from(store_of(call), file, adds=adds, margin=margin)
+                done = import_from(store_of(call), file, adds=adds)
         except OSError as error:
             raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
     elif call.stdin is None:
         raise InvalidInput("dibs import reads standard input, which is closed. Name a file with --from.")
     else:
-        done = import_from(store_of(call), call.stdin, adds=adds, margin=margin)
+        done = import_from(store_of(call), call.stdin, adds=adds)
     history = (
         "History was left out, because the store has its own."
         if adds
@@ -81,19 +79,6 @@ def store_of(call: Call) -> Any:
     return door.store()
 
 
-def _margin(call: Call) -> int:
-    text = call.values.get("token_margin")
-    if text is None:
-        from dibs.client.store_archive import TOKEN_MARGIN
-
-        return TOKEN_MARGIN
-    if not (text.isascii() and text.isdecimal() and len(text) < 16 and int(text) <= TOKEN_FLOOR_MAX):
-        raise UsageError(
-            f"--token-margin is a whole number from 0 to {TOKEN_FLOOR_MAX}, not {text!a}.", call.command
-        )
-    return int(text)
-
-
 def _counted(done: Document) -> str:
     counts = done["counts"]
     told = [f"{counts.get(kind, 0)} {one if counts.get(kind) == 1 else many}" for kind, one, many in _KINDS]
@@ -106,12 +91,31 @@ def _frozen(done: Document) -> str:
     return " The store goes on: what happens in it from now on is not in the copy."
 
 
+def backup(call: Call) -> Answer:
+    from dibs.client.store_backup import backup as back_up
+
+    path = call.values["file"]
+    done = back_up(store_of(call), path)
+    return yes(done, f"Copied the store to {path} ({done['bytes']} bytes).", quiet=path)
+
+
+def restore(call: Call) -> Answer:
+    from dibs.client.embedded import default_store_url
+    from dibs.client.store_backup import restore as put_back
+    from dibs.client.store_backup import sqlite_path
+
+    url = call.settings.url or default_store_url()
+    if not url.startswith("sqlite:"):
+        raise InvalidInput(
+            "dibs restore puts SQLite files in place. Name the store with --url sqlite:///PATH, or use dibs import."
+        )
+    done = put_back(call.values["file"], sqlite_path(url))
+    kept = f"\nThe old file is kept as {done['kept']}." if done["kept"] else ""
+    text = f"Restored {done['path']}. New fencing tokens are above {done['token_floor']}.{kept}"
+    return yes(done, text, quiet=str(done["token_floor"]))
+
+
 STORE = Argument("URL", "the store; default: what --url or DIBS_URL name, or your own", takes=MAYBE)
-MARGIN = Option(
-    "--token-margin",
-    "how far new fencing tokens are above all in the copy, if its store was not frozen (default 1000000)",
-    value="NUMBER",
-)
 COMMANDS = {
     "export": Command(
         "export",
@@ -144,16 +148,47 @@ COMMANDS = {
             "All of the copy or nothing. The whole copy is read and checked first. A lease has as much time left as it "
             "had when the copy was made, and at least its TTL (ten minutes at most) from now. The store must be empty. "
             "With --add it may have other namespaces than the copy. If the import is killed, the store refuses to be "
-            "used until the same import is repeated."
+            "used until the same import is repeated. Unless the copy was made with --freeze, new fencing tokens begin "
+            "at the present time in milliseconds, which is above all that the old store may have given out since."
         ),
         arguments=(STORE,),
         options=(
             Option("--add", "add the copy's namespaces to a store that has others"),
             Option("--from", "read this file instead of standard input", value="FILE", filled=True),
-            MARGIN,
         ),
         examples=(("from a file", "dibs import sqlite:///var/lib/dibs/dibs.db --from claims.jsonl"),),
         exits=((0, "all was imported"), (64, "the copy or the store is not fit for it; nothing was changed")),
+    ),
+    "backup": Command(
+        "backup",
+        "copy an SQLite store to a file, while it is in use",
+        backup,
+        about=(
+            "Uses SQLite's backup: the copy is of one moment, and nobody waits for it. Do not copy the file by other "
+            "means while it is in use. The copy holds lease ids, and is readable for you alone."
+        ),
+        arguments=(Argument("FILE", "the copy; it must not be there yet"),),
+        examples=(("every night, from cron", "dibs backup /var/backups/dibs-$(date +%F).db -q"),),
+        exits=((0, "copied"), (64, "the file is there already, or the store is not SQLite"), (69, "no room")),
+    ),
+    "restore": Command(
+        "restore",
+        "put a backup in the place of an SQLite store",
+        restore,
+        about=(
+            "Refused while any process has the store open: stop servers and workers first. New fencing tokens begin at "
+            "the present time in milliseconds, which is above all that were given out since the backup. Leases in the "
+            "backup count as if the time since then were an outage. Leases given out since then are not known any "
+            "more: their owners are told so at their next heartbeat."
+        ),
+        arguments=(Argument("FILE", "a copy that dibs backup made"),),
+        examples=(
+            (
+                "after a disk failed",
+                "dibs restore /var/backups/dibs-2026-11-14.db --url sqlite:///var/lib/dibs/dibs.db",
+            ),
+        ),
+        exits=((0, "restored"), (64, "not a backup"), (69, "the store is in use; nothing was changed")),
     ),
     "thaw": Command(
         "thaw",

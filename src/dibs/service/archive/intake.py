@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dibs.clock import wall_ms
 from dibs.core.commands import Freeze, Thaw
 from dibs.core.events import Event
 from dibs.core.instants import shifted
@@ -31,14 +32,13 @@ from dibs.service.coordinator import Coordinator
 from dibs.stores.port import Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
     from dibs.core.records import FreezeMark, Stored
     from dibs.service.archive.lines import ArchiveHeader
     from dibs.stores.port import Store
 
-TOKEN_MARGIN = 1_000_000  # what a source that was not frozen may have handed out since, for any one job
 PART_RECORDS = 500
 PART_CHARS = 256 * 1024  # etcd takes requests of 1.5 MiB
 PART_TRIES = 20
@@ -70,6 +70,14 @@ class _TakenOver(Exception):
     """The mark is not ours any more."""
 
 
+def floor_after(known: int, now_ms: int) -> int:
+    """A floor above every token that a store can have handed out, when what it did since is not known.
+
+    A job's number rises by one with each owner, so it stays far behind the time in milliseconds. And the time goes on:
+    the floor is above that of an earlier move as well, of which this copy may know nothing."""
+    return max(known + 1, now_ms)
+
+
 def checked(file: BinaryIO) -> _Contents:
     """Read the whole archive, and raise InvalidInput for whatever is wrong with it."""
     file.seek(0)
@@ -92,12 +100,14 @@ def checked(file: BinaryIO) -> _Contents:
     )
 
 
-def intake(store: Store, file: BinaryIO, *, adds: bool = False, margin: int = TOKEN_MARGIN) -> Imported:
+def intake(
+    store: Store, file: BinaryIO, *, adds: bool = False, wall_ms: Callable[[], int] = wall_ms
+) -> Imported:
     """Bring the archive in `file`, which can be read twice, into `store`."""
     contents = checked(file)
     floor = max(contents.meta.token_floor, 0)
     if not contents.header.frozen:
-        floor = max(floor, contents.highest) + margin
+        floor = floor_after(max(floor, contents.highest), max(wall_ms(), contents.header.at_ms))
     if floor > TOKEN_FLOOR_MAX:
         raise InvalidInput(f"The fencing tokens of this file go beyond {TOKEN_FLOOR_MAX}.")
     try:

@@ -6,6 +6,7 @@
     identity.py    whether the files are still those that were opened
     clock.py       the lease clock, one anchor for each boot
     moment.py      the file as it is at one moment, beside those who write
+    backup.py      copies: made while others use the file, and put in place when nobody does
     live.py        which records are held, waited for or open, as SQL
     wakeup.py      one wake for the one waiter whom a commit concerns
     history.py     reading and pruning events

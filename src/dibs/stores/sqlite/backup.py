@@ -1,0 +1,218 @@
+"""Copies of the file: made while others use it, and put in place when nobody does.
+
+Putting one in place is one rename, and everything before it happens to a draft beside the file: whatever is killed,
+the old file is there or the new one. The file must not be open anywhere meanwhile. Every connection keeps a shared lock
+on it for as long as it is open, also that of a process that is stopped, so an exclusive lock is the proof. It is held
+until the rename is done; who waits to open the file finds the new one then (`opener.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+
+from dibs.clock import steady_ms
+from dibs.core.records import LockRecord, Meta
+from dibs.errors import InvalidInput, StoreCorrupt, StoreUnavailable
+from dibs.ids import new_id
+from dibs.stores.codec import decode
+from dibs.stores.sqlite.errors import check, translated
+from dibs.stores.sqlite.fileformat import APPLICATION_ID
+from dibs.stores.sqlite.moment import uri
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+else:
+    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
+
+WAIT_MS = 3_000  # single commands come and go
+PAUSE_S = 0.02
+# Where SQLite's locks on a file are: https://www.sqlite.org/lockingv3.html
+LOCKS_AT, LOCKS_BYTES = 0x40000000, 512
+
+
+class Counters:
+    """How far a file has come: nothing that comes after it may go below."""
+
+    def __init__(self, revision: int = 0, last_seq: int = 0, time_ms: int = 0, token: int = 0) -> None:
+        self.revision = revision
+        self.last_seq = last_seq
+        self.time_ms = time_ms
+        self.token = token  # the highest fencing token that any job has had
+
+
+def connect(path: str, how: str = "mode=rw", wait_ms: int = WAIT_MS) -> sqlite3.Connection:
+    return sqlite3.connect(uri(path, how), uri=True, timeout=wait_ms / 1000, isolation_level=None)
+
+
+def copy(path: str, draft: str) -> None:
+    """Copy the file at `path` into the empty file `draft`, as of one moment and on the disk. Others go on writing."""
+    with translated(path, WAIT_MS):
+        source = connect(path)
+        try:
+            target = connect(draft)
+            try:
+                source.backup(target)  # all pages in one step: a read transaction, which is in nobody's way
+                target.execute("PRAGMA journal_mode = DELETE")  # one plain file, without a log beside it
+                damage = check(target, path)
+            finally:
+                target.close()
+        finally:
+            source.close()
+    if damage is not None:
+        raise StoreCorrupt(damage)
+    sync(draft)
+
+
+def sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def raise_counters(draft: str, least: Counters) -> None:
+    """Let the file go on from where another one had come to. It gets an id of its own: it is not the one it was."""
+    with translated(draft, WAIT_MS):
+        db = connect(draft)
+        try:
+            db.execute(
+                "UPDATE state SET revision = max(revision, ?) + 1, last_seq = max(last_seq, ?), store_id = ?",
+                (least.revision, least.last_seq, new_id().replace("-", "")),
+            )
+        finally:
+            db.close()
+
+
+def counters(db: sqlite3.Connection) -> Counters:
+    revision, last_seq, time_ms = db.execute("SELECT revision, last_seq, time_ms FROM state").fetchone()
+    token = 0
+    for key, body in db.execute(
+        "SELECT key, body FROM records WHERE key = 'meta' OR key BETWEEN 'lock/' AND 'lock0'"
+    ):
+        try:
+            record = decode(key, body)
+        except StoreCorrupt:
+            continue  # what can be read counts
+        if isinstance(record, Meta):
+            token = max(token, record.token_floor)
+        elif isinstance(record, LockRecord):
+            token = max(token, record.token)
+    return Counters(revision, last_seq, time_ms, token)
+
+
+@contextmanager
+def sole_use(path: str) -> Iterator[Counters | None]:
+    """Keep everybody else out of the file. Says how far it had come; None: there is none, or it cannot be read."""
+    if not os.path.exists(path):
+        _remove_beside(path)
+        yield None
+        return
+    db = None
+    try:
+        db = _locked(path)
+        found = counters(db)
+    except sqlite3.DatabaseError:
+        if db is not None:
+            db.close()
+        with _locked_unread(path):
+            yield None
+        return
+    try:
+        yield found
+    finally:
+        db.close()
+
+
+def _locked(path: str) -> sqlite3.Connection:
+    """A connection that is the only one, and leaves no log beside the file."""
+    until_ms = steady_ms() + WAIT_MS
+    while True:
+        db = connect(path, wait_ms=0)
+        try:
+            db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            (mode,) = db.execute("PRAGMA journal_mode = DELETE").fetchone()
+            db.execute("BEGIN EXCLUSIVE")
+            if mode != "delete":
+                raise _in_use(path)
+            _refuse_foreign(db, path)
+            return db
+        except BaseException as error:
+            db.close()
+            if not isinstance(error, sqlite3.OperationalError) or not _is_busy(error):
+                raise
+            if steady_ms() > until_ms:
+                raise _in_use(path) from None
+        time.sleep(PAUSE_S)
+
+
+def _refuse_foreign(db: sqlite3.Connection, path: str) -> None:
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    if application != APPLICATION_ID and db.execute("SELECT 1 FROM sqlite_master").fetchone():
+        raise InvalidInput(
+            f"{path} is an SQLite file of another program. Nothing was changed; name the store to restore."
+        )
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+@contextmanager
+def _locked_unread(path: str) -> Iterator[None]:
+    """The same for a file that SQLite cannot read: its lock bytes are taken by hand."""
+    import fcntl
+
+    with open(path, "r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, LOCKS_BYTES, LOCKS_AT)
+        except OSError:
+            raise _in_use(path) from None
+        _remove_beside(path)
+        yield
+
+
+def _remove_beside(path: str) -> None:
+    """A log that is left from another file would be played into the one that comes here."""
+    for suffix in ("-wal", "-shm", "-journal"):
+        try:
+            os.unlink(path + suffix)
+        except FileNotFoundError:
+            pass
+
+
+def _in_use(path: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{path} is open in another process, a server perhaps. Stop everything that uses it, then restore. "
+        "Nothing was changed."
+    )
+
+
+def keep_aside(path: str) -> str | None:
+    """Give the file a second name, under which it stays when the path gets another one. None: there is no file."""
+    kept = f"{path}.replaced-{new_id()[:8]}"
+    try:
+        os.link(path, kept)
+    except FileNotFoundError:
+        return None
+    return kept
+
+
+def take_over_owner(draft: str, path: str) -> None:
+    """Let the draft belong to whom the file belongs to, with the same rights."""
+    try:
+        old = os.stat(path)
+    except FileNotFoundError:
+        return
+    try:
+        if (old.st_uid, old.st_gid) != (os.stat(draft).st_uid, os.stat(draft).st_gid):
+            os.chown(draft, old.st_uid, old.st_gid)
+        os.chmod(draft, old.st_mode & 0o777)
+    except PermissionError:
+        raise InvalidInput(
+            f"{path} belongs to another user, and a restored file would not. Run this as that user, or as root."
+        ) from None

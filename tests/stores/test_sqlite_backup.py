@@ -1,0 +1,259 @@
+"""Backups: made beside others, put in place when nobody is there, whole whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.client.store_backup import backup, restore
+from dibs.clock import wall_ms
+from dibs.core.commands import Acquire, Inspect
+from dibs.core.outcomes import Granted, Status
+from dibs.errors import DibsError, InvalidInput, StoreUnavailable
+from dibs.service.coordinator import Coordinator
+from dibs.stores.memory import MemoryStore
+from dibs.stores.sqlite import SqliteStore
+from dibs.testing.clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PATIENCE_SECONDS = 30
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "dibs.db")
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> str:
+    return str(tmp_path / "copy.db")
+
+
+def opened(path: str, clock: ManualClock | None = None) -> SqliteStore:
+    if clock is None:
+        return SqliteStore(path)
+    return SqliteStore(path, steady_ms=clock.steady_ms, wall_ms=clock.wall_ms, boot_id=clock.boot_id)
+
+
+def owners(path: str) -> list[str]:
+    """Whose lease the job `short` is, as it is now."""
+    store = SqliteStore(path)
+    status = Coordinator(store).one(Inspect(ns="default", name="short"))
+    store.close()
+    assert isinstance(status, Status)
+    return [each.lease_id for each in status.lock.holders]
+
+
+def claim(path: str, name: str, ttl_ms: int = 3_600_000, clock: ManualClock | None = None) -> int:
+    """Claim a job there, and give its fencing token."""
+    store = opened(path, clock)
+    try:
+        outcome = Coordinator(store).one(
+            Acquire(
+                ns="default",
+                name=name,
+                principal="team",
+                owner="a1",
+                ttl_ms=ttl_ms,
+                fresh_lease_id=f"lease-{name}",
+            )
+        )
+    finally:
+        store.close()
+    assert isinstance(outcome, Granted), outcome
+    return outcome.lease.token
+
+
+def held(path: str) -> set[str]:
+    store = SqliteStore(path)
+    try:
+        return {key.removeprefix("lock/default/") for key, _ in store.scan("lock/", live=True)}
+    finally:
+        store.close()
+
+
+def back_up(path: str, copy: str) -> None:
+    store = SqliteStore(path)
+    backup(store, copy)
+    store.close()
+
+
+def test_a_backup_is_made_while_others_write_and_is_one_plain_file(path: str, copy: str) -> None:
+    claim(path, "one")
+    server = SqliteStore(path)
+    server.read(())
+    back_up(path, copy)
+    claim(path, "two")
+    assert os.stat(copy).st_mode & 0o777 == 0o600
+    assert sorted(os.listdir(os.path.dirname(copy))) == ["copy.db", "dibs.db", "dibs.db-shm", "dibs.db-wal"]
+    server.close()
+    assert held(copy) == {"one"}
+    store = SqliteStore(path)
+    with pytest.raises(InvalidInput, match="is there already"):
+        backup(store, copy)
+    store.close()
+    with pytest.raises(InvalidInput, match="memory store"):
+        backup(MemoryStore(lambda: 0), copy + "2")
+
+
+@pytest.mark.promise("token:rises")
+def test_tokens_after_a_restore_are_above_all_given_out_since_also_when_it_is_restored_again(
+    path: str, copy: str
+) -> None:
+    claim(path, "one")
+    back_up(path, copy)
+    since = claim(path, "two")
+    restore(copy, path)
+    assert held(path) == {"one"}
+    assert (first := claim(path, "two")) > since
+    os.unlink(path)
+    restore(copy, path)  # nothing is there to look at
+    assert (second := claim(path, "two")) > first
+    with open(path, "r+b") as file:
+        file.write(b"x" * 4096)
+    restore(copy, path)  # nothing that can be read
+    assert claim(path, "two") > second
+
+
+def test_events_and_versions_go_on_above_those_of_the_file_that_is_replaced(path: str, copy: str) -> None:
+    claim(path, "one")
+    back_up(path, copy)
+    for number in range(5):
+        claim(path, f"more-{number}")
+    store = SqliteStore(path)
+    (last,) = store.events(0, 1, newest=True)
+    store.close()
+    restore(copy, path)
+    store = SqliteStore(path)
+    (newest,) = store.events(0, 1, newest=True)
+    assert newest.seq > last.seq
+    store.close()
+
+
+def test_who_was_live_at_the_backup_has_one_chance_to_renew(path: str, copy: str) -> None:
+    clock = ManualClock(wall_ms=wall_ms() - 3_600_000)  # the backup is an hour old
+    claim(path, "short", 60_000, clock)
+    back_up(path, copy)
+    assert owners(path) == []
+    restore(copy, path)
+    assert owners(path) == ["lease-short"]
+
+
+@pytest.fixture
+def user(path: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that has the store open."""
+    claim(path, "one")
+    program = (
+        "import sys; from dibs.stores.sqlite import SqliteStore; store = SqliteStore(sys.argv[1]); store.read(());"
+        " print('open', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"open\n"
+    yield process
+    process.kill()
+    process.wait(PATIENCE_SECONDS)
+    process.stdout.close()
+    assert process.stdin is not None
+    process.stdin.close()
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_restore_is_refused_while_another_process_has_the_store_open(
+    path: str, copy: str, user: subprocess.Popen[bytes], is_stopped: bool, is_damaged: bool
+) -> None:
+    back_up(path, copy)
+    if is_stopped:
+        user.send_signal(signal.SIGSTOP)
+    if is_damaged:
+        with open(path, "r+b") as file:
+            file.write(b"x" * 100)
+    before = sorted(os.listdir(os.path.dirname(path)))
+    with pytest.raises(StoreUnavailable, match="open in another process"):
+        restore(copy, path)
+    assert sorted(os.listdir(os.path.dirname(path))) == before
+    user.kill()
+    user.wait(PATIENCE_SECONDS)
+    restore(copy, path)
+    assert held(path) == {"one"}
+
+
+def test_what_is_no_backup_is_refused_and_what_is_no_store_is_left_alone(path: str, copy: str) -> None:
+    claim(path, "one")
+    back_up(path, copy)
+    other = copy + "-other"
+    db = sqlite3.connect(other)
+    db.execute("CREATE TABLE mine (a)")
+    db.close()
+    for wrong, why in ((other, "another program"), (path, "the store itself"), (copy + "-no", "not a file")):
+        with pytest.raises(InvalidInput, match=why):
+            restore(wrong, path)
+    with pytest.raises(InvalidInput, match="another program"):
+        restore(copy, other)
+    with open(copy, "r+b") as file:
+        file.truncate(20_000)
+    with pytest.raises(DibsError, match="damaged"):
+        restore(copy, path)
+    assert held(path) == {"one"}
+    assert not [name for name in os.listdir(os.path.dirname(path)) if "restore" in name]
+
+
+KILLED = """
+import os, sys
+from dibs.client import store_backup
+from dibs.stores.sqlite import backup as steps
+at, copy, path = sys.argv[1:]
+def dies(*given, **more):
+    os.kill(os.getpid(), 9)
+if at == "after":
+    store_backup.sync_folder = dies
+else:
+    setattr(store_backup, at, dies)
+store_backup.restore(copy, path)
+"""
+
+
+@pytest.mark.parametrize(
+    "at", ["copy", "raise_counters", "_resume", "take_over_owner", "sync", "keep_aside", "after"]
+)
+def test_a_restore_that_is_killed_leaves_the_old_store_or_the_new_one(path: str, copy: str, at: str) -> None:
+    claim(path, "one")
+    back_up(path, copy)
+    claim(path, "two")
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, at, copy, path], timeout=PATIENCE_SECONDS, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert held(path) == ({"one"} if at == "after" else {"one", "two"})
+    claim(path, "three")
+    restore(copy, path)
+    assert held(path) == {"one"}
+
+
+def test_the_old_file_is_kept(path: str, copy: str) -> None:
+    claim(path, "one")
+    back_up(path, copy)
+    claim(path, "two")
+    kept = restore(copy, path)["kept"]
+    assert held(kept) == {"one", "two"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
+def test_a_restored_file_belongs_to_whom_the_old_one_belonged_to(path: str, copy: str) -> None:
+    claim(path, "one")
+    back_up(path, copy)
+    os.chown(path, 12_345, 12_346)
+    restore(copy, path)
+    assert (os.stat(path).st_uid, os.stat(path).st_gid) == (12_345, 12_346)
