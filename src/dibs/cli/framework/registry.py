@@ -158,7 +158,6 @@ SUMMARIES = {
     "doctor": "check the settings, and say what is wrong",
     "backup": "copy an SQLite store to a file, while it is in use",
     "restore": "put a backup in the place of an SQLite store",
-    "doctor": "check the set-up and say what is wrong",
     "demo": "watch workers race, one die and another take over",
     "completion": "print the completion script of a shell",
 }
