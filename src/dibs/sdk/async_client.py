@@ -9,7 +9,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.core.durations import duration_ms
-from dibs.core.limits import HISTORY_PAGE_DEFAULT
 from dibs.errors import InvalidInput, NotClaimed
 from dibs.sdk import operations
 from dibs.sdk.async_claim import AsyncClaim, given_up
@@ -18,6 +17,7 @@ from dibs.sdk.async_guard import shielded
 from dibs.sdk.async_session import AsyncSession
 from dibs.sdk.claims import TTL_SECONDS, Claims
 from dibs.sdk.client import TIMEOUT_SECONDS, place_of, settings_of
+from dibs.sdk.methods import awaits, awaits_end
 from dibs.sdk.operations import ClaimRequest
 from dibs.sdk.parameters import explained
 
@@ -149,87 +149,6 @@ class AsyncClient(Claims[AsyncClaim]):
             raise
 
     @explained
-    async def renew(
-        self,
-        name: str,
-        lease_id: str,
-        *,
-        ttl: Duration | None = None,
-        checkpoint: str | None = None,
-        metadata: str | None = None,
-    ) -> Lease:
-        """Heartbeat by hand."""
-        return await self._run(
-            operations.renew(name, lease_id, ttl=ttl, checkpoint=checkpoint, metadata=metadata)
-        )
-
-    @explained
-    async def release(
-        self,
-        name: str,
-        lease_id: str,
-        *,
-        done: Duration | bool | None = None,
-        result: str | None = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        """Let go by hand; with `done`, the job counts as done for that many seconds."""
-        await shielded(
-            lambda: self._run(
-                operations.release(name, lease_id, done=done, result=result, checkpoint=checkpoint)
-            )
-        )
-
-    @explained
-    async def fail(
-        self,
-        name: str,
-        lease_id: str,
-        reason: str | None = None,
-        *,
-        retry_after: Duration | None = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        """Let go by hand, as failed. See `AsyncClaim.fail`."""
-        await shielded(
-            lambda: self._run(
-                operations.fail(name, lease_id, reason, retry_after=retry_after, checkpoint=checkpoint)
-            )
-        )
-
-    @explained
-    async def transfer(
-        self,
-        name: str,
-        lease_id: str,
-        *,
-        to_owner: str | None = None,
-        to_session: str | None = None,
-        ttl: Duration | None = None,
-        checkpoint: str | None = None,
-    ) -> Lease:
-        """Hand a job on. The lease that comes back is the new owner's."""
-        flow = operations.transfer(
-            name, lease_id, to_owner=to_owner, to_session=to_session, ttl=ttl, checkpoint=checkpoint
-        )
-        return await self._run(flow)
-
-    @explained
-    async def owner(self, name: str) -> JobStatus:
-        """How a job stands, and who has it."""
-        return await self._run(operations.inspect(name))
-
-    @explained
-    async def list(self, prefix: str | None = None) -> Statuses:
-        """Every job that somebody has, with that prefix."""
-        return await self._run(operations.list_jobs(prefix))
-
-    @explained
-    async def history(self, name: str, limit: int = HISTORY_PAGE_DEFAULT) -> Events:
-        """The newest events of a job, oldest first."""
-        return await self._run(operations.history(name, limit))
-
-    @explained
     async def watch(
         self, name: str, *, poll: Duration = 1.0, since: int | None = None
     ) -> AsyncIterator[JobEvent]:
@@ -240,12 +159,22 @@ class AsyncClient(Claims[AsyncClaim]):
                 yield event
             await asyncio.sleep(duration_ms(poll, "poll") / 1000)
 
-    @explained
-    async def break_claim(self, name: str, reason: str) -> None:
-        """Take a job away from its owner, who is told why. For operators."""
-        await self._run(operations.break_claim(name, reason))
-
-    @explained
-    async def free(self, name: str) -> bool:
-        """Let a parked job be claimed again. For operators."""
-        return await self._run(operations.free(name))
+    renew = awaits("renew", operations.renew, "Heartbeat by hand.")
+    release = awaits_end(
+        "release",
+        operations.release,
+        "Let go by hand; with `done`, the job counts as done for that many seconds.",
+    )
+    fail = awaits_end("fail", operations.fail, "Let go by hand, as failed. See `AsyncClaim.fail`.")
+    transfer = awaits(
+        "transfer", operations.transfer, "Hand a job on. The lease that comes back is the new owner's."
+    )
+    owner = awaits("owner", operations.inspect, "How a job stands, and who has it.")
+    list = awaits("list", operations.list_jobs, "Every job that somebody has, with that prefix.")
+    history = awaits("history", operations.history, "The newest events of a job, oldest first.")
+    break_claim = awaits(
+        "break_claim",
+        operations.break_claim,
+        "Take a job away from its owner, who is told why. For operators.",
+    )
+    free = awaits("free", operations.free, "Let a parked job be claimed again. For operators.")

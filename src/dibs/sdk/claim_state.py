@@ -153,7 +153,7 @@ def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Callable[
     if error is None or (isinstance(error, Exception) and not fail_on_error):
         return lambda lease: operations.release(lease.name, lease.lease_id)
     if not isinstance(error, Exception) or isinstance(error, NotClaimed | LeaseLost):
-        return lambda lease: operations.release(lease.name, lease.lease_id, uncounted=True)
+        return lambda lease: operations.give_back(lease.name, lease.lease_id)
     reason = f"raised {type(error).__name__}"
     return lambda lease: operations.fail(lease.name, lease.lease_id, reason)
 

@@ -9,12 +9,12 @@ from dibs.client.pool import Doors
 from dibs.client.queueing import drive
 from dibs.client.settings import Settings
 from dibs.core.durations import duration_ms
-from dibs.core.limits import HISTORY_PAGE_DEFAULT
 from dibs.errors import InvalidInput, NotClaimed
 from dibs.redact import without_secrets
 from dibs.sdk import operations
 from dibs.sdk.claim import Claim, given_up
 from dibs.sdk.claims import TTL_SECONDS, Claims
+from dibs.sdk.methods import asks
 from dibs.sdk.operations import ClaimRequest
 from dibs.sdk.parameters import explained
 from dibs.sdk.session import Session
@@ -148,78 +148,6 @@ class Client(Claims[Claim]):
             raise
 
     @explained
-    def renew(
-        self,
-        name: str,
-        lease_id: str,
-        *,
-        ttl: Duration | None = None,
-        checkpoint: str | None = None,
-        metadata: str | None = None,
-    ) -> Lease:
-        """Heartbeat by hand."""
-        return self._run(operations.renew(name, lease_id, ttl=ttl, checkpoint=checkpoint, metadata=metadata))
-
-    @explained
-    def release(
-        self,
-        name: str,
-        lease_id: str,
-        *,
-        done: Duration | bool | None = None,
-        result: str | None = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        """Let go by hand; with `done`, the job counts as done for that many seconds."""
-        self._run(operations.release(name, lease_id, done=done, result=result, checkpoint=checkpoint))
-
-    @explained
-    def fail(
-        self,
-        name: str,
-        lease_id: str,
-        reason: str | None = None,
-        *,
-        retry_after: Duration | None = None,
-        checkpoint: str | None = None,
-    ) -> None:
-        """Let go by hand, as failed. See `Claim.fail`."""
-        self._run(operations.fail(name, lease_id, reason, retry_after=retry_after, checkpoint=checkpoint))
-
-    @explained
-    def transfer(
-        self,
-        name: str,
-        lease_id: str,
-        *,
-        to_owner: str | None = None,
-        to_session: str | None = None,
-        ttl: Duration | None = None,
-        checkpoint: str | None = None,
-    ) -> Lease:
-        """Hand a job on. The lease that comes back is the new owner's."""
-        return self._run(
-            operations.transfer(
-                name, lease_id, to_owner=to_owner, to_session=to_session, ttl=ttl, checkpoint=checkpoint
-            )
-        )
-
-    @explained
-    def owner(self, name: str) -> JobStatus:
-        """How a job stands, and who has it."""
-        return self._run(operations.inspect(name))
-
-    @explained
-    def list(self, prefix: str | None = None) -> Statuses:
-        """Every job that somebody has, with that prefix."""
-        return self._run(operations.list_jobs(prefix))
-
-    @explained
-    def history(self, name: str, limit: int = HISTORY_PAGE_DEFAULT) -> Events:
-        """The newest events of a job, oldest first."""
-        return self._run(operations.history(name, limit))
-
-    @explained
     def watch(self, name: str, *, poll: Duration = 1.0, since: int | None = None) -> Iterator[JobEvent]:
         """The events of a job as they happen, for ever. `since`: after that `seq`; else only what is new from now on.
 
@@ -230,12 +158,22 @@ class Client(Claims[Claim]):
             with self._doors.one() as door:
                 door.news(duration_ms(poll, "poll"))
 
-    @explained
-    def break_claim(self, name: str, reason: str) -> None:
-        """Take a job away from its owner, who is told why. For operators."""
-        self._run(operations.break_claim(name, reason))
-
-    @explained
-    def free(self, name: str) -> bool:
-        """Let a parked job be claimed again. For operators."""
-        return self._run(operations.free(name))
+    renew = asks("renew", operations.renew, "Heartbeat by hand.")
+    release = asks(
+        "release",
+        operations.release,
+        "Let go by hand; with `done`, the job counts as done for that many seconds.",
+    )
+    fail = asks("fail", operations.fail, "Let go by hand, as failed. See `Claim.fail`.")
+    transfer = asks(
+        "transfer", operations.transfer, "Hand a job on. The lease that comes back is the new owner's."
+    )
+    owner = asks("owner", operations.inspect, "How a job stands, and who has it.")
+    list = asks("list", operations.list_jobs, "Every job that somebody has, with that prefix.")
+    history = asks("history", operations.history, "The newest events of a job, oldest first.")
+    break_claim = asks(
+        "break_claim",
+        operations.break_claim,
+        "Take a job away from its owner, who is told why. For operators.",
+    )
+    free = asks("free", operations.free, "Let a parked job be claimed again. For operators.")

@@ -11,16 +11,14 @@ from dibs.repository.namespace import current_folder, root_around
 from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.claim import Claim
 from dibs.sdk.client import Client
+from dibs.sdk.methods import takes_like
 from dibs.sdk.ownership import Acquired
 from dibs.sdk.parameters import explained
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import TracebackType
 
-    from dibs.core.durations import Duration
     from dibs.sdk.async_claim import AsyncClaim
-    from dibs.sdk.claims import OnLost
 
 _lock = threading.Lock()
 _clients: dict[tuple[type, tuple[str | None, ...]], Any] = {}
@@ -123,59 +121,19 @@ def connect(
     return Client(url, token, owner, namespace)
 
 
-@explained
-def claim(
-    name: str,
-    *,
-    ttl: Duration | None = None,
-    wait: Duration | None = None,
-    metadata: str | None = None,
-    on_lost: OnLost | None = None,
-    owner: str | None = None,
-    shared: bool = False,
-    slots: int | None = None,
-    again: bool = False,
-    lock_delay: Duration | None = None,
-    max_attempts: int | None = None,
-    fail_on_error: bool = True,
-) -> EitherClaim:
+@takes_like(Client.claim)
+def claim(**given: Any) -> EitherClaim:
     """`with dibs.claim("issue-42") as claim:`, or `async with`. See `Client.claim`."""
-    options = {key: value for key, value in locals().items() if key != "name"}
-    return EitherClaim("claim", name, options)
+    return EitherClaim("claim", given.pop("name"), given)
 
 
-@explained
-def claim_any(
-    names: Sequence[str],
-    *,
-    ttl: Duration | None = None,
-    metadata: str | None = None,
-    on_lost: OnLost | None = None,
-    owner: str | None = None,
-    shared: bool = False,
-    slots: int | None = None,
-    again: bool = False,
-    max_attempts: int | None = None,
-    fail_on_error: bool = True,
-) -> EitherClaim:
+@takes_like(Client.claim_any)
+def claim_any(**given: Any) -> EitherClaim:
     """The first of `names` that is free. See `Client.claim_any`."""
-    options = {key: value for key, value in locals().items() if key != "names"}
-    return EitherClaim("claim_any", names, options)
+    return EitherClaim("claim_any", given.pop("names"), given)
 
 
-@explained
-def claim_all(
-    names: Sequence[str],
-    *,
-    ttl: Duration | None = None,
-    wait: Duration | None = None,
-    metadata: str | None = None,
-    on_lost: OnLost | None = None,
-    owner: str | None = None,
-    shared: bool = False,
-    again: bool = False,
-    fail_on_error: bool = True,
-) -> EitherClaim:
+@takes_like(Client.claim_all)
+def claim_all(**given: Any) -> EitherClaim:
     """All of `names` or none. See `Client.claim_all`."""
-    options = {key: value for key, value in locals().items() if key != "names"}
-    return EitherClaim("claim_all", names, options)
+    return EitherClaim("claim_all", given.pop("names"), given)

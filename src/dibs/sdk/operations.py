@@ -10,6 +10,7 @@ from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Ask, PendingClaim
 from dibs.core.durations import duration_ms
 from dibs.core.limits import (
     DONE_MS_DEFAULT,
+    HISTORY_PAGE_DEFAULT,
     HISTORY_PAGE_MAX,
     LIST_PAGE_MAX,
     REASON_CHARS_MAX,
@@ -129,15 +130,14 @@ def release(
     done: Duration | bool | None = None,
     result: str | None = None,
     checkpoint: str | None = None,
-    uncounted: bool | None = None,
 ) -> Flow[None]:
-    document = {
-        "lease_id": lease_id,
-        "result": result,
-        "checkpoint": checkpoint,
-        "uncounted": uncounted or None,
-    }
+    document = {"lease_id": lease_id, "result": result, "checkpoint": checkpoint}
     _still_ours(name, (yield Ask("release", name, _given(document) | done_fields(done))))
+
+
+def give_back(name: str, lease_id: str) -> Flow[None]:
+    """Let go without a verdict on the work."""
+    _still_ours(name, (yield Ask("release", name, {"lease_id": lease_id, "uncounted": True})))
 
 
 def fail(
@@ -190,7 +190,7 @@ def inspect(name: str) -> Flow[JobStatus]:
     raise answers.refusal_of(reply)
 
 
-def list_jobs(prefix: str | None) -> Flow[list[JobStatus]]:
+def list_jobs(prefix: str | None = None) -> Flow[list[JobStatus]]:
     """All jobs with that prefix; those of the tree of the repository around as well, which are in its namespace."""
     body = yield from _listed(prefix or "")
     found: list[Document] = body["locks"]
@@ -214,7 +214,7 @@ def _listed(prefix: str) -> Flow[Document]:
             return {**body, "locks": found}
 
 
-def history(name: str, limit: int) -> Flow[list[JobEvent]]:
+def history(name: str, limit: int = HISTORY_PAGE_DEFAULT) -> Flow[list[JobEvent]]:
     body = answers.body_of((yield Ask("history", name, {"limit": limit})))
     return [answers.event_from(each) for each in body["events"]]
 

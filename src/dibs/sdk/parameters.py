@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ _OTHERWISE = {
 
 def explained(function: F) -> F:
     """Add what its parameters mean to a function's docstring, so that `help()` says it."""
-    code = function.__code__
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    names = inspect.signature(function).parameters
     words = {**MEANINGS, **_OTHERWISE.get(function.__name__, {})}
     known = [name for name in names if name in words]
     width = max((len(name) for name in known), default=0)

@@ -1,0 +1,85 @@
+"""Methods of both clients that ask one flow, and functions that take what a method takes.
+
+The parameters are written once, where the question is asked (`operations.py`). Type checkers follow them through
+`ParamSpec`; `help()` and `inspect.signature` are told them here."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from dibs.sdk.async_guard import shielded
+from dibs.sdk.parameters import explained
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from dibs.client.queueing import Flow
+
+F = TypeVar("F", bound="Callable[..., Any]")
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def asks(name: str, flow: Callable[P, Flow[T]], about: str) -> Callable[Concatenate[Any, P], T]:
+    """A method of `Client`."""
+
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        answer: T = self._run(flow(*args, **kwargs))
+        return answer
+
+    return _described(method, name, flow, about)
+
+
+def awaits(
+    name: str, flow: Callable[P, Flow[T]], about: str
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """A method of `AsyncClient`."""
+
+    async def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        answer: T = await self._run(flow(*args, **kwargs))
+        return answer
+
+    return _described(method, name, flow, about)
+
+
+def awaits_end(
+    name: str, flow: Callable[P, Flow[T]], about: str
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """A method of `AsyncClient` that is carried out although its caller is cancelled."""
+
+    async def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await shielded(lambda: self._run(flow(*args, **kwargs)))
+
+    return _described(method, name, flow, about)
+
+
+def takes_like(
+    method: Callable[Concatenate[Any, P], Any],
+) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """A decorator: the function takes what `method` takes, and is given it by name."""
+    signature = inspect.Signature(list(inspect.signature(method).parameters.values())[1:])
+
+    def described(function: Callable[..., R]) -> Callable[P, R]:
+        def bound(*args: P.args, **kwargs: P.kwargs) -> R:
+            return function(**signature.bind(*args, **kwargs).arguments)
+
+        bound.__module__ = function.__module__
+        return _told(bound, function.__name__, signature, function.__doc__ or "")
+
+    return described
+
+
+def _described(method: F, name: str, flow: Callable[..., Any], about: str) -> F:
+    return _told(
+        method, name, inspect.Signature([_SELF, *inspect.signature(flow).parameters.values()]), about
+    )
+
+
+def _told(function: F, name: str, signature: inspect.Signature, about: str) -> F:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = about
+    function.__signature__ = signature  # type: ignore[attr-defined]  # what inspect looks for
+    return explained(function)
