@@ -14,7 +14,7 @@ from dibs.wire.codes import FAULT, USAGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import BinaryIO, TextIO
 
     from dibs.cli.framework.context import Call, Opener
@@ -60,7 +60,9 @@ def run(
 
     unconfirmed, paint = UnconfirmedClaims(), paint_for(stdout, env)
     try:
-        answer = _tried(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed)
+        answer = _tried(
+            lambda: _answer(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed), env, stderr
+        )
         as_json, quiet = wants(argv, "--json"), wants(argv, "--quiet", "-q")
         trouble = _print(answer, stdout, stderr, paint, as_json=as_json, quiet=quiet)
         exit_code = answer.exit
@@ -80,18 +82,9 @@ def run(
     return exit_code
 
 
-def _tried(
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    stdout: TextIO | None,
-    stderr: TextIO | None,
-    stdin: BinaryIO | None,
-    opener: Opener | None,
-    paint: Paint,
-    unconfirmed: UnconfirmedClaims,
-) -> Answer:
+def _tried(answer: Callable[[], Answer], env: Mapping[str, str], stderr: TextIO | None) -> Answer:
     try:
-        return _answer(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed)
+        return answer()
     except DibsError as error:
         return _of_error(error)
     except Exception as error:  # any other error becomes one clear line

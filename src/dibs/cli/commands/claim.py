@@ -4,25 +4,11 @@ from __future__ import annotations
 
 from dibs.cli.commands.claim_request import ask, granted, refused, watched_for
 from dibs.cli.framework.flags import (
-    ACTOR,
-    AGAIN,
     CLAIM_EXITS,
-    EXCLUSIVE,
-    KEEP,
-    KEEP_FOR,
-    KEEP_PLACE,
-    LOCK_DELAY,
-    MAX_ATTEMPTS,
-    METADATA,
-    NO_WAIT,
-    OWNER,
-    REQUEST_KEY,
-    SESSION,
-    SHARED,
-    SLOTS,
-    TICKET,
-    TTL,
-    WAIT,
+    CLAIM_KEEP,
+    CLAIM_OWNER,
+    CLAIM_TERMS,
+    CLAIM_WAIT,
     claim_document,
 )
 from dibs.cli.framework.parse import UsageError
@@ -76,11 +62,9 @@ COMMANDS = {
         ),
         arguments=(Argument("JOB", f"{NEW_JOB.help}; required unless --staged is given", takes=MAYBE),),
         options=(
-            *(TTL, OWNER, METADATA, WAIT, NO_WAIT, KEEP_PLACE, TICKET, EXCLUSIVE, SHARED, SLOTS),
-            *(SESSION, ACTOR),
-            *(MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN),
+            *(*CLAIM_OWNER, *CLAIM_WAIT, *CLAIM_TERMS),
             Option("--staged", "claim the path: of every file staged in git, instead of a JOB"),
-            *(KEEP, KEEP_FOR),
+            *CLAIM_KEEP,
         ),
         examples=(
             (

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 from dibs.cli.commands.claim_request import ask, granted, keep, refused, watched_for
 from dibs.cli.framework.flags import (
-    ACTOR,
-    AGAIN,
     CLAIM_EXITS,
-    EXCLUSIVE,
-    KEEP,
-    KEEP_FOR,
-    KEEP_PLACE,
-    LOCK_DELAY,
-    MAX_ATTEMPTS,
-    METADATA,
+    CLAIM_KEEP,
+    CLAIM_OWNER,
+    CLAIM_TERMS,
+    CLAIM_WAIT,
     NO_WAIT,
-    OWNER,
-    REQUEST_KEY,
-    SESSION,
-    SHARED,
-    SLOTS,
-    TICKET,
-    TTL,
-    WAIT,
     claim_document,
     next_words,
 )
@@ -124,10 +111,6 @@ def _names(call: Call, most: int) -> list[str]:
     return names
 
 
-_ASK = (
-    *(TTL, OWNER, METADATA, NO_WAIT, EXCLUSIVE, SHARED, SLOTS),
-    *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN),
-)
 _WAIT_ANY = Option("--wait", "try again until a job is free, for up to this long", value="TIME", short="-w")
 COMMANDS = {
     "claim-any": Command(
@@ -145,7 +128,7 @@ COMMANDS = {
                 "NAME", "jobs; without names, or with -, they are read from stdin, one per line", takes=ANY
             ),
         ),
-        options=(*_ASK, _WAIT_ANY, KEEP, KEEP_FOR),
+        options=(*CLAIM_OWNER, _WAIT_ANY, NO_WAIT, *CLAIM_TERMS, *CLAIM_KEEP),
         examples=(
             ("one of three", "dibs claim-any issue-1 issue-2 issue-3"),
             (
@@ -173,7 +156,7 @@ COMMANDS = {
             "other. With --quiet it prints the name, a tab, and the lease id of each job."
         ),
         arguments=(Argument("NAME", "jobs; without names, or with -, they are read from stdin", takes=ANY),),
-        options=(*_ASK, WAIT, KEEP_PLACE, TICKET, KEEP, KEEP_FOR),
+        options=(*CLAIM_OWNER, *CLAIM_WAIT, *CLAIM_TERMS, *CLAIM_KEEP),
         examples=(
             ("two files at once", "dibs claim-all path:src/a.py path:src/b.py"),
             ("when all are free", "dibs claim-all staging database --wait 10m"),

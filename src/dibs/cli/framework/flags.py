@@ -83,6 +83,14 @@ KEEP = Option("--keep", "start a background process that sends heartbeats until 
 KEEP_FOR = Option(
     "--keep-for", "like --keep, until this process ends (default: the parent of dibs)", value="PID"
 )
+# What every claim takes, in the order in which help shows it.
+CLAIM_OWNER = (TTL, OWNER, METADATA)
+CLAIM_WAIT = (WAIT, NO_WAIT, KEEP_PLACE, TICKET)
+CLAIM_TERMS = (
+    *(EXCLUSIVE, SHARED, SLOTS),
+    *(SESSION, ACTOR, MAX_ATTEMPTS, LOCK_DELAY, REQUEST_KEY, AGAIN),
+)
+CLAIM_KEEP = (KEEP, KEEP_FOR)
 DONE_DEFAULT = format_duration(DONE_MS_DEFAULT)
 DONE = Option(
     "--done",
@@ -234,14 +242,24 @@ def done_fields(call: Call, result: str | None) -> Document:
     return fields
 
 
-def ttl_seconds(call: Call) -> int | None:
-    text = call.values.get("ttl")
+def given_ms(
+    call: Call, key: str, what: str = "duration", refusal: type[InvalidInput] = InvalidInput
+) -> int | None:
+    """The duration that a flag gives; None if the flag is not given."""
+    text = call.values.get(key)
     if text is None:
         return None
     try:
-        ttl_ms = parse_duration(text, "lease time")
+        return parse_duration(text, what)
     except InvalidInput as error:
-        raise InvalidTtl(f"--ttl: {error.details}") from None
+        raise refusal(f"--{key.replace('_', '-')}: {error.details}") from None
+
+
+def ttl_seconds(call: Call) -> int | None:
+    ttl_ms = given_ms(call, "ttl", "lease time", InvalidTtl)
+    if ttl_ms is None:
+        return None
+    text = call.values["ttl"]
     if not TTL_MS_MIN <= ttl_ms <= TTL_MS_MAX:
         least, most = format_duration(TTL_MS_MIN), format_duration(TTL_MS_MAX)
         raise InvalidTtl(f"--ttl {text}: a lease lasts from {least} to {most}.")
@@ -251,31 +269,25 @@ def ttl_seconds(call: Call) -> int | None:
 
 
 def seconds(call: Call, key: str, most_ms: int) -> int | None:
-    text = call.values.get(key)
-    if text is None:
+    length_ms = given_ms(call, key)
+    if length_ms is None:
         return None
-    flag = f"--{key.replace('_', '-')}"
-    try:
-        length_ms = parse_duration(text)
-    except InvalidInput as error:
-        raise InvalidInput(f"{flag}: {error.details}") from None
     if length_ms > most_ms or length_ms % 1000:
-        raise InvalidInput(f"{flag} {text}: use whole seconds, {format_duration(most_ms)} at most.")
+        flag = f"--{key.replace('_', '-')}"
+        raise InvalidInput(
+            f"{flag} {call.values[key]}: use whole seconds, {format_duration(most_ms)} at most."
+        )
     return length_ms // 1000
 
 
 def milliseconds(call: Call, key: str, default_ms: int, most_ms: int) -> int:
     """A duration from a flag, which need not be whole seconds."""
-    text = call.values.get(key)
-    if text is None:
+    length_ms = given_ms(call, key)
+    if length_ms is None:
         return default_ms
-    flag = f"--{key.replace('_', '-')}"
-    try:
-        length_ms = parse_duration(text)
-    except InvalidInput as error:
-        raise InvalidInput(f"{flag}: {error.details}") from None
     if length_ms > most_ms:
-        raise InvalidInput(f"{flag} {text}: the most is {format_duration(most_ms)}.")
+        flag = f"--{key.replace('_', '-')}"
+        raise InvalidInput(f"{flag} {call.values[key]}: the most is {format_duration(most_ms)}.")
     return length_ms
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dibs.cli.framework.flags import put
+from dibs.cli.framework.flags import given_ms, put
 from dibs.cli.framework.spec import Option
-from dibs.core.durations import format_duration, parse_duration
+from dibs.core.durations import format_duration
 from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_OWN_TTL_MS_MIN
-from dibs.errors import InvalidInput, InvalidTtl
+from dibs.errors import InvalidTtl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,14 +31,12 @@ def open_request(call: Call) -> Document:
 
 
 def _ttl_ms(call: Call) -> int | None:
-    text = call.values.get("ttl")
-    if text is None:
+    ttl_ms = given_ms(call, "ttl", "session time", InvalidTtl)
+    if ttl_ms is None:
         return None
-    try:
-        ttl_ms = parse_duration(text, "session time")
-    except InvalidInput as error:
-        raise InvalidTtl(f"--ttl: {error.details}") from None
     if not SESSION_OWN_TTL_MS_MIN <= ttl_ms <= SESSION_OWN_TTL_MS_MAX or ttl_ms % 1000:
         least, most = format_duration(SESSION_OWN_TTL_MS_MIN), format_duration(SESSION_OWN_TTL_MS_MAX)
-        raise InvalidTtl(f"--ttl {text}: a session lives from {least} to {most}, in whole seconds.")
+        raise InvalidTtl(
+            f"--ttl {call.values['ttl']}: a session lives from {least} to {most}, in whole seconds."
+        )
     return ttl_ms

@@ -23,7 +23,7 @@ from dibs.jsontext import encode_ascii
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, TextIO
 
     from dibs.cli.framework.context import Opener
@@ -78,7 +78,7 @@ def run(
     unconfirmed = UnconfirmedClaims()
     try:
         caller = os.getppid() if pid is None else pid
-        exit_code = _told(name, argv, env, stdout, opener, caller, unconfirmed)
+        exit_code = _told(lambda: _answer(name, argv, env, opener, caller, unconfirmed), stdout)
         unconfirmed.confirm()
     except KeyboardInterrupt:
         unconfirmed.give_back()
@@ -89,17 +89,9 @@ def run(
     return exit_code
 
 
-def _told(
-    name: str,
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    stdout: TextIO | None,
-    opener: Opener | None,
-    pid: int,
-    unconfirmed: UnconfirmedClaims,
-) -> int:
+def _told(answer: Callable[[], tuple[int, Document]], stdout: TextIO | None) -> int:
     try:
-        exit_code, document = _answer(name, argv, env, opener, pid, unconfirmed)
+        exit_code, document = answer()
     except Rejected as rejected:
         exit_code, document = EXITS[rejected.status], rejected.body
     except DibsError as error:
