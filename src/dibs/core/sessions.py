@@ -104,13 +104,17 @@ def _free_holds(draft: Draft, session: SessionRecord) -> None:
     """The session has ended, so its holds are over like any other that is; nothing else is touched."""
     keys = session.holds[:_FREED_AT_ONCE]
     draft.need(*keys)
+    freed: set[str] = set()
     for key in keys:
+        if freed and draft.is_crowded():
+            break
         ns, name = split_lock_key(key)
         settle(draft, ns, name)
         advance(draft, ns, name)
+        freed.add(key)
     now = draft.session(session.id)
     if now is not None and now.holds:
-        left = tuple([key for key in now.holds if key not in keys])
+        left = tuple([key for key in now.holds if key not in freed])
         draft.put(now.replace(holds=left))
 
 

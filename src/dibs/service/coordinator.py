@@ -11,6 +11,9 @@ compared. Versions never repeat, so equal versions mean that nothing changed in 
 **A conflict costs who conflicted.** Commands that looked at nothing that changed are committed without the others.
 These are tried again after a short pause, and at last told that the store is too busy.
 
+**A commit carries what the store can take.** When the next command would make it compare more than `commit_keys_max`
+records, it is committed without that one, which begins the next.
+
 It is synchronous and holds no state but the store: the embedded client calls it directly, the server from the thread
 that `service/batcher.py` keeps for it.
 """
@@ -28,7 +31,7 @@ from dibs.core.limits import (
     UNKNOWN_RETRIES_MAX,
 )
 from dibs.core.view import Missing, View
-from dibs.errors import DibsError, StoreUnavailable
+from dibs.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.ids import new_fraction
 from dibs.stores.port import Conflict
 
@@ -50,14 +53,22 @@ class Contended(StoreUnavailable):
     """Others kept changing the same records. The store is there and answers; nothing of this command was written."""
 
 
+class _Full(Exception):
+    """One more command would make the commit larger than the store can take. It was not applied."""
+
+
 class _Batch:
     """One attempt at deciding some commands: what was read, at which versions, and what is to be written."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._view = View(now_ms=0)
+        self._keys_max = store.capabilities.commit_keys_max
+        self._view = View(now_ms=0, keys_max=self._keys_max)
         self._is_of_one_moment = True
         self._seen: list[set[str]] = []  # for each command decided, the keys it looked at
+        self._looked: set[str] = (
+            set()
+        )  # all of these, and what is written; what was loaded for nothing is not compared
         self.versions: dict[str, int] = {}
         self.puts: dict[str, Stored | None] = {}
         self.events: list[Event] = []
@@ -81,12 +92,30 @@ class _Batch:
     def decide(self, command: Command) -> Outcome:
         self._view.seen = set()
         self._seen.append(self._view.seen)
-        decision = self._decide(command)
+        try:
+            decision = self._decide(command)
+        except Exception:  # a fault of a rule is an answer, too, and rests on what was looked at
+            self._looked |= self._view.seen
+            raise
+        keys = self._view.seen.union(decision.writes)
+        if decision.writes or decision.events or self.puts or self.events:
+            self._make_sure_it_fits(keys)
+        self._looked |= keys
         self._view.apply(decision)
         self.puts.update(decision.writes)
         self.events += decision.events
         self.handed += decision.handed
         return decision.outcome
+
+    def _make_sure_it_fits(self, keys: set[str]) -> None:
+        if len(self._looked) + len(keys - self._looked) <= self._keys_max:
+            return
+        if len(keys) <= self._keys_max:
+            self._seen.pop()
+            raise _Full
+        raise InvalidInput(
+            f"This takes {len(keys)} records in one write; the store can write {self._keys_max}. Ask for fewer at once."
+        )
 
     def _decide(self, command: Command) -> Decision:
         while True:
@@ -98,7 +127,8 @@ class _Batch:
     def commit(self) -> bool:
         """Make the answers true. False if nothing was to be written. Raises Conflict if they no longer are."""
         if self.puts or self.events:
-            self._store.commit(self.versions, self.puts, self.events)
+            expect = {key: self.versions[key] for key in self._looked}
+            self._store.commit(expect, self.puts, self.events)
             return True
         if not self._is_of_one_moment and self._changed():
             raise Conflict
@@ -110,8 +140,8 @@ class _Batch:
         return [at for at, seen in enumerate(self._seen) if not changed.isdisjoint(seen)]
 
     def _changed(self) -> set[str]:
-        records = self._store.read(self.versions).records
-        return {key for key, version in self.versions.items() if records[key].version != version}
+        records = self._store.read(self._looked).records
+        return {key for key in self._looked if records[key].version != self.versions[key]}
 
 
 class Coordinator:
@@ -164,7 +194,9 @@ class Coordinator:
         for conflicts in range(CONFLICT_RETRIES_MAX):
             batch = _Batch(self.store)
             batch.load({key: None for index in todo for key in keys_of(commands[index])})
-            answers = {index: self._attempt(batch, index, commands[index], failed) for index in todo}
+            answers = self._decide(batch, commands, todo, failed)
+            left += todo[len(answers) :]
+            todo = todo[: len(answers)]
             try:
                 self._commit(batch)
             except Conflict:
@@ -186,10 +218,10 @@ class Coordinator:
                 )
                 continue
             results.update(answers)
-            return left
+            return sorted(left)
         busy = Contended("The store is too busy: others kept changing the same records. Try again.")
         results.update(dict.fromkeys(todo, busy))
-        return left
+        return sorted(left)
 
     def _overtaken(
         self, commands: Sequence[Command], todo: list[int], batch: _Batch, failed: dict[int, BaseException]
@@ -209,6 +241,18 @@ class Coordinator:
         if conflicts:
             self._sleep(self._fraction() * min(2**conflicts, CONFLICT_PAUSE_MS_MAX) / 1000)
 
+    def _decide(
+        self, batch: _Batch, commands: Sequence[Command], todo: list[int], failed: dict[int, BaseException]
+    ) -> dict[int, Result]:
+        """The answers to `todo`, or to as many of them, from the first, as fit into one commit."""
+        answers: dict[int, Result] = {}
+        for index in todo:
+            try:
+                answers[index] = self._attempt(batch, index, commands[index], failed)
+            except _Full:
+                break
+        return answers
+
     def _attempt(
         self, batch: _Batch, index: int, command: Command, failed: dict[int, BaseException]
     ) -> Result:
@@ -216,8 +260,10 @@ class Coordinator:
             return failed[index]
         try:
             return batch.decide(command)
-        except DibsError:
-            raise  # the store's: it concerns the whole batch
+        except InvalidInput as error:  # what was asked is too much for this store
+            return error
+        except (DibsError, _Full):
+            raise  # the store's, or for another batch
         except Exception as error:  # a fault of one rule must not take the batch down with it
             return error
 
