@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.core.commands import Acquire, OpenSession
 from dibs.core.records import DONE, FREE
+from dibs.ids import new_id
 from dibs.service import queries
-from dibs.service.queries import claimed
+from dibs.service.coordinator import Coordinator
+from dibs.service.queries import claimed, open_sessions
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import lock, put
@@ -27,6 +30,7 @@ class Counting(MemoryStore):
     def __init__(self) -> None:
         super().__init__(ManualClock())
         self.most = 0
+        self.reads = 0
 
     def scan(
         self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
@@ -36,6 +40,7 @@ class Counting(MemoryStore):
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         asked = list(keys)
+        self.reads += 1
         self.most = max(self.most, len(asked))
         return super().read(asked)
 
@@ -82,3 +87,20 @@ def test_a_large_page_is_read_from_the_store_in_small_parts(
     monkeypatch.setattr(queries, "LIST_PAGE_DEFAULT", 8)
     assert len(claimed(store, "default", limit=JOBS, states=(FREE,)).locks) == JOBS
     assert store.most <= 8
+
+
+def test_open_sessions_cost_a_few_reads_for_all_and_not_several_for_each() -> None:
+    store = Counting()
+    coordinator = Coordinator(store)
+    for number in range(50):
+        session = f"s-{number:02}"
+        coordinator.one(OpenSession(fresh_id=session, principal="p", owner="o", ttl_ms=60_000))
+        for name in (f"own-{number}", "shared"):
+            claim = Acquire(
+                ns="default", name=name, principal="p", owner="o", ttl_ms=60_000, fresh_lease_id=new_id()
+            )
+            coordinator.one(claim.replace(session=session, mode="shared"))
+    store.reads = 0
+    states = open_sessions(store, None)
+    assert [(each.session.id, len(each.holds)) for each in states] == [(f"s-{n:02}", 2) for n in range(50)]
+    assert store.reads <= 4

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core import events
-from dibs.core.commands import Acquire
+from dibs.core.commands import Acquire, Sweep
 from dibs.core.limits import (
     IDLE_RECORD_MS,
     PRUNE_INTERVAL_MS,
     PULSE_MS,
     SWEEP_BATCH_MAX,
+    SWEEP_GRACE_MS,
     SWEEP_INTERVAL_MS,
     SWEEP_LATE_MS_MAX,
 )
@@ -23,14 +24,29 @@ from dibs.service.liveness import Decider
 from dibs.service.sweeper import NEWS_MS, Sweeper
 from dibs.service.tally import Tally
 from dibs.stores.memory import MemoryStore
+from dibs.stores.port import Conflict
+from dibs.stores.proxy import StoreProxy
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
 from dibs.testing.faulty import FaultyStore
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from dibs.core.commands import Command
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+    from dibs.service.liveness import Result
     from dibs.stores.port import Store
+
+
+class Recorded(Decider):
+    """Notes what it was given to decide."""
+
+    def run(self, commands: Sequence[Command]) -> list[Result]:
+        self.ran = [*getattr(self, "ran", []), *commands]
+        return super().run(commands)
 
 
 class World:
@@ -44,7 +60,9 @@ class World:
         self.clock = clock or ManualClock()
         self.store = FaultyStore(store or MemoryStore(self.clock))
         self.tally = Tally()
-        self.decider = Decider(self.store, self.tally.committed, self.clock.steady_ms)
+        self.decider = Recorded(
+            self.store, self.tally.committed, self.clock.steady_ms, pause=lambda seconds: None
+        )
         self.sweeper = Sweeper(
             self.store,
             self.decider,
@@ -129,8 +147,25 @@ def test_leases_of_other_processes_are_swept_too() -> None:
     assert world.tally.live == 0
 
 
-def test_what_others_did_is_looked_for_often_while_somebody_waits_here() -> None:
+class PolledStore(MemoryStore):
+    capabilities = MemoryStore.capabilities.replace(watch="polling")
+
+
+def test_a_store_that_tells_of_news_is_asked_when_it_does_and_for_nothing_else() -> None:
     world = World()
+    world.sweeper.step()
+    world.clock.advance(10)
+    Coordinator(world.store).one(acquire("theirs", 60_000))
+    world.sweeper.news()
+    assert world.sweeper.step() == SWEEP_LATE_MS_MAX - 10, "the next sweep is where it was"
+    assert world.tally.live == 1
+    world.has_waiters = True
+    assert world.sweeper.step() > NEWS_MS
+
+
+def test_what_others_did_is_looked_for_often_while_somebody_waits_here() -> None:
+    clock = ManualClock()
+    world = World(clock=clock, store=PolledStore(clock))
     Coordinator(world.store).one(acquire("theirs", 60_000))
     assert world.sweeper.step() == SWEEP_LATE_MS_MAX
     assert world.tally.live == 0
@@ -216,3 +251,77 @@ def test_two_thousand_leases_on_a_disk_end_on_time(tmp_path: Path) -> None:
 
 def acquired(store: Store) -> list[events.Event]:
     return [event for event in store.events(0, 9_999) if event.kind == events.ACQUIRED]
+
+
+# Several servers
+
+
+class Counted(StoreProxy):
+    """Counts the commits that came too late."""
+
+    conflicts = 0
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        try:
+            return super().commit(expect, puts, events)
+        except Conflict:
+            self.conflicts += 1
+            raise
+
+
+def several(count: int) -> tuple[Counted, list[World]]:
+    clock = ManualClock()
+    store = Counted(MemoryStore(clock))
+    return store, [World(clock=clock, store=store) for _ in range(count)]
+
+
+def live_on(ms: int, *worlds: World) -> None:
+    """These servers do what they do every ten milliseconds, one after the other."""
+    for _ in range(0, ms, 10):
+        worlds[0].clock.advance(10)
+        for world in worlds:
+            world.sweeper.step()
+
+
+def late_ms(store: Store, began_ms: int, ttl_ms: int) -> list[int]:
+    return [each.at_ms - began_ms - ttl_ms for each in store.events(0, 10_000) if each.kind == events.EXPIRED]
+
+
+def test_several_servers_divide_what_is_due_among_them() -> None:
+    _, worlds = several(3)
+    worlds[0].acquire("long", ttl_ms=600_000)
+    live_on(3_000, *worlds)
+    began_ms = worlds[0].clock()
+    worlds[0].acquire(*[f"job-{number}" for number in range(300)], ttl_ms=2_000)
+    live_on(3_000, *worlds)
+    late = late_ms(worlds[0].store, began_ms, 2_000)
+    assert len(late) == 300
+    assert max(late) <= SWEEP_LATE_MS_MAX
+    swept = [sum(1 for each in world.decider.ran if isinstance(each, Sweep)) for world in worlds]
+    assert sum(swept) == 300, "nobody did what another did"
+    assert min(swept) > 60
+
+
+def test_what_a_server_left_behind_is_swept_by_another_a_moment_later() -> None:
+    _, (one, two, three) = several(3)
+    one.acquire("long", ttl_ms=600_000)
+    live_on(3_000, one, two, three)
+    began_ms = one.clock()
+    one.acquire(*[f"job-{number}" for number in range(90)], ttl_ms=1_000)
+    live_on(700, one, two, three)
+    live_on(3_000, two)  # one and three are killed just before
+    late = late_ms(two.store, began_ms, 1_000)
+    assert len(late) == 90
+    assert max(late) <= SWEEP_LATE_MS_MAX + 2 * SWEEP_GRACE_MS
+
+
+def test_contention_in_a_sweep_is_no_reason_to_take_the_store_for_gone() -> None:
+    world = World()
+    world.acquire("a", ttl_ms=1_000)
+    world.stay_up(1_000)
+    world.store.faults = ["conflict"] * 10_000
+    with pytest.raises(StoreUnavailable):
+        world.sweeper.step()
+    assert not world.decider.liveness.has_gap()

@@ -9,6 +9,7 @@ import pytest
 from dibs.core.commands import Acquire, Break, EndSession, Leave, OpenSession, Release
 from dibs.core.outcomes import Granted, Queued
 from dibs.ids import new_id
+from dibs.service import tally as tally_module
 from dibs.service.coordinator import Coordinator
 from dibs.service.liveness import Decider
 from dibs.service.tally import Tally
@@ -184,3 +185,34 @@ def test_where_numbers_have_gaps_own_events_are_counted_when_they_are_read_back(
     world.tally.catch_up(world.store)
     assert world.counts() == (1, 0, 1)
     assert dict(world.tally.kinds) == {"acquired": 2, "released": 1}
+
+
+def test_what_is_there_at_the_start_is_counted_a_page_at_a_time_while_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tally_module, "LIST_PAGE_DEFAULT", 4)
+    world = World()
+    leases = {name: world.acquire_elsewhere(name) for name in map(str, range(10))}
+    world.elsewhere.one(OpenSession(fresh_id="s-1", principal="p", owner="o", ttl_ms=60_000))
+    told: list[str] = []
+    world.tally = Tally(lambda events: told.extend(event.job for event in events if event.job))
+    world.decider = Decider(world.store, world.tally.committed, world.clock.steady_ms)
+    world.tally.begin(world.store)
+    assert world.tally.is_counting
+    assert world.tally.is_busy, "who does not know yet acts as if there were something"
+    world.tally.count_page(world.store)
+    world.clock.advance(1)
+    world.acquire("own")
+    world.elsewhere.one(Release(ns="d", name="0", principal="b", lease_id=leases["0"]))
+    world.elsewhere.one(Release(ns="d", name="9", principal="b", lease_id=leases["9"]))
+    world.elsewhere.one(OpenSession(fresh_id="s-2", principal="p", owner="o", ttl_ms=60_000))
+    world.tally.catch_up(world.store)
+    assert told == ["own", "0", "9"], "who waits is told at once, counted or not"
+    for _ in range(3):
+        world.tally.count_page(world.store)
+    assert dict(world.tally.kinds) == {}, "counted to the end"
+    assert world.counts() == (9, 1, 8)
+    assert world.tally.sessions == 2
+    assert told == ["own", "0", "9"], "and not again"
+    world.acquire("another")
+    assert world.counts() == (10, 2, 8)

@@ -16,6 +16,7 @@ from dibs.service.liveness import Decider
 from dibs.service.sweeper import NEWS_MS, Sweeper
 from dibs.service.tally import Tally
 from dibs.service.waiters import Waiters
+from dibs.service.watcher import Watcher
 
 if TYPE_CHECKING:
     import asyncio
@@ -43,6 +44,7 @@ class Engine:
         self._token_floor = token_floor
         self.tally = Tally(self._read, gapless=store.capabilities.gapless)
         self.decider = Decider(store, self._committed, steady, self._handed)
+        self.watcher = Watcher(store, lambda: self.tally.told_seq, lambda: bool(self.waiters), self._news)
         self.sweeper = Sweeper(
             store,
             self.decider,
@@ -51,6 +53,7 @@ class Engine:
             keep_events_ms=keep_events_ms,
             steady=steady,
             has_waiters=lambda: bool(self.waiters),
+            looked=self.watcher.looked,
         )
         self.batcher = Batcher(
             self.decider.run,
@@ -59,17 +62,16 @@ class Engine:
             chore=self.sweeper.step,
             steady=steady,
         )
-        self.waiters = Waiters(
-            self.batcher.post, loop.call_later, lambda: self.batcher.hurry(NEWS_MS), new_token()
-        )
+        self.waiters = Waiters(self.batcher.post, loop.call_later, self._first_waits, new_token())
         self.store_id = ""  # known once it has started
         self.on_tokens: Callable[[], None] = lambda: None  # called when tokens were changed
         self._steady = steady
         self._started_ms = steady()
 
     def start(self) -> None:
-        """Count what is held, note the outage that ended with this start, and begin to answer."""
-        self.tally.build(self.store)
+        """Note the outage that ended with this start, and begin to answer. What is held is counted meanwhile."""
+        self.tally.begin(self.store)
+        self.tally.count_page(self.store)
         self.decider.beat_if_due()
         if self._token_floor:
             Coordinator(self.store).one(RaiseFloor(floor=self._token_floor))
@@ -77,9 +79,19 @@ class Engine:
         assert isinstance(known, Identified)  # that is what the command gives
         self.store_id = known.store_id
         self.batcher.start()
+        self.watcher.start()
 
     def stop(self, timeout_ms: int = SHUTDOWN_MS_MAX) -> bool:
+        self.watcher.stop()
         return self.batcher.stop(timeout_ms)
+
+    def _first_waits(self) -> None:
+        self.batcher.hurry(NEWS_MS)
+        self.watcher.wake()
+
+    def _news(self) -> None:
+        self.sweeper.news()
+        self.batcher.hurry(0)
 
     # These run on the batcher's thread. The waiters hear of it on the event loop, after the answers were given.
 
@@ -98,7 +110,7 @@ class Engine:
 
     def _read(self, events: Sequence[Event]) -> None:
         self._tell_of_tokens(events)
-        placed = [event for event in events if event.ticket]
+        placed = [event for event in events if event.ticket and event.kind in (kinds.ACQUIRED, kinds.LEFT)]
         if placed:
             self.batcher.after(self.waiters.on_events, placed)
 

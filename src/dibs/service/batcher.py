@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("dibs")
 
 
+_NEVER_MS = 2**62
+
+
 class Overloaded(Unavailable):
     """Far more is asked than the store can write. Nothing was done; `retry_after_ms` says when to ask again."""
 
@@ -100,7 +103,7 @@ class Batcher:
         self._after.append((call, args))
 
     def hurry(self, within_ms: int) -> None:
-        """Do the next chore soon. It may come later still, if one is being done right now."""
+        """Do the next chore soon, also when one is being done right now. For any thread."""
         at_ms = self._steady() + within_ms
         if at_ms < self._chore_at_ms:
             self._chore_at_ms = at_ms
@@ -148,8 +151,9 @@ class Batcher:
                 self._wake.clear()
                 self._answer()
             if self._chore is not None and self._steady() >= self._chore_at_ms and not self._stopping:
+                self._chore_at_ms = _NEVER_MS  # who hurries meanwhile is not forgotten
                 rest_ms = self._do_chore(self._chore)
-                self._chore_at_ms = self._steady() + rest_ms
+                self._chore_at_ms = min(self._chore_at_ms, self._steady() + rest_ms)
                 self._tell_after()
         while self._queue:
             self._answer()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dibs.core.commands import InspectSession
+from dibs.core.decide import decide
 from dibs.core.draft import Draft
 from dibs.core.exclusion import live_holders
 from dibs.core.keys import META_KEY, SESSION_PREFIX, lock_key, session_key
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
     from dibs.core.outcomes import Outcome
     from dibs.stores.port import Store
+
+
+SESSIONS_AT_ONCE = 100  # of which each may hold many jobs
 
 
 class Page(Record):
@@ -101,19 +105,38 @@ def open_sessions(store: Store, principal: str | None, bound: str | None = None)
     after = ""
     while True:
         page = store.scan(SESSION_PREFIX, after, 1_000, live=True)
-        for _, versioned in page:
-            session = versioned.record
-            if (
-                isinstance(session, SessionRecord)
-                and may_use(session, principal, bound)
-                and not session.ended_ms
-            ):
-                state = inspect_one(store, session.id, principal, bound)
-                if isinstance(state, SessionState) and state.live:
-                    found.append(state)
+        sessions = [
+            session
+            for session in (versioned.record for _, versioned in page)
+            if isinstance(session, SessionRecord) and may_use(session, principal, bound)
+        ]
+        for first in range(0, len(sessions), SESSIONS_AT_ONCE):
+            found += _live_states(store, sessions[first : first + SESSIONS_AT_ONCE], principal, bound)
         if len(page) < 1_000:
             return found
         after = page[-1][0]
+
+
+def _live_states(
+    store: Store, sessions: list[SessionRecord], principal: str | None, bound: str | None
+) -> list[SessionState]:
+    """How these sessions stand. All that is known to be needed is read at once, and once more with what was missing: so
+    each answer is of one moment, and many sessions cost hardly more reads than one."""
+    found: dict[str, Outcome] = {}
+    needed = {session.id: {session_key(session.id), *session.holds} for session in sessions}
+    while needed:
+        snapshot = store.read({META_KEY, *[key for keys in needed.values() for key in keys]})
+        view = View(snapshot.now_ms, {key: versioned.record for key, versioned in snapshot.records.items()})
+        for session_id in list(needed):
+            command = InspectSession(session=session_id, principal=principal, bound=bound)
+            try:
+                found[session_id] = decide(view, command).outcome
+            except Missing as missing:
+                needed[session_id] |= set(missing.keys)
+            else:
+                del needed[session_id]
+    states = [found[session.id] for session in sessions]
+    return [state for state in states if isinstance(state, SessionState) and state.live]
 
 
 def inspect_one(

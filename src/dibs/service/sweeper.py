@@ -2,8 +2,12 @@
 
 A new lease lasts a second at least, and an outage only moves deadlines later: looking every SWEEP_LATE_MS_MAX (and
 exactly when the earliest known deadline comes) finds every expiry within that bound, also of leases that other
-processes made. Beats are sent only while somebody holds something, so an idle server leaves its disk alone. While
-callers wait here, what other processes did is looked for every NEWS_MS: one of them may have handed over a job.
+processes made. Several servers on one store divide what is due among them (`service/servers.py`). Beats are sent only
+while somebody holds something, so an idle server leaves its disk alone.
+
+What other processes did is looked for in between: one of them may have handed over a job to somebody who waits here.
+`service/watcher.py` says when there is something, and the store is asked for nothing else then. A store that cannot
+tell is looked at every NEWS_MS while callers wait here.
 """
 
 from __future__ import annotations
@@ -17,11 +21,15 @@ from dibs.core.limits import (
     EVENTS_AGE_MS_MAX,
     EVENTS_KEPT_MAX,
     PRUNE_INTERVAL_MS,
+    SERVERS_INTERVAL_MS,
     SWEEP_BATCH_MAX,
     SWEEP_INTERVAL_MS,
     SWEEP_LATE_MS_MAX,
     TALLY_INTERVAL_MS,
 )
+from dibs.errors import InvalidInput
+from dibs.service.coordinator import Contended
+from dibs.service.servers import SweepShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +54,7 @@ class Sweeper:
         keep_events_ms: int = EVENTS_AGE_MS_MAX,
         steady: Callable[[], int] = steady_ms,
         has_waiters: Callable[[], bool] = lambda: False,
+        looked: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._decider = decider
@@ -54,50 +63,83 @@ class Sweeper:
         self._keep_events_ms = keep_events_ms
         self._steady = steady
         self._has_waiters = has_waiters
-        self._counted_ms = self._pruned_ms = steady()
+        self._looked = looked
+        self._share = SweepShare(decider.server, steady)
+        self._polls = store.capabilities.watch == "polling"
+        self._has_news = False
+        self._counted_ms = self._pruned_ms = self._sweep_at_ms = steady()
+        self._knew_ms = steady() - SERVERS_INTERVAL_MS
+
+    def news(self) -> None:
+        """There is something in the store that is not known here. For any thread; the next round reads it."""
+        self._has_news = True
 
     def step(self) -> int:
         """One round. Returns in how many milliseconds the next one is wanted; raises what the store raises."""
         self._decider.liveness.tick()
         try:
             return self._step()
+        except Contended:
+            raise  # the store is there
         except Exception:
             self._decider.liveness.cut_off()
             raise
 
     def _step(self) -> int:
         now_ms = self._steady()
-        if now_ms - self._counted_ms >= TALLY_INTERVAL_MS:
-            self._counted_ms = now_ms
-            self._tally.catch_up(self._store)
-        elif self._has_waiters():
-            self._tally.look(self._store)
+        only_news = self._has_news and now_ms < self._sweep_at_ms
+        self._read_news(now_ms)
         if self._tally.is_busy:
             self._decider.beat_if_due()
+        if only_news:
+            return self._sweep_at_ms - now_ms
+        if self._tally.is_counting:
+            self._tally.count_page(self._store)
+        self._know_servers(now_ms)
         if now_ms - self._pruned_ms >= PRUNE_INTERVAL_MS:
             self._pruned_ms = now_ms
             self.prune()
-        if self.sweep() == SWEEP_BATCH_MAX:
-            return 0  # there is more; whoever asked meanwhile comes first
-        return self._rest_ms()
+        # If there is more, whoever asked meanwhile comes first.
+        rest_ms = 0 if self.sweep() or self._tally.is_counting else self._rest_ms()
+        self._sweep_at_ms = self._steady() + rest_ms
+        return rest_ms
 
-    def sweep(self) -> int:
-        """Do what is due. Returns how many records were looked at."""
-        keys = self._store.due(SWEEP_BATCH_MAX).keys
+    def sweep(self) -> bool:
+        """Do what is due and our part. Whether there is more of it."""
+        due = self._store.due(SWEEP_BATCH_MAX).keys
+        keys = self._share.of(due)
         if not keys:
-            return 0
-        for result in self._decider.run([Sweep(key=key) for key in keys]):
-            if isinstance(result, BaseException):
+            return False
+        for key, result in zip(keys, self._decider.run([Sweep(key=key) for key in keys]), strict=True):
+            if isinstance(result, InvalidInput):
+                log.error("%s cannot be swept: %s", key, result)
+            elif isinstance(result, BaseException):
                 raise result
-        return len(keys)
+        return len(due) == SWEEP_BATCH_MAX
 
     def prune(self) -> int:
         """Drop history beyond what is kept."""
         before_ms = self._store.read(()).now_ms - self._keep_events_ms
         return self._store.prune(keep=self._keep_events, before_ms=before_ms)
 
+    def _read_news(self, now_ms: int) -> None:
+        if self._has_news or now_ms - self._counted_ms >= TALLY_INTERVAL_MS:
+            self._has_news = False
+            self._counted_ms = now_ms
+            self._tally.catch_up(self._store)
+            self._looked()
+        elif self._has_waiters():
+            self._tally.look(self._store)
+
+    def _know_servers(self, now_ms: int) -> None:
+        if not self._tally.is_busy:
+            self._share.know_nobody()  # others write no pulse, and there is next to nothing to divide
+        elif now_ms - self._knew_ms >= SERVERS_INTERVAL_MS:
+            self._knew_ms = now_ms
+            self._share.know(self._store)
+
     def _rest_ms(self) -> int:
-        late_ms = NEWS_MS if self._has_waiters() else SWEEP_LATE_MS_MAX
+        late_ms = NEWS_MS if self._polls and self._has_waiters() else SWEEP_LATE_MS_MAX
         if self._tally.is_busy:
             late_ms = min(late_ms, max(self._decider.liveness.beat_due_in_ms(), SWEEP_INTERVAL_MS))
         due_ms = self._store.due(0).next_ms

@@ -4,6 +4,9 @@ The counts follow the store's events in their order, each exactly once. Events o
 reading them back, as long as the numbers show that nobody else wrote in between; if somebody did, or if the store's
 numbers have gaps, all of them are read from the store (and `on_read` is told, for those who wait for what others do).
 Only the thread that commits changes a tally; any thread may read it.
+
+What is there at the start is counted a page at a time, between batches: a server with a million leases answers at once.
+Until then its numbers are too small; what happens meanwhile is told at once, and counted when the pages are.
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ class Tally:
         self._places: set[tuple[str, str, int]] = set()
         self._claims: dict[tuple[str, str, int], str] = {}  # namespace, job, token: whose credential
         self._by_principal: Counter[tuple[str, str | None]] = Counter()  # and namespace; None: all of them
-        self._seen_seq = 0
+        self._seen_seq = 0  # what is counted
+        self._told_seq = 0  # what was told; more than is counted while the pages are
+        self._pages: Iterator[None] = iter(())
+        self.is_counting = False
 
     @property
     def waiting(self) -> int:
@@ -46,7 +52,7 @@ class Tally:
     @property
     def is_busy(self) -> bool:
         """Whether somebody has something that a silence of all servers could cost."""
-        return bool(self.live or self.sessions)
+        return bool(self.live or self.sessions or self.is_counting)
 
     def live_of(self, principal: str, namespace: str | None = None) -> int:
         """How many jobs are held with this principal's credentials, in one namespace or in all. Two credentials of one
@@ -57,39 +63,75 @@ class Tally:
         """Count what is held, waited for and open; idle jobs are not looked at. Events that come while the scan goes on
         are folded in after it: folding is by token, so one that the scan has seen already changes nothing that its
         successors do not put right."""
+        self.begin(store)
+        while self.is_counting:
+            self.count_page(store)
+
+    def begin(self, store: Store) -> None:
+        """From here on events are followed; `count_page` counts what was there before them."""
         newest = store.events(0, 1, newest=True)
-        self._seen_seq = newest[-1].seq if newest else 0
-        for record in _live(store, LOCK_PREFIX):
-            if isinstance(record, LockRecord):
-                self._count(record)
-        for record in _live(store, SESSION_PREFIX):
-            if isinstance(record, SessionRecord) and not record.ended_ms:
-                self.sessions += 1
+        self._seen_seq = self._told_seq = newest[-1].seq if newest else 0
+        self._pages = self._count_pages(store, store.read(()).now_ms)
+        self.is_counting = True
+
+    def count_page(self, store: Store) -> None:
+        """Count the next page; after the last one, what happened meanwhile."""
+        for _ in self._pages:
+            return
+        self.is_counting = False
         self.catch_up(store)
         self.kinds.clear()
 
+    def _count_pages(self, store: Store, began_ms: int) -> Iterator[None]:
+        for prefix in (SESSION_PREFIX, LOCK_PREFIX):
+            after = ""
+            while page := store.scan(prefix, after, LIST_PAGE_DEFAULT, live=True):
+                for _, found in page:
+                    self._count(found.record, began_ms)
+                after = page[-1][0]
+                if len(page) < LIST_PAGE_DEFAULT:
+                    break
+                yield
+
     def committed(self, events: Sequence[Event], last_seq: int) -> None:
         """Our own commit wrote `events`, and the last event of the store is now `last_seq`."""
-        if not self._gapless or last_seq - len(events) != self._seen_seq:
+        if not self._gapless or self.is_counting or last_seq - len(events) != self._seen_seq:
             return  # others wrote before us, or may have; `catch_up` reads theirs and ours in order
-        self._seen_seq = last_seq
+        self._seen_seq = self._told_seq = last_seq
         for event in events:
             self._fold(event)
 
     def catch_up(self, store: Store) -> None:
         """Read what others wrote."""
-        while events := store.events(self._seen_seq, LIST_PAGE_DEFAULT):
-            for event in events:
-                self._fold(event)
-            self._seen_seq = events[-1].seq
-            self._on_read(events)
+        while events := store.events(
+            self._told_seq if self.is_counting else self._seen_seq, LIST_PAGE_DEFAULT
+        ):
+            if not self.is_counting:
+                for event in events:
+                    self._fold(event)
+                self._seen_seq = events[-1].seq
+            untold = [event for event in events if event.seq > self._told_seq]
+            if untold:
+                self._told_seq = untold[-1].seq
+                self._on_read(untold)
 
     def look(self, store: Store) -> None:
         """Read what others wrote, if they did: the cheap way of asking often."""
-        if store.watch(self._seen_seq, 0):
+        if store.watch(self._told_seq, 0):
             self.catch_up(store)
 
-    def _count(self, lock: LockRecord) -> None:
+    @property
+    def told_seq(self) -> int:
+        """The last event that is known here."""
+        return self._told_seq
+
+    def _count(self, record: Stored | None, began_ms: int) -> None:
+        if isinstance(record, LockRecord):
+            self._count_lock(record)
+        elif isinstance(record, SessionRecord) and record.since_ms <= began_ms:
+            self.sessions += 1  # a later one is counted by its event
+
+    def _count_lock(self, lock: LockRecord) -> None:
         self._places.update((lock.ns, lock.name, number) for number in lock.line)
         for holder in lock.holders:
             self._claims[lock.ns, lock.name, holder.token] = holder.principal
@@ -130,11 +172,3 @@ class Tally:
             self._by_principal[key] += count
             if not self._by_principal[key]:
                 del self._by_principal[key]  # principals come and go; the counter must not grow with them
-
-
-def _live(store: Store, prefix: str) -> Iterator[Stored | None]:
-    after = ""
-    while page := store.scan(prefix, after, LIST_PAGE_DEFAULT, live=True):
-        for _, found in page:
-            yield found.record
-        after = page[-1][0]
