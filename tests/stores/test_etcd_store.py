@@ -14,7 +14,7 @@ from dibs.core.limits import ETCD_KEYS_MAX, ETCD_READ_KEYS_MAX
 from dibs.core.records import LockRecord, Meta
 from dibs.errors import InvalidInput, StoreFull, StoreUnavailable
 from dibs.ids import new_token
-from dibs.stores.etcd import EtcdStore, log, open_url
+from dibs.stores.etcd import EtcdStore, due_index, log, open_url
 from dibs.stores.etcd.gateway import unb64
 from dibs.stores.etcd.layout import end_of
 from dibs.stores.etcd.location import EtcdLocation, etcd_location
@@ -193,7 +193,9 @@ def test_pruning_in_steps_leaves_exactly_what_is_kept_and_no_key_of_the_rest(
         assert [event.at_ms for event in found if event.job == "all"] == list(range(25, 40))
         assert len(found) == 30
         assert [event.at_ms for event in each.events(0, 100, ("default", "all"))] == list(range(25, 40))
+    assert store._pruner.wait(WAIT_S_MAX)
     assert store.prune(keep=0, before_ms=0) == 30
+    assert store._pruner.wait(WAIT_S_MAX)
     left = {key for key in _keys(store) if key.startswith((b"e/", b"h/"))}
     assert left == set()
     assert connect().events(0, 10) == []
@@ -214,6 +216,24 @@ def test_two_that_prune_at_once_drop_everything_once(connect: Callable[[], EtcdS
     in_threads([lambda store=store: counts.append(store.prune(keep=10, before_ms=0)) for store in stores])  # type: ignore[misc]
     assert sum(counts) == 20
     assert [each.token for each in first.events(0, 100)] == list(range(20, 30))
+
+
+def test_what_is_due_first_is_found_in_a_large_store_as_in_a_small_one(
+    store: EtcdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(due_index, "SMALL", 3)
+    now_ms = store.read(()).now_ms
+    deltas = [-5_000, -20, 700, 3_000, 60_000, 3_600_000, 86_400_000, 10**9]
+    dues = {f"j{delta}": now_ms + delta for delta in deltas}
+    put(store, *[lock(name, expires_ms=due_ms) for name, due_ms in dues.items()])
+    assert store.due(10).keys == [key_of("j-5000"), key_of("j-20")]
+    assert store.due(1).keys == [key_of("j-5000")]
+    for name, due_ms in dues.items():  # in the order of their times: the first goes, the next is the first
+        assert store.due(0).next_ms == due_ms
+        put(store, lock(name, expires_ms=10**15))
+    put(store, lock("early", expires_ms=now_ms - 1))
+    assert store.due(5).keys == [key_of("early")]
+    assert store.due(0).next_ms == now_ms - 1
 
 
 # Compaction and streams

@@ -6,6 +6,7 @@
     transaction.py   transactions within the server's limits
     log.py           events, in chapters
     prune.py         dropping the beginning of the log
+    due_index.py     what is due first
     clock.py         whose time it is, and the guard
     store_time.py    the clock's keys in etcd
     watcher.py       one stream that wakes who waits

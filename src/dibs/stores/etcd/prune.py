@@ -1,10 +1,13 @@
 """Dropping the beginning of the log. First the key `floor` is raised, by which everybody at once sees less. Then the
-keys below it are deleted, a bounded number at a time, the oldest first. What a prune that was cut short left is deleted
-by the next one.
+keys below it are deleted, the oldest first, on a thread of their own: whoever prunes also decides claims, and is not to
+wait for that. What was left, because the process ended or etcd was away, is deleted after the next prune.
 """
 
 from __future__ import annotations
 
+import threading
+
+from dibs.errors import DibsError
 from dibs.stores.etcd.gateway import unb64
 from dibs.stores.etcd.layout import revision_of, seq_of
 from dibs.stores.etcd.log import LoggedCommit, events_in
@@ -12,7 +15,6 @@ from dibs.stores.etcd.transaction import compare_revision, delete_op, packed, pu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from dibs.core.events import Event
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 LOOKS_MAX = 200  # chapters that are counted in one prune, if it is not known what they hold
-DELETES_MAX = 2_000  # commits whose keys are deleted in one prune
+COMMITS_AT_ONCE = 200
 DELETES_AT_ONCE = 100
 
 
@@ -31,6 +33,11 @@ class Pruner:
     def __init__(self, log: EventLog) -> None:
         self._log = log
         self._counts: dict[int, int] = {}
+        self._deleting: threading.Thread | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         log = self._log
@@ -42,8 +49,18 @@ class Pruner:
             if dropped and not self._raise_floor(floor, kept_from):
                 return 0  # another server prunes
             floor = kept_from if dropped else floor
-        self._delete_below(floor)
+        if floor and (self._deleting is None or not self._deleting.is_alive()):
+            self._deleting = threading.Thread(
+                target=self._delete_below, args=(floor,), name="dibs-etcd-prune", daemon=True
+            )
+            self._deleting.start()
         return dropped
+
+    def wait(self, timeout_s: float) -> bool:
+        """Until what was pruned is deleted."""
+        if self._deleting is not None:
+            self._deleting.join(timeout_s)
+        return self._deleting is None or not self._deleting.is_alive()
 
     def _chapters(self, floor: int) -> range:
         return range(self._log.chapter_of(revision_of(floor)), max(self._log.starts) + 1)
@@ -118,14 +135,16 @@ class Pruner:
         return bool(self._log.gateway.write("/v3/kv/txn", request).get("succeeded"))
 
     def _delete_below(self, floor: int) -> None:
-        keys: list[bytes] = []
-        for entry, chapter in self._gone(floor):
-            keys += [entry.key, *self._job_keys(entry, chapter)]
-            if len(keys) >= DELETES_AT_ONCE:
-                self._delete(keys)
-                keys = []
-        self._delete(keys)
-        self._forget_chapters(self._log.chapter_of(revision_of(floor)))
+        try:
+            while commits := self._gone(floor):
+                keys = [key for commit in commits for key in (commit.key, *self._job_keys(commit))]
+                for at in range(0, len(keys), DELETES_AT_ONCE):
+                    if self._closed:
+                        return
+                    self._delete(keys[at : at + DELETES_AT_ONCE])
+            self._forget_chapters(self._log.chapter_of(revision_of(floor)))
+        except DibsError:
+            pass  # etcd is away; the next prune comes back to it
 
     def _forget_chapters(self, until: int) -> None:
         """The marks of chapters that nobody reads any more."""
@@ -136,22 +155,22 @@ class Pruner:
         for chapter in [each for each in self._counts if each < until]:
             del self._counts[chapter]
 
-    def _gone(self, floor: int) -> Iterator[tuple[LoggedCommit, int]]:
-        """Commits all of whose events are below the floor, and their chapters. Those of long ago are gone already, so
-        the first chapters may be empty."""
-        count = 0
-        prefix = self._log.layout.log
-        end = self._log.layout.log_of(self._log.chapter_of(revision_of(floor)) + 1)
-        request = range_request(prefix, end, limit=DELETES_MAX, keys_only=True)
-        for kv in self._log.gateway.read("/v3/kv/range", request).get("kvs") or ():
-            entry = LoggedCommit(kv)
-            if entry.end_seq() <= floor and count < DELETES_MAX:
-                count += 1
-                yield entry, int(entry.key[len(prefix) :].partition(b"/")[0])
+    def _gone(self, floor: int) -> list[LoggedCommit]:
+        """Some commits all of whose events are below the floor. None: all are deleted."""
+        chapter = self._log.chapter_of(revision_of(floor))
+        request = range_request(
+            self._log.layout.log, self._log.layout.log_of(chapter + 1), limit=COMMITS_AT_ONCE, keys_only=True
+        )
+        kvs = self._log.gateway.read("/v3/kv/range", request).get("kvs") or ()
+        found = [commit for commit in map(LoggedCommit, kvs) if commit.end_seq() <= floor]
+        if not found and len(kvs) == COMMITS_AT_ONCE:
+            return [commit for commit in self._log.entries(chapter) if commit.end_seq() <= floor]
+        return found
 
-    def _job_keys(self, entry: LoggedCommit, chapter: int) -> set[bytes]:
-        name = entry.key.rpartition(b".")[2]
-        jobs = {(event.ns, event.job) for event in self._read(entry) if event.job}
+    def _job_keys(self, commit: LoggedCommit) -> set[bytes]:
+        chapter = int(commit.key[len(self._log.layout.log) :].partition(b"/")[0])
+        name = commit.key.rpartition(b".")[2]
+        jobs = {(event.ns, event.job) for event in self._read(commit) if event.job}
         return {self._log.layout.job_log(*job, chapter) + name for job in jobs}
 
     def _delete(self, keys: list[bytes]) -> None:

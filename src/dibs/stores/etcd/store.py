@@ -12,6 +12,7 @@ from dibs.core.limits import ETCD_READ_KEYS_MAX
 from dibs.errors import DibsError, StoreFull
 from dibs.stores.codec import decode, encode
 from dibs.stores.etcd.capabilities import CAPABILITIES
+from dibs.stores.etcd.due_index import DueIndex
 from dibs.stores.etcd.errors import Refusal, translated
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
 from dibs.stores.etcd.layout import Layout, end_of, seq_of
@@ -65,6 +66,7 @@ class EtcdStore(Store, Maintenance):
         self._log = EventLog(self._gateway, self._layout)
         self._pruner = Pruner(self._log)
         self._watcher = Watcher(self._gateway, self._layout)
+        self._dues = DueIndex(self._layout, self._ask, self._time.now_ms)
         self._places: dict[str, Places] = {}
         self._trouble: DibsError | None = None
 
@@ -232,15 +234,17 @@ class EtcdStore(Store, Maintenance):
 
     def due(self, limit: int) -> Due:
         self._time.ready()
-        dues = self._layout.dues
-        request = range_op(dues, end=end_of(dues), limit=max(1, limit), keys_only=True)
-        answer = self._gateway.read("/v3/kv/txn", {"success": [self._time.looking(), request]})
-        self._time.saw(answer["responses"][0])
-        kvs = answer["responses"][1]["response_range"].get("kvs") or ()
-        found = [self._layout.split_due(unb64(kv["key"])) for kv in kvs]
+        found = self._dues.first(max(1, limit))
         now_ms = self._time.now_ms()
         keys = [key for due_ms, key in found if due_ms <= now_ms]
         return Due(keys=keys[: max(0, limit)], next_ms=found[0][0] if found else None)
+
+    def _ask(self, request: Document) -> Document:
+        """One range, and the time beside it."""
+        answer = self._gateway.read("/v3/kv/txn", {"success": [self._time.looking(), request]})
+        self._time.saw(answer["responses"][0])
+        found: Document = answer["responses"][1]["response_range"]
+        return found
 
     def events(
         self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
@@ -287,6 +291,7 @@ class EtcdStore(Store, Maintenance):
         return probe(self.location, self)
 
     def close(self) -> None:
+        self._pruner.close()
         self._watcher.close()
         self._gateway.close()
 
