@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.etcd import Cluster
-    from tests.postgres import Schema
+    from tests.postgres import PostgresServer, Schema
 
 # These steer the test run itself.
 KEPT = {"DIBS_REQUIRE_ALL", "DIBS_SOAK"}
@@ -60,15 +60,44 @@ def _missing(name: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """A real PostgreSQL for the whole run. Without its programs the test skips, or fails in CI."""
+def postgres_programs() -> tuple[str, str]:
+    """initdb and postgres. Without them the test skips, or fails in CI."""
     from tests import postgres
 
     initdb, server = postgres.program("initdb"), postgres.program("postgres")
     if initdb is None or server is None:
-        _missing("PostgreSQL (on Debian: apt-get install postgresql)")
+        _missing("POSTGRESQL NOT TESTED: it (on Debian: apt-get install postgresql)")
+    return initdb, server  # type: ignore[return-value]  # what is missing has raised
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres_programs: tuple[str, str]) -> Iterator[str]:
+    """A real PostgreSQL for the whole run."""
+    from tests import postgres
+
+    with postgres.running(*postgres_programs) as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_server(postgres_programs: tuple[str, str]) -> Iterator[PostgresServer]:
+    """A PostgreSQL of the test's own, to be stopped and killed."""
+    from tests import postgres
+
+    with postgres.server(*postgres_programs) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pgbouncer_url(postgres_url: str) -> Iterator[str]:
+    """A pgbouncer in transaction mode, in front of the PostgreSQL of the run."""
+    from tests import postgres
+
+    program = postgres.program("pgbouncer")
+    if program is None:
+        _missing("PGBOUNCER NOT TESTED: it (on Debian: apt-get install pgbouncer)")
         return
-    with postgres.running(initdb, server) as url:
+    with postgres.bouncer(program, postgres_url) as url:
         yield url
 
 

@@ -9,9 +9,10 @@ import signal
 import socket
 import subprocess
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from dibs.testing.clock import ManualClock
 from tests.processes import WAIT_S_MAX, wait_until
@@ -25,7 +26,8 @@ USERS = ("postgres", "nobody")  # whom root becomes
 def program(name: str) -> str | None:
     """On the path, or where Debian puts it."""
     homes = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, homes)]))
+    places = [os.environ.get("PATH", ""), *map(str, homes), "/usr/sbin"]
+    return shutil.which(name, path=os.pathsep.join(places))
 
 
 def _somebody() -> dict[str, Any]:
@@ -42,6 +44,16 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            text = status.read_text()
+            if int(text.rpartition(")")[2].split()[1]) == pid:
+                found.append(int(status.parent.name))
+    return found
 
 
 class Schema:
@@ -90,11 +102,67 @@ class Schema:
         self.run("DROP SCHEMA IF EXISTS {s} CASCADE")
 
 
-@contextmanager
-def running(initdb: str, postgres: str) -> Iterator[str]:
-    """The URL of a server that runs while the block does."""
-    import psycopg
+class PostgresServer:
+    """A server in a folder, with its own port. It can be stopped, killed and started again."""
 
+    def __init__(self, postgres: str, folder: str, data: str, port: int) -> None:
+        self.folder = folder
+        self.data = data
+        self.port = port
+        self.url = f"postgresql://dibs@127.0.0.1:{port}/postgres"
+        self._postgres = postgres
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *more: str) -> None:
+        words = [self._postgres, "-D", self.data, "-p", str(self.port), "-k", self.folder, "-h", "127.0.0.1"]
+        with open(f"{self.folder}/log", "ab") as log:
+            self._process = subprocess.Popen(
+                [*words, "-F", *more],
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                **_somebody(),
+            )
+        wait_until(self.answers, "PostgreSQL answers")
+
+    def answers(self) -> bool:
+        import psycopg
+
+        assert self._process is not None
+        assert self._process.poll() is None, Path(f"{self.folder}/log").read_text()
+        try:
+            psycopg.connect(self.url, connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def signal(self, number: int) -> None:
+        """To the server and all its backends, each of which is a process group of its own."""
+        assert self._process is not None
+        for pid in (self._process.pid, *_children(self._process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        assert self._process is not None
+        self.signal(signal.SIGKILL)
+        self._process.wait(WAIT_S_MAX)
+
+    def stop(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        self.signal(signal.SIGCONT)
+        self._process.send_signal(signal.SIGINT)  # its fast shutdown
+        try:
+            self._process.wait(WAIT_S_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
+@contextmanager
+def server(initdb: str, postgres: str) -> Iterator[PostgresServer]:
+    """A server that runs while the block does."""
     who = _somebody()
     with tempfile.TemporaryDirectory(prefix="dibs-pg-", ignore_cleanup_errors=True) as folder:
         if who:
@@ -102,27 +170,47 @@ def running(initdb: str, postgres: str) -> Iterator[str]:
         data = f"{folder}/data"
         made = [initdb, "-D", data, "-U", "dibs", "-A", "trust", "-N", "--no-locale", "-E", "UTF8"]
         subprocess.run(made, check=True, capture_output=True, cwd=folder, timeout=60, **who)
-        port = _free_port()
-        words = [postgres, "-D", data, "-p", str(port), "-k", folder, "-h", "127.0.0.1", "-F"]
-        with open(f"{folder}/log", "wb") as log:
-            server = subprocess.Popen(words, stdout=log, stderr=log, cwd=folder, **who)
-        url = f"postgresql://dibs@127.0.0.1:{port}/postgres"
+        running = PostgresServer(postgres, folder, data, _free_port())
+        try:
+            running.start()
+            yield running
+        finally:
+            running.stop()
 
-        def answers() -> bool:
-            assert server.poll() is None, Path(f"{folder}/log").read_text()
-            try:
-                psycopg.connect(url, connect_timeout=5).close()
-            except psycopg.OperationalError:
-                return False
-            return True
+
+@contextmanager
+def running(initdb: str, postgres: str) -> Iterator[str]:
+    """The URL of a server that runs while the block does."""
+    with server(initdb, postgres) as made:
+        yield made.url
+
+
+@contextmanager
+def bouncer(pgbouncer: str, url: str) -> Iterator[str]:
+    """The URL of a pgbouncer in front of the server at `url`: transaction mode, three backends for everybody."""
+    who = _somebody()
+    port, behind = _free_port(), urlsplit(url)
+    with tempfile.TemporaryDirectory(prefix="dibs-pgb-", ignore_cleanup_errors=True) as folder:
+        if who:
+            os.chown(folder, who["user"], who["group"])
+        Path(f"{folder}/ini").write_text(
+            f"[databases]\npostgres = host={behind.hostname} port={behind.port} dbname=postgres user=dibs\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
+            "pool_mode = transaction\ndefault_pool_size = 3\nmax_client_conn = 500\n"
+        )
+        with open(f"{folder}/log", "wb") as log:
+            process = subprocess.Popen(
+                [pgbouncer, f"{folder}/ini"], stdout=log, stderr=log, cwd=folder, **who
+            )
+
+        def listens() -> bool:
+            assert process.poll() is None, Path(f"{folder}/log").read_text()
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
 
         try:
-            wait_until(answers, "PostgreSQL answers")
-            yield url
+            wait_until(listens, "pgbouncer listens")
+            yield f"postgresql://dibs@127.0.0.1:{port}/postgres"
         finally:
-            server.send_signal(signal.SIGINT)  # its fast shutdown
-            try:
-                server.wait(WAIT_S_MAX)
-            except subprocess.TimeoutExpired:
-                server.kill()
-                server.wait(WAIT_S_MAX)
+            process.terminate()
+            process.wait(WAIT_S_MAX)

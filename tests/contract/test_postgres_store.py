@@ -1,4 +1,5 @@
-"""The PostgreSQL store keeps the contract: with a clock that can be set, and with the database's own."""
+"""The PostgreSQL store keeps the contract: with a clock that can be set, with the database's own, and
+behind pgbouncer in transaction mode."""
 
 from __future__ import annotations
 
@@ -38,3 +39,12 @@ class TestPostgresStoreOnItsOwnClock(StoreContract):
 
     def open_store(self, place: Schema) -> Store:
         return PostgresStore(PostgresLocation(place.url))
+
+
+class TestPostgresStoreBehindPgbouncer(StoreContract):
+    @pytest.fixture
+    def place(self, postgres_schema: Callable[[], Schema], pgbouncer_url: str) -> str:
+        return f"{pgbouncer_url}?schema={postgres_schema().name}"
+
+    def open_store(self, place: str) -> Store:
+        return PostgresStore(PostgresLocation(place))

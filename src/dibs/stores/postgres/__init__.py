@@ -7,6 +7,7 @@
     clock.py       the store's time, held against this process's steady clock
     pool.py        connections, and what is tried again
     connection.py  one connection; every wait on it has an end
+    forks.py       what a forked child must not use
     notify.py      LISTEN: who waits is woken by the commit that concerns it
     upkeep.py      size, probe and vacuum, for the people who look after the store
     arrays.py      lists as PostgreSQL writes them

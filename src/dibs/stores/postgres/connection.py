@@ -163,19 +163,25 @@ class PostgresConnection:
 
     def notes(self, woken_by: int, timeout_ms: int) -> list[str]:
         """Wait for notifications, or until the descriptor `woken_by` can be read. What came, if anything did."""
+        found = self._notes()  # some may have come with the answer to a statement
+        if found:
+            return found
         poll = select.poll()
         poll.register(self._pg.socket, select.POLLIN)
         poll.register(woken_by, select.POLLIN)
         try:
             if any(descriptor == self._pg.socket for descriptor, _ in poll.poll(timeout_ms)):
                 self._pg.consume_input()
-            found = []
-            while (note := self._pg.notifies()) is not None:
-                found.append(note.extra.decode(errors="replace"))
         except Error as error:
             raise LinkLost(_text(error), sent=False) from None
         if self._pg.status != pq.ConnStatus.OK:
             raise LinkLost(self._says(), sent=False)
+        return self._notes()
+
+    def _notes(self) -> list[str]:
+        found = []
+        while (note := self._pg.notifies()) is not None:
+            found.append(note.extra.decode(errors="replace"))
         return found
 
     def close(self) -> None:

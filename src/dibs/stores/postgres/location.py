@@ -22,6 +22,7 @@ from psycopg import OperationalError, pq
 from dibs.core.durations import parse_duration
 from dibs.errors import InvalidInput
 from dibs.redact import without_secrets
+from dibs.stores.postgres import arrays
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,16 +100,24 @@ def _decoded(value: str) -> str:
 def _settings(url: str, shown: str) -> dict[str, str]:
     """What libpq reads in its part of the URL. Its own words about a URL that it cannot read may show a password."""
     try:
-        if "\0" in url:
-            raise InvalidInput("")
-        found = pq.Conninfo.parse(url.encode())
-    except (OperationalError, UnicodeEncodeError, InvalidInput):
-        raise InvalidInput(
-            f"{shown!r} cannot be read as a PostgreSQL URL. Write {_FORM}, with @ : / ? # % in a password as %40 %3A "
-            "%2F %3F %23 %25."
-        ) from None
+        found = pq.Conninfo.parse(arrays.text(url))
+    except (OperationalError, InvalidInput):
+        raise _unreadable(shown) from None
     settings = {each.keyword.decode(): each.val.decode() for each in found if each.val is not None}
+    ports = settings.get("port", "").split(",")
+    # A password with a character in it that should have been written otherwise ends up as one of these.
+    if any(port and not port.isdecimal() for port in ports) or any(
+        "@" in settings.get(key, "") for key in ("host", "dbname")
+    ):
+        raise _unreadable(shown)
     return settings
+
+
+def _unreadable(shown: str) -> InvalidInput:
+    return InvalidInput(
+        f"{shown!r} cannot be read as a PostgreSQL URL. Write {_FORM}, with @ : / ? # % in a password as %40 %3A "
+        "%2F %3F %23 %25."
+    )
 
 
 def _attempts(settings: Mapping[str, str], timeout_ms: int) -> list[bytes]:

@@ -15,6 +15,7 @@ from binascii import crc32
 from dibs.clock import steady_ms
 from dibs.stores.postgres.connection import LinkLost, PostgresConnection, QueryRefused
 from dibs.stores.postgres.errors import quoted
+from dibs.stores.postgres.forks import forget_after_fork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,19 +77,27 @@ class Listener:
 
     def __init__(self, location: PostgresLocation) -> None:
         self._location = location
+        self.forget()
+        forget_after_fork(self)
+
+    def forget(self) -> None:
+        """As new: nobody waits, nobody listens."""
         self._waits: list[NoteWait] = []
-        self._stop: int | None = None  # written to when it is over
-        self._pid = 0
+        self._starting = allocate_lock()
+        self._stop: int | None = None  # closed when it is over
         self.hears = False
 
     def add(self, wait: NoteWait) -> None:
         self._waits.append(wait)
-        if self._pid != os.getpid() and self._location.listens_at:
-            self._pid = os.getpid()
-            self._waits = [wait]
-            self.hears = False
-            woken_by, self._stop = os.pipe()
-            threading.Thread(target=self._listen, args=(woken_by,), name="dibs-listen", daemon=True).start()
+        if not self._location.listens_at:
+            return
+        with self._starting:
+            if self._stop is None:
+                woken_by, self._stop = os.pipe()
+                listening = threading.Thread(
+                    target=self._listen, args=(woken_by,), name="dibs-listen", daemon=True
+                )
+                listening.start()
 
     def remove(self, wait: NoteWait) -> None:
         try:
@@ -105,7 +114,7 @@ class Listener:
 
     def close(self) -> None:
         stop, self._stop = self._stop, None
-        if stop is not None and self._pid == os.getpid():
+        if stop is not None:
             os.close(stop)
 
     def _listen(self, woken_by: int) -> None:

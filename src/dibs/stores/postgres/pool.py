@@ -10,15 +10,14 @@ server said that it undid it. One whose answer never came may have happened: `un
 
 from __future__ import annotations
 
-import os
 import time
-from _weakref import ref
 
 from dibs.clock import steady_ms
 from dibs.errors import StoreUnavailable
 from dibs.ids import new_fraction
 from dibs.stores.postgres.connection import LinkLost, PostgresConnection, QueryRefused
 from dibs.stores.postgres.errors import READ_ONLY, SERIALIZATION, is_final, refusal, unreachable
+from dibs.stores.postgres.forks import forget_after_fork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,19 +33,6 @@ IDLE_MAX = 8  # how many connections are kept that nobody uses
 PAUSE_MS = 50
 PAUSE_MS_MAX = 400
 
-_pools: list[ref[Pool]] = []
-
-
-def _after_fork_in_child() -> None:
-    """A child has none of its parent's connections. Dropping them sends nothing: psycopg closes only its own."""
-    for each in _pools:
-        pool = each()
-        if pool is not None:
-            pool.forget()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
-
 
 class Pool:
     def __init__(self, location: PostgresLocation) -> None:
@@ -54,8 +40,7 @@ class Pool:
         self._idle: list[PostgresConnection] = []
         self._closed = False
         self._first = 0  # the host that was the right one last time
-        _pools[:] = [each for each in _pools if each() is not None]
-        _pools.append(ref(self))
+        forget_after_fork(self)
 
     def rows(self, sql: bytes, values: Sequence[bytes | None] = (), *, writes: bool = False) -> list[Row]:
         """The rows that one statement gives. `writes`: it changes something, and must not happen twice."""
@@ -152,6 +137,7 @@ class Pool:
                 return
 
     def forget(self) -> None:
+        """In a child: they are its parent's. Dropping them sends nothing, psycopg closes only its own process's."""
         self._idle = []
 
     def close(self) -> None:

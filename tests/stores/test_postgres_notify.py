@@ -1,0 +1,189 @@
+"""Waiting on PostgreSQL: woken by notifications, and served without them."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.clock import steady_ms
+from dibs.stores.postgres import store as store_module
+from dibs.stores.postgres.location import PostgresLocation
+from dibs.stores.postgres.notify import MARKS_MAX, hint_of
+from dibs.stores.postgres.store import PostgresStore
+from dibs.testing.contract_base import drop, event, key_of, lock, put
+from tests.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.postgres import Schema
+
+WAIT_S = 30
+WAIT_MS = 20_000
+
+
+@pytest.fixture
+def schema(postgres_schema: Callable[[], Schema]) -> Schema:
+    return postgres_schema()
+
+
+@pytest.fixture
+def connect(schema: Schema) -> Iterator[Callable[..., PostgresStore]]:
+    opened: list[PostgresStore] = []
+
+    def connect(url: str = schema.url) -> PostgresStore:
+        opened.append(PostgresStore(PostgresLocation(url)))
+        return opened[-1]
+
+    yield connect
+    for each in opened:
+        each.close()
+
+
+class Waiting:
+    """Somebody who waits in a thread, and when it was told."""
+
+    def __init__(self, wait: Callable[[], bool]) -> None:
+        self.answers: list[bool] = []
+        self.told_ms = 0
+
+        def run() -> None:
+            self.answers.append(wait())
+            self.told_ms = steady_ms()
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    def ends(self) -> None:
+        self._thread.join(WAIT_S)
+        assert self.answers == [True]
+
+
+def hears(store: PostgresStore) -> bool:
+    return store._listener.hears
+
+
+@pytest.fixture
+def _never_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is woken by nobody waits for ever."""
+    monkeypatch.setattr(store_module, "HEARD_POLL_MS_MAX", WAIT_MS)
+
+
+@pytest.mark.usefixtures("_never_looks")
+def test_a_watch_is_woken_by_a_commit_of_another_server(connect: Callable[..., PostgresStore]) -> None:
+    near, far = connect(), connect()
+    waiting = Waiting(lambda: near.watch(0, WAIT_MS))
+    wait_until(lambda: hears(near), "it listens")
+    put(far, lock("x"), events=(event("x"),))
+    waiting.ends()
+
+
+@pytest.mark.usefixtures("_never_looks")
+@pytest.mark.promise("queue:one-wake")
+def test_only_who_waits_for_the_record_that_goes_looks(
+    connect: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = connect(), connect()
+    names = [f"job-{number}" for number in range(20)]
+    put(far, *map(lock, names))
+    near.watch(0, 1)
+    wait_until(lambda: hears(near), "it listens")
+    looks: list[tuple[bytes, ...]] = []
+    rows = near._pool.rows
+
+    def look(sql: bytes, values: tuple[bytes, ...] = ()) -> Any:
+        found = rows(sql, values)
+        looks.append(values)
+        return found
+
+    monkeypatch.setattr(near._pool, "rows", look)
+    waiting = {name: Waiting(partial(near.until_gone, key_of(name), WAIT_MS)) for name in names}
+    wait_until(lambda: len(looks) == len(names), "all have looked")
+    drop(far, key_of("job-7"))
+    waiting["job-7"].ends()
+    assert len(looks) == len(names) + 1
+    drop(far, *(key_of(name) for name in names if name != "job-7"))
+    for each in waiting.values():
+        each.ends()
+
+
+@pytest.mark.usefixtures("_never_looks")
+def test_a_commit_that_deletes_more_than_a_note_can_say_wakes_everybody(
+    connect: Callable[..., PostgresStore],
+) -> None:
+    near, far = connect(), connect()
+    names = [f"job-{number}" for number in range(MARKS_MAX + 1)]
+    assert hint_of(names) == "*"
+    put(far, *map(lock, names))
+    waiting = Waiting(lambda: near.until_gone(key_of("job-7"), WAIT_MS))
+    wait_until(lambda: hears(near), "it listens")
+    drop(far, *map(key_of, names))
+    waiting.ends()
+
+
+def test_a_listener_that_is_cut_off_listens_again_and_nothing_is_missed(
+    schema: Schema, connect: Callable[..., PostgresStore]
+) -> None:
+    near, far = connect(), connect()
+    waiting = Waiting(lambda: near.watch(1, WAIT_MS))
+    wait_until(lambda: hears(near), "it listens")
+    schema.run(
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%{schema.name}%'"
+    )
+    wait_until(lambda: not hears(near), "it notices")
+    put(far, lock("x"), events=(event("x"), event("x")))
+    waiting.ends()
+    Waiting(lambda: near.watch(2, 1))
+    wait_until(lambda: hears(near), "it listens again")
+
+
+def test_behind_pgbouncer_nobody_listens_and_who_waits_is_served_all_the_same(
+    schema: Schema, connect: Callable[..., PostgresStore], pgbouncer_url: str
+) -> None:
+    near, far = connect(f"{pgbouncer_url}?schema={schema.name}"), connect()
+    put(far, lock("x"))
+    waiting = Waiting(lambda: near.until_gone(key_of("x"), WAIT_MS))
+    waiting._thread.join(0.3)
+    assert not hears(near)
+    assert schema.run(f"SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%{schema.name}%'") == [
+        (0,)
+    ]
+    drop(far, key_of("x"))
+    waiting.ends()
+    says = {each["check"]: each["says"] for each in near.probe()}
+    assert says["wake"].startswith("a pooler stands in between")
+
+
+@pytest.mark.usefixtures("_never_looks")
+def test_behind_pgbouncer_a_direct_address_wakes_who_waits(
+    schema: Schema, connect: Callable[..., PostgresStore], pgbouncer_url: str
+) -> None:
+    direct = schema.server_url.partition("@")[2].partition("/")[0]
+    near, far = connect(f"{pgbouncer_url}?schema={schema.name}&listen={direct}"), connect()
+    put(far, lock("x"))
+    waiting = Waiting(lambda: near.until_gone(key_of("x"), WAIT_MS))
+    wait_until(lambda: hears(near), "it listens")
+    drop(far, key_of("x"))
+    waiting.ends()
+
+
+def test_with_listen_off_no_connection_is_made_for_it(
+    schema: Schema, connect: Callable[..., PostgresStore]
+) -> None:
+    near = connect(f"{schema.url}&listen=off")
+    put(near, lock("x"), events=(event("x"),))
+    assert near.watch(0, WAIT_MS)
+    assert not near.watch(1, 50)
+    assert not hears(near)
+
+
+def test_a_store_that_is_closed_ends_its_thread(connect: Callable[..., PostgresStore]) -> None:
+    store = connect()
+    before = threading.active_count()
+    store.watch(0, 1)
+    assert threading.active_count() == before + 1
+    store.close()
+    wait_until(lambda: threading.active_count() == before, "the thread has ended")

@@ -1,0 +1,195 @@
+"""Making a schema on PostgreSQL, bringing it up to date, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.clock import steady_ms
+from dibs.errors import NotAllowed, StoreCorrupt, StoreTooNew, StoreUnavailable
+from dibs.stores.port import Opening
+from dibs.stores.postgres.connection import PostgresConnection
+from dibs.stores.postgres.location import PostgresLocation
+from dibs.stores.postgres.schema import MIGRATIONS, VERSION, migrated
+from dibs.stores.postgres.store import PostgresStore
+from dibs.stores.registry import open_store
+from dibs.testing.contract_base import key_of, lock, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.postgres import Schema
+
+WAIT_S = 30
+
+
+@pytest.fixture
+def schema(postgres_schema: Callable[[], Schema]) -> Schema:
+    return postgres_schema()
+
+
+def opened(url: str, *, migrate: bool | None = None) -> PostgresStore:
+    store = open_store(url, Opening(migrate=migrate))
+    assert isinstance(store, PostgresStore)
+    return store
+
+
+def test_the_first_one_makes_it_and_the_next_one_finds_it(schema: Schema) -> None:
+    first, second = opened(schema.url), opened(schema.url)
+    assert (first.migrated(), first.made) == ((0, VERSION), True)
+    assert (second.migrated(), second.made) == ((VERSION, VERSION), False)
+    first.close()
+    second.close()
+
+
+def test_of_many_that_start_at_once_all_find_one_store(schema: Schema) -> None:
+    stores: list[PostgresStore] = []
+    errors: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            stores.append(opened(schema.url))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=start, daemon=True) for _ in range(12)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(WAIT_S)
+    assert not errors
+    assert len(stores) == 12
+    put(stores[0], lock("x"))
+    assert all(each.read([key_of("x")]).records[key_of("x")].record for each in stores)
+    for store in stores:
+        store.close()
+
+
+NEXT = (
+    "ALTER TABLE {s}.records ADD COLUMN colour text",
+    "CREATE FUNCTION {s}.commit_2() RETURNS integer LANGUAGE sql AS 'SELECT 2'",
+)
+
+
+def bring_up(schema: Schema, *steps: tuple[str, ...]) -> None:
+    """As a newer dibs would."""
+    location = PostgresLocation(schema.url)
+    link = PostgresConnection(location.attempts[0], steady_ms() + 10_000)
+    migrated(link, location, steady_ms() + 10_000, [*MIGRATIONS, *steps])
+    link.close()
+
+
+def test_a_server_of_this_version_goes_on_beside_a_newer_one_and_can_be_started_anew(schema: Schema) -> None:
+    before = opened(schema.url)
+    put(before, lock("x"))
+    bring_up(schema, NEXT)
+    bring_up(schema, NEXT)  # twice is once
+    after = opened(schema.url)
+    for each in (before, after):
+        put(each, lock("x", token=2))
+        assert each.read([key_of("x")]).records[key_of("x")].record == lock("x", token=2)
+    assert after.migrated() == (VERSION + 1, VERSION + 1)
+    before.close()
+    after.close()
+
+
+def test_a_schema_that_needs_a_newer_dibs_is_refused_and_left_alone(schema: Schema) -> None:
+    schema.make()
+    bring_up(schema, (*NEXT, f"UPDATE {{s}}.state SET needs = {VERSION + 1}"))
+    for migrate in (None, True, False):
+        with pytest.raises(StoreTooNew, match=r"needs a dibs of version \d+.*Upgrade dibs"):
+            opened(schema.url, migrate=migrate)
+
+
+def test_a_step_that_fails_leaves_nothing_behind(schema: Schema) -> None:
+    schema.make()
+    with pytest.raises(Exception, match="no_such_thing"):
+        bring_up(schema, (NEXT[0], "SELECT no_such_thing"))
+    assert schema.run("SELECT version FROM {s}.state") == [(VERSION,)]
+    opened(schema.url).close()
+    bring_up(schema, NEXT)
+
+
+def test_with_migrate_off_nothing_is_made_and_the_command_is_named(schema: Schema) -> None:
+    off = f"{schema.url}&migrate=off"
+    with pytest.raises(StoreUnavailable, match=r"is not there.*migrate=off.*dibs migrate"):
+        opened(off)
+    assert opened(off, migrate=True).migrated() == (0, VERSION)
+    opened(off).close()
+
+
+def test_tables_of_another_program_are_left_alone(schema: Schema) -> None:
+    schema.run("CREATE SCHEMA {s}")
+    schema.run("CREATE TABLE {s}.state (theirs text)")
+    with pytest.raises(StoreCorrupt, match=r"tables of another program.*\?schema=NAME"):
+        opened(schema.url)
+    assert schema.run("SELECT count(*) FROM {s}.state") == [(0,)]
+
+
+@pytest.mark.parametrize("odd", ['a"b', "Ä b'c", "Upper", "x" * 63])
+def test_any_name_that_postgresql_takes_is_one_for_a_schema(schema: Schema, odd: str) -> None:
+    from urllib.parse import quote
+
+    made = type(schema)(schema.server_url, odd)
+    made.url = f"{schema.server_url}?schema={quote(odd)}"
+    try:
+        store = opened(made.url)
+        put(store, lock("x"))
+        assert store.size_bytes() > 0
+        assert all(each["ok"] for each in store.probe())
+        assert store.tidy() == {}
+        store.close()
+    finally:
+        schema.run('DROP SCHEMA "' + odd.replace('"', '""') + '" CASCADE')
+
+
+@pytest.fixture
+def poor(schema: Schema) -> str:
+    """The URL of a role without rights."""
+    role = f"poor_{schema.name[-8:]}"
+    schema.run(f"CREATE ROLE {role} LOGIN")
+    return schema.url.replace("dibs@", f"{role}@")
+
+
+def test_who_may_not_make_a_schema_is_told_the_statement_that_helps(schema: Schema, poor: str) -> None:
+    with pytest.raises(
+        NotAllowed, match=r"may not make the schema.*\n?.*CREATE SCHEMA .* AUTHORIZATION"
+    ) as caught:
+        opened(poor)
+    statement = caught.value.details.partition("run: ")[2]
+    schema.run(statement)
+    store = opened(poor)
+    put(store, lock("x"))
+    store.close()
+
+
+def test_a_role_with_the_rights_on_the_page_needs_no_more(schema: Schema, poor: str) -> None:
+    schema.make()
+    with pytest.raises(NotAllowed, match="GRANT USAGE ON SCHEMA") as caught:
+        opened(f"{poor}&migrate=off")
+    schema.run(caught.value.details.partition("run:\n")[2])
+    store = opened(f"{poor}&migrate=off")
+    put(store, lock("x"))
+    assert store.due(0).next_ms == 10**15
+    assert store.prune(keep=0, before_ms=0) == 0
+    store.close()
+
+
+def test_a_database_in_another_encoding_is_refused_with_what_helps(schema: Schema) -> None:
+    name = f"latin_{schema.name[-8:]}"
+    schema.run(f"CREATE DATABASE {name} ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    try:
+        with pytest.raises(StoreUnavailable, match=r"encoding is LATIN1.*ENCODING 'UTF8'"):
+            opened(schema.url.replace("/postgres?", f"/{name}?"))
+    finally:
+        schema.run(f"DROP DATABASE {name}")
+
+
+def test_two_schemas_of_one_database_are_two_stores(postgres_schema: Callable[[], Schema]) -> None:
+    one, other = opened(postgres_schema().url), opened(postgres_schema().url)
+    put(one, lock("x"))
+    assert other.scan("") == []
+    one.close()
+    other.close()
