@@ -1,9 +1,9 @@
 """Who may claim a job: access lists. The promise `access`.
 
-A list says who may claim its job; a job without one is anybody's. In a tree a list is for everything that overlaps its
-name, in both directions, exactly as a claim there would be: what lies beneath a listed name is part of what the list
-protects, and whoever claims above it would get it as well. So a claim must be allowed by every list that it overlaps.
-The question is asked of a newcomer and, with what its ticket carries, of a waiter at the moment it is handed the job.
+A list says who may claim its job; anybody may claim a job without a list. In a tree a list protects everything that
+overlaps its name: the names below it, and the names above it, because a claim above covers it, too. So a claim must be
+allowed by every list that it overlaps. A newcomer is checked when it claims; a waiter is checked when it is handed the
+job, with the entries in its ticket.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def allowed(draft: Draft, lock: LockRecord, ask: AcquireTerms | Ticket) -> bool:
-    """Whether every list that concerns this job names the caller, who may be an admin."""
+    """Whether all lists that concern this job allow the caller. An admin is always allowed."""
     if ask.admin:
         return True
     if lock.acl and not set(lock.acl).intersection(ask.badges):
@@ -33,14 +33,14 @@ def allowed(draft: Draft, lock: LockRecord, ask: AcquireTerms | Ticket) -> bool:
 
 
 def put_list(draft: Draft, lock: LockRecord, entries: tuple[str, ...]) -> None:
-    """Give a job an access list, or with no entries take it away."""
+    """Set a job's access list, or remove it if there are no entries."""
     lock = lock.replace(acl=entries)
     draft.put(lock)
     note_list(draft, lock)
 
 
 def note_list(draft: Draft, lock: LockRecord) -> None:
-    """Write in the tree whether a name has a list. Also for one that an older version set, when it is next claimed."""
+    """Note in the tree whether a name has a list. A list that an older version set is noted at the next claim."""
     if not in_tree(lock.name):
         return
     tree = draft.tree(lock.ns)

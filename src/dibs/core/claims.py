@@ -1,8 +1,8 @@
 """Claiming: who owns a job. The promises `excl`, `proof`, `idem` and `token:rises` live here.
 
 Can two owners overlap? Only `grants.grant` makes a holder (and `transfer` replaces one by another). A newcomer reaches
-it through `judge`, past the lines that answer everybody while anything stands in the way; a waiter through
-`queue.advance`, which asks the same question. What proves "that was me" is decided in one place too: `proof.py`.
+it through `judge`, which refuses while anything blocks the claim; a waiter through `queue.advance`, which checks the
+same. `proof.py` alone decides what proves a claim.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from dibs.core.records import Ending, Ticket
 
 # Tuples, made once: `isinstance(outcome, Held | Delayed)` makes a union at every call, which every claim pays for.
-_PASSES = (Held, Delayed)  # what time may change
+_PASSES = (Held, Delayed)  # refusals that time may change
 _WANTS = (Held, Delayed, Deadlock)
 _SERVED = (Granted, Queued)
 _WANT_STAYS = (Granted, Queued, SessionOver)
@@ -55,10 +55,10 @@ _FINAL = (Granted, Forbidden, KeySpent, NotCurrent)
 
 
 def acquire(draft: Draft, command: Acquire) -> Outcome:
-    """Claim a job: granted, in line, or the reason why not."""
+    """Claim a job: granted, queued, or the reason why not."""
     outcome = _acquire(draft, command)
     if command.session is None:
-        pass  # only a session is remembered to want something
+        pass  # only a session's wants are remembered
     elif isinstance(outcome, _WANTS):
         note_want(draft, command, (command.name,))
     elif not isinstance(outcome, _WANT_STAYS):
@@ -69,7 +69,7 @@ def acquire(draft: Draft, command: Acquire) -> Outcome:
 
 
 def _note_refusal(draft: Draft, command: Acquire, outcome: Outcome) -> None:
-    """Who asked, and who or what stood in the way."""
+    """Note a refusal as an event: who claimed, and what blocked it."""
     reason = type(outcome).__name__.lower()
     if isinstance(outcome, Held) and outcome.blockers:
         reason = f"held by {outcome.blockers[0].holder.owner}"
@@ -98,7 +98,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         if isinstance(verdict, _PASSES):
             keep(draft, ticket, command.seat)
             return queued(draft, lock, ticket)
-        drop(draft, ticket, "answered")  # the answer is final: waiting on would give the job to nobody
+        drop(draft, ticket, "answered")  # the refusal is final: the job would never be granted
         advance(draft, command.ns, command.name)
     if isinstance(verdict, _FINAL):
         return verdict
@@ -126,7 +126,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
 
 
 def check_session(draft: Draft, ask: AcquireTerms) -> SessionUnknown | SessionOver | None:
-    """A session that is not the caller's, or is over, may claim nothing."""
+    """Why a session may not claim: it is not the caller's, or it has ended. None if it may."""
     if ask.session is None:
         return None
     session = own_session(draft, ask.session, ask.principal, ask.bound)
@@ -142,9 +142,9 @@ def judge(
     *,
     by_session: bool = True,
 ) -> Outcome | None:
-    """What a newcomer asking for a refreshed lock is told; None when it can be granted now.
+    """The answer to a newcomer's claim on a refreshed lock; None if it can be granted now.
 
-    The order of the checks is the order of the lines. `Granted` when it is the caller's already."""
+    The checks come in the order of the code below. `Granted` if the caller holds the job already."""
     now_ms, name = draft.now_ms, lock.name
     mine = own_claim(lock, ask, ticket_id, lease_id, ask.session if by_session else None)
     if mine is not None:
@@ -178,7 +178,8 @@ def judge(
 def _spent(
     draft: Draft, lock: LockRecord, ask: AcquireTerms, lease_id: str | None
 ) -> KeySpent | NotCurrent | None:
-    """The caller shows proof of a hold that is over. Granting would turn a late repeat into a lease nobody knows of."""
+    """The caller proves a hold that has ended. Granting the job again would turn a late repeat into a lease that
+    nobody knows of."""
     for ending in lock.endings:
         if ending.principal != ask.principal:
             continue
@@ -194,7 +195,7 @@ def _spent(
 def _regrant(
     draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ticket_id: str | None
 ) -> Outcome:
-    """Asking again for what one holds gives the same lease, never a shorter one, never in another mode."""
+    """Claiming a held job again gives the same lease, never a shorter one, never in another mode."""
     if mine.mode != ask.mode:
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=mine.mode, asked=ask.mode)
     kept = shown(draft, mine)
@@ -232,7 +233,7 @@ def queued(draft: Draft, lock: LockRecord, ticket: Ticket) -> Queued:
 
 
 def waits_otherwise(draft: Draft, ask: AcquireTerms, name: str) -> Differs | None:
-    """A session that waits for a job in one mode cannot have it in the other: it would wait for itself."""
+    """A session that waits for a job in one mode cannot get it in another: it would wait for itself."""
     for ticket in _waits_for(draft, ask, name):
         if ticket.mode != ask.mode:
             return Differs(now_ms=draft.now_ms, name=name, what="mode", has=ticket.mode, asked=ask.mode)
@@ -240,7 +241,7 @@ def waits_otherwise(draft: Draft, ask: AcquireTerms, name: str) -> Differs | Non
 
 
 def _waits_for(draft: Draft, ask: AcquireTerms, name: str) -> list[Ticket]:
-    """The places that the session has in the job's own line."""
+    """The session's places in the job's own line."""
     session = draft.session(ask.session) if ask.session is not None else None
     waits = [wait for wait in session.waits if (wait.ns, wait.name) == (ask.ns, name)] if session else []
     tickets = [draft.ticket(wait.ns, wait.name, wait.number) for wait in waits]
@@ -248,9 +249,8 @@ def _waits_for(draft: Draft, ask: AcquireTerms, name: str) -> list[Ticket]:
 
 
 def inspect(draft: Draft, command: Inspect) -> Outcome:
-    """How the job stands, writing nothing: looking must work on a store that cannot be written.
-
-    What is over is shown as over, as the next command would find it; nothing of that is kept."""
+    """The state of the job. Shows expired holds as expired and writes nothing, so it works on a store that cannot be
+    written."""
     seen = draft.knows(command.ns, command.name)
     lock = settle(draft, command.ns, command.name)
     in_way = blockers(draft, lock, EXCLUSIVE, 1, None)

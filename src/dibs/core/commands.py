@@ -1,4 +1,4 @@
-"""What can be asked of the rules. Fresh ids come in with the command, so that a decision needs no randomness."""
+"""The commands that the rules decide. A command brings its fresh ids, so a decision needs no randomness."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ TYPE_CHECKING = False
 
 
 class AcquireTerms(Record):
-    """What every way of claiming says: who wants it, and how."""
+    """The fields that all claims have: who claims, and how."""
 
     ns: str
     principal: str
     owner: str
     ttl_ms: int  # 0: as long as the session lives
-    fresh_lease_id: str  # becomes the lease's id if this is granted; also recognises our own lost commit
+    fresh_lease_id: str  # the lease's id if this is granted; also recognises a commit whose reply was lost
     metadata: str | None = None
     request_key: str | None = None
     session: str | None = None
@@ -29,31 +29,31 @@ class AcquireTerms(Record):
     admin: bool = False
     over_quota: bool = False
     audited: bool = False  # a refusal is an event, too
-    bound: str | None = None  # the only namespace that the caller's credential is for; None: any
-    seat: str | None = None  # the server that keeps the caller waiting from now on; None: who did before
+    bound: str | None = None  # the only namespace of the caller's credential; None: any
+    seat: str | None = None  # the server at which the caller waits from now on; None: the same as before
 
 
 class Acquire(AcquireTerms):
-    """Claim one job, or say who has it, or wait in line for it."""
+    """Claim one job, or wait in line for it."""
 
     name: str
-    lease_id: str | None = None  # proof that a lease on this job is the caller's already
+    lease_id: str | None = None  # proof that the caller has a lease on this job
     acl: tuple[str, ...] | None = None
     wait: bool = False
-    ticket: int = 0  # the place in the line that the caller has already
+    ticket: int = 0  # the caller's place in the line
     ticket_id: str | None = None  # and the proof of it
 
 
 class AcquireAny(AcquireTerms):
-    """Claim the first of several that can be claimed now."""
+    """Claim the first of several jobs that can be claimed now."""
 
     names: tuple[str, ...]
 
 
 class AcquireAll(AcquireTerms):
-    """Claim all of several or none, at once or by waiting in all their lines with nothing in hand."""
+    """Claim all of several jobs or none, at once or by waiting in all their lines while holding nothing."""
 
-    names: tuple[str, ...]  # sorted: everybody looks in the same order
+    names: tuple[str, ...]  # sorted, so that all claims look in the same order
     wait: bool = False
     ticket: int = 0  # in the line of the first name
     ticket_id: str | None = None
@@ -67,11 +67,11 @@ class Leave(Record):
     principal: str
     ticket: int
     ticket_id: str
-    seat: str | None = None  # changes nothing if the caller waits at another server by now
+    seat: str | None = None  # changes nothing if the caller waits at another server now
 
 
 class KeepPlaces(Record):
-    """Say that these waiters are still asking: what a server does for the callers it keeps waiting."""
+    """Keep the places of these waiters: a server sends this for the callers that wait at it."""
 
     places: tuple[tuple[str, str, int], ...]  # namespace, job, ticket
 
@@ -81,23 +81,23 @@ class Renew(Record):
 
     ns: str
     name: str
-    principal: str | None  # None: an admin, to whom the lease id is proof enough
+    principal: str | None  # None: an admin, for whom the lease id is enough proof
     lease_id: str | None = None
     session: str | None = None  # instead of the lease id
     ttl_ms: int | None = None  # None keeps the lease's own
     metadata: str | None = None
     checkpoint: str | None = None
-    audited: bool = False  # it is an event even if it brings nothing
+    audited: bool = False  # it is an event even without a checkpoint
     unless_after_ms: int | None = None  # changes nothing if the lease was renewed after that
     seat: str | None = None  # changes nothing if the owner was told of the lease at another server
 
 
 class Release(Record):
-    """Let go, perhaps saying that the work is done, or that it failed."""
+    """Release the job, and mark it as done or failed if asked to."""
 
     ns: str
     name: str
-    principal: str | None  # None: an admin, to whom the lease id is proof enough
+    principal: str | None  # None: an admin, for whom the lease id is enough proof
     lease_id: str | None = None
     session: str | None = None
     done_ms: int = 0
@@ -105,17 +105,17 @@ class Release(Record):
     checkpoint: str | None = None
     failed: bool = False  # it counts as an attempt
     reason: str | None = None  # why it failed
-    retry_ms: int = 0  # and for how long nobody is to try again
-    uncounted: bool = False  # neither success nor failure: the count of attempts stays as it was
+    retry_ms: int = 0  # how long nobody gets the job
+    uncounted: bool = False  # neither a success nor a failure: the count of attempts does not change
     seat: str | None = None  # changes nothing if the owner was told of the lease at another server
 
 
 class Transfer(Record):
-    """Hand a job to another owner, who goes on where this one stopped."""
+    """Hand a job to another owner, with its checkpoint."""
 
     ns: str
     name: str
-    principal: str | None  # None: an admin, to whom the lease id is proof enough
+    principal: str | None  # None: an admin, for whom the lease id is enough proof
     fresh_lease_id: str
     lease_id: str | None = None
     session: str | None = None
@@ -153,7 +153,7 @@ class SetAcl(Record):
 
 
 class Inspect(Record):
-    """Look, and change nothing."""
+    """Read a job's state, and change nothing."""
 
     ns: str
     name: str
@@ -172,7 +172,7 @@ class OpenSession(Record):
 
 
 class KeepSession(Record):
-    """The worker is alive. `ttl_ms`: from now on its session lives this long without a sign of life."""
+    """Renew a session. `ttl_ms`: its new TTL."""
 
     session: str
     principal: str
@@ -181,10 +181,10 @@ class KeepSession(Record):
 
 
 class EndSession(Record):
-    """The worker is done, or (`dead`) was seen to be gone by a neighbour."""
+    """End a session: its worker is finished, or (`dead`) a process on the same machine saw that it is dead."""
 
     session: str
-    principal: str | None  # None: not its owner but an operator, or somebody who saw its process dead
+    principal: str | None  # None: an operator, or a process that saw that the worker is dead
     dead: bool = False
     bound: str | None = None
 
@@ -196,20 +196,19 @@ class InspectSession(Record):
 
 
 class Sweep(Record):
-    """Turn what is due on one record into events: an expiry, a lost place, the forgetting of what is long over."""
+    """Do what is due on one record: an expiry, a lost place, or forgetting an old record."""
 
     key: str
 
 
 class Beat(Record):
-    """A server says it is up, and since when it has been without a gap. Finds and records outages.
-
-    What it must know of others is asked for after a gap only: see `core/outages.py`."""
+    """A server reports that it is up, and since when without a gap. Finds and records outages. It needs the pulses of
+    others only after a gap: see `core/outages.py`."""
 
     alive_since_ms: int
     server: str = ""  # which one; an older version's server has no name
     heard_ms: int | None = None  # `accounted_ms` of all pulses
-    idle: bool = False  # nobody has or waits for anything, so nobody could have lost it
+    idle: bool = False  # nobody holds or waits for anything, so nobody could lose anything
     gone: tuple[str, ...] = ()  # servers whose pulse is to be forgotten
 
 
@@ -220,7 +219,7 @@ class Identify(Record):
 
 
 class RaiseFloor(Record):
-    """No fencing token of the store is to be at or below `floor` from now on. Never lowers one."""
+    """From now on, all new fencing tokens are above `floor`. Never lowers the floor."""
 
     floor: int
 

@@ -15,8 +15,8 @@ ID_CHARS = 12  # how much of the hash people are shown, and name a token by
 
 
 class Credential(Record):
-    """One token. It stays on record for a while after its end, so that who shows it is told, and a copy of it in some
-    tokens file lets nobody in."""
+    """One token. It stays on record for a while after its end, so that its holder is told, and a copy of it in a
+    tokens file is not accepted."""
 
     digest: str  # SHA-256 of the token, in hexadecimal digits
     name: str  # whose it is: the principal
@@ -46,7 +46,7 @@ class Credential(Record):
 
 
 class CredentialRegister(Record):
-    """Counts the changes to all credentials, and names the last ones: who follows reads those and no others."""
+    """Counts the changes to all credentials, and names the last ones, so that a server reads only those."""
 
     changes: int = 0
     recent: tuple[str, ...] = ()  # digests; the last is change number `changes`
@@ -59,7 +59,7 @@ class CredentialRegister(Record):
 
 
 class CreateToken(Record):
-    """Let somebody in. `life_ms` 0: until revoked."""
+    """Make a token. `life_ms` 0: until revoked."""
 
     digest: str
     name: str
@@ -71,7 +71,7 @@ class CreateToken(Record):
 
 
 class RotateToken(Record):
-    """Put a new token in the place of one, which goes on for `grace_ms`. `life_ms` None: as long as the old one's."""
+    """Replace a token, which stays valid for `grace_ms`. `life_ms` None: the same as that of the old one."""
 
     digest: str
     fresh_digest: str
@@ -86,7 +86,7 @@ class RevokeToken(Record):
 
 
 class LimitToken(Record):
-    """Change how much the holder of a token may have. What it has already stays."""
+    """Change the limits of a token's holder. What it has now stays."""
 
     digest: str
     by: str

@@ -1,17 +1,17 @@
-"""Would waiting ever end? The promise `deadlock`.
+"""Finds deadlocks: claims whose wait would never end. The promise `deadlock`.
 
-What one worker holds and waits for ties jobs together, so sessions are nodes of the wait-for graph. So are places in a
-line: whoever stands in it waits for the owners in the way, for every place ahead, and for what the sessions there will
-then hold. A session waits for what it has places for, and for what it asked for last and was refused while it held
-something else (`SessionRecord.want`): for those owners who are in the way since then, and for WANT_MS at most. Who
-became an owner later took what the session could have had by asking, so that the two are not stuck.
+A session connects the jobs that it holds with those that it waits for, so sessions are nodes of the wait-for graph.
+Places in a line are nodes, too: a place waits for the owners of the job, for all places ahead, and for what their
+sessions will hold then. A session waits for the jobs in whose lines it has places, and for its last claim that was
+refused while it held something else (`SessionRecord.want`), for at most WANT_MS. Such a want waits only for owners
+that had the job at the refusal: a later owner took a job that the session could have had.
 
-A node needs something of others, several times: one of N slots is needed in vain when N of those who have one or come
-first are stuck, everything else as soon as one is. Remove every node whose needs can be met, until none can be removed:
-the rest are deadlocked. The asker is refused if it is among them and a path leads from what it asks for back to it.
+A node has needs. A need for one of N slots cannot be met if N of the owners and earlier places are stuck; any other
+need cannot be met if one of them is stuck. Remove every node whose needs can be met, until none can be removed. The
+rest are deadlocked. The caller is refused if it is among them and a path leads from its claim back to it.
 
-The question is asked inside the decision that would add the last edge, over records that are all in its read set: of
-two requests that would close a cycle at the same moment, the second is decided again and sees the first.
+The check is part of the decision that would add the last edge, and all its records are in the decision's read set. So
+if two requests would close a cycle at the same moment, the second is decided again and sees the first.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from dibs.core.draft import Draft
     from dibs.core.records import Holder, LockRecord, SessionRecord, Ticket, Want
 
-    # "session", its id; "place", its ticket; "ask", a job that somebody asks for without standing in its line.
+    # "session" with its id; "place" with its ticket; "ask" with a job that is claimed without a place in its line.
     Node = tuple[str, ...]
     Words = tuple[str, ...]
 
 
 def find_cycle(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Owners and jobs in turn, beginning with the asker, if waiting for `names` would close a cycle; else empty."""
+    """Owners and jobs in turn, beginning with the caller, if waiting for `names` would close a cycle; else empty."""
     session = draft.session(ask.session) if ask.session is not None else None
     if session is None or not (session.holds or session.waits):
-        return ()  # nobody waits for somebody who has nothing and comes last
+        return ()  # nobody waits for a caller that holds nothing and comes last
     graph = _Graph(draft, session)
     place = _LAST if ask.wait else _NONE
     asked = [graph.ask(_Wanted(ask.ns, name, ask.mode, ask.slots, place, session.id)) for name in names]
@@ -48,17 +48,17 @@ def find_cycle(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
 
 
 def find_own_cycle(draft: Draft, session_id: str | None) -> tuple[str, ...]:
-    """The cycle that a session is in with what it waits for already, after it was handed something; else empty."""
+    """The cycle of a session that waits and was handed another job; else empty."""
     session = draft.session(session_id) if session_id is not None else None
     return _Graph(draft, session).cycle([]) if session is not None else ()
 
 
-_LAST = 0  # it will stand behind everybody
-_NONE = -1  # it polls: what its session covers already, it has for the asking
+_LAST = 0  # its place will be the last
+_NONE = -1  # it polls: what its session covers is granted at once
 
 
 class _Wanted:
-    """One job that somebody waits for, and how. `number` is its place in the line, or one of these two."""
+    """One job that a node waits for, and how. `number` is its place in the line, or one of these two."""
 
     __slots__ = ("at_ms", "mode", "name", "ns", "number", "session", "slots")
 
@@ -74,14 +74,14 @@ class _Wanted:
     ) -> None:
         self.ns, self.name, self.mode, self.slots = ns, name, mode, slots
         self.number, self.session = number, session
-        self.at_ms = at_ms  # None: it asks all the time
+        self.at_ms = at_ms  # None: it claims at this moment
 
     def is_blocked_by(self, holder: Holder) -> bool:
         return self.at_ms is None or holder.since_ms <= self.at_ms
 
 
 class _Need:
-    """What is needed in vain when `count` of these are stuck. Of each: the words that lead to it in a cycle."""
+    """A need that cannot be met if `count` of these nodes are stuck. Each has the words that lead to it in a cycle."""
 
     __slots__ = ("count", "of")
 
@@ -93,7 +93,7 @@ class _Need:
 
 
 class _Graph:
-    """As much of the wait-for graph as can be reached from one session."""
+    """The part of the wait-for graph that can be reached from one session."""
 
     def __init__(self, draft: Draft, asker: SessionRecord) -> None:
         self._draft = draft
@@ -116,14 +116,14 @@ class _Graph:
         return node
 
     def cycle(self, asked: list[_Need]) -> tuple[str, ...]:
-        """The shortest way from what is asked for back to the asker, along those who are stuck."""
+        """The shortest path from the claim back to the caller, along stuck nodes."""
         needs = self._reach([*asked, *self._session_needs(self._asker)])
         free = _free(needs)
         if self._root in free:
             return ()
         seen = {self._root}
         way: list[tuple[list[_Need], Words]] = [(asked or needs[self._root], (self._asker.owner,))]
-        for here, path in way:  # grows as it goes
+        for here, path in way:  # grows during the loop
             for need in here:
                 for node, words in need.of if need.in_vain(free) else ():
                     if node == self._root:
@@ -134,7 +134,7 @@ class _Graph:
         return ()
 
     def _reach(self, first: list[_Need]) -> dict[Node, list[_Need]]:
-        """Every node that can be reached, with its needs, the later found the later."""
+        """All nodes that can be reached, with their needs, in the order in which they were found."""
         needs = {self._root: first}
         todo = [self._root]
         while todo:
@@ -161,7 +161,7 @@ class _Graph:
             if ticket is not None and not ticket_over(draft, ticket)
         ]
         want = session.want
-        # Of the asker only what it asks for now counts: it has moved on from what it polled for before.
+        # For the caller, only its present claim counts, not its earlier ones.
         if want is not None and draft.now_ms < want.until_ms and session.id != self._asker.id:
             names = (want.name, *want.more)
             needs += [_Need(1, [(self._want(want, name, session.id), (name,))]) for name in names]
@@ -187,7 +187,7 @@ class _Graph:
         if wanted.number != _NONE or not covered(draft, lock, wanted.mode, wanted.session):
             ahead = list(self._ahead(wanted, lock))
         needs = [_Need(1, [(self.place(ticket), (ticket.owner, ticket.name))]) for ticket in ahead]
-        # What a session will hold is in the way of others, never in its own.
+        # What a session will hold blocks others, never itself.
         later = [ticket for ticket in ahead if not _both_shared(ticket, wanted)]
         later = [ticket for ticket in later if ticket.session != wanted.session]
         slots: list[tuple[str | None, str]] = []
@@ -204,8 +204,8 @@ class _Graph:
         return [*needs, _Need(wanted.slots, _sessions(slots))] if slots else needs
 
     def _own_place(self, wanted: _Wanted) -> Ticket | None:
-        """An earlier place of the same session for the same job: when it is served, this one has what it wants. Whoever
-        polls then has what the place covers, too."""
+        """An earlier place of the same session for the same job: when it is served, this place has what it wants. A
+        session that polls then has what the place covers, too."""
         session = self._draft.session(wanted.session) if wanted.session is not None else None
         for wait in session.waits if session is not None else ():
             ticket = self._draft.ticket(wait.ns, wait.name, wait.number)
@@ -222,14 +222,14 @@ class _Graph:
         return None
 
     def _ahead(self, wanted: _Wanted, lock: LockRecord) -> Iterable[Ticket]:
-        """Live places that are served before this one, nearest first; in a line of its own only as far as needed."""
+        """Live places ahead of this one, nearest first; in a job's own line only as many as needed."""
         draft = self._draft
         tree = in_tree(lock.name)
         places = [(lock.name, number) for number in lock.line]
         if tree:
             places = [(place.name, place.number) for place in draft.tree(lock.ns).line]
         own = (lock.name, wanted.number)
-        here = places.index(own) if own in places else len(places)  # who has no place comes last
+        here = places.index(own) if own in places else len(places)  # without a place it comes last
         draft.need(*[ticket_key(lock.ns, name, number) for name, number in places[:here]])
         tickets = [draft.ticket(lock.ns, name, number) for name, number in places[:here]]
         draft.need(*[session_key(ticket.session) for ticket in tickets if ticket and ticket.session])
@@ -239,13 +239,13 @@ class _Graph:
             if tree and (_both_shared(ticket, wanted) or not overlaps(ticket.name, lock.name)):
                 continue
             yield ticket
-            # What is further ahead in a job's own line is in the way of this one too, unless all of them share.
+            # Places further ahead in a job's own line block this one, too, unless all of them are shared.
             if not tree and wanted.slots == 1 and (ticket.mode == EXCLUSIVE or wanted.mode == SHARED):
                 return
 
 
 def _free(needs: dict[Node, list[_Need]]) -> set[Node]:
-    """Everybody who will get what it needs."""
+    """The nodes whose needs can be met."""
     free: set[Node] = set()
     count = -1
     while len(free) > count:
@@ -261,7 +261,7 @@ def _sessions(owners: list[tuple[str | None, str]]) -> list[tuple[Node, Words]]:
 
 
 def _alike(ticket: Ticket, wanted: _Wanted) -> bool:
-    """Whether both want one of the same slots."""
+    """Whether both want a slot of the same job."""
     return (ticket.name, ticket.mode, ticket.slots) == (wanted.name, EXCLUSIVE, wanted.slots)
 
 

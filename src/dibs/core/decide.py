@@ -1,7 +1,7 @@
-"""The one door to the rules: `decide(view, command) -> Decision`.
+"""The only entry to the rules: `decide(view, command) -> Decision`.
 
-Pure. Time comes in as `view.now_ms`, fresh ids with the command, records through the view. The same inputs give the
-same decision, so every rule is tested in microseconds, replayed and explained. Where to read on:
+Pure. Time is `view.now_ms`, fresh ids come with the command, records through the view. The same inputs give the same
+decision, so every rule can be tested in microseconds, and replayed. The other files:
 
     claims.py     who owns a job: acquire, and how a job stands
     leases.py     keeping a job and letting it go: renew, release
@@ -110,7 +110,7 @@ _RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
 
 
 def decide(view: View, command: Command) -> Decision:
-    """The outcome of `command`, and the writes and events that make it so. May raise `Missing`."""
+    """The outcome of `command`, with its writes and events. May raise `Missing`."""
     draft = Draft(view)
     if not isinstance(command, UNFROZEN):
         frozen = draft.meta().frozen
@@ -124,14 +124,14 @@ def decide(view: View, command: Command) -> Decision:
 
 
 def _seldom(command: Command) -> Callable[[Draft, Any], Outcome]:
-    """The rule of a command that is so rare that a claim should not wait for its import."""
+    """The rule of a rare command, imported here so that a claim need not import it."""
     from dibs.core.issuance import RULES
 
     return RULES[type(command)]
 
 
 def keys_of(command: Command) -> list[str]:
-    """Keys a decision will surely look at: a hint that saves a round trip. `Missing` finds the others."""
+    """Keys that the decision will look at: a hint that saves a round trip. `Missing` finds the others."""
     if isinstance(command, Beat):
         return [pulse_key(command.server)]  # nothing that another server writes, unless there was a gap
     keys = [META_KEY]

@@ -1,8 +1,8 @@
-"""A decision in the making: the view, and over it what the decision has written so far.
+"""A decision in progress: the view, and on top of it what the decision has written so far.
 
-Rules read and write through a draft, so that one command may touch a lock, its line, a session and a tree in plain
-straight code. From outside nothing is seen of it: `decide` returns the draft's writes as a value and the view is as it
-was. A draft knows no rules.
+Rules read and write through a draft, so one command can change a lock, its line, a session and a tree in straight
+code. Nothing is visible outside: `decide` returns the draft's writes as a value, and the view does not change. A draft
+knows no rules.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Draft:
         return self._view.get(key)
 
     def need(self, *keys: str) -> None:
-        """Load all of these in one go, if any is missing."""
+        """Load all of these at once, if any is missing."""
         self._view.need([key for key in keys if key not in self.writes])
 
     def get(self, key: str) -> Stored | None:
@@ -83,7 +83,7 @@ class Draft:
         return found if isinstance(found, Tree) else Tree(ns=ns)
 
     def overlap(self, ns: str) -> Overlap:
-        """The claims of a tree, sorted once for all that a decision asks about them."""
+        """The claims of a tree, sorted once for the whole decision."""
         claims = self.tree(ns).claims
         known = self._overlaps.get(ns)
         if known is None or known.claims is not claims:
@@ -107,7 +107,7 @@ class Draft:
         self.writes[_key(record)] = None
 
     def discard(self) -> None:
-        """Forget everything written and told: the command is refused after all."""
+        """Discard all writes and events: the command is refused after all."""
         self.writes.clear()
         self.events.clear()
         self.handed.clear()

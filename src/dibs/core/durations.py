@@ -1,4 +1,4 @@
-"""How people write and read lengths of time: `90`, `250ms`, `30s`, `15m`, `2h`, `1d`. A bare number is seconds."""
+"""Durations as people write and read them: `90`, `250ms`, `30s`, `15m`, `2h`, `1d`. A bare number is seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parse_duration(text: str, what: str = "duration") -> int:
     text = text.strip()
     digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     unit = _UNITS_MS.get(text[len(digits) :].lower() or "s")
-    # isdecimal alone accepts digits of every script; nobody means those in a shell.
+    # isdecimal alone accepts the digits of every script.
     if unit is None or not digits.isascii() or not digits.isdecimal() or len(digits) > 15:
         raise InvalidInput(f"{text!r} is not a {what}. {_FORM}")
     return int(digits) * unit
@@ -59,7 +59,7 @@ def check_ttl_ms(ttl_ms: int) -> int:
 
 
 def format_duration(ms: int) -> str:
-    """Two units at most, as a person says it: `45s`, `1m 30s`, `2h`, `3d 4h`, `250ms`."""
+    """At most two units: `45s`, `1m 30s`, `2h`, `3d 4h`, `250ms`."""
     if ms < 0:
         return "-" + format_duration(-ms)
     if ms < 1_000:
@@ -76,7 +76,7 @@ def format_duration(ms: int) -> str:
 
 
 def ago(ms: int) -> str:
-    """`4 minutes ago`. One unit is how people say it; a clock that is a little ahead must not show the future."""
+    """`4 minutes ago`, in one unit. A clock that is slightly ahead must not show the future."""
     for size_ms, unit in _SAID:
         if ms >= 2 * size_ms or (ms >= size_ms and unit != "second"):
             count = ms // size_ms
@@ -85,9 +85,9 @@ def ago(ms: int) -> str:
 
 
 def span(ms: int) -> str:
-    """`1m 30s`. Less than a second is said as such: nobody acts on milliseconds."""
+    """`1m 30s`. Below a second it is `less than a second`."""
     if ms < 1_000:
         return "less than a second"
-    # A lease of 2m that was just granted may have 1m 59.99s left. Anything more than that is not rounded up: who is
-    # told "within 3s" must have them.
+    # A lease of 2m that was just granted may have 1m 59.99s left. Anything more is not rounded up: after "within 3s"
+    # there must be 3 seconds left.
     return format_duration((ms + 50) // 1_000 * 1_000)

@@ -1,8 +1,8 @@
-"""What happened, in order. Every change of ownership is an event, written in the same commit as the change.
+"""Events: what happened, in order. Every change of ownership is an event, written in the same commit as the change.
 
-A heartbeat alone changes no ownership and is no event; one that brings a checkpoint or new metadata is `progress`. A
-refusal is no event either. Callers that are `audited` get both in the history.
-Events never carry a lease id: whoever may read history could otherwise act as the owner.
+A heartbeat without news is not an event; one with a checkpoint or new metadata is `progress`. A refusal is not an
+event. For callers that are `audited`, both are events. Events never carry a lease id: otherwise a reader of the
+history could act as the owner.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ TRANSFERRED = "transferred"
 QUEUED = "queued"
 LEFT = "left"  # a place in the line was given up, lost, or became pointless
 PARKED = "parked"
-REFUSED = "refused"  # somebody asked and did not get it; only for those who are `audited`
-RENEWED = "renewed"  # a heartbeat that brought nothing; the same
+REFUSED = "refused"  # a refused claim; only for callers that are `audited`
+RENEWED = "renewed"  # a heartbeat without news; only for callers that are `audited`
 FREED = "freed"  # an operator freed a parked job
 SESSION_OPENED = "session-opened"
 SESSION_ENDED = "session-ended"
-FORGOTTEN = "forgotten"  # an idle job's record was collected; its number lives on in the floor
+FORGOTTEN = "forgotten"  # an idle job's record was deleted; the floor keeps its fencing token
 OUTAGE = "outage"
 TOKEN_CREATED = "token-created"
 TOKEN_ROTATED = "token-rotated"  # it goes on for a grace; its successor is a `token-created`

@@ -1,8 +1,9 @@
-"""Who stands in whose way: the promises `excl` and `tree`, as functions of what is held.
+"""Which claims exclude each other: the promises `excl` and `tree`.
 
-A job has one exclusive owner, or any number of shared ones, or up to N owners of N slots. Names that begin with `path:`
-or `repo:` stand in a tree: a path conflicts with what lies above and beneath it, a `repo:` claim with every path and
-every other `repo:` claim of its namespace, siblings never. Claims of one session never stand in its own way.
+A job has one exclusive owner, or any number of shared ones, or up to N owners of N slots. Names that begin with
+`path:` or `repo:` form a tree: a path conflicts with the paths above and below it, and a `repo:` claim with every path
+and every other `repo:` claim of its namespace. Siblings do not conflict. Claims of one session do not exclude each
+other.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def fits(lock_slots: int, live: tuple[Holder, ...], mode: str, slots: int) -> bool:
-    """Whether one more owner fits beside the live ones of the same job."""
+    """Whether one more owner is allowed beside the live owners of the same job."""
     if not live:
         return True
     if mode == SHARED:
@@ -38,7 +39,7 @@ def fits(lock_slots: int, live: tuple[Holder, ...], mode: str, slots: int) -> bo
 def blockers(
     draft: Draft, lock: LockRecord, mode: str, slots: int, session: str | None
 ) -> tuple[Blocker, ...]:
-    """The holds that keep a claim on `lock` from being granted now. Holds that are over do not count."""
+    """The live holds that block a claim on `lock`."""
     if not lock.holders and not in_tree(lock.name):
         return ()
     found: list[Blocker] = []
@@ -59,14 +60,14 @@ def blockers(
 
 
 def live_holders(draft: Draft, lock: LockRecord) -> tuple[Holder, ...]:
-    """The holds on `lock` that are not over, with the deadlines that really hold."""
+    """The live holds on `lock`, with their effective deadlines."""
     need_sessions(draft, lock)
     holders = [shown(draft, holder) for holder in lock.holders]
     return tuple([holder for holder in holders if draft.now_ms < holder.expires_ms])
 
 
 def own_hold(draft: Draft, lock: LockRecord, session: str | None, mode: str) -> Holder | None:
-    """The hold on this very job that the session has already, in the mode it asks for."""
+    """The session's hold on this job in the same mode, if it has one."""
     if session is None or all(holder.session != session for holder in lock.holders):
         return None
     live = live_holders(draft, lock)
@@ -74,8 +75,8 @@ def own_hold(draft: Draft, lock: LockRecord, session: str | None, mode: str) -> 
 
 
 def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> bool:
-    """Whether the session holds all of this place already, by a claim above it: whoever waits for some of it waits for
-    that claim in any case, so that a claim within it takes nothing from anybody."""
+    """Whether a claim of the session above this name covers it. Others that wait for this name wait for that claim in
+    any case, so a claim below it takes nothing from anybody."""
     if session is None or not in_tree(lock.name):
         return False
     above = [
@@ -91,6 +92,6 @@ def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> b
 
 
 def tree_neighbours(draft: Draft, ns: str, name: str, mode: str) -> Iterable[str]:
-    """Names of other live claims that overlap `name` and cannot be shared with it, each once."""
+    """The names of other live claims that overlap `name` and cannot be shared with it, without repeats."""
     found = draft.overlap(ns).of(name)
     return dict.fromkeys([claim.name for claim in found if not (mode == SHARED and claim.mode == SHARED)])

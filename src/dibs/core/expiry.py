@@ -1,15 +1,15 @@
-"""When a hold is over, and what becomes of it. `lease:never-early` and `lease:outage-credit` live here.
+"""When a hold ends, and what happens then. `lease:never-early` and `lease:outage-credit` live here.
 
-A hold is over when the store's clock reaches its deadline, not before. The deadline is one TTL after the last renewal,
-moved later by each outage that began while the hold was live and ended before its owner was heard again: time in which
-nobody could renew is not held against the owner. After such an outage it has one chance to renew, of min(ttl,
-OUTAGE_CREDIT_MS_MAX). Not one chance per outage: since the last renewal all credit together is what was lost and one
-chance, and of what was lost the longest outage and OUTAGE_CREDIT_MS_MAX of all others. So a dead owner's job is late by
-a bounded time, however often the server stalls. Sessions and places in a line are credited by the same rule. A hold is
-over too when its session is.
+A hold ends when the store's clock reaches its deadline, not before. The deadline is one TTL after the last renewal.
+Each outage that began while the hold was live, and ended before its owner was heard again, moves it later, because
+nobody could renew in that time. After such an outage the owner has one chance to renew, of min(ttl,
+OUTAGE_CREDIT_MS_MAX). There is one chance, not one per outage. The whole credit since the last renewal is that chance,
+plus the longest outage, plus at most OUTAGE_CREDIT_MS_MAX for all other outages. So a dead owner's job is late by a
+bounded time, however often the server stalls. The same rule applies to sessions and places in a line. A hold also ends
+with its session.
 
-`settle` is the first step of every rule: it takes a lock as stored and ends what is over. `end_hold` is the only way in
-which a hold ends, whatever the cause.
+`settle` is the first step of every rule: it ends the expired holds of a stored lock. `end_hold` is the only function
+that ends a hold, whatever the cause.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ _EVENT_OF = {
 
 
 def credited_ms(expires_ms: int, renewed_ms: int, span_ms: int, outages: tuple[Outage, ...]) -> int:
-    """When something that was renewed for `span_ms` is really over, given the outages. Never before `expires_ms`.
-
-    Credit is worked out from the renewal and not from `expires_ms`, where earlier credit may have been written."""
+    """The effective deadline of something renewed for `span_ms`, given the outages. Never before `expires_ms`. Credit
+    is computed from the renewal and not from `expires_ms`, which may include earlier credit."""
     if not outages:
         return expires_ms
     due_ms = deadline_ms = renewed_ms + span_ms
@@ -55,7 +54,7 @@ def credited_ms(expires_ms: int, renewed_ms: int, span_ms: int, outages: tuple[O
 
 
 def session_deadline_ms(draft: Draft, session: SessionRecord) -> int:
-    """When a session is over: when it ended, or when its silence has lasted for its TTL."""
+    """The deadline of a session: when it ended, or one TTL after its last renewal."""
     if session.ended_ms:
         return session.ended_ms
     return credited_ms(session.expires_ms, session.renewed_ms, session.ttl_ms, draft.meta().outages)
@@ -71,7 +70,7 @@ def ticket_deadline_ms(draft: Draft, ticket: Ticket) -> int:
 
 
 def ticket_over(draft: Draft, ticket: Ticket) -> bool:
-    """Whether a waiter stopped asking, or its session is over: it must not be given the job."""
+    """Whether a waiter stopped asking, or its session has ended. It must not be given the job."""
     if ticket.session is not None and session_over(draft, draft.session(ticket.session)):
         return True
     return draft.now_ms >= ticket_deadline_ms(draft, ticket)
@@ -88,25 +87,26 @@ def deadline_ms(draft: Draft, holder: Holder) -> int:
 
 
 def own_deadline_ms(draft: Draft, holder: Holder) -> int:
-    """When a hold with a time of its own is over, if its session lives that long."""
+    """The deadline of a hold with its own TTL, if its session lives that long."""
     return credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, draft.meta().outages)
 
 
 def shown(draft: Draft, holder: Holder) -> Holder:
-    """`holder` with the deadline that really holds, for showing."""
+    """`holder` with its effective deadline, for display."""
     deadline = deadline_ms(draft, holder)
     return holder if deadline == holder.expires_ms else holder.replace(expires_ms=deadline)
 
 
 def need_sessions(draft: Draft, *locks: LockRecord) -> None:
-    """Load the sessions of these locks' owners in one go."""
+    """Load the sessions of these locks' owners at once."""
     keys = [session_key(holder.session) for lock in locks for holder in lock.holders if holder.session]
     if keys:
         draft.need(*keys)
 
 
 def settle(draft: Draft, ns: str, name: str) -> LockRecord:
-    """The lock as it stands now: what is over is ended and told. Does not hand the job on; `queue.advance` does."""
+    """The present lock: expired holds are ended, with events. Does not give the job to a waiter; `queue.advance`
+    does."""
     lock = draft.lock(ns, name)
     if not lock.holders:
         return lock
@@ -115,14 +115,14 @@ def settle(draft: Draft, ns: str, name: str) -> LockRecord:
         over_ms = deadline_ms(draft, holder)
         if draft.now_ms >= over_ms:
             how = _how_over(draft, holder)
-            # The end of a session says nothing about the work: its command may have failed, its connection closed.
+            # The end of a session does not say how the work ended: its command may have failed, its connection closed.
             no_verdict = how == RELEASED
             lock = end_hold(draft, lock, holder, how=how, at_ms=over_ms or draft.now_ms, uncounted=no_verdict)
     return lock
 
 
 def _how_over(draft: Draft, holder: Holder) -> str:
-    """A hold whose session ended cleanly was let go, unless its own time had run out before; every other was lost."""
+    """A hold whose session ended cleanly was released, unless it had expired before; every other hold was lost."""
     session = draft.session(holder.session) if holder.session is not None else None
     if session is None or not session.ended_ms or not holder.ephemeral:
         return EXPIRED
@@ -146,7 +146,7 @@ def end_hold(
     **told: object,
 ) -> LockRecord:
     """`lock` without `holder`. A failure or a loss counts as an attempt and may park the job; a loss starts the lock
-    delay, a failure its own. A clean release begins the count anew, unless the hold was `uncounted`."""
+    delay, a failure its own. A clean release resets the count, unless the hold was `uncounted`."""
     if checkpoint is None:
         checkpoint = _left_behind(lock, holder, uncounted or how in UNSUCCESSFUL)
     done = told.get("done_until_ms") is not None
@@ -192,7 +192,7 @@ def _ending(
 
 
 def _older(lock: LockRecord) -> list[Ending]:
-    """The endings that stay. Checkpoints may be 4 KiB each: only the newest is ever shown to a successor."""
+    """The endings to keep. Only the newest keeps its checkpoint, which may be 4 KiB: successors see no other."""
     kept = lock.endings[: ENDINGS_KEPT - 1]
     return [each if each.checkpoint is None else each.replace(checkpoint=None) for each in kept]
 
@@ -204,8 +204,8 @@ def _forget_in_tree(draft: Draft, lock: LockRecord, holder: Holder) -> None:
 
 
 def _left_behind(lock: LockRecord, holder: Holder, passes_on: bool) -> str | None:
-    """The checkpoint that a successor is told. Who fails or is lost before noting one passes on the one it was told,
-    unless that was of a job that was finished. With several owners at once nobody can say whose it was."""
+    """The checkpoint for the next owner. An owner that fails or is lost without a checkpoint passes on the one it got,
+    unless that belongs to finished work. With several owners at once there is none, because it could be anybody's."""
     if holder.checkpoint is not None or not passes_on or not lock.endings:
         return holder.checkpoint
     told = lock.endings[0]
@@ -219,7 +219,7 @@ def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str, at_ms: int,
     if how not in UNSUCCESSFUL:
         return lock
     lock = lock.replace(failures=lock.failures + 1)
-    rest_ms = holder.delay_ms if how in LOST else retry_ms  # who says that it failed writes no more
+    rest_ms = holder.delay_ms if how in LOST else retry_ms  # an owner that reports a failure writes no more
     if rest_ms:
         lock = lock.replace(delay_until_ms=max(lock.delay_until_ms, at_ms + rest_ms))
     if lock.max_attempts and lock.failures >= lock.max_attempts:
@@ -229,9 +229,8 @@ def _count(draft: Draft, lock: LockRecord, holder: Holder, how: str, at_ms: int,
 
 
 def _forget_in_session(draft: Draft, lock: LockRecord, holder: Holder) -> None:
-    """A session's list may name too much, never too little: a lock goes from it when the hold it stood for is gone.
-
-    Letting something go also says that the session is not stuck, so what it wanted a moment ago no longer counts."""
+    """Remove a lock from its session's list. The list may name too many locks, never too few. A session that releases
+    something is not stuck, so its want is removed, too."""
     if holder.session is None:
         return
     session = draft.session(holder.session)

@@ -1,8 +1,8 @@
-"""A store that is being moved. While it is frozen nothing in it changes, so what is copied from it is of one moment.
+"""A store that is being moved. While it is frozen nothing in it changes, so a copy shows one moment.
 
-Every decision looks at the mark, and every commit compares what was looked at: a write that was decided before the mark
-was set and comes after it is a conflict. Looking stays possible. What time brings waits: nothing expires meanwhile, and
-the time counts as an outage afterwards, so that nobody loses a lease to a move.
+Every decision looks at the mark, and every commit compares what was looked at: a write that was decided before the
+mark was set and comes after it is a conflict. Reading stays possible. Nothing expires meanwhile, and the time counts
+as an outage afterwards, so nobody loses a lease because of the move.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ UNFROZEN = (Inspect, InspectSession, RaiseFloor, Identify, Freeze, Thaw, Beat)
 
 
 def while_frozen(draft: Draft, command: Command, mark: FreezeMark) -> Outcome:
-    """A server's own upkeep finds nothing to do; everybody else is told why nothing was changed."""
+    """The outcome in a frozen store: a server's own upkeep has nothing to do; every other command is refused."""
     if isinstance(command, Sweep):
         return Swept(now_ms=draft.now_ms, key=command.key)
     if isinstance(command, KeepPlaces):
@@ -65,7 +65,7 @@ def freeze(draft: Draft, command: Freeze) -> Outcome:
 
 
 def thaw(draft: Draft, command: Thaw) -> Outcome:
-    """Take the mark away. Nobody could renew since `since_ms`: that was an outage."""
+    """Remove the mark. Nobody could renew since `since_ms`, so that time was an outage."""
     meta, now_ms = draft.meta(), draft.now_ms
     mark = meta.frozen
     if mark is not None and (mark.id != command.id if command.id is not None else mark.incomplete):

@@ -1,4 +1,4 @@
-"""Making an owner: the lease, its fencing token, and where its session and its tree look for it."""
+"""Makes an owner: the lease, its fencing token, and its entries in the session and the tree."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
 
 
 def _session_end_ms(draft: Draft, session_id: str | None) -> int:
-    """When a hold without a time of its own is over: with its session."""
+    """The deadline of a hold without its own TTL: that of its session."""
     session = draft.session(session_id) if session_id is not None else None
     return session.expires_ms if session is not None else draft.now_ms
 
 
 def note_hold(draft: Draft, lock: LockRecord, lease: Holder) -> None:
-    """Write a new hold where its session and its tree look for it."""
+    """Enter a new hold in its session and its tree."""
     if lease.session is not None:
         session = draft.session(lease.session)
         if session is not None:

@@ -1,4 +1,4 @@
-"""Who asks: the caller of a command, and what each role may ask. Values only; `wire` and `service/auth.py` fill them.
+"""The caller of a command, and the rights of each role. Values only; `wire` and `service/auth.py` fill them.
 
 `LEAST_ROLE` is the one table of rights: for every verb of every surface, the least role that may ask it. A role may do
 all that the roles before it may.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dibs.core.record import Record
 
-VIEWER = "viewer"  # looks, and changes nothing
+VIEWER = "viewer"  # reads, and changes nothing
 AGENT = "agent"
 OPERATOR = "operator"
 ADMIN = "admin"
@@ -39,7 +39,7 @@ NO_LIMITS = Limits()
 
 
 class Caller(Record):
-    """Who asks. `namespace` None: any namespace may be named."""
+    """The caller. `namespace` None: it may name any namespace."""
 
     principal: str
     role: str = AGENT
@@ -47,10 +47,10 @@ class Caller(Record):
     badges: tuple[str, ...] = ()
     over_quota: bool = False
     limits: Limits = NO_LIMITS
-    audited: bool = False  # the history keeps this caller's refusals and heartbeats too
+    audited: bool = False  # the history also keeps this caller's refusals and heartbeats
 
 
-# The embedded store is the user's own file: whoever can write it is its admin.
+# The embedded store is the user's own file: a user who can write it is its admin.
 LOCAL = Caller(principal="local", role=ADMIN, badges=("user:local",))
 
 

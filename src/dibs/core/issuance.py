@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 def create_token(draft: Draft, command: CreateToken) -> TokenState:
-    """Let somebody in. A token that is on record already stays as it is: this is a repeat, or an import of a file that
-    was imported before."""
+    """Make a token. A token that is on record stays as it is: this is a repeat, or a second import of the same
+    file."""
     found = _find(draft, command.digest)
     if found is not None:
         return TokenState(now_ms=draft.now_ms, credential=found, again=True)
@@ -48,9 +48,10 @@ def create_token(draft: Draft, command: CreateToken) -> TokenState:
 
 
 def rotate_token(draft: Draft, command: RotateToken) -> TokenState:
-    """Returns the new one. A token that is over has no successor: who holds it was meant to be out."""
+    """Replace a token; returns the new one. A token that has ended gets no successor, because its holder lost
+    access."""
     fresh = _find(draft, command.fresh_digest)
-    if fresh is not None:  # this very command went through before and its reply was lost
+    if fresh is not None:  # this command was committed before, and its reply was lost
         return TokenState(now_ms=draft.now_ms, credential=fresh, again=True)
     old = _find(draft, command.digest)
     if old is None or old.is_over(draft.now_ms):
@@ -87,7 +88,7 @@ def limit_token(draft: Draft, command: LimitToken) -> TokenState:
 
 
 def forget_credential(draft: Draft, key: str) -> None:
-    """Drop a token that has been over for long. No server lets it in, so none needs to be told."""
+    """Delete a token that ended long ago. No server accepts it, so none needs to be told."""
     found = draft.get(key)
     if isinstance(found, Credential) and (due_ms := found.due_ms()) is not None and due_ms <= draft.now_ms:
         draft.write(key, None)

@@ -15,7 +15,7 @@ def pulse_key(server: str) -> str:
 
 
 def lock_key(ns: str, name: str) -> str:
-    """A namespace holds no slash, so the first one after it begins the name, whatever the name holds."""
+    """A namespace contains no slash, so the name begins after the first slash that follows it."""
     return f"{LOCK_PREFIX}{ns}/{name}"
 
 

@@ -1,4 +1,4 @@
-"""Keeping a job and letting it go: heartbeat and release. Claiming is `claims.py`."""
+"""Heartbeat and release. Claiming is in `claims.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def renew(draft: Draft, command: Renew) -> Outcome:
-    """Heartbeat: only the current lease may, and it starts its time anew."""
+    """Heartbeat: renews the current lease, and refuses every other."""
     lock = settled(draft, command.ns, command.name)
     mine = held_by(lock, command.lease_id, command.session, command.principal)
     if mine is None:
@@ -60,7 +60,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
 
 
 def release(draft: Draft, command: Release) -> Outcome:
-    """Let go. Letting go again is fine, and the first way stands; releasing what was lost says how it was lost."""
+    """Release. A repeated release succeeds, and the first one counts. Releasing a lost lease says how it was lost."""
     lock = settled(draft, command.ns, command.name)
     now_ms = draft.now_ms
     mine = held_by(lock, command.lease_id, command.session, command.principal)
@@ -113,7 +113,7 @@ def _let_go(draft: Draft, lock: LockRecord, ending: Ending, *, again: bool = Fal
 
 
 def swap(lock: LockRecord, kept: Holder) -> LockRecord:
-    """`lock` with one hold replaced by its newer self."""
+    """`lock` with one hold replaced by its new version."""
     return lock.replace(
         holders=tuple([kept if each.lease_id == kept.lease_id else each for each in lock.holders])
     )

@@ -1,4 +1,4 @@
-"""A record as another store keeps it, whose clock shows another time and which does not know of earlier outages."""
+"""A record for another store, which has another clock and does not know of earlier outages."""
 
 from __future__ import annotations
 

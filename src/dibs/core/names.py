@@ -1,9 +1,9 @@
-"""What a job may be called.
+"""Rules for job names.
 
-A name is any printable text of 1 to 512 UTF-8 bytes: slashes, colons, spaces inside, emoji. It is never changed, but
-for the spelling of a `path:`: two names are the same job exactly when they are the same characters. Refused is what
-cannot be told apart on a screen or cannot be sent: control characters, line and paragraph separators, lone surrogates,
-unassigned code points, direction overrides, and blanks at either end.
+A name is any printable text of 1 to 512 UTF-8 bytes: slashes, colons, spaces inside, emoji. It is never changed,
+except that a `path:` is normalised: two names are the same job exactly if they have the same characters. Characters
+that look alike on a screen or cannot be sent are refused: control characters, line and paragraph separators, lone
+surrogates, unassigned code points, direction overrides, and blanks at either end.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dibs.errors import InvalidInput, InvalidName
 DEFAULT_NAMESPACE = "default"
 _NAMESPACE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 PRINCIPAL_CHARACTERS = _NAMESPACE_CHARACTERS | frozenset("@+")
-# Characters that reorder what is shown: "job\u202e24-eussi" reads as something else than it is.
+# Characters that change the order of what is shown: "job\u202e24-eussi" looks like another name.
 _OVERRIDES = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def check_principal(name: str) -> str:
-    """The name that a credential stands for, or InvalidInput, which does not repeat it: it may be a secret."""
+    """The principal's name, or InvalidInput. The error does not repeat the text, which may be a secret."""
     if not 1 <= len(name) <= PRINCIPAL_CHARS_MAX or not PRINCIPAL_CHARACTERS.issuperset(name):
         raise InvalidInput(f"a name is 1 to {PRINCIPAL_CHARS_MAX} letters, digits or . _ @ + -.")
     return name
@@ -52,7 +52,7 @@ def check_name(name: object) -> str:
 
 def _check_unprintable(name: str) -> None:
     # Joiners inside emoji and some scripts are "format" characters, which isprintable() refuses and people need.
-    import unicodedata  # here, because it is half a millisecond that ordinary names need not pay
+    import unicodedata  # imported here, because it takes half a millisecond and ordinary names do not need it
 
     for position, character in enumerate(name):
         category = unicodedata.category(character)
@@ -67,12 +67,12 @@ def _check_unprintable(name: str) -> None:
 
 
 def in_tree(name: str) -> bool:
-    """Whether a name is a place in its namespace's tree, where claims overlap (`overlaps`, below; exclusion.py)."""
+    """Whether a name is in its namespace's tree, where claims overlap (`overlaps`, below; exclusion.py)."""
     return name.startswith(("path:", "repo:"))
 
 
 def _tree_name(name: str) -> str:
-    """One spelling for one place: `path:./src//auth/` is `path:src/auth`."""
+    """The normalised name: `path:./src//auth/` is `path:src/auth`."""
     kind, rest = name[:5], name[5:]
     if kind == "repo:":
         if not rest:
@@ -87,7 +87,7 @@ def _tree_name(name: str) -> str:
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Whether two tree names of one namespace cover a common place."""
+    """Whether two tree names of one namespace overlap."""
     if one.startswith("repo:") or other.startswith("repo:"):
         return True
     return one == other or _beneath(one, other) or _beneath(other, one)

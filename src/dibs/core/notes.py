@@ -1,8 +1,8 @@
-"""How much the owners of one job may note together.
+"""The space for checkpoints of one job's owners.
 
-Each may note a checkpoint of CHECKPOINT_BYTES_MAX. All owners of a job are in its one record, which every claim on it
-reads and writes, so thousands of them share a room of CHECKPOINTS_BYTES_MAX. What is noted already stays, also what an
-older version let in.
+Each owner may have a checkpoint of CHECKPOINT_BYTES_MAX. All owners of a job are in one record, which every claim
+reads and writes, so all checkpoints together may have CHECKPOINTS_BYTES_MAX. Existing checkpoints stay, even if an
+older version allowed more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def check_room(
     draft: Draft, lock: LockRecord, mine: Holder, checkpoint: str | None
 ) -> CheckpointTooLong | None:
-    """None when `checkpoint` fits beside those of the job's other owners, or is no longer than the one it replaces."""
+    """None if `checkpoint` fits beside those of the job's other owners, or is not longer than the one it replaces."""
     if checkpoint is None or len(lock.holders) == 1:
         return None
     others = sum([_size(each.checkpoint) for each in lock.holders if each.lease_id != mine.lease_id])

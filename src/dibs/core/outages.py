@@ -1,11 +1,11 @@
-"""Times in which no server could serve: how servers' pulses show them, and how they are noted.
+"""Outages: times in which no server could serve. How pulses show them, and how they are recorded.
 
 Each server notes now and then that it is up: its **pulse**, a record of its own. What decisions read is another record,
 `Meta`, that is written only when there was an outage. So servers that are all well write nothing that another reads.
 
 A pulse at a moment says that all time before it is accounted for: somebody could serve, or it is noted as an outage. A
-server that had no gap of its own since its last pulse needs nobody else to say so again. One that comes up, or was
-paused or cut off, asks for the newest pulse of all servers: what lies between that and its own coming up was nobody's.
+server without a gap since its last pulse does not need the others for that. A server that starts, or was paused or cut
+off, reads the newest pulse of all servers: between that pulse and its own start, no server could serve.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the rules can answer. "Somebody else has it" is an answer, not an exception.
+"""Outcomes: the answers of the rules. "Somebody else has it" is an answer, not an exception.
 
 Each outcome is a row of the one table in `wire/codes.py`: HTTP status, exit code, exception and sentence.
 """
@@ -12,9 +12,9 @@ TYPE_CHECKING = False
 
 
 class Granted(Record):
-    """The job is the caller's. `again` when the caller had been told so before; `held_before` when that was in answer
-    to another request, and not to a repeat of this one. `skipped` holds, for each name of an AcquireAny that stood
-    before this one, the outcome it would have had."""
+    """The job is the caller's. `again`: it was granted before. `held_before`: it was granted by another request, and
+    this is not a repeat of that one. `skipped` has the outcomes of the names that an AcquireAny skipped before this
+    one."""
 
     now_ms: int
     name: str
@@ -26,14 +26,14 @@ class Granted(Record):
 
 
 class GrantedAll(Record):
-    """Every one of several jobs is the caller's."""
+    """All of the jobs are the caller's."""
 
     now_ms: int
     grants: tuple[Granted, ...]
 
 
 class Blocker(Record):
-    """A claim in the way. In a tree it may be on another name than the one asked for."""
+    """A claim that blocks another. In a tree its name may differ from the claimed one."""
 
     name: str
     holder: Holder
@@ -48,8 +48,8 @@ class SessionLease(Record):
 
 
 class Held(Record):
-    """Somebody else has it. `blockers` is empty when it is only others in the line that come first; `first` is then the
-    one whose turn it is."""
+    """Somebody else has it. `blockers` is empty if nobody holds it but others in line come first; `first` is then the
+    next in line."""
 
     now_ms: int
     name: str
@@ -72,14 +72,14 @@ class Queued(Record):
 
 
 class Refused(Record):
-    """None of several could be claimed, or not all: one outcome a name, in the order asked."""
+    """None of several jobs could be claimed, or not all of them: one outcome per name, in the order given."""
 
     now_ms: int
     outcomes: tuple[Outcome, ...]
 
 
 class Deadlock(Record):
-    """Waiting would never end. `cycle` alternates owner and job, beginning with the asker."""
+    """Waiting would deadlock. `cycle` alternates owner and job, beginning with the caller."""
 
     now_ms: int
     name: str
@@ -87,7 +87,7 @@ class Deadlock(Record):
 
 
 class Differs(Record):
-    """The job is held in another way than asked: `what` is slots or mode."""
+    """The job is held with other slots or in another mode: `what` says which."""
 
     now_ms: int
     name: str
@@ -97,7 +97,7 @@ class Differs(Record):
 
 
 class Parked(Record):
-    """Too many owners lost the job; an operator must free it."""
+    """Too many owners failed at the job or were lost; an operator must free it."""
 
     now_ms: int
     name: str
@@ -112,8 +112,8 @@ class Freed(Record):
 
 
 class Left(Record):
-    """No longer in the line. `was_in` is False when that was so before. `elsewhere`: the caller waits, or was told, at
-    another server, and nothing was changed."""
+    """The place was given up. `was_in` is False if it was gone before. `elsewhere`: the caller waits, or was answered,
+    at another server, and nothing was changed."""
 
     now_ms: int
     name: str
@@ -137,7 +137,7 @@ class Transferred(Record):
 
 
 class SessionState(Record):
-    """How a session stands. `holds` are the leases that are really its own now."""
+    """The state of a session. `holds` are its present leases."""
 
     now_ms: int
     session: SessionRecord
@@ -146,7 +146,7 @@ class SessionState(Record):
 
 
 class SessionUnknown(Record):
-    """There is no such session, or it is somebody else's: the two are not told apart."""
+    """There is no such session, or it is somebody else's; the answer is the same."""
 
     now_ms: int
     session: str
@@ -160,7 +160,7 @@ class SessionOver(Record):
 
 
 class AlreadyDone(Record):
-    """It was finished, and the mark still stands."""
+    """The job is marked as done."""
 
     now_ms: int
     name: str
@@ -168,7 +168,7 @@ class AlreadyDone(Record):
 
 
 class Delayed(Record):
-    """Nobody has it, and it rests after a loss or until a failure's retry time."""
+    """Nobody has it, and nobody gets it yet: a lock delay after a loss, or the retry time after a failure."""
 
     now_ms: int
     name: str
@@ -184,7 +184,7 @@ class Renewed(Record):
 
 
 class Released(Record):
-    """Let go. `again` when it had been released before: saying so twice is fine."""
+    """Released. `again`: it was released before."""
 
     now_ms: int
     name: str
@@ -193,7 +193,7 @@ class Released(Record):
 
 
 class Failed(Record):
-    """Let go as failed. `again` when it had been before. `until_ms`: nobody is granted the job sooner."""
+    """Released as failed. `again`: it was before. `until_ms`: nobody gets the job sooner."""
 
     now_ms: int
     name: str
@@ -205,16 +205,16 @@ class Failed(Record):
 
 
 class CheckpointTooLong(Record):
-    """The owners of one job share the room for checkpoints, and this one does not fit. Nothing was noted or renewed."""
+    """The checkpoint does not fit beside those of the job's other owners. Nothing was stored or renewed."""
 
     now_ms: int
     name: str
     owners: int
-    room: int  # how long it might have been, in bytes
+    room: int  # how long it may be, in bytes
 
 
 class NotCurrent(Record):
-    """The lease shown is not one that holds the job now. `ending` says how it ended, where that is remembered."""
+    """The lease does not hold the job now. `ending` says how it ended, if that is remembered."""
 
     now_ms: int
     name: str
@@ -238,7 +238,7 @@ class Forbidden(Record):
 
 
 class AclDiffers(Record):
-    """The job has an access list already, and another one was given."""
+    """The job has another access list than the one given."""
 
     now_ms: int
     name: str
@@ -258,14 +258,14 @@ class NotFound(Record):
 
 
 class QuotaExceeded(Record):
-    """The caller's credential holds as many jobs as it may."""
+    """The caller's credential holds as many jobs as its limit allows."""
 
     now_ms: int
     name: str
 
 
 class Broken(Record):
-    """What was taken away. Nothing, when nobody held it."""
+    """The hold that was broken; none if nobody held the job."""
 
     now_ms: int
     name: str
@@ -273,14 +273,14 @@ class Broken(Record):
 
 
 class Status(Record):
-    """How a job stands. `lock` is as the rules see it now: expired holds are gone from it."""
+    """The state of a job. `lock` is the present one, without expired holds."""
 
     now_ms: int
     name: str
     lock: LockRecord
     seen: bool  # False when the store has no record of the job
     waiting: int = 0  # how many are in the line
-    overlapping: tuple[Blocker, ...] = ()  # in a tree: other claims that stand in its way
+    overlapping: tuple[Blocker, ...] = ()  # in a tree: other claims that block it
 
 
 class Swept(Record):
@@ -291,7 +291,7 @@ class Swept(Record):
 
 
 class BeatRecorded(Record):
-    """`frozen`: a gap could not be accounted for, because nothing in the store may change now. Beat again."""
+    """`frozen`: a gap could not be recorded, because the store is frozen. Beat again."""
 
     now_ms: int
     outage_ms: int = 0

@@ -1,8 +1,8 @@
-"""Which claims of a tree overlap a name. A tree may hold thousands of claims, and one command may ask about a hundred
-names: whoever asks more than a few times looks them up and does not walk along all of them each time.
+"""Finds the claims of a tree that overlap a name. A tree may have thousands of claims, and one command may ask about a
+hundred names, so after a few questions the claims are sorted and looked up instead of walked through.
 
-What lies beneath a name begins with it, so it stands together in a sorted list; what lies above it is spelt in it. It
-says of each claim what `names.overlaps` says.
+Names below a name begin with it, so they are adjacent in a sorted list; names above it are its prefixes. The result is
+the same as with `names.overlaps`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.records import TreeClaim
 
-_WALKS = 2  # a claim on one name asks twice, and sorting costs more than that
+_WALKS = 2  # a claim on one name asks twice, which costs less than sorting
 
 
 class Overlap:
@@ -28,7 +28,7 @@ class Overlap:
         self._places: dict[str, list[int]] = {}
 
     def of(self, name: str) -> list[TreeClaim]:
-        """The claims on other names that overlap `name`, in the order in which they were made."""
+        """The claims on other names that overlap `name`, oldest first."""
         if name.startswith("repo:"):
             return [claim for claim in self.claims if claim.name != name]
         self._asked += 1

@@ -1,10 +1,10 @@
-"""What proves "that was me". The promises `proof` and `excl:same-token` live here.
+"""What proves that a hold is the caller's. The promises `proof` and `excl:same-token` live here.
 
-A lease id does, or the session it was taken in, or the request key it was asked for with. The credential alone does
-not: two workers who share one still exclude each other. For an admin the lease id is enough, whoever took it.
+A lease id proves it, or the session or the request key of the claim. The credential alone does not: two workers with
+one credential exclude each other. For an admin the lease id is enough, whoever took it.
 
-A principal is a name in a namespace. A job lies in one, so there the name is enough. A session belongs to the namespace
-it was opened in: a credential that is for one namespace only is nobody to the sessions of another, whatever its name. A
+A principal is a name in a namespace. A job is in one namespace, so the name is enough there. A session belongs to the
+namespace in which it was opened: a credential for another namespace has no access to it, even with the same name. A
 credential for all namespaces is the same principal in each.
 """
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def own_claim(
     lock: LockRecord, ask: AcquireTerms, ticket_id: str | None, lease_id: str | None, session: str | None
 ) -> Holder | None:
-    """The hold that this caller can prove to be its own: by lease id, session or request key, by the ticket that became
-    it, or by being this very command whose commit went through and whose reply was lost.
+    """The hold that this caller proves: by lease id, session or request key, by the ticket that became it, or because
+    this same command was committed and its reply was lost.
 
     The same credential alone proves nothing (`excl:same-token`)."""
     proofs = (lease_id, ticket_id, ask.fresh_lease_id)
@@ -44,7 +44,7 @@ def own_claim(
 def held_by(
     lock: LockRecord, lease_id: str | None, session: str | None, principal: str | None
 ) -> Holder | None:
-    """The hold that this proof proves. A lease id counts before a session."""
+    """The hold of this proof. A lease id takes precedence over a session."""
     for holder in lock.holders:
         if principal is not None and holder.principal != principal:
             continue
@@ -79,7 +79,7 @@ def may_use(session: SessionRecord, principal: str | None, bound: str | None) ->
 def own_session(
     draft: Draft, session_id: str, principal: str | None, bound: str | None
 ) -> SessionRecord | SessionUnknown | SessionOver:
-    """The caller's live session, or why there is none."""
+    """The caller's live session, or the reason why there is none."""
     session = draft.session(session_id)
     if session is None or not may_use(session, principal, bound):
         return SessionUnknown(now_ms=draft.now_ms, session=session_id)

@@ -1,14 +1,14 @@
 """Waiting in line: the promises `queue:fifo`, `queue:no-dead-grant` and `queue:one-wake`.
 
-A place in a job's line is a ticket. The lock keeps the order (numbers only, so that a thousand waiters cost a few bytes
-each), each ticket is a record of its own. `advance` is the only function that gives a job to somebody who waited: every
-rule that frees something calls it in the same decision, so the job is never free while somebody live waits for it, and
-nobody who comes later can slip in between.
+A place in a job's line is a ticket. The lock keeps the order (numbers only, so that a thousand waiters cost a few
+bytes each), each ticket is a record of its own. `advance` is the only function that gives a job to a waiter. Every
+rule that frees something calls it in the same decision, so a job is never free while a live waiter wants it, and no
+newcomer can take it in between.
 
-All names of a tree share one line, in which a place waits for the claims and for the earlier places that overlap it.
-A ticket for several jobs stands in all their lines at once, with nothing in hand; a job whose turn has come for it is
-kept for it until the others are free too. Places in all lines were taken in one commit, so two such tickets stand in
-the same order everywhere and cannot wait for each other.
+All names of a tree share one line, in which a place waits for the claims and for the earlier places that overlap it. A
+ticket for several jobs is in all their lines at once and holds nothing. A job in whose line it is first is reserved
+for it until the others are free, too. Its places were made in one commit, so two such tickets have the same order in
+all lines and cannot wait for each other.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 
 def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) -> Ticket | None:
-    """The place that this caller has in the line already: the one it shows, or one that its request key or session
-    proves, because a repeat whose first reply was lost must not stand there twice. A lost place does not count."""
+    """The caller's present place in the line: of its ticket, or of its request key or session, because a repeat after
+    a lost reply must not get a second place. A lost place does not count."""
     ticket = None
     if ask.ticket_id is not None:
         ticket = draft.ticket(ask.ns, names[0], ask.ticket)
@@ -67,15 +67,14 @@ def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) ->
 
 
 def advance_all(draft: Draft, ticket: Ticket) -> None:
-    """After a ticket for several left: each of its lines may move."""
+    """After a ticket for several jobs left: each of its lines may advance."""
     for part in parts_of(ticket):
         advance(draft, ticket.ns, part.name)
 
 
 def advance(draft: Draft, ns: str, name: str) -> None:
-    """Give the job to the head of its line, and to the next ones for as long as they fit.
-
-    A ticket for several that is served or dropped moves its other lines too: they are done after this one."""
+    """Give the job to the head of its line, and to the next ones as long as they fit. A ticket for several jobs that
+    is served or dropped advances its other lines, too, after this one."""
     lines = [name]
     while lines:
         name = lines.pop()
@@ -86,7 +85,8 @@ def advance(draft: Draft, ns: str, name: str) -> None:
 
 
 def _advance_line(draft: Draft, ns: str, name: str, lines: list[str]) -> None:
-    # Mostly one is served and the next one waits: two are enough, and a line of dead ones is loaded in larger bites.
+    # Mostly one is served and the next one waits, so two are enough; a line of dead tickets is loaded in larger
+    # chunks.
     peek, loaded = 2, 0
     while True:
         lock = draft.lock(ns, name)
@@ -101,17 +101,18 @@ def _advance_line(draft: Draft, ns: str, name: str, lines: list[str]) -> None:
 
 
 def _advance_tree(draft: Draft, ns: str, lines: list[str]) -> None:
-    """One walk along the line: each place is served if nothing held and nobody earlier overlaps it."""
+    """Walk along the line once: a place is served if no hold and no earlier place overlaps it."""
     line = draft.tree(ns).line
     draft.need(*[ticket_key(ns, place.name, place.number) for place in line])
     for place in line:
-        # A ticket for several may have taken its other places with it.
+        # A ticket for several jobs may have removed its other places.
         while place in draft.tree(ns).line and _step(draft, ns, place.name, place.number, lines):
             pass
 
 
 def _step(draft: Draft, ns: str, name: str, number: int, lines: list[str]) -> bool:
-    """Deal with one place whose turn it is. False when it must go on waiting. Adds to `lines` what else may move."""
+    """Serve one place whose turn it is. False if it must wait longer. Adds the other lines that may advance to
+    `lines`."""
     ticket = draft.ticket(ns, name, number)
     if ticket is None:
         remove_place(draft, ns, name, number)
@@ -121,7 +122,7 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: list[str]) -> bo
         if not _ready(draft, ticket):
             return False
         if _settle_parts(draft, ticket):
-            return True  # what ran out unnoticed may have left a delay behind, or a parked job: look again
+            return True  # an expiry that was just noticed may have delayed or parked the job: look again
         _hand_over(draft, ticket)
         if ticket.session is not None:
             lines += _serve_own(draft, ns, ticket.session)
@@ -132,7 +133,7 @@ def _step(draft: Draft, ns: str, name: str, number: int, lines: list[str]) -> bo
 
 
 def _pointless(draft: Draft, ticket: Ticket) -> str | None:
-    """Why a ticket must not be served: its owner is gone, is not allowed, or there is nothing left to do."""
+    """Why a ticket must not be served: its owner is gone or not allowed, or the job is done."""
     if ticket_over(draft, ticket):
         return "stopped asking"
     for part in parts_of(ticket):
@@ -147,7 +148,7 @@ def _pointless(draft: Draft, ticket: Ticket) -> str | None:
 
 
 def drop_forbidden(draft: Draft, ns: str, name: str) -> None:
-    """After a job's access list changed: whoever waits for it and may not have it is told now, and not at its turn."""
+    """After a job's access list changed: drop the waiters that it no longer allows."""
     numbers = draft.lock(ns, name).line
     draft.need(*[ticket_key(ns, name, number) for number in numbers])
     for number in numbers:
@@ -158,7 +159,7 @@ def drop_forbidden(draft: Draft, ns: str, name: str) -> None:
 
 
 def _ready(draft: Draft, ticket: Ticket) -> bool:
-    """Whether every job the ticket wants is free for it or its own already, and its turn has come in every line."""
+    """Whether all jobs of the ticket are free or held by its owner, and it is first in every line."""
     for part in parts_of(ticket):
         lock = draft.lock(ticket.ns, part.name)
         if own_hold(draft, lock, ticket.session, ticket.mode) is not None:
@@ -188,7 +189,7 @@ def _tree_ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> list[
 
 
 def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:
-    """The place that a newcomer comes after, and whose turn it is."""
+    """The first place in the line, ahead of a newcomer."""
     if not in_tree(lock.name):
         return draft.ticket(lock.ns, lock.name, lock.line[0]) if lock.line else None
     places = _tree_ahead(draft, lock, 0, mode)
@@ -196,7 +197,7 @@ def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:
 
 
 def settled(draft: Draft, ns: str, name: str) -> LockRecord:
-    """The lock as it stands now, for those who hold it: what is over on it is ended and handed on."""
+    """The present lock, for commands of its owner: expired holds are ended, and the job goes to the next waiter."""
     before = draft.lock(ns, name)
     if settle(draft, ns, name) is not before:
         advance(draft, ns, name)
@@ -204,9 +205,8 @@ def settled(draft: Draft, ns: str, name: str) -> LockRecord:
 
 
 def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> LockRecord:
-    """The lock as it stands now, for those who want it: what is in its way and over is ended, and its line moved.
-
-    The line is moved even if nothing ended: its head may have stopped asking, or a lock delay may be over."""
+    """The present lock, for claims: expired holds that block it are ended, and its line advances. The line advances
+    even if nothing ended: its head may have stopped asking, or a lock delay may be over."""
     before = len(draft.events)
     lock = _settle_all(draft, ns, name, mode)
     if lock.line or len(draft.events) > before or (in_tree(name) and draft.tree(ns).line):
@@ -225,14 +225,14 @@ def _settle_all(draft: Draft, ns: str, name: str, mode: str) -> LockRecord:
 
 
 def serve_own(draft: Draft, ns: str, session_id: str | None) -> None:
-    """After a session was given something otherwise: it may have all that it waited for with other tickets."""
+    """After a session got a job in another way: it may now have everything that another of its tickets waits for."""
     if session_id is not None:
         for name in _serve_own(draft, ns, session_id):
             advance(draft, ns, name)
 
 
 def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
-    """Hand over the tickets of a session whose jobs are all its own by now. Returns the lines that may move."""
+    """Serve the tickets of a session that now holds all their jobs. Returns the lines that may advance."""
     session = draft.session(session_id)
     waits = [wait for wait in session.waits if wait.ns == ns] if session is not None else []
     draft.need(*[ticket_key(ns, wait.name, wait.number) for wait in waits])
@@ -246,7 +246,7 @@ def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
 
 
 def _settle_parts(draft: Draft, ticket: Ticket) -> bool:
-    """Whether anything in a ticket's way had run out without being noticed; it is ended now."""
+    """End unnoticed expired holds that block a ticket. Returns whether there were any."""
     before = len(draft.events)
     for part in parts_of(ticket):
         _settle_all(draft, ticket.ns, part.name, ticket.mode)
@@ -275,7 +275,7 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
 
 
 def leave(draft: Draft, command: Leave) -> Outcome:
-    """Give up a place. Giving it up twice is fine; a place that became the job is not given up by this."""
+    """Give up a place. Repeating it succeeds. A place that was served already is not given up by this."""
     ticket = draft.ticket(command.ns, command.name, command.ticket)
     if ticket is None or (ticket.lease_id, ticket.principal) != (command.ticket_id, command.principal):
         elsewhere = any(
@@ -292,7 +292,8 @@ def leave(draft: Draft, command: Leave) -> Outcome:
 
 
 def keep_places(draft: Draft, command: KeepPlaces) -> Outcome:
-    """Keep the places of those who wait at a server. Says which are gone, so that their callers can be told."""
+    """Keep the places of callers that wait at a server. Returns the places that are gone, so that their callers can be
+    told."""
     draft.need(*[ticket_key(ns, name, number) for ns, name, number in command.places])
     gone = []
     for ns, name, number in command.places:

@@ -1,7 +1,7 @@
-"""What dibs remembers: the records that stores keep, and the keys they are kept under.
+"""The records that stores keep.
 
-A record answers two questions for its store: `due_ms()`, when should somebody look at it again, and `is_live()`, does
-anybody have or wait for what it stands for. Everything else about a record is for the rules. Instants are store time in
+A record has two methods for its store: `due_ms()` says when a sweep should look at it again, and `is_live()` says
+whether anybody holds or waits for its job. Everything else in a record is for the rules. Instants are store time in
 milliseconds (`now_ms` of a view), never a client's clock.
 """
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 EXCLUSIVE = "exclusive"
 SHARED = "shared"
-# How a job stands.
+# States of a job.
 HELD, PARKED, DONE, DELAYED, FREE = "held", "parked", "done", "delayed", "free"
 STATES = (HELD, PARKED, DONE, DELAYED, FREE)
 
 # How a hold on a job can end.
 RELEASED = "released"
-FAILED = "failed"  # let go by its owner, who says that the work did not succeed
+FAILED = "failed"  # released by its owner, whose work failed
 EXPIRED = "expired"
 BROKEN = "broken"
 TRANSFERRED = "transferred"
@@ -34,13 +34,13 @@ UNSUCCESSFUL = frozenset((FAILED, *LOST))  # these count as attempts
 class Holder(Record):
     """One owner's hold on a job: the lease."""
 
-    lease_id: str  # the secret proof; shown to its owner and to nobody else
-    owner: str  # who, as shown to everyone; proves nothing
-    principal: str  # whose credential it was taken with
+    lease_id: str  # the secret proof; only its owner sees it
+    owner: str  # the owner's name, shown to everyone; proves nothing
+    principal: str  # the principal of the credential
     token: int  # the fencing token
     since_ms: int
     renewed_ms: int
-    ttl_ms: int  # 0: the hold has no time of its own and lives as long as its session
+    ttl_ms: int  # 0: no TTL of its own; the hold lasts as long as its session
     expires_ms: int
     mode: str = EXCLUSIVE
     session: str | None = None
@@ -49,13 +49,13 @@ class Holder(Record):
     checkpoint: str | None = None
     checkpoint_ms: int | None = None
     request_key: str | None = None
-    delay_ms: int = 0  # how long the job rests if this hold is lost and not released
+    delay_ms: int = 0  # how long nobody gets the job after this hold is lost
     attempt: int = 1
     seat: str | None = None  # the server at which its owner waited for it, and was told
 
 
 class Ending(Record):
-    """How an earlier hold ended. The newest carries the checkpoint; older ones are only there to be recognised."""
+    """How an earlier hold ended. The newest has the checkpoint; older ones are kept to recognise repeats."""
 
     lease_id: str
     owner: str
@@ -73,7 +73,7 @@ class Ending(Record):
 
 
 class Done(Record):
-    """The job was finished: until `until_ms`, claiming it again is answered with this."""
+    """The job was finished: until `until_ms`, claims are refused with this."""
 
     owner: str
     token: int
@@ -83,7 +83,7 @@ class Done(Record):
 
 
 class LockRecord(Record):
-    """Everything about one job. Present from its first claim until it has been idle for long."""
+    """Everything about one job. It exists from the first claim until the job has been idle for long."""
 
     ns: str
     name: str
@@ -94,7 +94,7 @@ class LockRecord(Record):
         int, ...
     ] = ()  # numbers of the tickets that wait, first come first (a tree keeps its own line)
     marks: str = (
-        ""  # a short mark for each of the line's tickets: who repeats itself finds its place (`tickets.py`)
+        ""  # a short mark for each ticket of the line, by which a repeat finds its place (`tickets.py`)
     )
     next_ticket: int = 1
     endings: tuple[Ending, ...] = ()  # newest first
@@ -108,9 +108,8 @@ class LockRecord(Record):
     acl: tuple[str, ...] = ()
 
     def due_ms(self) -> int | None:
-        """The first expiry; with no holder, the end of the delay somebody waits for, or the time to be forgotten.
-
-        Holds that live by their session alone are found through the session."""
+        """The first expiry; without a holder, the end of a delay that somebody waits for, or the time to delete the
+        record. Holds without their own TTL are found through their session."""
         if self.holders:
             timed = [holder.expires_ms for holder in self.holders if holder.ttl_ms]
             if self.line and self.delay_until_ms:  # one of several owners was lost
@@ -126,7 +125,7 @@ class LockRecord(Record):
         return max(idle_since_ms + kept_ms, done_until_ms, self.delay_until_ms)
 
     def is_live(self) -> bool:
-        """Held, waited for or parked, as far as the record says: a hold may be over and nobody have noticed."""
+        """Whether the record says that the job is held, waited for or parked. A hold may have expired unnoticed."""
         return bool(self.holders or self.line or self.parked)
 
 
@@ -138,12 +137,12 @@ class Part(Record):
 
 
 class Ticket(Record):
-    """A place in a job's line, with everything needed to grant the job to whoever holds it."""
+    """A place in a job's line, with everything needed to grant the job to its owner."""
 
     ns: str
     name: str
     number: int
-    lease_id: str  # becomes the lease's id when the job is handed over; until then the proof of the place
+    lease_id: str  # proof of the place; the lease's id after the grant
     owner: str
     principal: str
     ttl_ms: int
@@ -162,7 +161,7 @@ class Ticket(Record):
     acl: tuple[str, ...] | None = None
     badges: tuple[
         str, ...
-    ] = ()  # the access entries its owner satisfies, for the list of the day it is served
+    ] = ()  # the access entries that its owner satisfies, checked against the list when it is served
     admin: bool = False
     whole: tuple[Part, ...] = ()  # all the jobs it wants at once; empty for one alone
     seat: str | None = None  # the server that keeps its owner waiting
@@ -175,8 +174,8 @@ class Ticket(Record):
 
 
 class Want(Record):
-    """A job that a session asked for and was refused: an edge in the wait-for graph, until it is clear that the session
-    has moved on. It leads to who had the job at `at_ms`: whoever has it since took what the session could have had."""
+    """A job that a session claimed and was refused: an edge in the wait-for graph, until the session does something
+    else. It leads to the owners at `at_ms`: a later owner took a job that the session could have had."""
 
     ns: str
     name: str
@@ -184,7 +183,7 @@ class Want(Record):
     mode: str = EXCLUSIVE
     slots: int = 1
     at_ms: int = 0
-    more: tuple[str, ...] = ()  # the other jobs it asked for in one go and could not have
+    more: tuple[str, ...] = ()  # the other jobs of the same claim that were refused
 
 
 class Wait(Record):
@@ -196,7 +195,7 @@ class Wait(Record):
 
 
 class SessionRecord(Record):
-    """One run of one worker: what it holds and waits for ends with it."""
+    """One run of one worker. Its holds and places end with it."""
 
     id: str
     principal: str
@@ -205,9 +204,7 @@ class SessionRecord(Record):
     since_ms: int
     renewed_ms: int
     expires_ms: int
-    holds: tuple[
-        str, ...
-    ] = ()  # keys of locks; may name one that was lost meanwhile, never misses one that is held
+    holds: tuple[str, ...] = ()  # keys of locks; may include a lost one, never misses a held one
     waits: tuple[Wait, ...] = ()
     want: Want | None = None
     process: str | None = (
@@ -244,12 +241,13 @@ class TreePlace(Record):
 
 
 class Tree(Record):
-    """All `path:` and `repo:` claims of a namespace and their line, in one record: overlap cannot slip between two."""
+    """All `path:` and `repo:` claims of a namespace and their line, in one record, so that overlapping claims always
+    conflict."""
 
     ns: str
     claims: tuple[TreeClaim, ...] = ()
     line: tuple[TreePlace, ...] = ()
-    listed: tuple[str, ...] = ()  # names with an access list, which is also for what overlaps them
+    listed: tuple[str, ...] = ()  # names with an access list, which also applies to overlapping names
 
     def due_ms(self) -> int | None:
         return None
@@ -275,20 +273,20 @@ class Outage(Record):
 
 
 class FreezeMark(Record):
-    """Nothing in the store may change: it is being moved away, or what is moved into it is not complete yet."""
+    """The mark of a frozen store: it is being moved away, or an import into it is not complete."""
 
     at_ms: int
     id: str  # whose mark it is
-    incomplete: bool = False  # records are being moved into it: what is there must not be used
+    incomplete: bool = False  # an import is in progress, so the store must not be used
     source: str = ""  # which records: the checksum of their file
     adds: bool = False  # the store had records of its own before
     from_ms: int = 0  # the instant of the store that stands for the moment of the file
 
 
 class Meta(Record):
-    """What concerns every job of the store."""
+    """Facts about the whole store."""
 
-    token_floor: int = 0  # no job's next token is at or below this; rises when an idle job is forgotten
+    token_floor: int = 0  # every new token is above this; rises when an idle job's record is deleted
     outages: tuple[Outage, ...] = ()  # oldest first
     store_id: str = ""  # tells clients of several servers whether those are servers of one store
     frozen: FreezeMark | None = None
@@ -301,7 +299,7 @@ class Meta(Record):
 
 
 class Pulse(Record):
-    """The last time at which a server said it was up, and since when that has been in doubt."""
+    """When a server last said that it was up, and since when that has been in doubt."""
 
     at_ms: int
     doubt_ms: int = 0
@@ -330,7 +328,7 @@ _CLASSES: dict[str, type[Stored]] = {
 
 
 def class_of(key: str) -> type[Stored]:
-    """The record class that lives under a key: what a store needs to read its bytes back."""
+    """The record class of a key, which a store needs to decode its bytes."""
     kind = key.split("/", 1)[0]
     if kind not in _CLASSES:
         from dibs.core.credentials import CLASSES  # rare: a claim should not wait for them

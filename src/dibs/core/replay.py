@@ -1,6 +1,6 @@
-"""Fold events back into who owns what: the promise `audit`.
+"""Replays events into ownership: the promise `audit`.
 
-The fold keeps ownership, progress and done marks. Deadlines are not in it: a renewal moves a deadline and is no event.
+It gives owners, progress and done marks. It gives no deadlines, because a renewal is not an event.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ReplayedHold(Record):
-    """One live hold, as history tells it."""
+    """One live hold, according to the history."""
 
     owner: str
     principal: str

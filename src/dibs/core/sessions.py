@@ -1,7 +1,7 @@
-"""Sessions: one run of one worker, and everything that ends with it. The promise `session`.
+"""Sessions: one run of one worker. The promise `session`.
 
-A session's end frees the holds that bear its id, and nothing else: not what it once held, not what somebody took after
-it. That is checked on the lock itself, never on the session's own list, which is only where to look.
+The end of a session frees the holds with its id, and nothing else: not what it held earlier, not what others took
+after it. That is checked on the lock itself; the session's list only says where to look.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
 
-# A session may hold more than one commit can carry: the rest is freed by sweeps, and is nobody's meanwhile because
-# every rule sees that its session has ended.
+# A session may hold more than fits into one commit. Sweeps free the rest; until then every rule sees that the session
+# has ended.
 _FREED_AT_ONCE = 64
 
 
@@ -49,7 +49,7 @@ def open_session(draft: Draft, command: OpenSession) -> Outcome:
 
 
 def keep_session(draft: Draft, command: KeepSession) -> Outcome:
-    """The worker is alive: its time starts anew. A session that is over does not come back."""
+    """Renew a session. A session that has ended stays ended."""
     session = own_session(draft, command.session, command.principal, command.bound)
     if not isinstance(session, SessionRecord):
         return session
@@ -65,8 +65,8 @@ def keep_session(draft: Draft, command: KeepSession) -> Outcome:
 
 
 def end_session(draft: Draft, command: EndSession) -> Outcome:
-    """The worker is done: what it held is given back, without a verdict on the work. Or it was found dead: what it held
-    is lost. Ending it again is fine: the reply to the first time may have been lost."""
+    """End a session. If its worker is finished, its jobs are released without a result; if it was found dead, they are
+    lost. Ending it again succeeds, because the first reply may have been lost."""
     session = draft.session(command.session)
     if session is None or not may_use(session, command.principal, command.bound):
         return SessionUnknown(now_ms=draft.now_ms, session=command.session)
@@ -80,7 +80,7 @@ def end_session(draft: Draft, command: EndSession) -> Outcome:
 
 
 def finish(draft: Draft, session: SessionRecord, how: str) -> SessionRecord:
-    """End a session, or go on ending one: mark it over, leave its lines, free what is still its own."""
+    """End a session, or continue ending it: mark it as ended, leave its lines, free its holds."""
     if not session.ended_ms:
         ended_ms = min(draft.now_ms, session_deadline_ms(draft, session))
         session = session.replace(ended_ms=ended_ms, how=how, want=None)
@@ -101,7 +101,7 @@ def _leave_lines(draft: Draft, session: SessionRecord) -> None:
 
 
 def _free_holds(draft: Draft, session: SessionRecord) -> None:
-    """The session has ended, so its holds are over like any other that is; nothing else is touched."""
+    """Free the holds of a session that has ended, and nothing else."""
     keys = session.holds[:_FREED_AT_ONCE]
     draft.need(*keys)
     freed: set[str] = set()
@@ -119,7 +119,7 @@ def _free_holds(draft: Draft, session: SessionRecord) -> None:
 
 
 def inspect_session(draft: Draft, command: InspectSession) -> Outcome:
-    """How a session stands and what it really holds, writing nothing."""
+    """The state of a session and its present holds. Writes nothing."""
     session = draft.session(command.session)
     if session is None or not may_use(session, command.principal, command.bound):
         return SessionUnknown(now_ms=draft.now_ms, session=command.session)

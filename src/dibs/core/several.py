@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
-    """The first of the names that can be claimed now. A repeat with the same request key gets the same one; what the
-    caller's session holds already is passed over, so that asking again gives the next one."""
+    """Claim the first of the names that can be claimed now. A repeat with the same request key gets the same job. Jobs
+    that the caller's session holds are skipped, so a new request gets the next one."""
     refused = check_session(draft, command)
     if refused is not None:
         return refused
@@ -56,13 +56,13 @@ def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
         if isinstance(verdict, Granted):
             return verdict
         answers.append(verdict)
-    forget_want(draft, command)  # whoever takes any of several waits for none of them
+    forget_want(draft, command)  # AcquireAny waits for no particular job
     return Refused(now_ms=draft.now_ms, outcomes=tuple(answers))
 
 
 def _told_before(draft: Draft, command: AcquireAny) -> Outcome | None:
-    """The answer to a repeat: the job that this request key, or this very command, got before, or lost since. A name
-    further up the list may be free by now, and must not become a second lease."""
+    """The answer to a repeat: the job that this request key or this same command got before, even if it was lost
+    since. A name earlier in the list may be free now, and must not become a second lease."""
     for name in command.names:
         lock = draft.lock(command.ns, name)
         known = [(hold.principal, hold.lease_id, hold.request_key) for hold in lock.holders]
@@ -76,7 +76,7 @@ def _told_before(draft: Draft, command: AcquireAny) -> Outcome | None:
 
 
 def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
-    """All of the names, or none of them: at once, or by waiting in all their lines with nothing in hand."""
+    """Claim all of the names or none, at once or by waiting in all their lines while holding nothing."""
     refused = check_session(draft, command)
     if refused is not None:
         return refused
@@ -111,7 +111,7 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
 
 
 def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[Outcome, ...]) -> Outcome:
-    """Not all can be had now, and none of what is in the way is there for good."""
+    """Wait in all lines: not all jobs are free now, but all may become free."""
     refused = tuple([verdict.name for verdict in bad])  # type: ignore[union-attr]  # `judge` always names the job
     cycle = find_cycle(draft, command, command.names)
     if cycle:
@@ -127,7 +127,7 @@ def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[Outcome, ...]) -
 
 
 def _queued(draft: Draft, command: AcquireAll, ticket: Ticket) -> Queued:
-    """Where one stands: as far back as in the longest of the lines."""
+    """The reported position: the one in the longest line."""
     numbers = {part.name: part.number for part in ticket.whole} or {ticket.name: ticket.number}
     locks = [draft.lock(command.ns, name) for name in command.names]
     in_way = {
@@ -149,7 +149,7 @@ def _queued(draft: Draft, command: AcquireAll, ticket: Ticket) -> Queued:
 
 
 def overlapping_pair(names: tuple[str, ...], mode: str) -> tuple[str, str] | None:
-    """Two of the names that would stand in each other's way; claiming both could never succeed."""
+    """Two of the names that exclude each other, so that claiming both can never succeed."""
     places = [name for name in names if in_tree(name)]
     if mode == SHARED:
         return None

@@ -1,4 +1,4 @@
-"""How a job stands, in one word."""
+"""The state of a job, in one word."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Places in a line: taking one, being recognised in it, keeping it, giving it up. Who is served when is `queue.py`.
+"""Places in a line: making, recognising, keeping and removing them. `queue.py` decides who is served when.
 
-A repeat must find its place whatever the length of the line, without reading the tickets of others. So a lock keeps a
-mark of eight characters for each place: a checksum of what a repeat would show, which is its request key, or else the
-id that came with the command. A mark proves nothing. It says which tickets are worth reading; the ticket proves.
+A repeat must find its place in a line of any length without reading the tickets of others. So a lock keeps a mark of
+eight characters for each place: a checksum of the request key, or else of the id of the command. A mark proves
+nothing. It only says which tickets to read; the ticket is the proof.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NO_MARK = "-" * _MARK_CHARS  # of a ticket that was put in line by a version wi
 
 
 def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
-    """Take a place at the end of the line of each of `names`. Returns the ticket of the first."""
+    """Make a place at the end of the line of each of `names`. Returns the ticket in the line of the first."""
     locks = [draft.lock(ask.ns, name) for name in names]
     parts = tuple([Part(name=lock.name, number=lock.next_ticket) for lock in locks])
     draft.need(*[ticket_key(ask.ns, part.name, part.number) for part in parts])  # what is written was read
@@ -45,8 +45,8 @@ def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
 
 
 def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket | None:
-    """The place of a caller that asked before: by its request key, by its session, or by being this very command, whose
-    commit went through and whose reply was lost. Reads the tickets that may be its own, and no other."""
+    """The place of a caller that asked before: found by its request key, by its session, or because this same command
+    was committed and its reply was lost. Reads only tickets that may be its own."""
     name = names[0]
     lock = _marked(draft, draft.lock(ask.ns, name))
     marks = _marks(lock)
@@ -56,7 +56,7 @@ def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticke
         [wait.number for wait in session.waits if (wait.ns, wait.name) == (ask.ns, name)] if session else []
     )
     numbers = [lock.line[at] for at in _places(marks, mark)] if mark in marks else []
-    numbers = sorted({*numbers, *waits})  # a line is in the order of its numbers
+    numbers = sorted({*numbers, *waits})  # a line is sorted by number
     draft.need(*[ticket_key(ask.ns, name, number) for number in numbers])
     for number in numbers:
         ticket = draft.ticket(ask.ns, name, number)
@@ -78,7 +78,7 @@ def names_of(ticket: Ticket) -> tuple[str, ...]:
 
 
 def _mark_of(principal: str, request_key: str | None, fresh_id: str) -> str:
-    from binascii import crc32  # a claim that finds nobody in line does without it
+    from binascii import crc32  # imported here, because a claim without a line does not need it
 
     shown = fresh_id if request_key is None else request_key
     return f"{crc32(f'{principal} {shown}'.encode('utf-8', 'surrogatepass')):08x}"
@@ -95,12 +95,12 @@ def _marks(lock: LockRecord) -> str:
 
 
 def _places(marks: str, mark: str) -> list[int]:
-    """Where in the line this mark stands."""
+    """The indexes of this mark in the line."""
     return [at for at in range(len(marks) // _MARK_CHARS) if marks.startswith(mark, at * _MARK_CHARS)]
 
 
 def _marked(draft: Draft, lock: LockRecord) -> LockRecord:
-    """`lock` with a mark for every place. What another version left without is read and marked, once."""
+    """`lock` with a mark for every place. Tickets without marks, from an older version, are read and marked once."""
     marks = _marks(lock)
     if _NO_MARK not in marks:
         return lock
@@ -118,7 +118,7 @@ def _marked(draft: Draft, lock: LockRecord) -> LockRecord:
 
 
 def parts_of(ticket: Ticket) -> tuple[Part, ...]:
-    """The places that a ticket stands for: one, or one in the line of each job it wants."""
+    """The places of a ticket: one in the line of each of its jobs."""
     return ticket.whole or (Part(name=ticket.name, number=ticket.number),)
 
 
@@ -161,8 +161,8 @@ def _note_wait(draft: Draft, tickets: list[Ticket]) -> None:
 
 
 def keep(draft: Draft, ticket: Ticket, seat: str | None = None) -> None:
-    """Its owner asked again, perhaps at another server (`seat`). Written only now and then: a poll every second need
-    not be a write every second."""
+    """Its owner asked again, perhaps at another server (`seat`). It is written only from time to time, so that
+    frequent polls are not frequent writes."""
     for part in parts_of(ticket):
         each = draft.ticket(ticket.ns, part.name, part.number)
         if each is None:
@@ -179,7 +179,7 @@ def is_elsewhere(place: Ticket | Holder, seat: str | None) -> bool:
 
 
 def remove(draft: Draft, ticket: Ticket) -> None:
-    """Take a ticket, with all its parts, out of every line. Says nothing: being granted is no leaving."""
+    """Remove a ticket from all its lines, without an event, because it was granted."""
     for part in parts_of(ticket):
         each = draft.ticket(ticket.ns, part.name, part.number)
         remove_place(draft, ticket.ns, part.name, part.number)
@@ -207,7 +207,7 @@ def remove_place(draft: Draft, ns: str, name: str, number: int) -> None:
 
 
 def drop(draft: Draft, ticket: Ticket, reason: str) -> None:
-    """Take a ticket out of the line and say why."""
+    """Remove a ticket from its lines, with an event that says why."""
     remove(draft, ticket)
     for part in parts_of(ticket):
         gone = ticket.replace(name=part.name, number=part.number)

@@ -1,4 +1,4 @@
-"""Handing over and taking away: transfer, break, freeing a parked job, access lists."""
+"""Transfer, break, free, and access lists."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
     """Hand the job to another owner: a new lease id, a higher token, the same attempt, metadata and checkpoint."""
     lock = settled(draft, command.ns, command.name)
     handed = held_by(lock, command.fresh_lease_id, None, None)
-    if handed is not None:  # this very command went through before and its reply was lost
+    if handed is not None:  # this command was committed before, and its reply was lost
         return Transferred(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, handed))
     mine = held_by(lock, command.lease_id, command.session, command.principal)
     if mine is None:
@@ -73,7 +73,7 @@ def _heirs_lease(
 ) -> Holder:
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms
     if heir is None and not ttl_ms:
-        ttl_ms = TTL_MS_DEFAULT  # it lived by its session; without one it needs a time of its own
+        ttl_ms = TTL_MS_DEFAULT  # its TTL was that of its session; without a session it needs its own
     return mine.replace(
         lease_id=command.fresh_lease_id,
         owner=command.to_owner or (heir.owner if heir is not None else mine.owner),
@@ -90,8 +90,8 @@ def _heirs_lease(
 
 
 def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Deadlock | None:
-    """Claims of one session may overlap, so the giver may keep one that the heir's would overlap; and the heir may wait
-    for somebody who waits for this job."""
+    """Why a transfer must be refused: the giver keeps a claim that overlaps the job, or the new owner waits for
+    somebody who waits for this job."""
     in_way = blockers(draft, lock, lease.mode, lock.slots, lease.session)
     others = tuple([blocker for blocker in in_way if blocker.name != lock.name])
     if others:
@@ -101,7 +101,7 @@ def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Dea
 
 
 def break_(draft: Draft, command: Break) -> Outcome:
-    """Take the job away from whoever has it. The old owner learns who did so and why when it next asks."""
+    """Take the job from its owner. The next request of the old owner is told by whom and why."""
     lock = settled(draft, command.ns, command.name)
     taken = lock.holders
     for holder in taken:
@@ -120,7 +120,7 @@ def break_(draft: Draft, command: Break) -> Outcome:
 
 
 def free(draft: Draft, command: Free) -> Outcome:
-    """Let a job that is parked or rests be claimed again now, with its count of failures at nought."""
+    """Free a parked or delayed job, and reset its count of failures."""
     lock = settled(draft, command.ns, command.name)
     if lock.parked or draft.now_ms < lock.delay_until_ms:
         lock = lock.replace(parked=False, failures=0, delay_until_ms=0)
@@ -130,14 +130,14 @@ def free(draft: Draft, command: Free) -> Outcome:
                 at_ms=draft.now_ms, kind=events.FREED, ns=lock.ns, job=lock.name, by=command.principal
             )
         )
-        advance(draft, command.ns, command.name)  # a line waits out a rest
+        advance(draft, command.ns, command.name)  # the line waits until a delay is over
         return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=True)
     return Freed(now_ms=draft.now_ms, name=lock.name, was_parked=False)
 
 
 def set_acl(draft: Draft, command: SetAcl) -> Outcome:
-    """Replace a job's access list, or remove it: for its current owner, or an admin. Whoever waits for the job and is
-    not allowed any more is out of the line."""
+    """Replace a job's access list, or remove it: for its current owner, or an admin. Waiters that the new list does
+    not allow lose their places."""
     if not draft.knows(command.ns, command.name):
         return NotFound(now_ms=draft.now_ms, name=command.name)
     lock = settled(draft, command.ns, command.name)
@@ -146,5 +146,5 @@ def set_acl(draft: Draft, command: SetAcl) -> Outcome:
     if command.acl != lock.acl:
         put_list(draft, lock, command.acl)
         drop_forbidden(draft, command.ns, command.name)
-        advance(draft, command.ns, command.name)  # in a tree the list is for other names' places too
+        advance(draft, command.ns, command.name)  # in a tree the list also applies to other names
     return AclSet(now_ms=draft.now_ms, name=lock.name, acl=command.acl)

@@ -1,4 +1,4 @@
-"""What time brings: sweeping what is due, and forgetting what is long over."""
+"""Upkeep: sweeping records that are due, and deleting old ones."""
 
 from __future__ import annotations
 
@@ -52,14 +52,15 @@ def _sweep_lock(draft: Draft, key: str) -> Swept:
         _forget(draft, lock)
         return Swept(now_ms=draft.now_ms, key=key, expired=expired, forgotten=True)
     if lock.delay_until_ms <= draft.now_ms and lock.delay_until_ms:
-        lock = lock.replace(delay_until_ms=0)  # over: without this, a kept job would be due for ever
+        lock = lock.replace(delay_until_ms=0)  # it is over; without this, the record would be due for ever
         draft.put(lock)
     _write_credit(draft, lock)
     return Swept(now_ms=draft.now_ms, key=key, expired=expired)
 
 
 def _write_credit(draft: Draft, lock: LockRecord) -> None:
-    """A lease with outage credit is written back with its later deadline: the store's index of what is due follows."""
+    """Write a lease with outage credit back with its later deadline, so that the store's index of due records is
+    right."""
     holders = tuple(
         [
             holder.replace(expires_ms=max(holder.expires_ms, deadline_ms(draft, holder)))
@@ -73,7 +74,8 @@ def _write_credit(draft: Draft, lock: LockRecord) -> None:
 
 
 def _forget(draft: Draft, lock: LockRecord) -> None:
-    """Drop an idle record. Its number moves into the floor first, so that the job's next token still rises."""
+    """Delete an idle record. The floor is raised to its fencing token first, so that the job's next token still
+    rises."""
     meta = draft.meta()
     if lock.token > meta.token_floor:
         draft.put(meta.replace(token_floor=lock.token))
@@ -110,7 +112,7 @@ def _sweep_ticket(draft: Draft, key: str) -> None:
 
 
 def raise_floor(draft: Draft, command: RaiseFloor) -> Outcome:
-    """For a store that takes over from another: what checks tokens has seen higher numbers already."""
+    """Raise the floor, for a store that replaces another whose higher tokens were already seen."""
     meta = draft.meta()
     if command.floor > meta.token_floor:
         meta = meta.replace(token_floor=command.floor)
@@ -119,7 +121,7 @@ def raise_floor(draft: Draft, command: RaiseFloor) -> Outcome:
 
 
 def identify(draft: Draft, command: Identify) -> Outcome:
-    """The id of the store, for good. The first server that starts on it gives it one."""
+    """The permanent id of the store. The first server that starts on it sets it."""
     meta = draft.meta()
     if not meta.store_id:
         meta = meta.replace(store_id=command.fresh_id)
