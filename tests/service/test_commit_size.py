@@ -12,7 +12,7 @@ from dibs.errors import InvalidInput
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import Conflict
+from dibs.stores.port import CommitTooLarge, Conflict
 from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
@@ -137,3 +137,40 @@ def test_a_session_that_holds_more_than_a_commit_can_carry_frees_all_of_it(world
         for each in world.run(*[Inspect(ns="d", name=f"job-{n}") for n in range(count)])
     ]
     assert owners == ["next"] * count
+
+
+class ShortTexts(MemoryStore):
+    """Takes so many characters in one write."""
+
+    room = 10_000
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        if len(repr(puts)) > self.room:
+            raise CommitTooLarge("too long")
+        return super().commit(expect, puts, events)
+
+
+def _long_claim(number: int, length: int) -> Acquire:
+    return Acquire(
+        ns="default",
+        name=f"job-{number}",
+        principal="p",
+        owner="a",
+        ttl_ms=60_000,
+        metadata="x" * length,
+        fresh_lease_id=new_id(),
+    )
+
+
+def test_a_batch_whose_text_is_too_long_is_written_in_parts_and_one_command_that_is_too_long_is_told() -> (
+    None
+):
+    store = ShortTexts(ManualClock())
+    lengths = [100] * 20 + [1_000] * 20 + [11_000] + [10] * 20
+    commands = [_long_claim(number, length) for number, length in enumerate(lengths)]
+    results = Coordinator(store).run(commands)
+    assert isinstance(results[40], CommitTooLarge)
+    assert {type(each) for at, each in enumerate(results) if at != 40} == {Granted}
+    assert len(store.scan("lock/")) == len(commands) - 1

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.core.commands import Acquire, Renew
 from dibs.core.keys import META_KEY, lock_key
-from dibs.core.limits import ETCD_KEYS_MAX, ETCD_READ_KEYS_MAX
+from dibs.core.limits import CHECKPOINT_BYTES_MAX, ETCD_KEYS_MAX, ETCD_READ_KEYS_MAX
+from dibs.core.outcomes import Granted, Renewed
 from dibs.core.records import LockRecord, Meta
 from dibs.errors import InvalidInput, StoreFull, StoreUnavailable
-from dibs.ids import new_token
+from dibs.ids import new_id, new_token
+from dibs.service.coordinator import Coordinator
 from dibs.stores.etcd import EtcdStore, due_index, log, open_url
 from dibs.stores.etcd.gateway import unb64
 from dibs.stores.etcd.layout import end_of
@@ -281,8 +284,8 @@ def test_a_stream_that_is_cut_is_replaced_and_nothing_is_missed(connect: Callabl
             daemon=True,
         )
         thread.start()
-        wait_until(lambda: watching._watcher.hears, "the stream is there")
-        watching._watcher.cut()
+        wait_until(lambda: watching._stream.hears, "the stream is there")
+        watching._stream.cut()
         after = writer.commit({}, {}, [event("x")])
         thread.join(WAIT_S_MAX)
         assert woken == [True]
@@ -311,7 +314,7 @@ def test_of_many_who_wait_only_the_one_concerned_is_woken(connect: Callable[[], 
     threads = [threading.Thread(target=wait, args=(key,), daemon=True) for key in keys]
     for thread in threads:
         thread.start()
-    wait_until(lambda: waiting._watcher.hears and min(looks.values()) >= 2, "all wait")
+    wait_until(lambda: waiting._stream.hears and min(looks.values()) >= 2, "all wait")
     before = dict(looks)
     writer.commit(versions(writer, keys[3]), {keys[3]: None}, ())
     wait_until(lambda: gone, "one is woken", 1.5)  # before anybody looks by himself
@@ -328,7 +331,7 @@ def test_of_many_who_wait_only_the_one_concerned_is_woken(connect: Callable[[], 
 def test_closing_ends_who_waits_and_its_thread(connect: Callable[[], EtcdStore]) -> None:
     store = connect()
     assert not store.watch(0, 300)
-    thread = store._watcher._thread
+    thread = store._stream._thread
     assert thread is not None
     store.close()
     thread.join(WAIT_S_MAX)
@@ -506,3 +509,28 @@ def test_what_is_no_url_of_etcd_is_refused_without_its_password(url: str) -> Non
 def test_a_certificate_that_is_not_there_is_refused_when_the_store_is_opened(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="for TLS cannot be read"):
         open_store(f"etcds://h?ca={tmp_path}/no-such.pem")
+
+
+# With the rules over it
+
+
+def claim(name: str) -> Acquire:
+    return Acquire(ns="default", name=name, principal="p", owner="a", ttl_ms=60_000, fresh_lease_id=new_id())
+
+
+def renewal(grant: Granted) -> Renew:
+    checkpoint = "x" * CHECKPOINT_BYTES_MAX
+    lease_id = grant.lease.lease_id
+    return Renew(ns="default", name=grant.name, principal="p", lease_id=lease_id, checkpoint=checkpoint)
+
+
+def test_a_batch_of_more_records_and_more_text_than_one_transaction_takes_is_written_in_parts(
+    store: EtcdStore,
+) -> None:
+    coordinator = Coordinator(store)
+    grants = coordinator.run([claim(f"job-{number}") for number in range(250)])
+    assert {type(each) for each in grants} == {Granted}
+    renewed = coordinator.run([renewal(each) for each in grants if isinstance(each, Granted)])
+    assert {type(each) for each in renewed} == {Renewed}
+    assert len(store.events(0, 1_000)) == 500
+    assert len(store.scan("lock/", live=True)) == 250

@@ -12,7 +12,7 @@ compared. Versions never repeat, so equal versions mean that nothing changed in 
 These are tried again after a short pause, and at last told that the store is too busy.
 
 **A commit carries what the store can take.** When the next command would make it compare more than `commit_keys_max`
-records, it is committed without that one, which begins the next.
+records, it is committed without that one, which begins the next. A commit whose text is too long is halved.
 
 It is synchronous and holds no state but the store: the embedded client calls it directly, the server from the thread
 that `service/batcher.py` keeps for it.
@@ -33,7 +33,7 @@ from dibs.core.limits import (
 from dibs.core.view import Missing, View
 from dibs.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.ids import new_fraction
-from dibs.stores.port import Conflict
+from dibs.stores.port import CommitTooLarge, Conflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -206,6 +206,12 @@ class Coordinator:
                     todo = [index for index in todo if index not in late]
                 else:
                     self._pause(conflicts)
+                continue
+            except CommitTooLarge as error:
+                if len(todo) == 1:
+                    failed[todo[0]] = error
+                left += todo[max(1, len(todo) // 2) :]
+                todo = todo[: max(1, len(todo) // 2)]
                 continue
             except StoreUnavailable as error:
                 # Did the write happen? Deciding again finds out: an acquire recognises its own fresh lease id, a

@@ -25,6 +25,7 @@ from abc import ABC, abstractmethod
 
 from dibs.clock import steady_ms
 from dibs.core.record import Record
+from dibs.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 
 class Conflict(Exception):
     """A record in `expect` is not at the version that was read. Nothing was written; read again and decide again."""
+
+
+class CommitTooLarge(InvalidInput):
+    """A commit has more text than the store takes in one write. Nothing was written; fewer commands may fit."""
 
 
 class Versioned(Record):
@@ -113,7 +118,8 @@ class Store(ABC):
         of the last event in the store after this commit; where the store is not `gapless`, of the last one of
         `events`, and if there are none, of the last one that this connection knows of. When it returns, the write is
         durable (if `capabilities.durable`) and visible to everyone. Versions of a key never repeat, also not after it
-        was deleted and written anew. `expect` has `commit_keys_max` keys at most."""
+        was deleted and written anew. `expect` has `commit_keys_max` keys at most. A store that takes only so many bytes
+        in one write raises CommitTooLarge for more."""
 
     @abstractmethod
     def scan(

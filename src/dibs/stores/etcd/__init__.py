@@ -9,7 +9,7 @@
     due_index.py     what is due first
     clock.py         whose time it is, and the guard
     store_time.py    the clock's keys in etcd
-    watcher.py       one stream that wakes who waits
+    stream.py        one stream that wakes who waits
     gateway.py       calls: members in turn, tokens, what may be repeated
     connection.py    one HTTP connection
     errors.py        what etcd's refusals mean, in words

@@ -6,13 +6,8 @@ again at once, at another member; whether a write may have happened; and what a 
 
 from __future__ import annotations
 
-from dibs.errors import (
-    InvalidInput,
-    NotAllowed,
-    StoreCorrupt,
-    StoreFull,
-    StoreUnavailable,
-)
+from dibs.errors import NotAllowed, StoreCorrupt, StoreFull, StoreUnavailable
+from dibs.stores.port import CommitTooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +27,7 @@ _BEFORE_WRITE = (
     UNIMPLEMENTED,
     UNAUTHENTICATED,
 )
+TOO_LARGE = "This is too large for one transaction of etcd. Ask for fewer jobs, or shorten the texts."
 _TOO_LARGE = ("request is too large", "larger than max", "too many operations")
 
 
@@ -95,9 +91,7 @@ def _known(error: Refusal, where: str) -> DibsError | None:
             f"etcd at {where} has no room: its quota is used up. Compact and defragment it, then disarm the alarm."
         )
     if any(each in message for each in _TOO_LARGE):
-        return InvalidInput(
-            "This is too large for one transaction of etcd. Ask for fewer jobs, or shorten the texts."
-        )
+        return CommitTooLarge(TOO_LARGE)
     if error.code == PERMISSION_DENIED:
         return NotAllowed(
             f"etcd at {where}: this user may not read and write below the prefix. Grant the role to it."

@@ -19,6 +19,7 @@ from dibs.stores.etcd.layout import Layout, end_of, seq_of
 from dibs.stores.etcd.log import EventLog, read_events
 from dibs.stores.etcd.prune import Pruner
 from dibs.stores.etcd.store_time import EtcdTime
+from dibs.stores.etcd.stream import EtcdStream
 from dibs.stores.etcd.transaction import (
     check_size,
     compare_revision,
@@ -30,7 +31,6 @@ from dibs.stores.etcd.transaction import (
     range_request,
     too_large,
 )
-from dibs.stores.etcd.watcher import Watcher
 from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
 TYPE_CHECKING = False
@@ -65,7 +65,7 @@ class EtcdStore(Store, Maintenance):
         self._time = time(self._gateway, self._layout)
         self._log = EventLog(self._gateway, self._layout)
         self._pruner = Pruner(self._log)
-        self._watcher = Watcher(self._gateway, self._layout)
+        self._stream = EtcdStream(self._gateway, self._layout)
         self._dues = DueIndex(self._layout, self._ask, self._time.now_ms)
         self._places: dict[str, Places] = {}
         self._trouble: DibsError | None = None
@@ -263,16 +263,16 @@ class EtcdStore(Store, Maintenance):
 
     def _until(self, key: bytes | None, timeout_ms: int, is_so: Callable[[], bool]) -> bool:
         until_ms = steady_ms() + timeout_ms
-        waiting = self._watcher.join(key)  # before the first look: what comes after it is not missed
+        waiting = self._stream.join(key)  # before the first look: what comes after it is not missed
         try:
             while not is_so():
                 left_ms = until_ms - steady_ms()
                 if left_ms <= 0:
                     return False
-                self._watcher.wait(waiting, left_ms)
+                self._stream.wait(waiting, left_ms)
             return True
         finally:
-            self._watcher.leave(waiting)
+            self._stream.leave(waiting)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         return self._pruner.prune(keep=keep, before_ms=before_ms)
@@ -292,7 +292,7 @@ class EtcdStore(Store, Maintenance):
 
     def close(self) -> None:
         self._pruner.close()
-        self._watcher.close()
+        self._stream.close()
         self._gateway.close()
 
 

@@ -9,8 +9,9 @@ decide about all of it.
 from __future__ import annotations
 
 from dibs.core.limits import ETCD_REQUEST_BYTES_MAX
-from dibs.errors import InvalidInput
+from dibs.stores.etcd.errors import TOO_LARGE
 from dibs.stores.etcd.gateway import b64
+from dibs.stores.port import CommitTooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def inner(success: Sequence[Document], compare: Sequence[Document] = ()) -> Docu
 
 def packed(ops: list[Document], compares: int, others: int) -> list[Document]:
     """`ops` in as many inner transactions as it takes, beside `others` that stay outside and `compares`. Raises
-    InvalidInput if there are more than one transaction takes."""
+    CommitTooLarge if there are more than one transaction takes."""
     if max(compares, others + len(ops)) <= OPS_MAX:
         return ops
     for parts in range(1, OPS_MAX - others + 1):
@@ -96,7 +97,5 @@ def check_size(keys_and_values: int, operations: int) -> None:
         raise too_large()
 
 
-def too_large() -> InvalidInput:
-    return InvalidInput(
-        "This is too large for one transaction of etcd. Ask for fewer jobs, or shorten the texts."
-    )
+def too_large() -> CommitTooLarge:
+    return CommitTooLarge(TOO_LARGE)

@@ -37,7 +37,7 @@ class Waiting:
         self.told = threading.Event()
 
 
-class Watcher:
+class EtcdStream:
     """For any thread. Its own thread begins when somebody first waits."""
 
     def __init__(self, gateway: EtcdGateway, layout: Layout) -> None:
