@@ -40,6 +40,7 @@ want_programs() {
     command -v postgres >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null || missing+=(postgresql)
     # The same for etcd, the server alone.
     command -v etcd >/dev/null || missing+=(etcd-server)
+    command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing+=(haproxy)
     command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer)
     [ ${#missing[@]} -gt 0 ] || return 0
     if can_install; then

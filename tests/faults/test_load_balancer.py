@@ -1,0 +1,130 @@
+"""The load balancer of deploy/haproxy before real servers: waiters pass, and a server that ends is left out."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.client.connect import connect
+from tests.processes import ROOT, WAIT_S_MAX, ServerProcess, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from dibs.wire.documents import Reply
+
+CONFIG = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
+
+
+@pytest.fixture(scope="module")
+def haproxy(need_program: Callable[[str], str]) -> str:
+    return shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin") or need_program("haproxy")
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[list[ServerProcess]]:
+    """Two on one store, with one token."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    with ServerProcess(tmp_path / "a") as first:
+        tokens = str(first.folder / "dibs" / "token")
+        with ServerProcess(tmp_path / "b", store=first.store_url, flags=("--tokens", tokens)) as second:
+            yield [first, second]
+
+
+class Balancer:
+    """Where the load balancer listens."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url = url
+        self._token = token
+
+    def ask(self, verb: str, job: str, *, timeout_ms: int = 30_000, **document: Any) -> Reply:
+        """One request, on a connection of its own."""
+        door = connect(self._url, namespace=None, token=self._token, timeout_ms=timeout_ms)
+        try:
+            return door.call(verb, job, document)
+        finally:
+            door.close()
+
+    def claim(self, job: str, **more: Any) -> dict[str, Any]:
+        reply = self.ask("acquire", job, owner="a1", ttl_seconds=60, **more)
+        assert reply.status == 200, reply.body
+        return reply.body or {}
+
+    def answers(self) -> bool:
+        return self.ask("inspect", "any", timeout_ms=1_000).status in (200, 404)
+
+
+@pytest.fixture
+def balancer(haproxy: str, servers: list[ServerProcess], tmp_path: Path) -> Iterator[Balancer]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = tmp_path / "haproxy.cfg"
+    config.write_text(adapted(CONFIG.read_text(), port, [server.url for server in servers]))
+    checked = subprocess.run([haproxy, "-c", "-f", str(config)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    process = subprocess.Popen([haproxy, "-db", "-f", str(config)], stderr=subprocess.DEVNULL)
+    balancer = Balancer(f"http://127.0.0.1:{port}", servers[0].token)
+    try:
+        wait_until(balancer.answers, "a server is found to be ready")
+        yield balancer
+    finally:
+        process.kill()
+        process.wait(WAIT_S_MAX)
+
+
+def adapted(text: str, port: int, urls: list[str]) -> str:
+    """The file as it is shipped, with these addresses."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("server ")]
+    lines += [f"    server dibs-{number} {url.removeprefix('http://')}" for number, url in enumerate(urls)]
+    changed, count = re.subn(
+        r"^(\s*bind) :3427$", rf"\1 127.0.0.1:{port}", "\n".join(lines), flags=re.MULTILINE
+    )
+    assert count == 1
+    return changed + "\n"
+
+
+def test_a_waiter_behind_the_load_balancer_is_given_the_job(balancer: Balancer) -> None:
+    lease = balancer.claim("job")["lease_id"]
+    got: list[dict[str, Any]] = []
+    thread = threading.Thread(
+        target=lambda: got.append(balancer.claim("job", request_key="k2", wait_seconds=20)), daemon=True
+    )
+    thread.start()
+    wait_until(lambda: (balancer.ask("inspect", "job").body or {}).get("waiting"), "somebody is in line")
+    assert balancer.ask("release", "job", lease_id=lease).status < 300
+    thread.join(WAIT_S_MAX)
+    assert [each["status"] for each in got] == ["acquired"]
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_server_that_ends_is_left_out_and_its_leases_go_on_at_the_other(
+    balancer: Balancer, servers: list[ServerProcess], how: str
+) -> None:
+    leases = {f"job-{number}": balancer.claim(f"job-{number}")["lease_id"] for number in range(6)}
+    getattr(servers[1], how)()
+    wait_until(balancer.answers, "the other server answers")
+    for job, lease in leases.items():
+        assert balancer.ask("renew", job, lease_id=lease).status == 200
+    for number in range(6, 12):
+        balancer.claim(f"job-{number}")
+
+
+def test_a_server_that_stands_still_is_left_out(balancer: Balancer, servers: list[ServerProcess]) -> None:
+    servers[1].pause()
+    try:
+        # A request that went there before the load balancer knew is not answered; those after it are.
+        wait_until(lambda: all(balancer.answers() for _ in range(4)), "the other server answers alone")
+        balancer.claim("job")
+    finally:
+        servers[1].resume()
