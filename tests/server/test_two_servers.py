@@ -1,4 +1,4 @@
-"""Two servers on one SQLite file: a line is the store's, whoever keeps its callers waiting."""
+"""Two servers on one store: a line is the store's, whoever keeps its callers waiting."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.commands import Release
+from dibs.ids import new_token
 from dibs.service.coordinator import Coordinator
 from dibs.service.waiters import Waiter, Waiters
+from dibs.stores.etcd import EtcdStore
 from dibs.stores.sqlite import SqliteStore
 from tests.server.harness import Poll, Server, running, wait_until
 from tests.server.test_sessions import open_session
@@ -20,13 +22,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from dibs.stores.port import Store
+    from tests.etcd import Cluster
+
 # What is looked for every 25 ms, asked for again and committed; on a machine that is busy with other things.
 HEARD_WITHIN_S = 2.0
 
 
+@pytest.fixture(params=["sqlite", "etcd"])
+def open_it(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+    """One more connection to the store of the test."""
+    if request.param == "sqlite":
+        return lambda: SqliteStore(str(tmp_path / "dibs.db"))
+    cluster: Cluster = request.getfixturevalue("etcd_cluster")
+    location = cluster.location(f"servers/{new_token()}")
+    return lambda: EtcdStore(location)
+
+
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[], Server]]:
-    """Starts servers on one file, each with a connection of its own, in real time."""
+def start(tmp_path: Path, open_it: Callable[[], Store]) -> Iterator[Callable[[], Server]]:
+    """Starts servers on one store, each with a connection of its own, in real time."""
     with ExitStack() as stack:
         count = 0
 
@@ -35,7 +50,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[], Server]]:
             count += 1
             folder = tmp_path / str(count)
             folder.mkdir()
-            store = SqliteStore(str(tmp_path / "dibs.db"))
+            store = open_it()
             stack.callback(store.close)
             return stack.enter_context(running(folder, store=store, real_time=True))
 
@@ -87,11 +102,13 @@ def test_an_expiry_swept_by_anybody_wakes_the_waiter(start: Callable[[], Server]
     assert poll.answer()["previous"]["how"] == "expired"
 
 
-def test_a_release_without_any_server_wakes_a_waiter(start: Callable[[], Server], tmp_path: Path) -> None:
+def test_a_release_without_any_server_wakes_a_waiter(
+    start: Callable[[], Server], open_it: Callable[[], Store]
+) -> None:
     here = start()
     lease = here.lease("job")
     (poll,) = wait_for_job(here, "job")
-    store = SqliteStore(str(tmp_path / "dibs.db"))
+    store = open_it()
     Coordinator(store).one(Release(ns="default", name="job", principal="agent", lease_id=lease))
     assert poll.answer()["status"] == "acquired"
     store.close()
