@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,9 +14,15 @@ from tests.processes import ServerProcess, clean_env, dibs, wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dibs.client.door import Door
     from tests.etcd import Cluster
 
 pytestmark = pytest.mark.e2e
+
+
+def asked(door: Door, verb: str, **document: object) -> tuple[int, dict[str, Any]]:
+    reply = door.call(verb, "job", document)
+    return reply.status, reply.body or {}
 
 
 @pytest.mark.promise("excl")
@@ -42,12 +48,10 @@ def test_a_job_goes_on_at_another_server_when_one_is_killed(etcd_cluster: Cluste
     for folder in folders:
         folder.mkdir()
     with ServerProcess(folders[0], store=url) as one, ServerProcess(folders[1], store=url) as two:
-        mine = one.door().call("acquire", "job", {"owner": "a", "ttl_ms": 60_000}).body
+        _, mine = asked(one.door(), "acquire", owner="a", ttl_ms=60_000)
         one.kill()
-        held = two.door().call("acquire", "job", {"owner": "b"})
-        assert (held.status, held.body["owner"]) == (200, "a")
-        kept = two.door().call("renew", "job", {"lease_id": mine["lease_id"]})
-        assert kept.status == 200, kept.body
+        assert asked(two.door(), "acquire", owner="b")[1]["owner"] == "a"
+        assert asked(two.door(), "renew", lease_id=mine["lease_id"])[0] == 200
 
 
 @pytest.mark.promise("lease:outage-credit")
@@ -55,15 +59,15 @@ def test_a_lease_that_was_live_when_etcd_went_is_live_when_it_is_back(
     etcd_program: str, tmp_path: Path
 ) -> None:
     with etcd.running(etcd_program) as cluster, ServerProcess(tmp_path, store=cluster.url()) as server:
-        mine = server.door().call("acquire", "job", {"owner": "a", "ttl_ms": 3_000}).body
+        _, mine = asked(server.door(), "acquire", owner="a", ttl_ms=3_000)
         member = cluster.members[0]
         member.signal(signal.SIGSTOP)
         until = dibs(clean_env(tmp_path), "doctor", cluster.url())
         assert until.exit != 0  # it takes two seconds to say so, or more
-        wait_until(lambda: server.door(2_000).call("inspect", "job", {}).status == 503, "the server says so")
+        wait_until(lambda: asked(server.door(2_000), "inspect")[0] == 503, "the server says so")
         member.signal(signal.SIGCONT)
 
         def renewed() -> bool:
-            return server.door().call("renew", "job", {"lease_id": mine["lease_id"]}).status == 200
+            return asked(server.door(), "renew", lease_id=mine["lease_id"])[0] == 200
 
         wait_until(renewed, "the lease is renewed")

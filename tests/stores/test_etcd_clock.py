@@ -280,6 +280,16 @@ def test_a_stopwatch_that_is_gone_is_started_anew(world: World) -> None:
     assert world.store_ms() - 3_000 <= now_of(world.open(Machine(world, "two"))) <= world.store_ms()
 
 
+def test_notes_of_boots_of_long_ago_are_tidied_away(world: World) -> None:
+    for number in range(3):
+        now_of(world.open(Machine(world, f"old-{number}")))
+    world.passed_ms += 31 * 24 * HOUR_MS
+    store = world.open(Machine(world, "new"))
+    assert store.tidy() == {"boots": 3}
+    assert store.tidy() == {"boots": 0}
+    assert now_of(world.open(Machine(world, "old-1"))) <= world.store_ms()
+
+
 @pytest.mark.promise("lease:never-early")
 @pytest.mark.parametrize("seed", range(6))
 def test_no_mixture_of_bad_clocks_pushes_the_time_ahead(world: World, seed: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import select
 import socket
-import ssl
 
 from dibs.clock import steady_ms
 from dibs.stores.etcd.errors import LostConnection
@@ -16,6 +15,7 @@ from dibs.stores.etcd.location import shown_endpoint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
@@ -157,19 +157,19 @@ def _is_chunked(headers: dict[bytes, bytes]) -> bool:
 
 
 def _lost(error: Exception, *, sent: bool) -> LostConnection:
-    is_tls = isinstance(error, ssl.SSLError) and not isinstance(
-        error, ssl.SSLEOFError | ssl.SSLZeroReturnError
-    )
-    return LostConnection(_why(error), sent=sent, is_tls=is_tls)
+    # By their names: importing `ssl` takes longer than a claim, and without TLS nobody needs it.
+    name = type(error).__name__
+    is_tls = name in ("SSLError", "SSLCertVerificationError")
+    return LostConnection(_why(error, name), sent=sent, is_tls=is_tls)
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, name: str = "") -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {error.reason or 'unexpected end'}"
+    if name == "SSLCertVerificationError":
+        return f"its certificate is not accepted: {getattr(error, 'verify_message', '')}"
+    if name.startswith("SSL"):
+        return f"TLS failed: {getattr(error, 'reason', None) or 'unexpected end'}"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
-    return str(error) or type(error).__name__
+    return str(error) or name or type(error).__name__

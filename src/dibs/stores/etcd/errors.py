@@ -27,6 +27,7 @@ _BEFORE_WRITE = (
     UNIMPLEMENTED,
     UNAUTHENTICATED,
 )
+_PASSING = ("no leader", "too many requests", "for learner")
 TOO_LARGE = "This is too large for one transaction of etcd. Ask for fewer jobs, or shorten the texts."
 _TOO_LARGE = ("request is too large", "larger than max", "too many operations")
 
@@ -51,7 +52,7 @@ class Refusal(Exception):
     @property
     def is_passing(self) -> bool:
         """Whether another member, or the same one in a moment, may say something else."""
-        return not self.is_before_write or "no leader" in self.message or "too many requests" in self.message
+        return not self.is_before_write or any(each in self.message for each in _PASSING)
 
     @property
     def is_compacted(self) -> bool:

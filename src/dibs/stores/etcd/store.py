@@ -285,6 +285,10 @@ class EtcdStore(Store, Maintenance):
         status = self._gateway.read("/v3/maintenance/status", {})
         return int(status.get("dbSizeInUse") or status.get("dbSize") or 0)
 
+    def tidy(self) -> dict[str, Any]:
+        """Compacting and defragmenting is for who runs etcd: others may be in it."""
+        return {"boots": self._time.forget_old_boots()}
+
     def probe(self) -> list[dict[str, Any]]:
         from dibs.stores.etcd.probe import probe
 

@@ -12,7 +12,17 @@ from dibs.jsontext import decode, encode
 from dibs.stores.etcd.clock import BootNote, EtcdClock, StopwatchReading
 from dibs.stores.etcd.errors import Refusal
 from dibs.stores.etcd.gateway import unb64
-from dibs.stores.etcd.transaction import compare_revision, compare_value, inner, put_op, range_op
+from dibs.stores.etcd.layout import end_of
+from dibs.stores.etcd.transaction import (
+    OPS_MAX,
+    compare_revision,
+    compare_value,
+    delete_op,
+    inner,
+    put_op,
+    range_op,
+    range_request,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +35,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 STOPWATCH_S = 10 * 365 * 24 * 3600
+BOOT_KEPT_MS = 30 * 24 * 3600 * 1000
 BEHIND_MS = 5_000  # a stopwatch that says so much less than the time of the last commit is started anew
 
 
@@ -107,6 +118,21 @@ class EtcdTime:
         """Raises the key `time`, and never lowers it."""
         value = b"%016d" % self._clock.now_ms()
         return inner([put_op(self._layout.time, value)], [compare_value(self._layout.time, "LESS", value)])
+
+    def forget_old_boots(self) -> int:
+        """Notes of boots that nobody has looked at for BOOT_KEPT_MS. Returns how many went."""
+        self.ready()
+        boots = self._layout.boot("")
+        request = range_request(boots, end_of(boots))
+        old = []
+        for kv in self._gateway.read("/v3/kv/range", request).get("kvs") or ():
+            note = BootNote.load(decode(unb64(kv["value"]).decode()))
+            if note.offset_ms + note.after_ms < self.now_ms() - BOOT_KEPT_MS:
+                old.append(unb64(kv["key"]))
+        for at in range(0, len(old), OPS_MAX):
+            ops = [delete_op(key) for key in old[at : at + OPS_MAX]]
+            self._gateway.read("/v3/kv/txn", {"success": ops})
+        return len(old)
 
     def _begin(self) -> None:
         state = self._state()
