@@ -205,6 +205,8 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     outcomes.AclSet: lambda told: _words("acl-set", acl=",".join(told.acl)),
     outcomes.NotFound: lambda told: "not-found",
     outcomes.QuotaExceeded: lambda told: "over-quota",
+    outcomes.TooMany: lambda told: f"too-many {told.what}",
+    outcomes.Counted: lambda told: "counted",
     outcomes.Broken: lambda told: _words("broken", taken_from=_owners(told.holders) or "nobody"),
     outcomes.Status: _status,
     outcomes.Swept: lambda told: _words(

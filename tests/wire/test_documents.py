@@ -99,6 +99,7 @@ EXAMPLES: list[Outcome] = [
     outcomes.AclSet(now_ms=NOW, name="job", acl=LOCK.acl),
     outcomes.NotFound(now_ms=NOW, name="job"),
     outcomes.QuotaExceeded(now_ms=NOW, name="job"),
+    outcomes.TooMany(now_ms=NOW, name="job", what="places in line", most=3),
     outcomes.Broken(now_ms=NOW, name="job", holders=(HOLDER,)),
     outcomes.Status(now_ms=NOW, name="job", lock=LOCK, seen=True),
     outcomes.Frozen(now_ms=NOW, mark=FreezeMark(at_ms=NOW, id="secret")),
@@ -108,6 +109,7 @@ INTERNAL = {
     outcomes.BeatRecorded,
     outcomes.PlacesKept,
     outcomes.Raised,
+    outcomes.Counted,
     outcomes.Identified,
     outcomes.FreezeNoted,
     outcomes.Thawed,
@@ -139,7 +141,7 @@ def test_every_reply_is_json_and_a_refusal_says_what_to_do(example: Outcome) -> 
     assert json.loads(json.dumps(reply.body)) == reply.body
     if reply.status >= 400 and not isinstance(example, outcomes.Delayed | outcomes.Parked):
         assert reply.body is not None
-        assert set(reply.body) - {"cycle", "ended"} == {"error", "code", "details"}
+        assert set(reply.body) - {"cycle", "ended", "retry_after_ms"} == {"error", "code", "details"}
         if isinstance(example, outcomes.NotCurrent):
             assert reply.body["ended"] == "broken"
         assert len(reply.body["details"]) > 20

@@ -31,7 +31,7 @@ def sweep(store: Store) -> Document:
         # A lease with outage credit may stay due for the store and not for the rules: once around is enough.
         keys = store.due(SWEEP_BATCH_MAX).keys
         if seen.issuperset(keys):
-            return swept | maintenance_of(store).tidy()
+            return swept | {"recounted": recounted(store)} | maintenance_of(store).tidy()
         seen.update(keys)
         for outcome in coordinator.run([Sweep(key=key) for key in keys]):
             if isinstance(outcome, BaseException):
@@ -39,6 +39,23 @@ def sweep(store: Store) -> Document:
             swept["jobs"] += 1
             swept["expired"] += getattr(outcome, "expired", 0)
             swept["forgotten"] += getattr(outcome, "forgotten", False)
+
+
+def recounted(store: Store) -> list[str]:
+    """Count anew for principals whose usage record does not say what they have. Returns their names."""
+    from dibs.service.usage import disagreeing, recount
+
+    wrong = disagreeing(store) if store.capabilities.serves else []
+    for payer in wrong:
+        recount(store, payer)
+    return [payer.partition("/")[2] for payer in wrong]
+
+
+def miscounted(store: Store) -> list[str]:
+    """The principals whose usage record does not say what they have."""
+    from dibs.service.usage import disagreeing
+
+    return [payer.partition("/")[2] for payer in disagreeing(store)] if store.capabilities.serves else []
 
 
 def facts(store: Store) -> Document:

@@ -28,13 +28,13 @@ from dibs.core.outcomes import (
     NotCurrent,
     Parked,
     Queued,
-    QuotaExceeded,
     SessionOver,
     SessionUnknown,
     Status,
 )
 from dibs.core.proof import ended, not_current, own_claim, own_session
 from dibs.core.queue import advance, ahead, first_ahead, place_of, refresh, serve_own
+from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Holder, LockRecord, SessionRecord
 from dibs.core.tickets import drop, join, keep
 from dibs.core.wants import forget_want, note_want
@@ -120,8 +120,10 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         return Deadlock(now_ms=draft.now_ms, name=command.name, cycle=cycle)
     if not command.wait:
         return verdict
-    if command.over_quota:  # a place in a line becomes a job
-        return QuotaExceeded(now_ms=draft.now_ms, name=command.name)
+    if command.over_quota or command.payer is not None:
+        over = over_waiting(draft, command, command.name)
+        if over is not None:
+            return over
     return queued(draft, lock, join(draft, command, (command.name,)))
 
 
@@ -170,9 +172,7 @@ def judge(
         return _delayed(lock, now_ms)
     if waiting:
         return Held(now_ms=now_ms, name=name, waiting=waiting, first=first_ahead(draft, lock, ask.mode))
-    if ask.over_quota:
-        return QuotaExceeded(now_ms=now_ms, name=name)
-    return None
+    return over_held(draft, ask, name) if ask.over_quota or ask.payer is not None else None
 
 
 def _spent(

@@ -28,6 +28,9 @@ class AcquireTerms(Record):
     badges: tuple[str, ...] = ()  # the access entries this caller satisfies
     admin: bool = False
     over_quota: bool = False
+    payer: str | None = None  # whose usage record this counts in; None: the caller has no limit
+    held_max: int = 0  # 0: no limit
+    waiting_max: int = 0
     audited: bool = False  # a refusal is an event, too
     bound: str | None = None  # the only namespace of the caller's credential; None: any
     seat: str | None = None  # the server at which the caller waits from now on; None: the same as before
@@ -89,6 +92,7 @@ class Renew(Record):
     checkpoint: str | None = None
     audited: bool = False  # it is an event even without a checkpoint
     unless_after_ms: int | None = None  # changes nothing if the lease was renewed after that
+    payer: str | None = None  # a hold from before the caller had a limit is counted from now on
     seat: str | None = None  # changes nothing if the owner was told of the lease at another server
 
 
@@ -169,6 +173,8 @@ class OpenSession(Record):
     process: str | None = None
     metadata: str | None = None
     ns: str | None = None  # the namespace it will belong to
+    payer: str | None = None
+    sessions_max: int = 0
 
 
 class KeepSession(Record):
@@ -178,6 +184,7 @@ class KeepSession(Record):
     principal: str
     ttl_ms: int | None = None
     bound: str | None = None  # the only namespace that the caller's credential is for
+    payer: str | None = None
 
 
 class EndSession(Record):
@@ -224,6 +231,19 @@ class RaiseFloor(Record):
     floor: int
 
 
+class BeginCount(Record):
+    """Count anew what a principal has. `payer` is the usage record's: "namespace/principal"."""
+
+    payer: str
+
+
+class Count(Record):
+    """Charge what the record under `key` holds of a principal, unless it is charged already."""
+
+    key: str
+    payer: str
+
+
 class Freeze(Record):
     """From now on nothing in the store changes but by who has `id`."""
 
@@ -263,6 +283,8 @@ _Command = (
     | Sweep
     | Beat
     | RaiseFloor
+    | BeginCount
+    | Count
     | Freeze
     | Thaw
     | Identify

@@ -58,6 +58,21 @@ class CredentialRegister(Record):
         return False
 
 
+class Usage(Record):
+    """How much a principal has that has a limit; see `quota.py`. `count` is the number of the count."""
+
+    count: int
+    held: int = 0
+    waiting: int = 0
+    sessions: int = 0
+
+    def due_ms(self) -> int | None:
+        return None
+
+    def is_live(self) -> bool:
+        return False
+
+
 class CreateToken(Record):
     """Make a token. `life_ms` 0: until revoked."""
 
@@ -108,7 +123,8 @@ def credential_key(digest: str) -> str:
     return CREDENTIAL_PREFIX + digest
 
 
-CLASSES: dict[str, type[Credential | CredentialRegister]] = {
+CLASSES: dict[str, type[Credential | CredentialRegister | Usage]] = {
+    "usage": Usage,
     "credential": Credential,
     REGISTER_KEY: CredentialRegister,
 }

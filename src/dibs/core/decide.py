@@ -20,6 +20,7 @@ decision, so every rule can be tested in microseconds, and replayed. The other f
     transfer.py   transfer, break, freeing a parked job, setting an access list
     sessions.py   one run of one worker, and what ends with it
     issuance.py   making, replacing and revoking tokens
+    quota.py      how much a principal has, for those that have a limit
     freeze.py     a store that is being moved: nothing in it changes
     upkeep.py     what time brings: sweeping, forgetting
     outages.py    when no server could serve: pulses, and how a gap is noted
@@ -34,7 +35,9 @@ from dibs.core.commands import (
     AcquireAll,
     AcquireAny,
     Beat,
+    BeginCount,
     Break,
+    Count,
     EndSession,
     Free,
     Freeze,
@@ -59,6 +62,7 @@ from dibs.core.keys import (
     CREDENTIAL_PREFIX,
     META_KEY,
     REGISTER_KEY,
+    USAGE_PREFIX,
     lock_key,
     pulse_key,
     session_key,
@@ -68,6 +72,7 @@ from dibs.core.leases import release, renew
 from dibs.core.names import in_tree
 from dibs.core.outages import beat
 from dibs.core.queue import keep_places, leave
+from dibs.core.quota import begin_count, count
 from dibs.core.sessions import end_session, inspect_session, keep_session, open_session
 from dibs.core.several import acquire_all, acquire_any
 from dibs.core.transfer import break_, free, set_acl, transfer
@@ -104,6 +109,8 @@ _RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
     Beat: beat,
     RaiseFloor: raise_floor,
     Identify: identify,
+    BeginCount: begin_count,
+    Count: count,
     Freeze: freeze,
     Thaw: thaw,
 }
@@ -142,7 +149,7 @@ def keys_of(command: Command) -> list[str]:
     elif isinstance(command, AcquireAny | AcquireAll):
         keys += [lock_key(command.ns, name) for name in command.names]
         names = command.names
-    elif isinstance(command, Sweep):
+    elif isinstance(command, Sweep | Count):
         keys.append(command.key)
     elif hasattr(command, "digest"):
         keys += [REGISTER_KEY, CREDENTIAL_PREFIX + command.digest]
@@ -150,6 +157,9 @@ def keys_of(command: Command) -> list[str]:
         if in_tree(name):
             keys.append(tree_key(command.ns))  # type: ignore[union-attr, arg-type]  # what has names has a namespace
             break
+    payer = getattr(command, "payer", None)
+    if payer is not None:
+        keys.append(USAGE_PREFIX + payer)
     session = getattr(command, "session", None)
     if session is not None:
         keys.append(session_key(session))

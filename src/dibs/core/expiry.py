@@ -19,6 +19,7 @@ from dibs.core.events import Event
 from dibs.core.keys import lock_key, session_key
 from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
 from dibs.core.names import in_tree
+from dibs.core.quota import give_back
 from dibs.core.records import EXCLUSIVE, EXPIRED, LOST, RELEASED, UNSUCCESSFUL, Ending
 
 TYPE_CHECKING = False
@@ -159,6 +160,8 @@ def end_hold(
     if not uncounted:
         lock = _count(draft, lock, holder, how, at_ms, retry_ms)
     draft.put(lock)
+    if holder.charge is not None:
+        give_back(draft, holder.charge, "held")
     _forget_in_session(draft, lock, holder)
     if in_tree(lock.name):
         _forget_in_tree(draft, lock, holder)

@@ -8,6 +8,7 @@ from dibs.core.expiry import event_of, shown
 from dibs.core.keys import lock_key
 from dibs.core.names import in_tree
 from dibs.core.outcomes import Granted
+from dibs.core.quota import charge
 from dibs.core.records import Holder, TreeClaim
 
 TYPE_CHECKING = False
@@ -38,6 +39,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
         delay_ms=ask.delay_ms,
         attempt=lock.failures + 1,
         seat=ask.seat,
+        charge=charge(draft, ask.payer, "held") if ask.payer is not None else None,
     )
     previous = lock.endings[0] if lock.endings else None
     lock = lock.replace(

@@ -49,6 +49,14 @@ class Caller(Record):
     limits: Limits = NO_LIMITS
     audited: bool = False  # the history also keeps this caller's refusals and heartbeats
 
+    @property
+    def payer(self) -> str | None:
+        """Whose usage record counts what this caller has. None: it has no limit on what it has."""
+        limits = self.limits
+        if not (limits.held or limits.waiting or limits.sessions):
+            return None
+        return f"{self.namespace or ''}/{self.principal}"
+
 
 # The embedded store is the user's own file: a user who can write it is its admin.
 LOCAL = Caller(principal="local", role=ADMIN, badges=("user:local",))

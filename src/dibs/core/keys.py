@@ -8,6 +8,7 @@ LOCK_PREFIX = "lock/"
 SESSION_PREFIX = "session/"
 CREDENTIAL_PREFIX = "credential/"
 REGISTER_KEY = "credentials"
+USAGE_PREFIX = "usage/"
 
 
 def pulse_key(server: str) -> str:

@@ -8,6 +8,7 @@ from dibs.core.notes import check_room
 from dibs.core.outcomes import Failed, Released, Renewed
 from dibs.core.proof import ended, held_by, not_current
 from dibs.core.queue import advance, settled
+from dibs.core.quota import is_current, recharged
 from dibs.core.records import FAILED, RELEASED, Done
 from dibs.core.tickets import is_elsewhere
 
@@ -41,6 +42,8 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
         checkpoint_ms=mine.checkpoint_ms if command.checkpoint is None else draft.now_ms,
     )
+    if command.payer is not None and not is_current(draft, mine.charge, command.payer):
+        kept = kept.replace(charge=recharged(draft, mine.charge, command.payer, "held"))
     draft.put(swap(lock, kept))
     brings = (kept.metadata, kept.checkpoint) != (mine.metadata, mine.checkpoint)
     if command.audited and not brings:

@@ -258,10 +258,26 @@ class NotFound(Record):
 
 
 class QuotaExceeded(Record):
-    """The caller's credential holds as many jobs as its limit allows."""
+    """The caller's credential holds as many jobs as its limit allows. `most` 0: the server's own bound."""
 
     now_ms: int
     name: str
+    most: int = 0
+
+
+class TooMany(Record):
+    """The principal has as many places in line, or open sessions, as it may. `name` is the job, if it is about one."""
+
+    now_ms: int
+    name: str
+    what: str
+    most: int
+
+
+class Counted(Record):
+    """What was to be charged is."""
+
+    now_ms: int
 
 
 class Broken(Record):
@@ -362,6 +378,8 @@ _Outcome = (
     | AclSet
     | NotFound
     | QuotaExceeded
+    | TooMany
+    | Counted
     | Broken
     | Status
     | Swept

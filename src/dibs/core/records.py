@@ -51,6 +51,7 @@ class Holder(Record):
     request_key: str | None = None
     delay_ms: int = 0  # how long nobody gets the job after this hold is lost
     attempt: int = 1
+    charge: str | None = None  # where it is counted, for a principal that has a limit (`quota.py`)
     seat: str | None = None  # the server at which its owner waited for it, and was told
 
 
@@ -164,6 +165,13 @@ class Ticket(Record):
     ] = ()  # the access entries that its owner satisfies, checked against the list when it is served
     admin: bool = False
     whole: tuple[Part, ...] = ()  # all the jobs it wants at once; empty for one alone
+    charge: str | None = None  # where it is counted, for a principal that has a limit
+
+    @property
+    def payer(self) -> str | None:
+        """Whose count it is in, and the hold that it becomes."""
+        return None if self.charge is None else self.charge.partition("/")[2]
+
     seat: str | None = None  # the server that keeps its owner waiting
 
     def due_ms(self) -> int | None:
@@ -214,6 +222,7 @@ class SessionRecord(Record):
     ended_ms: int = 0  # when it ended; remembered for a while so that a late call can be told so
     how: str | None = None
     ns: str | None = None  # the namespace it belongs to; None: written by an older version, not said yet
+    charge: str | None = None  # where it is counted, for a principal that has a limit
 
     def due_ms(self) -> int | None:
         if self.ended_ms:
@@ -313,9 +322,11 @@ class Pulse(Record):
 
 
 if TYPE_CHECKING:
-    from dibs.core.credentials import Credential, CredentialRegister
+    from dibs.core.credentials import Credential, CredentialRegister, Usage
 
-    Stored = LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse | Credential | CredentialRegister
+    Stored = (
+        LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse | Credential | CredentialRegister | Usage
+    )
 
 _CLASSES: dict[str, type[Stored]] = {
     "lock": LockRecord,

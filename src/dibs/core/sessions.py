@@ -14,6 +14,7 @@ from dibs.core.keys import split_lock_key, ticket_key
 from dibs.core.outcomes import SessionLease, SessionOver, SessionState, SessionUnknown
 from dibs.core.proof import may_use, own_session
 from dibs.core.queue import advance, advance_all
+from dibs.core.quota import charge, give_back, is_current, over_sessions, recharged
 from dibs.core.records import EXPIRED, RELEASED, SessionRecord
 from dibs.core.tickets import drop
 
@@ -31,6 +32,9 @@ _FREED_AT_ONCE = 64
 def open_session(draft: Draft, command: OpenSession) -> Outcome:
     found = draft.session(command.fresh_id)
     if found is None:
+        over = over_sessions(draft, command)
+        if over is not None:
+            return over
         found = SessionRecord(
             id=command.fresh_id,
             principal=command.principal,
@@ -42,6 +46,7 @@ def open_session(draft: Draft, command: OpenSession) -> Outcome:
             process=command.process,
             metadata=command.metadata,
             ns=command.ns,
+            charge=charge(draft, command.payer, "sessions"),
         )
         draft.put(found)
         draft.tell(_session_event(draft, found, events.SESSION_OPENED))
@@ -60,6 +65,8 @@ def keep_session(draft: Draft, command: KeepSession) -> Outcome:
         expires_ms=draft.now_ms + ttl_ms,
         ns=session.ns or command.bound,
     )
+    if command.payer is not None and not is_current(draft, kept.charge, command.payer):
+        kept = kept.replace(charge=recharged(draft, kept.charge, command.payer, "sessions"))
     draft.put(kept)
     return SessionState(now_ms=draft.now_ms, session=kept)
 
@@ -83,7 +90,8 @@ def finish(draft: Draft, session: SessionRecord, how: str) -> SessionRecord:
     """End a session, or continue ending it: mark it as ended, leave its lines, free its holds."""
     if not session.ended_ms:
         ended_ms = min(draft.now_ms, session_deadline_ms(draft, session))
-        session = session.replace(ended_ms=ended_ms, how=how, want=None)
+        give_back(draft, session.charge, "sessions")
+        session = session.replace(ended_ms=ended_ms, how=how, want=None, charge=None)
         draft.put(session)
         draft.tell(_session_event(draft, session, events.SESSION_ENDED, reason=how))
     _leave_lines(draft, session)

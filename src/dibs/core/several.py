@@ -16,10 +16,10 @@ from dibs.core.outcomes import (
     GrantedAll,
     Held,
     Queued,
-    QuotaExceeded,
     Refused,
 )
 from dibs.core.queue import advance_all, ahead, place_of, refresh, serve_own
+from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import SHARED
 from dibs.core.tickets import drop, join, keep
 from dibs.core.wants import forget_want, note_want
@@ -94,6 +94,10 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
             return _queued(draft, command, ticket)
         drop(draft, ticket, "answered")
         advance_all(draft, ticket)
+    over = over_held(draft, command, command.names[0], verdicts.count(None)) if not bad else None
+    if over is not None:
+        forget_want(draft, command)
+        return Refused(now_ms=draft.now_ms, outcomes=(over,))
     if all(verdict is None or isinstance(verdict, Granted) for verdict in verdicts):
         grants = [
             verdict if isinstance(verdict, Granted) else grant(draft, command, name, command.fresh_lease_id)
@@ -120,9 +124,10 @@ def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[Outcome, ...]) -
     if not command.wait:
         note_want(draft, command, refused)
         return Refused(now_ms=draft.now_ms, outcomes=bad)
-    if command.over_quota:
+    over = over_waiting(draft, command, command.names[0], len(command.names))
+    if over is not None:
         forget_want(draft, command)
-        return QuotaExceeded(now_ms=draft.now_ms, name=command.names[0])
+        return over
     return _queued(draft, command, join(draft, command, command.names))
 
 

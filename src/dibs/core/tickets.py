@@ -12,6 +12,7 @@ from dibs.core.events import Event
 from dibs.core.keys import ticket_key
 from dibs.core.limits import TICKET_MS
 from dibs.core.names import in_tree
+from dibs.core.quota import charge, give_back
 from dibs.core.records import Part, Ticket, TreePlace, Wait
 
 TYPE_CHECKING = False
@@ -148,6 +149,7 @@ def _new_ticket(draft: Draft, ask: AcquireTerms, part: Part, whole: tuple[Part, 
         admin=ask.admin,
         whole=whole,
         seat=ask.seat,
+        charge=charge(draft, ask.payer, "waiting") if ask.payer is not None else None,
     )
 
 
@@ -185,6 +187,8 @@ def remove(draft: Draft, ticket: Ticket) -> None:
         remove_place(draft, ticket.ns, part.name, part.number)
         if each is not None:
             draft.drop(each)
+            if each.charge is not None:
+                give_back(draft, each.charge, "waiting")
     if ticket.session is not None:
         session = draft.session(ticket.session)
         if session is not None:

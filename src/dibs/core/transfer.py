@@ -23,6 +23,7 @@ from dibs.core.outcomes import (
 )
 from dibs.core.proof import ended, held_by, not_current
 from dibs.core.queue import advance, drop_forbidden, serve_own, settled
+from dibs.core.quota import charge, payer_of
 from dibs.core.records import BROKEN, TRANSFERRED
 
 TYPE_CHECKING = False
@@ -86,7 +87,16 @@ def _heirs_lease(
         expires_ms=draft.now_ms + ttl_ms if ttl_ms or heir is None else heir.expires_ms,
         request_key=None,
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
+        charge=charge(draft, _heirs_payer(mine, heir), "held"),
     )
+
+
+def _heirs_payer(mine: Holder, heir: SessionRecord | None) -> str | None:
+    """Who is charged from now on. What is handed over counts for who gets it, and is never refused for that: the owner
+    decides who goes on."""
+    if heir is None or heir.principal == mine.principal:
+        return payer_of(mine.charge)
+    return payer_of(heir.charge)
 
 
 def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Deadlock | None:

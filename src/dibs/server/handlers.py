@@ -40,6 +40,7 @@ from dibs.server.request import (
 )
 from dibs.server.response import HttpResponse, answer_document, answer_for
 from dibs.service.queries import claimed, open_sessions
+from dibs.service.rate import RequestRates
 from dibs.stores.port import maintenance_of
 from dibs.wire.documents import session_document
 from dibs.wire.inspect import history_document, list_document
@@ -78,6 +79,7 @@ class Api:
         if guard.directory is not None:
             engine.on_tokens = guard.directory.hurry
         self._locks_max = locks_per_principal
+        self._rates = RequestRates()
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
         self._prober = ThreadPoolExecutor(1, thread_name_prefix="dibs-health")  # no listing keeps it waiting
 
@@ -98,13 +100,13 @@ class Api:
         if verb not in _BODILESS and (body or verb not in _BODY_OPTIONAL):
             check_head(headers)
             document = shape(verb, parse_json(body))
-        caller = self.caller_of(headers)
+        caller = self.caller_for(verb, headers)
         ns = self._namespace(caller, parse_query(query) if query else {}, headers)
         if verb in _CLAIMS:
             if b"idempotency-key" in headers:
                 _add_key(document, headers[b"idempotency-key"])
             wanted = len(document["names"]) if verb == "acquire-all" else 1
-            if self._live_of(caller) + wanted > self._locks_max:
+            if not caller.limits.held and self._live_of(caller) + wanted > self._locks_max:
                 caller = caller.replace(over_quota=True)
         # Session ids are plain UUIDs; a percent-encoded one is invalid.
         name = raw_name.decode("latin-1") if verb.startswith("session-") else decode_name(raw_name)
@@ -134,7 +136,7 @@ class Api:
     async def sessions(self, headers: Headers) -> HttpResponse:
         """The caller's open sessions; for every other role than agent, everybody's in the namespaces that the token is
         for."""
-        caller = self.caller_of(headers)
+        caller = self.caller_for("sessions", headers)
         require(caller, "sessions")
         whose = caller.principal if caller.role == AGENT else None
 
@@ -221,6 +223,12 @@ class Api:
         """Who asks: by their token, or as the user at the other end of the machine's socket."""
         return self._guard.caller(headers.get(b"authorization"), headers.get(b":peer"))
 
+    def caller_for(self, verb: str, headers: Headers) -> Caller:
+        """Who asks, of whom one more request is counted."""
+        caller = self.caller_of(headers)
+        self._rates.charge(caller, verb)
+        return caller
+
     def look_for_tokens(self) -> None:
         """Know at once what was changed here. Other servers know it within the bound of `auth:revoked`."""
         if self._guard.directory is not None:
@@ -240,7 +248,7 @@ class Api:
         return await self._read(read)
 
     def _reader(self, verb: str, query: bytes, headers: Headers) -> tuple[str, dict[str, str]]:
-        caller = self.caller_of(headers)
+        caller = self.caller_for(verb, headers)
         require(caller, verb)
         asked = parse_query(query)
         return self._namespace(caller, asked, headers), asked

@@ -27,6 +27,7 @@ Header = tuple[bytes, bytes]
 encode = msgspec.json.Encoder().encode
 JSON = b"application/json"
 UNSUPPORTED = "The request could not be parsed or is not supported by this endpoint"
+TOO_MANY = 429
 NO_CONTENT = 204  # has no body, and no headers about one
 
 
@@ -75,7 +76,10 @@ def answer_for(result: Outcome | BaseException, verb: str = "") -> HttpResponse:
         if reply.status >= 400 and reply.body is not None and "error" in reply.body:
             reply.body["request_id"] = request_id
         body = b"" if reply.status == NO_CONTENT else encode(reply.body)
-        return HttpResponse(reply.status, body, request_id.encode())
+        more: tuple[Header, ...] = ()
+        if reply.status == TOO_MANY and reply.body is not None:
+            more = (_retry_after(reply.body["retry_after_ms"]),)
+        return HttpResponse(reply.status, body, request_id.encode(), more)
     except Exception as error:
         return answer_for_error(error)
 
@@ -93,8 +97,13 @@ def answer_for_error(error: BaseException) -> HttpResponse:
     retry_after_ms = getattr(error, "retry_after_ms", None)
     if retry_after_ms is not None:
         body["retry_after_ms"] = retry_after_ms
-        more = (*more, (b"retry-after", str(-(-retry_after_ms // 1000)).encode()))
+        more = (*more, _retry_after(retry_after_ms))
     return HttpResponse(reply.status, encode(body), request_id.encode(), more)
+
+
+def _retry_after(ms: int) -> Header:
+    """In whole seconds, rounded up."""
+    return b"retry-after", str(-(-ms // 1000)).encode()
 
 
 def _refusal(error: HttpError) -> tuple[Reply, tuple[Header, ...]]:

@@ -44,7 +44,7 @@ async def _answer(api: Api, verb: str, call: HttpRequest) -> HttpResponse:
     if verb not in _BODILESS:
         check_head(call.headers)
         document = shape(verb, parse_json(await call.rest(api.caller_of)))
-    caller = api.caller_of(call.headers)
+    caller = api.caller_for(verb, call.headers)
     require(caller, verb)
     name, wanted_id = decode_name(call.raw_name), parse_query(call.query).get("id", "")
     reply = await api.in_reader(

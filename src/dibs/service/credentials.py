@@ -5,17 +5,20 @@ a store of one's own. Everything here raises what is wrong; none of it is on the
 from __future__ import annotations
 
 from dibs.core.credentials import (
+    CreateToken,
     Credential,
     LimitToken,
     RevokeToken,
     RotateToken,
     TokenState,
 )
+from dibs.core.identity import Caller
 from dibs.core.keys import CREDENTIAL_PREFIX
 from dibs.core.limits import LIST_PAGE_DEFAULT
 from dibs.errors import InvalidInput, UnknownToken
 from dibs.ids import new_secret
 from dibs.service.coordinator import Coordinator
+from dibs.service.usage import recount
 from dibs.wire.credentials import create_command, credential_document, grace_ms_of, life_ms_of, limits_of
 from dibs.wire.documents import Reply, reply_for
 from dibs.wire.requests import require, shape
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.credentials import TokenCommand
-    from dibs.core.identity import Caller
     from dibs.stores.port import Store
 
     Document = dict[str, Any]
@@ -154,4 +156,14 @@ class CredentialAdmin:
             return reply_for(outcome)
         if outcome.credential is None:
             raise UnknownToken("This token is over. Make a new one.")
+        self._count(command, outcome.credential)
         return Reply(status=200, body=credential_document(outcome.credential, outcome.now_ms))
+
+    def _count(self, command: TokenCommand, credential: Credential) -> None:
+        """A principal that gets a limit may have something already. Its limit holds for new things at once; for old
+        ones, from this count on."""
+        payer = Caller(
+            principal=credential.name, namespace=credential.namespace, limits=credential.limits
+        ).payer
+        if payer is not None and isinstance(command, CreateToken | LimitToken):
+            recount(self._store, payer)

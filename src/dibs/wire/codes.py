@@ -65,6 +65,8 @@ OUTCOMES: dict[type[Record], CodeRow] = {
     outcomes.AclSet: CodeRow("acl", 200, YES, "Access list set"),
     outcomes.NotFound: CodeRow("not_found", 404, NOT_YOURS, "Lock not found"),
     outcomes.QuotaExceeded: CodeRow("lock_limit_exceeded", 403, NOT_ALLOWED, "Lock limit exceeded"),
+    outcomes.TooMany: CodeRow("rate_limited", 429, TRY_LATER, "Rate limit exceeded"),
+    outcomes.Counted: CodeRow("counted", 200, YES, "Counted"),
     outcomes.Broken: CodeRow("broken", 200, YES, "Taken away from its owner"),
     outcomes.Status: CodeRow("status", 200, YES, "How it stands"),
     outcomes.Swept: CodeRow("swept", 200, YES, "Swept"),

@@ -8,7 +8,7 @@ clients' clocks differ from the store's.
 from __future__ import annotations
 
 from dibs.core import outcomes
-from dibs.core.limits import TICKET_KEEP_MS
+from dibs.core.limits import OVERLOAD_RETRY_MS, TICKET_KEEP_MS
 from dibs.core.record import Record
 from dibs.errors import FATE_UNKNOWN
 from dibs.wire.codes import OUTCOMES, row_of_error
@@ -66,6 +66,8 @@ def reply_for(outcome: Outcome) -> Reply:
         body["cycle"] = list(outcome.cycle)
     elif isinstance(outcome, outcomes.NotCurrent) and outcome.ending is not None:
         body["ended"] = outcome.ending.how
+    elif isinstance(outcome, outcomes.TooMany):
+        body["retry_after_ms"] = OVERLOAD_RETRY_MS
     return Reply(status=status, body=body)
 
 

@@ -41,6 +41,16 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
             f"{KEY_SPENT} {_ENDED.get(outcome.ending.how, 'was ' + outcome.ending.how)} {ago} ago. "
             "Repeating it cannot claim the job again; use a new request key for a new claim."
         )
+    if isinstance(outcome, outcomes.TooMany):
+        return (
+            status,
+            f"This token has {outcome.most} {outcome.what}, which is all it may have. Try again later.",
+        )
+    if isinstance(outcome, outcomes.QuotaExceeded) and outcome.most:
+        return status, (
+            f"This token may hold {outcome.most} jobs, places in line counted, and this would be more. Release some, "
+            "or ask an admin for more."
+        )
     if isinstance(outcome, outcomes.CheckpointTooLong):
         return status, (
             f"The checkpoints of this job's {outcome.owners} owners may take {CHECKPOINTS_BYTES_MAX} bytes together. "

@@ -122,6 +122,9 @@ def _ask(ns: str, document: Document, caller: Caller) -> Document:
         "badges": caller.badges,
         "admin": caller.role == ADMIN,
         "over_quota": caller.over_quota,
+        "payer": caller.payer,
+        "held_max": caller.limits.held,
+        "waiting_max": caller.limits.waiting,
         "audited": caller.audited,
         "bound": caller.namespace,
     }
@@ -180,6 +183,7 @@ def _renew(ns: str, name: str, document: Document, caller: Caller) -> Renew:
         metadata=text_of(document, "metadata"),
         checkpoint=text_of(document, "checkpoint"),
         audited=caller.audited,
+        payer=caller.payer,
     )
 
 
@@ -274,6 +278,8 @@ def _open_session(ns: str, document: Document, caller: Caller) -> OpenSession:
         process=text_of(document, "process"),
         metadata=text_of(document, "metadata"),
         ns=ns,
+        payer=caller.payer,
+        sessions_max=caller.limits.sessions,
     )
 
 
@@ -294,7 +300,11 @@ def _session_ttl_ms(document: Document) -> int:
 def _keep_session(session_id: str, document: Document, caller: Caller) -> KeepSession:
     ttl_ms = _session_ttl_ms(document) if "ttl_ms" in document else None
     return KeepSession(
-        session=_session_id(session_id), principal=caller.principal, ttl_ms=ttl_ms, bound=caller.namespace
+        session=_session_id(session_id),
+        principal=caller.principal,
+        ttl_ms=ttl_ms,
+        bound=caller.namespace,
+        payer=caller.payer,
     )
 
 

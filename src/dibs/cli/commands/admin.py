@@ -73,6 +73,8 @@ def gc(call: Call) -> Answer:
         lines = [f"Ended {claims}, forgot {records}."]
     if swept.get("removed"):
         lines.append(f"Deleted {swept['removed']} old {'ref' if swept['removed'] == 1 else 'refs'}.")
+    if swept.get("recounted"):
+        lines.append(f"Counted anew what {', '.join(swept['recounted'])} may have.")
     lines += [f"Not changed: {name}, because {why}." for name, why in swept.get("broken", {}).items()]
     return yes(swept, "\n".join(lines))
 

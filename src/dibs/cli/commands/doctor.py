@@ -140,6 +140,7 @@ def _store(found: Findings, call: Call) -> None:
     found.good("open", f"{facts['kind']}{schema}, {_size(facts['size_bytes'])}")
     _clock(found, facts)
     _disk(found, facts["path"])
+    _counts(found, door)
     try:
         probed = store_admin.probe(door.store())
     except DibsError as error:
@@ -177,6 +178,15 @@ def _writable(found: Findings, door: EmbeddedDoor) -> None:
         found.bad("write", error.details)
     else:
         found.good("write", "can be written")
+
+
+def _counts(found: Findings, door: EmbeddedDoor) -> None:
+    """Whether what principals with a limit have is counted right."""
+    from dibs.client import store_admin
+
+    wrong = store_admin.miscounted(door.store())
+    if wrong:
+        found.bad("limits", f"what {', '.join(wrong[:5])} may have is counted wrong. Run: dibs gc")
 
 
 def _disk(found: Findings, path: str | None) -> None:

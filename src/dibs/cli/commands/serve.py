@@ -170,7 +170,7 @@ COMMANDS = {
             ),
             Option(
                 "--locks-per-principal",
-                f"how many jobs one token may hold (default {LOCKS_PER_PRINCIPAL_MAX})",
+                f"how many jobs one token may hold that has no limit of its own (default {LOCKS_PER_PRINCIPAL_MAX})",
                 value="N",
                 env="DIBS_LOCKS_PER_PRINCIPAL",
             ),

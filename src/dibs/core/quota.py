@@ -1,0 +1,151 @@
+"""How much a principal has, for those that have a limit. The promise `quota`.
+
+What such a principal takes is charged to its usage record in the same decision, and the hold, place or session bears
+the charge: which record, and which count of it. Whatever ends it gives the charge back, whoever ends it and however. So
+the record is right because no rule can do one without the other. A principal without a limit costs nothing: what it has
+bears no charge, and nobody looks at a record for it.
+
+A recount begins a new count at nought and charges what there is again. A charge of an older count gives nothing back.
+"""
+
+from __future__ import annotations
+
+from dibs.core.keys import LOCK_PREFIX, SESSION_PREFIX, USAGE_PREFIX, split_lock_key
+from dibs.core.outcomes import Counted, QuotaExceeded, TooMany
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.core.commands import AcquireTerms, BeginCount, Count, OpenSession
+    from dibs.core.credentials import Usage
+    from dibs.core.draft import Draft
+    from dibs.core.outcomes import Outcome
+
+
+def charge(draft: Draft, payer: str | None, what: str) -> str | None:
+    """Count one more `what` ("held", "waiting" or "sessions"). Returns what the hold, place or session bears."""
+    if payer is None:
+        return None
+    usage = usage_of(draft, payer)
+    draft.write(USAGE_PREFIX + payer, usage.replace(**{what: getattr(usage, what) + 1}))
+    return f"{usage.count}/{payer}"
+
+
+def give_back(draft: Draft, charged: str | None, what: str) -> None:
+    """What bore this charge is over."""
+    if charged is None:
+        return
+    count, _, payer = charged.partition("/")
+    usage = usage_of(draft, payer)
+    left = getattr(usage, what)
+    if str(usage.count) == count and left:
+        draft.write(USAGE_PREFIX + payer, usage.replace(**{what: left - 1}))
+
+
+def payer_of(charged: str | None) -> str | None:
+    """Whose charge it is: "namespace/principal", with no namespace for a credential that is for any."""
+    return None if charged is None else charged.partition("/")[2]
+
+
+def is_current(draft: Draft, charged: str | None, payer: str) -> bool:
+    return charged == f"{usage_of(draft, payer).count}/{payer}"
+
+
+def recharged(draft: Draft, charged: str | None, payer: str, what: str) -> str | None:
+    """The charge of what was taken before its principal had a limit, or with another credential of it."""
+    give_back(draft, charged, what)
+    return charge(draft, payer, what)
+
+
+def usage_of(draft: Draft, payer: str) -> Usage:
+    """The record, or one that begins now: no two counts of one record have the same number."""
+    from dibs.core.credentials import Usage  # most principals have no limit
+
+    found = draft.get(USAGE_PREFIX + payer)
+    return found if isinstance(found, Usage) else Usage(count=draft.now_ms)
+
+
+def over_held(draft: Draft, ask: AcquireTerms, name: str, jobs: int = 1) -> QuotaExceeded | None:
+    """Whether so many more jobs are too many. Places in line count as jobs: they become some."""
+    if ask.payer is not None and ask.held_max:
+        usage = usage_of(draft, ask.payer)
+        if usage.held + usage.waiting + jobs > ask.held_max:
+            return QuotaExceeded(now_ms=draft.now_ms, name=name, most=ask.held_max)
+    return QuotaExceeded(now_ms=draft.now_ms, name=name) if ask.over_quota else None
+
+
+def over_waiting(
+    draft: Draft, ask: AcquireTerms, name: str, places: int = 1
+) -> QuotaExceeded | TooMany | None:
+    """Whether so many more places in line are too many."""
+    most = ask.waiting_max
+    if ask.payer is not None and most and usage_of(draft, ask.payer).waiting + places > most:
+        return TooMany(now_ms=draft.now_ms, name=name, what="places in line", most=most)
+    return over_held(draft, ask, name, places)
+
+
+def over_sessions(draft: Draft, command: OpenSession) -> TooMany | None:
+    if command.payer is None or not command.sessions_max:
+        return None
+    if usage_of(draft, command.payer).sessions < command.sessions_max:
+        return None
+    return TooMany(now_ms=draft.now_ms, name="", what="open sessions", most=command.sessions_max)
+
+
+def begin_count(draft: Draft, command: BeginCount) -> Outcome:
+    """Begin a principal's count anew. Every record that holds something of it is then to be counted."""
+    usage = usage_of(draft, command.payer)
+    fresh = usage.replace(count=max(usage.count + 1, draft.now_ms), held=0, waiting=0, sessions=0)
+    draft.write(USAGE_PREFIX + command.payer, fresh)
+    return Counted(now_ms=draft.now_ms)
+
+
+def count(draft: Draft, command: Count) -> Outcome:
+    """Charge what one record holds of a principal, unless it is charged already. A charge to another record of the same
+    principal, that of its credentials for one namespace, stays there."""
+    if command.key.startswith(LOCK_PREFIX):
+        _count_lock(draft, command)
+    elif command.key.startswith(SESSION_PREFIX):
+        _count_session(draft, command)
+    else:
+        _count_ticket(draft, command)
+    return Counted(now_ms=draft.now_ms)
+
+
+def _is_counted_here(draft: Draft, payer: str, ns: str | None, principal: str, charged: str | None) -> bool:
+    """Whether what `principal` has in `ns`, charged so, is to be charged to `payer`."""
+    own_ns, _, name = payer.partition("/")
+    if principal != name or (own_ns and own_ns != ns):
+        return False
+    return payer_of(charged) in (None, payer) and not is_current(draft, charged, payer)
+
+
+def _count_lock(draft: Draft, command: Count) -> None:
+    ns, name = split_lock_key(command.key)
+    if not draft.knows(ns, name):
+        return
+    lock = draft.lock(ns, name)
+    holders = tuple(
+        [
+            each.replace(charge=charge(draft, command.payer, "held"))
+            if _is_counted_here(draft, command.payer, ns, each.principal, each.charge)
+            else each
+            for each in lock.holders
+        ]
+    )
+    if holders != lock.holders:
+        draft.put(lock.replace(holders=holders))
+
+
+def _count_session(draft: Draft, command: Count) -> None:
+    session = draft.session(command.key.removeprefix(SESSION_PREFIX))
+    if session is None or session.ended_ms:
+        return
+    if _is_counted_here(draft, command.payer, session.ns, session.principal, session.charge):
+        draft.put(session.replace(charge=charge(draft, command.payer, "sessions")))
+
+
+def _count_ticket(draft: Draft, command: Count) -> None:
+    _, ns, number, name = command.key.split("/", 3)
+    ticket = draft.ticket(ns, name, int(number))
+    if ticket is not None and _is_counted_here(draft, command.payer, ns, ticket.principal, ticket.charge):
+        draft.put(ticket.replace(charge=charge(draft, command.payer, "waiting")))
