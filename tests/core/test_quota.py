@@ -169,7 +169,7 @@ class Life(Scene):
             return None
         ticket = self.dice.choice(tickets)
         assert isinstance(ticket, Ticket)
-        proof = {"principal": ticket.principal, "ticket": ticket.number, "ticket_id": ticket.lease_id}
+        proof: Any = {"principal": ticket.principal, "ticket": ticket.number, "ticket_id": ticket.lease_id}
         return self.run(Leave(ns=NS, name=ticket.name, **proof))
 
     def time(self) -> Outcome | None:
@@ -299,12 +299,12 @@ def test_a_record_that_disagrees_is_found_and_counted_anew() -> None:
 
 
 def test_a_count_that_is_interrupted_is_finished_by_the_next() -> None:
-    from dibs.core.commands import BeginCount, Count
+    from dibs.core.commands import BeginCount, CountUsage
 
     scene = Scene({"p": (5, 0, 0)})
     leases = {name: scene.claim("p", name) for name in "abc"}
     scene.run(BeginCount(payer="/p"))
-    scene.run(Count(key=lock_key(NS, "a"), payer="/p"))
+    scene.run(CountUsage(key=lock_key(NS, "a"), payer="/p"))
     granted = leases["b"]
     assert isinstance(granted, outcomes.Granted)
     scene.run(Release(ns=NS, name="b", principal="p", lease_id=granted.lease.lease_id))  # of the older count

@@ -232,12 +232,12 @@ class RaiseFloor(Record):
 
 
 class BeginCount(Record):
-    """Count anew what a principal has. `payer` is the usage record's: "namespace/principal"."""
+    """CountUsage anew what a principal has. `payer` is the usage record's: "namespace/principal"."""
 
     payer: str
 
 
-class Count(Record):
+class CountUsage(Record):
     """Charge what the record under `key` holds of a principal, unless it is charged already."""
 
     key: str
@@ -284,7 +284,7 @@ _Command = (
     | Beat
     | RaiseFloor
     | BeginCount
-    | Count
+    | CountUsage
     | Freeze
     | Thaw
     | Identify

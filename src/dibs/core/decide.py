@@ -37,7 +37,7 @@ from dibs.core.commands import (
     Beat,
     BeginCount,
     Break,
-    Count,
+    CountUsage,
     EndSession,
     Free,
     Freeze,
@@ -110,7 +110,7 @@ _RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
     RaiseFloor: raise_floor,
     Identify: identify,
     BeginCount: begin_count,
-    Count: count,
+    CountUsage: count,
     Freeze: freeze,
     Thaw: thaw,
 }
@@ -149,7 +149,7 @@ def keys_of(command: Command) -> list[str]:
     elif isinstance(command, AcquireAny | AcquireAll):
         keys += [lock_key(command.ns, name) for name in command.names]
         names = command.names
-    elif isinstance(command, Sweep | Count):
+    elif isinstance(command, Sweep | CountUsage):
         keys.append(command.key)
     elif hasattr(command, "digest"):
         keys += [REGISTER_KEY, CREDENTIAL_PREFIX + command.digest]

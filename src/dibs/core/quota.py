@@ -15,14 +15,14 @@ from dibs.core.outcomes import Counted, QuotaExceeded, TooMany
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import AcquireTerms, BeginCount, Count, OpenSession
+    from dibs.core.commands import AcquireTerms, BeginCount, CountUsage, OpenSession
     from dibs.core.credentials import Usage
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
 
 
 def charge(draft: Draft, payer: str | None, what: str) -> str | None:
-    """Count one more `what` ("held", "waiting" or "sessions"). Returns what the hold, place or session bears."""
+    """CountUsage one more `what` ("held", "waiting" or "sessions"). Returns what the hold, place or session bears."""
     if payer is None:
         return None
     usage = usage_of(draft, payer)
@@ -99,7 +99,7 @@ def begin_count(draft: Draft, command: BeginCount) -> Outcome:
     return Counted(now_ms=draft.now_ms)
 
 
-def count(draft: Draft, command: Count) -> Outcome:
+def count(draft: Draft, command: CountUsage) -> Outcome:
     """Charge what one record holds of a principal, unless it is charged already. A charge to another record of the same
     principal, that of its credentials for one namespace, stays there."""
     if command.key.startswith(LOCK_PREFIX):
@@ -119,7 +119,7 @@ def _is_counted_here(draft: Draft, payer: str, ns: str | None, principal: str, c
     return payer_of(charged) in (None, payer) and not is_current(draft, charged, payer)
 
 
-def _count_lock(draft: Draft, command: Count) -> None:
+def _count_lock(draft: Draft, command: CountUsage) -> None:
     ns, name = split_lock_key(command.key)
     if not draft.knows(ns, name):
         return
@@ -136,7 +136,7 @@ def _count_lock(draft: Draft, command: Count) -> None:
         draft.put(lock.replace(holders=holders))
 
 
-def _count_session(draft: Draft, command: Count) -> None:
+def _count_session(draft: Draft, command: CountUsage) -> None:
     session = draft.session(command.key.removeprefix(SESSION_PREFIX))
     if session is None or session.ended_ms:
         return
@@ -144,7 +144,7 @@ def _count_session(draft: Draft, command: Count) -> None:
         draft.put(session.replace(charge=charge(draft, command.payer, "sessions")))
 
 
-def _count_ticket(draft: Draft, command: Count) -> None:
+def _count_ticket(draft: Draft, command: CountUsage) -> None:
     _, ns, number, name = command.key.split("/", 3)
     ticket = draft.ticket(ns, name, int(number))
     if ticket is not None and _is_counted_here(draft, command.payer, ns, ticket.principal, ticket.charge):

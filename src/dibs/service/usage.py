@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dibs.core.commands import BeginCount, Count
+from dibs.core.commands import BeginCount, CountUsage
 from dibs.core.credentials import Usage
 from dibs.core.keys import LOCK_PREFIX, SESSION_PREFIX, USAGE_PREFIX
 from dibs.core.limits import LIST_PAGE_DEFAULT, SWEEP_BATCH_MAX
@@ -27,13 +27,13 @@ _TICKET_PREFIX = "ticket/"
 
 
 def recount(store: Store, payer: str) -> None:
-    """Count anew what one principal has."""
+    """CountUsage anew what one principal has."""
     coordinator = Coordinator(store)
     coordinator.one(BeginCount(payer=payer))
     principal = payer.partition("/")[2]
     keys = [key for key, record in _records(store) if any(each[0] == principal for each in _charges(record))]
     for start in range(0, len(keys), SWEEP_BATCH_MAX):
-        batch = [Count(key=key, payer=payer) for key in keys[start : start + SWEEP_BATCH_MAX]]
+        batch = [CountUsage(key=key, payer=payer) for key in keys[start : start + SWEEP_BATCH_MAX]]
         for outcome in coordinator.run(batch):
             if isinstance(outcome, BaseException):
                 raise outcome
