@@ -232,7 +232,7 @@ class RaiseFloor(Record):
 
 
 class BeginCount(Record):
-    """CountUsage anew what a principal has. `payer` is the usage record's: "namespace/principal"."""
+    """Count anew what a principal has. `payer` is the usage record's: "namespace/principal"."""
 
     payer: str
 

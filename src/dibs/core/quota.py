@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def charge(draft: Draft, payer: str | None, what: str) -> str | None:
-    """CountUsage one more `what` ("held", "waiting" or "sessions"). Returns what the hold, place or session bears."""
+    """Count one more `what` ("held", "waiting" or "sessions"). Returns what the hold, place or session bears."""
     if payer is None:
         return None
     usage = usage_of(draft, payer)

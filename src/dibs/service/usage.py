@@ -27,7 +27,7 @@ _TICKET_PREFIX = "ticket/"
 
 
 def recount(store: Store, payer: str) -> None:
-    """CountUsage anew what one principal has."""
+    """Count anew what one principal has."""
     coordinator = Coordinator(store)
     coordinator.one(BeginCount(payer=payer))
     principal = payer.partition("/")[2]
