@@ -61,7 +61,7 @@ def test_whoever_takes_over_sees_where_the_last_one_stopped(client: Client) -> N
 def test_done_is_told_to_the_next_one_with_the_result(client: Client) -> None:
     with client.claim("job") as claim:
         claim.done("PR 77", keep=60)
-        with pytest.raises(dibs.LeaseLost, match="let go"):
+        with pytest.raises(dibs.LeaseLost, match="released"):
             claim.check()
     with pytest.raises(dibs.JobDone) as refused, client.claim("job", owner="bob"):
         pytest.fail("done twice")

@@ -149,7 +149,7 @@ def test_a_client_that_is_closed_inside_a_block_costs_the_block_nothing_but_the_
     client = connect()
     with client.claim("job", ttl=60):
         client.close()
-    assert "job could not be released and goes with its TTL" in caplog.text
+    assert "job could not be released and will expire" in caplog.text
     assert connect().owner("job").held
 
 
@@ -208,7 +208,7 @@ def test_a_heartbeat_that_does_not_get_through_is_logged_before_the_loss(
         claim.check()
     levels = [record.levelname for record in caplog.records]
     assert levels == ["WARNING", "INFO"]
-    assert "A heartbeat of job did not get through, and is tried again for 5" in caplog.messages[0]
+    assert "A heartbeat of job failed, and is repeated for another 5" in caplog.messages[0]
     assert caplog.messages[0].endswith("nobody answers")
 
 

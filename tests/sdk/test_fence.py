@@ -212,7 +212,7 @@ def test_a_missing_table_is_said_with_the_remedy(place: Any) -> None:
     if isinstance(place, Values):
         return
     fence = Fence(place)
-    with pytest.raises(InvalidInput, match=r"dibs_fence is not there.*fence.create\(\)"):
+    with pytest.raises(InvalidInput, match=r"dibs_fence does not exist.*fence.create\(\)"):
         fence.admit(name="job", token=1)
 
 
@@ -339,7 +339,7 @@ def test_a_fence_says_what_it_cannot_stand_on() -> None:
         Fence({})
     with pytest.raises(InvalidInput, match="not on mysql"):
         Fence(sqlalchemy.create_mock_engine("mysql://", lambda *_: None))
-    with pytest.raises(InvalidInput, match="no table name"):
+    with pytest.raises(InvalidInput, match="not a valid table name"):
         Fence(Values(), table="x; DROP TABLE y")
     with pytest.raises(InvalidInput, match="a name and a token"):
         Fence(Values()).admit(name="job")

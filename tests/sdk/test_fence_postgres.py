@@ -169,11 +169,11 @@ def test_a_missing_table_is_said_with_the_remedy(postgres_url: str, table: str) 
     engine = sqlalchemy.create_engine(alchemy(postgres_url))
     with (
         psycopg.connect(postgres_url) as db,
-        pytest.raises(InvalidInput, match=r"is not there.*fence.create\(\)"),
+        pytest.raises(InvalidInput, match=r"does not exist.*fence.create\(\)"),
     ):
         Fence(db, table=table).admit(name="job", token=1)
     with (
-        pytest.raises(InvalidInput, match=r"is not there.*fence.create\(\)"),
+        pytest.raises(InvalidInput, match=r"does not exist.*fence.create\(\)"),
         engine.connect() as connection,
         Fence(connection, table=table).transaction(name="job", token=1),
     ):

@@ -11,7 +11,7 @@ from dibs.core.events import Event
 from dibs.core.limits import SWEEP_LATE_MS_MAX
 from dibs.errors import StoreUnavailable
 from dibs.service import watcher as watcher_module
-from dibs.service.watcher import Watcher
+from dibs.service.watcher import StoreWatcher
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 
@@ -47,7 +47,9 @@ class World:
         self.known_seq = 0
         self.wanted = False
         self.told = threading.Semaphore(0)
-        self.watcher = Watcher(self.store, lambda: self.known_seq, lambda: self.wanted, self.told.release)
+        self.watcher = StoreWatcher(
+            self.store, lambda: self.known_seq, lambda: self.wanted, self.told.release
+        )
 
     def want(self) -> None:
         self.wanted = True
@@ -109,7 +111,7 @@ def test_what_is_known_already_is_not_told(monkeypatch: pytest.MonkeyPatch) -> N
             world.known_seq = self.write()
             return super().watch(after, timeout_ms)
 
-    world.watcher = Watcher(Own(), lambda: world.known_seq, lambda: True, world.told.release)
+    world.watcher = StoreWatcher(Own(), lambda: world.known_seq, lambda: True, world.told.release)
     world.watcher.watch()
     assert not world.told.acquire(blocking=False)
 
@@ -118,7 +120,7 @@ def test_a_store_that_can_only_be_looked_at_gets_no_thread() -> None:
     store = Watched()
     store.capabilities = store.capabilities.replace(watch="polling")
     before = threading.active_count()
-    watcher = Watcher(store, lambda: 0, lambda: True, lambda: None)
+    watcher = StoreWatcher(store, lambda: 0, lambda: True, lambda: None)
     watcher.start()
     watcher.wake()
     assert threading.active_count() == before

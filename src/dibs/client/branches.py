@@ -1,4 +1,4 @@
-"""A branch and the claim on the work in it, in one push: the server takes both or neither."""
+"""Pushes a branch together with the claim on its job: the remote accepts both or neither."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def push_branch(
     """Renew a claim that is kept at a git remote, and push a branch there, in one step. Raises HookRefused."""
     try:
         command = command_for("renew", door.namespace((name,)), name, shape("renew", document), LOCAL)
-        assert isinstance(command, Renew)  # that is what the verb makes
+        assert isinstance(command, Renew)  # the verb makes a Renew
         outcome, pushed = push_with_claim(door.store(), command, branch, folder)
     except HookRefused:
         raise
@@ -41,7 +41,7 @@ def push_branch(
 def push_with_claim(
     store: Store, command: Renew, branch: str | None, folder: str
 ) -> tuple[Outcome, dict[str, Any]]:
-    """The outcome of the renewal, and what was pushed if it was one. Raises BranchMoved."""
+    """The outcome of the renewal, and what was pushed if it succeeded. Raises BranchMoved."""
     carry = getattr(store, "carry", None)
     if carry is None:
         raise InvalidInput(
@@ -50,7 +50,7 @@ def push_with_claim(
     key = lock_key(command.ns, command.name)
 
     def holds(puts: Mapping[str, Stored | None]) -> bool:
-        """Whether what is to be written leaves the job with the caller. A note that it was lost carries no branch."""
+        """Whether the caller still has the job after this write. A write that notes a loss carries no branch."""
         lock = puts.get(key)
         return isinstance(lock, LockRecord) and any(
             holder.lease_id == command.lease_id

@@ -1,7 +1,7 @@
 """The user's own settings: `dibs/config.toml` in the folder for configuration.
 
-Only the user's: a file that comes with a repository may not say where claims and tokens go
-(`repository/settings.py` says what it may). A flag and a variable both win over this file.
+A file that comes with a repository may not say where claims and tokens go (`repository/settings.py` says what it may).
+Flags and variables take precedence over this file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEYS = ("url", "namespace", "owner", "token_file", "timeout")
 
 
 def user_config(env: Mapping[str, str]) -> dict[str, str]:
-    """The settings in the user's file, by key. Raises InvalidInput for what cannot be meant."""
+    """The settings in the user's file, by key. Raises InvalidInput for an invalid setting."""
     path = config_path(env)
     table = read_toml(path) if path is not None else None
     found: dict[str, str] = {}
@@ -28,8 +28,8 @@ def user_config(env: Mapping[str, str]) -> dict[str, str]:
         if key not in KEYS:
             raise InvalidInput(f"{path}: there is no setting {key!a}. Settings are {', '.join(KEYS)}.")
         if not isinstance(value, str) or not value.strip():
-            raise InvalidInput(f"{path}: {key} is a text that is not empty, not {value!a}.")
+            raise InvalidInput(f"{path}: {key} must be a text that is not empty, not {value!a}.")
         found[key] = os.path.expanduser(value) if key == "token_file" else value
     if not os.path.isabs(found.get("token_file", "/")):
-        raise InvalidInput(f"{path}: token_file is an absolute path, or begins with ~/.")
+        raise InvalidInput(f"{path}: token_file must be an absolute path, or begin with ~/.")
     return found

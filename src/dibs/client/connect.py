@@ -1,4 +1,4 @@
-"""From a URL to a door. A server's schemes are known here, a store's only to the registry of stores."""
+"""Opens the door for a URL. Schemes of servers are known here; those of stores are in the registry of stores."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 def server_at(url: str | None) -> ServerAddress | None:
-    """The server that `url` names, or None when it names a store. Raises InvalidInput when it names nothing."""
+    """The server of `url`, or None if it is a store. Raises InvalidInput if it is neither."""
     return server_address(url) if url is not None and is_server(url) else None
 
 
 def connect(url: str | None, *, namespace: str | None, token: str | None, timeout_ms: int) -> Door:
-    """The door to `url`; None is the user's own store. Reaches out for nothing before it is asked."""
+    """The door to `url`; None is the user's own store. Opens nothing before the first request."""
     return _door(server_at(url), url, namespace, token, timeout_ms)
 
 
 def connect_as(settings: Settings) -> Door:
-    """The door that the settings name, with the token that they have for it."""
+    """The door that the settings name, with its token."""
     address = server_at(settings.url)
     token = None if address is None else settings.token(address)
     return _door(address, settings.url, settings.namespace, token, settings.timeout_ms)

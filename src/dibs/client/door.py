@@ -1,8 +1,7 @@
-"""What both clients offer: one door, the same replies behind it.
+"""The interface of both clients: a door, with the same replies from a store and from a server.
 
-A reply is what the server would send, status and document, whoever made it: refusals and errors are replies too. A
-door raises nothing for what the caller asked. What it cannot even ask (no server, no store) is a reply of the same kind
-as the server's own "store unavailable".
+A reply is the status and document that a server sends; refusals and errors are replies, too. A door raises no
+exception for a request. If there is no server or no store, the reply is the same as the server's "store unavailable".
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ VERBS = (
     *("acquire", "acquire-any", "acquire-all", "leave", "renew", "release", "transfer"),
     *("break", "free", "inspect", "acl", "session-open", "session-keep", "session-end", "session-show"),
 )
-# What a reply's code says of a lease, or a session, that is no more.
+# Codes of replies about a lease or a session that has ended.
 OVER_CODES = ("lease_not_current", "not_found", "session_expired")
 
 
 class Door(Protocol):
-    """Not for several threads at once: a door is one caller's."""
+    """A door belongs to one caller: it is not for several threads at once."""
 
     def call(self, verb: str, name: str, document: Document) -> Reply:
-        """Ask one of VERBS about the job `name`. `document` is the request body of the HTTP reference.
+        """Send a request: one of VERBS, about the job `name`. `document` is the request body of the HTTP reference.
 
         For the verbs of sessions `name` is the session's id; to open one, and for several jobs, it is empty."""
         ...
@@ -43,13 +42,13 @@ class Door(Protocol):
         ...
 
     def sessions(self) -> Reply:
-        """The open sessions of whoever asks."""
+        """The open sessions of the caller."""
         ...
 
     def news(self, timeout_ms: int) -> None:
-        """Wait until something may have changed since the last call, `timeout_ms` at most."""
+        """Wait until something may have changed since the last call, for at most `timeout_ms`."""
         ...
 
     def close(self) -> None:
-        """Let go of files and connections. Calling it again does nothing."""
+        """Close files and connections. A second call does nothing."""
         ...

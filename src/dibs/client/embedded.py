@@ -1,7 +1,6 @@
-"""dibs without a server: the rules and the store in this process, with the documents a server would send.
+"""dibs without a server: the rules and the store run in this process, and give the documents of a server.
 
-The only client module that may import stores and the service, and it does so when a store is opened: talking to a
-server must not pay for them.
+It imports stores and the service when a store is opened, so that requests to a server need not import them.
 """
 
 from __future__ import annotations
@@ -30,50 +29,49 @@ if TYPE_CHECKING:
 
 
 def default_store_url() -> str:
-    """Where claims are kept when nobody says otherwise."""
+    """The URL of the default store."""
     from dibs.stores.registry import default_url
 
     return default_url()
 
 
 def process_mark(pid: int) -> str | None:
-    """What names a process of this machine for good, or None when there is no such process, or no telling."""
+    """A permanent mark of a process of this machine; None if there is no such process, or it cannot be seen."""
     from dibs.service.processes import process_mark as mark
 
     return mark(pid)
 
 
 def guarded_mark(token: str, pids: Sequence[int]) -> str | None:
-    """What names a command for good: those who guard it, and all that carries its token. None where there is no
-    telling."""
+    """A permanent mark of a command: its guards, and all processes with its token. None if it cannot be made."""
     from dibs.service.processes import guarded_mark as mark
 
     return mark(token, pids)
 
 
 def guarded_env(env: Mapping[str, str], token: str) -> dict[str, str]:
-    """The variable by which everything that a command starts can be found."""
+    """The environment variable by which all processes of a command can be found."""
     from dibs.service.descendants import VARIABLE, with_token
 
     return {VARIABLE: with_token(env.get(VARIABLE), token)}
 
 
 def marked(token: str) -> list[int]:
-    """The processes that carry a command's token, as far as we may look."""
+    """The processes with a command's token, as far as they can be seen."""
     from dibs.service.descendants import marked as found
 
     return found(token)
 
 
 def lineage(pid: int) -> list[str]:
-    """The marks of a process and of those it descends from, nearest first. Empty where the system does not tell."""
+    """The marks of a process and its ancestors, nearest first. Empty if they cannot be seen."""
     from dibs.service.processes import lineage as marks
 
     return marks(pid)
 
 
 def is_gone(mark: str) -> bool:
-    """Whether the process that a mark names has surely ended."""
+    """Whether the process of a mark has certainly ended."""
     from dibs.service.processes import is_gone as gone
 
     return gone(mark)
@@ -83,7 +81,7 @@ CLAIMS = ("acquire", "acquire-any", "acquire-all")
 
 
 class EmbeddedDoor:
-    """A door to a store. `open_it` is called on first use, so that a store that cannot be opened is a reply as well."""
+    """A door to a store. `open_it` is called on first use, so that a failure to open the store is a reply, too."""
 
     def __init__(
         self,
@@ -123,7 +121,7 @@ class EmbeddedDoor:
         def answer() -> Reply:
             from dibs.service.coordinator import Coordinator
 
-            # In the server's order of checks: shape, caller, meaning; and nothing is opened for what cannot be.
+            # The server's order of checks: shape, caller, meaning. The store is not opened for an invalid request.
             shaped = shape(verb, document)
             command = command_for(verb, self.namespace(names), name, shaped, self._caller)
             coordinator = Coordinator(self.store())
@@ -136,11 +134,11 @@ class EmbeddedDoor:
         return told(self._namespaces, answered(answer), names)
 
     def namespace(self, names: tuple[object, ...] = ()) -> str:
-        """The namespace that a request about these names works in."""
+        """The namespace of a request about these names."""
         return namespace_for(self._caller, namespace_for_names(self._namespaces, names))
 
     def end_dead_session(self, session: str) -> None:
-        """End a session whose worker is dead: what it held is lost, not released. Raises what the store meets."""
+        """End a session whose worker is dead: its jobs are lost, not released. Raises the store's errors."""
         from dibs.core.commands import EndSession
         from dibs.service.coordinator import Coordinator
 
@@ -175,7 +173,7 @@ class EmbeddedDoor:
         return answered(answer)
 
     def ask_tokens(self, verb: str, name: str, wanted_id: str, document: Document) -> Reply:
-        """About the tokens that servers on this store take."""
+        """A request about the tokens that servers on this store accept."""
 
         def answer() -> Reply:
             from dibs.service.credentials import CredentialAdmin
@@ -191,7 +189,7 @@ class EmbeddedDoor:
             self._seen_seq = newest[-1].seq if newest else 0
 
     def notices(self) -> list[str]:
-        """What the store noticed about its location while it was used."""
+        """Notices of the store about its location."""
         return [] if self._opened is None else self._opened.notices()
 
     def close(self) -> None:
@@ -201,12 +199,11 @@ class EmbeddedDoor:
 
 
 class SharedStore:
-    """One opened store for all threads of a process: stores serialise their callers themselves.
-
-    A forked child opens it anew. What the parent had open is neither used nor closed there."""
+    """One open store for all threads of a process; stores serialise their callers themselves. A forked child opens its
+    own, and neither uses nor closes that of its parent."""
 
     def __init__(self, url: str | None) -> None:
-        from weakref import finalize  # programs use this, the command does not
+        from weakref import finalize  # used by programs, not by the command
 
         self._url = url
         self._lock = allocate_lock()
@@ -214,13 +211,13 @@ class SharedStore:
         self._pid = os.getpid()
         self._opened: list[Store] = []
         finalize(self, _close_all, self._opened, self._pid).atexit = False
-        self._left_alone: list[Store] = []  # dropping what a parent had open would close it
+        self._left_alone: list[Store] = []  # dropping the parent's store would close it
 
     def get(self) -> Store:
         if os.getpid() != self._pid:
             if self._url == "memory://" and self._store is not None:
                 raise StoreUnavailable(
-                    "A memory:// store does not cross a fork: the child would see a copy of it."
+                    "A memory:// store cannot be used after a fork: the child would have a copy."
                 )
             self._left_alone += self._opened
             self._opened.clear()
@@ -240,7 +237,7 @@ class SharedStore:
 
 
 def _close_all(stores: list[Store], pid: int) -> None:
-    """A client was dropped without being closed. In a forked child the stores are the parent's."""
+    """Close the stores of a client that was dropped without being closed. In a forked child they are the parent's."""
     if os.getpid() == pid:
         for store in stores:
             store.close()
@@ -253,7 +250,7 @@ def _ok(body: Document) -> Reply:
 
 
 def answered(answer: Callable[[], Reply]) -> Reply:
-    """Errors we know are replies. What we do not know is a fault and must be seen as one, with its traceback."""
+    """Known errors become replies. An unknown error is a fault, and is raised with its traceback."""
     try:
         return answer()
     except DibsError as error:

@@ -1,9 +1,9 @@
-"""Claiming on a store of one's own: looking whether the owner is dead, and waiting in line without a server.
+"""Claiming without a server: finding dead owners, and waiting in line.
 
-A waiter watches its own ticket and nothing else: whoever hands the job over to it, or drops it from the line, deletes
-that ticket, and the store wakes the one who waits for it. Only the first few in line look for a hold that ran out or an
-owner that died, each a little later than the one before, should those have died themselves.
-Asking again writes nothing unless something changed or the place must be kept.
+A waiter watches only its own ticket. The process that hands it the job, or drops it from the line, deletes the ticket,
+and the store wakes the waiter. Only the first few in line look for expired holds and dead owners, each a little later
+than the one before, in case those before have died. Asking again writes nothing unless something changed or the place
+must be kept.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ _ENDING = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
 
 def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
-    """The outcome of a claim, after waiting in line for up to `wait_ms` where it asks for that.
-
-    An interrupt gives up whatever was got so far. It comes while the store is watched, never while it is asked: what
-    was written is always known."""
+    """The outcome of a claim, after waiting in line for up to `wait_ms` if it waits. An interrupt gives up the claim
+    or the place. It can come only while the store is watched, never during a request, so it is always known what was
+    written."""
     if not wait_ms:
         shield = _Shield()
         try:
@@ -63,7 +62,7 @@ def claim(coordinator: Coordinator, command: Any, wait_ms: int) -> Outcome:
 
 
 class _Shield:
-    """While it is up, signals that end a process wait. Not `signal`, whose import costs more than a claim."""
+    """Blocks the signals that end a process. It does not import `signal`, which costs more than a claim."""
 
     def __init__(self) -> None:
         self._before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _ENDING)
@@ -76,7 +75,7 @@ class _Shield:
 
 
 def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> None:
-    """Let go of what `outcome` gave: the job, or the place in line, or the job that the place became a moment ago."""
+    """Give back what `outcome` granted: the job, the place in line, or the job that was handed over a moment ago."""
     ns, principal = command.ns, command.principal
     grants = outcome.grants if isinstance(outcome, GrantedAll) else (outcome,)
     got = [
@@ -93,7 +92,8 @@ def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> 
 
 
 def _ask(coordinator: Coordinator, command: Command) -> Outcome:
-    """Ask; if whoever is in the way is dead, as anybody on this machine can see, end its session and ask again."""
+    """Claim. If an owner that blocks the claim is dead, which every process on this machine can see, end its session
+    and claim again."""
     outcome = coordinator.one(command)
     if _end_dead_session(coordinator, outcome):
         return coordinator.one(command)
@@ -106,7 +106,7 @@ def _end_dead_session(coordinator: Coordinator, outcome: Outcome) -> bool:
     sessions = {blocker.holder.session for blocker in blockers if blocker.holder.session is not None}
     if not sessions:
         return False
-    from dibs.service.processes import is_gone  # only where sessions are in the way
+    from dibs.service.processes import is_gone  # imported only if a session blocks the claim
 
     found = coordinator.store.read([session_key(session) for session in sessions]).records.values()
     dead = [
@@ -120,8 +120,8 @@ def _end_dead_session(coordinator: Coordinator, outcome: Outcome) -> bool:
 
 
 def _patience_ms(queued: Queued, poll_ms: int) -> int:
-    """How long to wait to be woken at most: until the hold in the way may be over, and well before the place is lost.
-    Everybody ahead has had a look before."""
+    """How long to wait for a wake-up at most: until the blocking hold may have ended, and well before the place is
+    lost. Places ahead look first."""
     ends_ms = [blocker.holder.expires_ms - queued.now_ms for blocker in queued.blockers]
     if queued.delay_until_ms > queued.now_ms:
         ends_ms.append(queued.delay_until_ms - queued.now_ms)

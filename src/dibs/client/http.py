@@ -1,4 +1,4 @@
-"""dibs over HTTP: the same door, asked through a server."""
+"""dibs over HTTP: a door to a server."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ TIMEOUT_MS_DEFAULT = 10_000
 
 
 class HttpDoor:
-    """A door to a server. `timeout_ms` bounds each call, its retries included, and may be changed between calls.
-
-    With `keep` the connection stays open for the next call, which a program wants and a command does not need."""
+    """A door to a server. `timeout_ms` limits each call, including its retries, and may be changed between calls. With
+    `keep` the connection stays open for the next call, for programs that make many."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class HttpDoor:
         return self._reply(lambda: questions.token_question(verb, name, wanted_id, document))
 
     def news(self, timeout_ms: int) -> None:
-        """A server tells no news to those who do not wait in line: time passes."""
+        """A server reports no news outside of a wait in line, so this only sleeps."""
         from time import sleep
 
         sleep(timeout_ms / 1000)
@@ -82,7 +81,7 @@ class HttpDoor:
         self._connection.close()
 
     def health(self) -> Document:
-        """What GET /health says. Raises what went wrong."""
+        """The document of GET /health. Raises the error."""
         document = document_of(self._exchange(questions.HEALTH), self.address)
         if document is None:
             raise BadReply(f"{self.address.url} answered /health with nothing.")

@@ -1,8 +1,8 @@
-"""HTTP/1.1 as bytes, without I/O: the request we send, and a reader for the reply. Just what dibs needs of it.
+"""HTTP/1.1 as bytes, without I/O: the request, and a reader for the reply. Only what dibs needs.
 
-Replies with Content-Length, in chunks, or until the connection closes. What cannot be read as HTTP raises BadReply; a
-reply that stops short raises `ConnectionLost`, because then the request may be sent again. The reader is a generator
-that yields when it needs more bytes; its driver waits for them in a thread or in an event loop.
+It reads replies with Content-Length, in chunks, or until the connection closes. Anything that is not HTTP raises
+BadReply. A reply that ends early raises `ConnectionLost`, because then the request may be sent again. The reader is a
+generator that yields when it needs more bytes; its driver waits for them in a thread or in an event loop.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     T = TypeVar("T")
-    Reading = Generator[
-        None, bytes, T
-    ]  # each yield is answered with the next bytes, none when the other side closed
+    Reading = Generator[None, bytes, T]  # each yield is sent the next bytes, or none if the other side closed
 
 
 class ConnectionLost(Exception):
@@ -49,7 +47,7 @@ def request_bytes(
 
 
 def read_reply(receive: Callable[[], bytes]) -> RawReply:
-    """One reply. `receive` gives the next bytes, and none when the other side has closed."""
+    """Read one reply. `receive` returns the next bytes, or none if the other side has closed."""
     return run_generator(ReplyReader().steps(), lambda _: receive())
 
 
@@ -149,7 +147,7 @@ class ReplyReader:
             if (yield from self._line()):
                 raise BadReply("The reply has a chunk that is longer than it says.")
         while (yield from self._line()):
-            pass  # trailers say nothing we ask for
+            pass  # trailers are ignored
         return b"".join(parts)
 
     def _until_closed(self) -> Reading[bytes]:
@@ -163,7 +161,7 @@ class ReplyReader:
 
 
 def _number(text: str, base: int) -> int:
-    # int() alone would take "+5", "1_000" and blanks.
+    # int() alone would accept "+5", "1_000" and blanks.
     digits = "0123456789abcdef"[:base]
     if not text or len(text) > 16 or not all(character in digits for character in text.lower()):
         raise BadReply(f"The reply gives {text[:40]!r} as a length.")

@@ -1,13 +1,13 @@
-"""The machine's own service: one store for all users of a machine, behind a Unix socket at a known place.
+"""The machine's service: one store for all users of a machine, behind a Unix socket at a known path.
 
-Whoever names no store uses it when it is there (`dibs serve --system`, /run/dibs/dibs.sock), and their own file when it
-is not. Two rules keep one job from having two owners in two stores:
+A user who names no store uses the service if it exists (`dibs serve --system`, /run/dibs/dibs.sock), else their own
+file. Two rules keep one job from having two owners in two stores:
 
-- Who has live claims in their own file is not moved over: they are told, and say which they mean.
-- Who has used the service once does not fall back to a file of their own when it is away. A note in the state folder
-  remembers it.
+- A user with live claims in their own file is not switched: an error asks which store to use.
+- A user who has used the service does not fall back to their own file when it is down. A note in the state folder
+  remembers that.
 
-A socket counts only if nobody but root, or whoever root gave the folder to, can have put it there.
+A socket is trusted only if root, or the user to whom root gave the folder, must have made it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OFF = ("off", "no", "0")
 
 
 def system_url(env: Mapping[str, str]) -> str | None:
-    """The URL of the machine's service, or None where there is none. Raises when it must be told instead of used."""
+    """The URL of the machine's service, or None if there is none. Raises if it cannot be used safely."""
     path = socket_path(env)
     if path is None:
         return None
@@ -51,18 +51,18 @@ def system_url(env: Mapping[str, str]) -> str | None:
 
 
 def socket_path(env: Mapping[str, str]) -> str | None:
-    """Where the service would listen; None: the user wants none of it."""
+    """The path of the service's socket; None if the user turned it off."""
     path = env.get("DIBS_SYSTEM_SOCKET") or SOCKET
     return None if path in _OFF else path
 
 
 def note_path(env: Mapping[str, str]) -> str:
-    """The file that says that this user's claims are with the machine's service."""
+    """The file that notes that this user's claims are in the machine's service."""
     return os.path.join(state_folder(env), "uses-the-machine's-service")
 
 
 def distrust(path: str) -> str | None:
-    """Why somebody else than root, or the service's user, may have made this socket. None: nobody else can have."""
+    """Why somebody other than root or the service's user may have made this socket; None if nobody else can have."""
     folder = os.path.dirname(path)
     try:
         found, around, above = os.lstat(path), os.lstat(folder), os.stat(os.path.dirname(folder) or "/")
@@ -73,7 +73,7 @@ def distrust(path: str) -> str | None:
     if not stat.S_ISDIR(around.st_mode) or around.st_mode & 0o022:
         return f"others may write in {folder}"
     if above.st_uid != 0 or (above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX):
-        return f"{folder} may have been put there by somebody else than root"
+        return f"{folder} may have been made by somebody other than root"
     if above.st_mode & stat.S_ISVTX and around.st_uid not in (0, os.geteuid()):
         return f"{folder} belongs to another user, and everybody may make folders beside it"
     if found.st_uid not in (0, around.st_uid):
@@ -82,7 +82,7 @@ def distrust(path: str) -> str | None:
 
 
 def _refuse_to_split(path: str) -> None:
-    """Raise if this user's own file holds live claims: with the service's it would be two stores."""
+    """Raise if this user's own file has live claims: using the service as well would make two stores."""
     from dibs.client.embedded import EmbeddedDoor, default_store_url
 
     url = default_store_url()
@@ -108,4 +108,4 @@ def _take_note(note: str, path: str) -> None:
         with open(note, "w") as file:
             file.write(f"{path}\n")
     except OSError:
-        pass  # a user without a home has no file of their own to fall back to either
+        pass  # a user without a home has no file to fall back to

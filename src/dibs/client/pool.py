@@ -1,7 +1,7 @@
-"""Doors for many threads: one is lent to one caller at a time, and comes back.
+"""A pool of doors for many threads: each door is lent to one caller at a time.
 
-A forked child gets doors of its own. What the parent had open is left as it is, neither used nor closed: a connection
-or a database handle that two processes touch serves neither.
+A forked child gets its own doors, and neither uses nor closes those of its parent: a connection or a database handle
+cannot be shared by two processes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from dibs.client.settings import Settings
 
 IDLE_MAX = 8
-_left_alone: list[object] = []  # what a parent had open; dropping it would close it
+_left_alone: list[object] = []  # the parent's doors; dropping them would close them
 
 
 class Doors:
-    """As many doors as there are callers at once. `timeout_ms` is for those that ask a server."""
+    """As many doors as there are callers at a time. `timeout_ms` is for doors to a server."""
 
     def __init__(self, settings: Settings, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
@@ -52,7 +52,7 @@ class Doors:
 
     @contextmanager
     def one(self, timeout_ms: int | None = None) -> Iterator[Door]:
-        """A door that is nobody else's until the block ends. `timeout_ms` bounds a call to a server for once."""
+        """A door for this caller alone until the block ends. `timeout_ms` limits calls to a server in this block."""
         door = self._take()
         if isinstance(door, HttpDoor):
             door.timeout_ms = (
@@ -61,7 +61,7 @@ class Doors:
         try:
             yield door
         finally:
-            self._give_back(door)  # whatever happened: a line that broke in the middle has closed itself
+            self._give_back(door)  # in any case: a broken connection has closed itself
 
     def _take(self) -> Door:
         if os.getpid() != self._pid:

@@ -1,9 +1,9 @@
-"""Before the token of the user's own server is sent: is this that server? Pure but for `is_ours`.
+"""Checks that a server is the user's own before the token of that server is sent. Pure, except `is_ours`.
 
-Anybody may listen on a port of this machine when the server does not. So whoever listens must show, on the connection
-that the token would go over, that it has the token already: it answers a fresh value, and the address we are connected
-to, with a digest under the token's hash. A stranger that passes the question on to the real server gets an answer for
-another address. On a Unix socket the kernel tells whose process listens.
+Any process can listen on a port of this machine when the server is down. So the listener must prove, on the same
+connection, that it knows the token: it answers a fresh value and the connected address with a digest under the token's
+hash. A stranger that forwards the challenge to the real server gets an answer for another address. On a Unix socket
+the kernel says which user listens.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Challenge:
-    """One question, and the only right answer to it. `peer` is what we are connected to, as the kernel says."""
+    """One challenge and its only right answer. `peer` is the connected address, from the kernel."""
 
     def __init__(self, address: ServerAddress, token: str, peer: Any) -> None:
         self._address = address
@@ -42,7 +42,7 @@ class Challenge:
 
 
 def is_ours(uid: int) -> bool:
-    """Whether a process of this user may be given this user's token: one's own, or the administrator's."""
+    """Whether a process of this user id may get the user's token: the user's own, or root's."""
     return uid in (os.geteuid(), 0)
 
 

@@ -1,10 +1,10 @@
-"""Waiting in line without I/O: what to ask next, how long to bear with silence, how to leave nothing behind.
+"""Waiting in line without I/O: what to request next, how long to tolerate missing answers, and how to leave nothing
+behind.
 
-A flow is a generator that yields steps. Whoever drives it (`drive` here, an event loop elsewhere) answers each `Ask`
-with the reply, each `Pause` with None, and each `StillWaiting` with None or with the milliseconds until it wants to be
-told again. A long wait is asked for in slices. The first is short, so
-that the place in line is soon known and can be given up; asking again with the ticket keeps the place, also when the
-server was gone for a moment.
+A flow is a generator that yields steps. Its driver (`drive` here, an event loop elsewhere) answers each `Ask` with the
+reply, each `Pause` with None, and each `StillWaiting` with None or with the milliseconds until the next report. A long
+wait is split into slices. The first slice is short, so that the place in line is known early and can be given up. A
+request with the ticket keeps the place, even if the server was gone for a moment.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GIVING_UP_PAUSE_MS = 100
 
 
 class Ask:
-    """Ask the door this. `verb` is one of its verbs, or `list`, `history`, `sessions` with what they take."""
+    """A request to the door. `verb` is one of its verbs, or `list`, `history`, `sessions` with their arguments."""
 
     __slots__ = ("document", "name", "verb")
 
@@ -59,7 +59,7 @@ class Pause:
 
 
 class StillWaiting:
-    """The claim still waits. `reply` is the last one: a place in line, or why no reply came."""
+    """The claim still waits. `reply` is the last one: a place in line, or the error."""
 
     __slots__ = ("reply", "waited_ms")
 
@@ -98,10 +98,10 @@ def ask(door: Door, step: Ask) -> Reply:
 
 
 class PendingClaim:
-    """One claim, perhaps with a place in line, perhaps on the way to one.
+    """One claim, possibly with a place in line.
 
-    `document` must have a request key: whatever happened to a reply, asking again finds the same lease. `own_key`: the
-    key was made for this claim and nobody else knows it."""
+    `document` must have a request key, so that a repeat after a lost reply finds the same lease. `own_key`: the key
+    was made for this claim, and nobody else knows it."""
 
     def __init__(
         self, verb: str, name: str, document: Document, ticket: str | None = None, *, own_key: bool = False
@@ -113,12 +113,12 @@ class PendingClaim:
         self._document = document
         self._ticket = ticket
         self._own_key = own_key
-        self.sent_ms = 0  # when the request was sent whose answer came last
+        self.sent_ms = 0  # when the last answered request was sent
         self._asked = self._waited = False
-        self._unsure = False  # an answer was lost on its way: we may have a place, or the job
+        self._unsure = False  # an answer was lost: we may have a place, or the job
 
     def ask_once(self, wait_ms: int = 0) -> Flow[Reply]:
-        """Ask once, waiting on the other side for as long as that."""
+        """Claim once; the other side may wait for up to `wait_ms`."""
         document = dict(self._document)
         if self._ticket is not None:
             document["ticket"] = self._ticket
@@ -136,7 +136,7 @@ class PendingClaim:
         return reply
 
     def wait(self, wait_ms: int, *, slice_seconds: int = SLICE_SECONDS) -> Flow[Reply]:
-        """The first reply that is not `queued`, or the last that is."""
+        """Claim until the reply is not `queued`, or the time is over. Returns the last reply."""
         if self._verb == "acquire-any":
             return (yield from self._polling(wait_ms))
         until_ms = steady_ms() + wait_ms
@@ -154,9 +154,7 @@ class PendingClaim:
             elif self._came_and_went(reply):
                 if now_ms < until_ms:
                     continue
-                return (
-                    yield from self.ask_once()
-                )  # how it stands now: that is what whoever waited wants to know
+                return (yield from self.ask_once())  # report the present state after the wait
             elif not self._bears_with(reply, now_ms - heard_ms):
                 return reply
             within_ms = yield StillWaiting(reply, wait_ms - (until_ms - now_ms))
@@ -166,7 +164,7 @@ class PendingClaim:
                 yield Pause(min(RETRY_MS, until_ms - now_ms))
 
     def _polling(self, wait_ms: int) -> Flow[Reply]:
-        """Ask now and then, without a place in line. Whoever takes any of several stands in no line."""
+        """Poll, without a place in line: claim-any takes no place."""
         until_ms = steady_ms() + wait_ms
         pause_ms, heard = POLL_MS_MIN, False
         while True:
@@ -181,14 +179,14 @@ class PendingClaim:
             pause_ms = min(2 * pause_ms, POLL_MS_MAX)
 
     def _bears_with(self, reply: Reply, silence_ms: int) -> bool:
-        """A server that is gone for a moment still has our place, for as long as one may be silent. The request key
-        finds it where no answer told of it."""
+        """Whether to keep waiting without an answer. A server that is gone for a moment keeps our place for TICKET_MS.
+        The request key finds the place if the answer with it was lost."""
         known = self._unsure or self._ticket is not None
         return known and _is_unheard(reply) and silence_ms < TICKET_MS
 
     def _came_and_went(self, reply: Reply) -> bool:
-        """Our turn came and its lease ran out before we looked: this process was stopped, or starved. We were never
-        told, so nothing was begun with it. We go to the end of the line, as somebody new."""
+        """Whether our turn came and the lease expired before we saw it, because this process was paused. No work was
+        begun with it, so we claim again with a new key, at the end of the line."""
         details = str((reply.body or {}).get("details"))
         if not self._own_key or not details.startswith(KEY_SPENT):
             return False
@@ -197,11 +195,11 @@ class PendingClaim:
         return True
 
     def leave(self, reply: Reply) -> Flow[Reply]:
-        """The time is over: give the place up. If the job came in that very moment, it is ours after all."""
+        """The wait is over: give up the place. If the job was handed over at this moment, it is ours after all."""
         for _ in range(2):
             left: Reply = yield Ask("leave", self._line_name, {"ticket": self._ticket})
             if left.status >= 300 or (left.body or {}).get("left"):
-                break  # one that could not be given up is lost soon, by silence
+                break  # a place that could not be given up is lost after TICKET_MS
             reply = yield from self.ask_once()
             if status_of(reply) != "queued":
                 return reply
@@ -209,7 +207,7 @@ class PendingClaim:
         return Reply(status=reply.status, body=body)
 
     def claim(self, wait_ms: int, *, slice_seconds: int = SLICE_SECONDS) -> Flow[Reply]:
-        """The whole of it: ask, wait if that is wanted, leave the line when the time is over."""
+        """The whole claim: request, wait if wanted, and leave the line when the time is over."""
         if not wait_ms:
             return (yield from self.ask_once())
         reply = yield from self.wait(min(wait_ms, FOR_EVER_MS), slice_seconds=slice_seconds)
@@ -220,8 +218,8 @@ class PendingClaim:
         return reply
 
     def give_up(self) -> Flow[bool]:
-        """Whoever asked has gone: out of the line, and whatever was got, perhaps unseen, is let go. False when that
-        could not be: what is left then goes with its TTL, or by its silence in the line, or with another try."""
+        """The caller has given up: leave the line, and release what was granted, even if the reply was lost. False if
+        that failed: then the TTL or the silence in the line ends it, or another try does."""
         until_ms = steady_ms() + GIVING_UP_MS
         while True:
             failed = yield from self._left_over()
@@ -234,22 +232,22 @@ class PendingClaim:
 
     @property
     def names(self) -> list[str]:
-        """The jobs that it may be about."""
+        """The jobs that the claim may have got."""
         return list(self._names)
 
     def _left_over(self) -> Flow[Reply | None]:
-        """Try once to give everything up. None when nothing is left, else the answer that was none."""
+        """Try once to give everything up. None if nothing is left, else the reply that failed."""
         if not self._asked and self._ticket is None:
             return None
         got: list[tuple[str, str]] = []
         if self._ticket is None:
-            # There is only the request key: it gives the place, or the lease, that a lost reply told of. Where there
-            # is none it makes one, and a short one: should this reply get lost as well, it is over soon.
+            # With only the request key, repeat the claim: it returns the place or the lease of the lost reply. If
+            # there was none, this makes one with a short TTL, so that it ends soon even if this reply is lost, too.
             document = dict(self._document)
             if document.pop("ttl_ms", None) is not None or "ttl_seconds" in document:
                 document["ttl_seconds"] = 1
             if self._waited:
-                document["wait_seconds"] = 1  # whoever does not wait is not told of a place
+                document["wait_seconds"] = 1  # without a wait the reply has no place
             reply: Reply = yield Ask(self._verb, self._name, document)
             if _is_unheard(reply):
                 return reply
@@ -268,8 +266,7 @@ class PendingClaim:
         return None
 
     def _leases_in(self, reply: Reply) -> list[tuple[str, str]]:
-        """Name and lease id of what this claim got: one lease, or several. What its session had before is not part of
-        it."""
+        """Name and lease id of each lease that this claim got, without those that its session had before."""
         body: Document = reply.body or {}
         if status_of(reply) != "acquired":
             return []
@@ -285,7 +282,7 @@ FOR_EVER_MS = 1000 * WAIT_MS_MAX
 
 
 def _seconds(ms: int) -> int | float:
-    """For a document: a whole number where it is one."""
+    """Seconds for a document: an int if it is a whole number."""
     return ms / 1000 if ms % 1000 else ms // 1000
 
 
@@ -295,7 +292,7 @@ def status_of(reply: Reply) -> str | None:
 
 
 def _may_come(reply: Reply) -> bool:
-    """Whether time alone may turn this no into a yes. A job that is done or parked is not waited for."""
+    """Whether this refusal may change with time. A job that is done or parked is not waited for."""
     body: Document = reply.body or {}
     if status_of(reply) != "held":
         return False
@@ -310,5 +307,5 @@ def _is_unknown(reply: Reply) -> bool:
 
 
 def _is_unheard(reply: Reply) -> bool:
-    """Nobody answered, or nobody who could."""
+    """Whether there was no answer, or the store was unavailable."""
     return (reply.body or {}).get("code") == "upstream_unavailable"

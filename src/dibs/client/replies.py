@@ -1,7 +1,7 @@
-"""What an answer must have to be one of dibs. Pure.
+"""Checks that a reply is from dibs. Pure.
 
-What lacks a field, or has one of another kind, is some other server's JSON, or that of another dibs: it is called so
-here, and never reaches a program as a value that is not what it says.
+A reply that lacks a field, or has one of another type, is from another server or from another version of dibs. It is
+refused here, so that no program gets a wrong value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
     body = document_of(raw, address)
     if raw.status == UNKNOWN_TYPE:
         raise BadReply(
-            f"{address.url} is not a dibs server, or one that is older than this dibs: nothing was done there. "
+            f"{address.url} is not a dibs server, or an older one; nothing was done there. "
             "Is the address right?"
         )
     status = body.get("status") if body is not None else None
@@ -62,7 +62,8 @@ def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
 
 
 def _has(body: Document, wanted: tuple[str, ...]) -> bool:
-    """Whether all of `wanted` is there and of its kind. A lease must say everything; of others, less may be known."""
+    """Whether all of `wanted` are present, with the right types. A lease must have all its fields; other documents may
+    have fewer."""
     if not all(field in body for field in wanted):
         return False
     sure = "lease_id" in wanted or "session_id" in wanted

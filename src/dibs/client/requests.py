@@ -1,4 +1,4 @@
-"""What is sent for each verb. Pure: the doors send and receive; `understanding` looks at what came.
+"""The HTTP request for each verb. Pure: the doors send and receive; `replies.py` checks the reply.
 
 A lost reply is not lost ownership: acquire (with its request key), renew and release may be repeated, so when a
 connection breaks after the request was sent, it is sent again, unchanged, within the same deadline. A break is not:
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 RETRIES_MAX = 2
 
-# What may be asked twice without doing it twice. A claim may with its request key.
+# Verbs that can be repeated safely. A claim can, with its request key.
 _REPEATABLE = ("renew", "release", "inspect", "leave", "free", "session-keep", "session-end", "session-show")
 _METHODS = {"inspect": "GET", "acl": "PUT", "session-show": "GET", "session-end": "DELETE"}
 _TAILS = {"inspect": "", "session-show": "", "session-end": "", "session-keep": "/keepalive"}
 
 
 class Question:
-    """One request before it is bytes. `repeatable`: asking it twice does not do it twice. `names`: the jobs it is
-    about, which tell the namespace."""
+    """One request before it is bytes. `repeatable`: sending it twice is safe. `names`: its jobs, which determine the
+    namespace."""
 
     __slots__ = ("body", "method", "names", "repeatable", "target", "verb", "waits_ms")
 
@@ -60,7 +60,7 @@ class Question:
 
 
 def question(verb: str, name: str, document: Document) -> Question:
-    """For one of the door's verbs. Raises InvalidInput for what cannot even be sent."""
+    """The request for one of the door's verbs. Raises InvalidInput if it cannot be sent."""
     target = _target(verb, name)
     method = _METHODS.get(verb, "POST")
     body = None if method in ("GET", "DELETE") else _body(document)
@@ -78,7 +78,7 @@ def question(verb: str, name: str, document: Document) -> Question:
 
 def list_question(prefix: str, after: str, limit: int, states: tuple[str, ...] = ("held",)) -> Question:
     query = f"?prefix={_query(prefix)}&limit={limit}"
-    if states != ("held",):  # which is what a server lists that knows of no states
+    if states != ("held",):  # the default of an older server, which knows no states
         query += f"&status={','.join(states)}"
     if after:
         query += f"&after={_query(after)}"
@@ -95,7 +95,7 @@ def run_question(document: Document) -> Question:
 
 
 def end_runs_question(holder: str) -> Question:
-    """Not repeatable: what a second one would hit is the next run of that holder."""
+    """Not repeatable: a second one could end the holder's next run."""
     return Question("run-end", "DELETE", f"/gateway/runs/{_query(holder)}", repeatable=False)
 
 
@@ -109,7 +109,8 @@ _TOKEN_ROUTES = {
 
 
 def token_question(verb: str, name: str, wanted_id: str, document: Document) -> Question:
-    """About the tokens of a server. Only looking, revoking and limiting may be repeated: making one twice makes two."""
+    """A request about the tokens of a server. Reading, revoking and limiting can be repeated; creating a token twice
+    makes two."""
     method, tail = _TOKEN_ROUTES[verb]
     target = "/tokens" + (f"/{_query(name)}{tail}" if name else "")
     if wanted_id:
@@ -126,7 +127,7 @@ HEALTH = Question("health", "GET", "/health")
 
 
 class RequestBuilder:
-    """How a door speaks to its server: as whom, in which namespace, and whether the connection stays."""
+    """Builds requests to one server: token, namespace, and whether the connection stays open."""
 
     def __init__(
         self, address: ServerAddress, *, token: str | None, namespace: str | Namespaces | None, keep: bool
@@ -137,7 +138,7 @@ class RequestBuilder:
         self.namespaces = namespace
 
     def request(self, asked: Question) -> bytes:
-        # The path of a unix:// address is the socket's, not a part of what is asked.
+        # The path of a unix:// address is the socket's, not part of the request.
         base = "" if self.address.scheme == "unix" else self.address.path
         return request_bytes(asked.method, base + asked.target, self._headers(asked), asked.body, OWN_TYPE)
 
@@ -150,25 +151,23 @@ class RequestBuilder:
             headers["X-Dibs-Namespace"] = check_namespace(namespace)
         if self._token:
             if not self._token.isascii() or not self._token.isprintable() or " " in self._token:
-                raise InvalidInput(
-                    "The token holds characters that no token has. Check DIBS_TOKEN or its file."
-                )
+                raise InvalidInput("The token has invalid characters. Check DIBS_TOKEN or its file.")
             headers["Authorization"] = f"Bearer {self._token}"
         return headers
 
 
 class RetryBudget:
-    """Whether to ask once more when no answer came."""
+    """Decides whether to repeat a request without an answer."""
 
     def __init__(self, address: ServerAddress, asked: Question) -> None:
         self._address = address
         self._asked = asked
         self._left = RETRIES_MAX if asked.repeatable else 0
-        self._unsure = False  # a request went out, and nobody knows what became of it
+        self._unsure = False  # a request was sent, and its result is unknown
 
     def broken(self, *, fresh: bool = True) -> None:
-        """The connection broke. Returns when it may be asked again, raises when not. One that was kept from before
-        (`fresh` is false) may have been closed long ago, and costs no try."""
+        """The connection broke. Returns if the request may be repeated, else raises. A kept connection (`fresh` is
+        false) may have been closed long ago, and does not count as a try."""
         self._unsure = True
         if fresh and self._left == 0:
             raise ServerUnreachable(
@@ -177,11 +176,11 @@ class RetryBudget:
         self._left -= fresh
 
     def timed_out(self, error: TimedOut) -> ServerUnreachable:
-        """What to raise when the time is over."""
+        """The error for a timeout."""
         return ServerUnreachable(f"{error.details} {FATE_UNKNOWN}") if self._is_unsure(error.sent) else error
 
     def unreachable(self, error: ServerUnreachable) -> ServerUnreachable:
-        """What to raise when there is no connection. An earlier one may have carried the request."""
+        """The error if there is no connection. An earlier connection may have carried the request."""
         return ServerUnreachable(f"{error.details} {FATE_UNKNOWN}") if self._is_unsure(False) else error
 
     def _is_unsure(self, sent: bool) -> bool:
@@ -189,7 +188,7 @@ class RetryBudget:
 
 
 def _target(verb: str, name: str) -> str:
-    """Where a verb is asked. Names are checked here too, because one that is not text cannot be sent at all."""
+    """The target of a verb. Names are checked here, too, because a name that is not text cannot be sent."""
     if verb == "session-open":
         return "/sessions"
     if verb in ("acquire-any", "acquire-all"):

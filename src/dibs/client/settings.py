@@ -1,4 +1,4 @@
-"""What applies: a flag, else a variable, else the user's file, else the default. Says where each came from."""
+"""Settings: a flag, else a variable, else the user's file, else the default. Knows where each comes from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_ASKED = object()
 
 
 class Settings:
-    """Computed when asked for: a claim on the user's own store asks for no token."""
+    """Each setting is computed when it is needed: a claim on the user's own store needs no token."""
 
     def __init__(self, values: Mapping[str, Any], env: Mapping[str, str]) -> None:
         self._values = values
@@ -33,13 +33,13 @@ class Settings:
         self._system: object = _NOT_ASKED
 
     def pick(self, key: str, variable: str) -> str | None:
-        """A flag counts even when it is empty: that is a mistake to be told. An empty variable is as good as none."""
+        """An empty flag counts, so that the mistake is reported. An empty variable counts as unset."""
         given = self._values.get(key)
         return given if given is not None else self.env.get(variable) or None
 
     @property
     def config(self) -> dict[str, str]:
-        """What the user's own file says."""
+        """The settings of the user's file."""
         if self._config is None:
             self._config = self._read_config()
         return self._config
@@ -53,7 +53,7 @@ class Settings:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError:
-            pass  # reading it tells why it cannot be read
+            pass  # reading it raises the reason
         from dibs.client.config import user_config
 
         return user_config(self.env)
@@ -68,7 +68,7 @@ class Settings:
 
     @property
     def url(self) -> str | None:
-        """What was named; else the machine's own service, where there is one. None: the user's own store."""
+        """The URL that was given; else the machine's service, if there is one. None: the user's own store."""
         named = self.named_url
         if named is not None:
             return named
@@ -87,7 +87,7 @@ class Settings:
         return self.pick("namespace", "DIBS_NAMESPACE") or self._missing("namespace")
 
     def _missing(self, key: str) -> str | None:
-        """What the file says where nobody said anything. A flag that is empty was said."""
+        """The setting of the file, if neither a flag nor a variable was given. An empty flag was given."""
         given: str | None = self._values.get(key)
         return self.config.get(key) if given is None else given
 
@@ -110,7 +110,7 @@ class Settings:
         return timeout_ms
 
     def token_source(self, address: ServerAddress) -> str | None:
-        """Where the token for a server would come from: `DIBS_TOKEN`, or a file's path. None: there is none."""
+        """Where the token for a server comes from: `DIBS_TOKEN`, or a file's path. None: there is none."""
         if self.env.get("DIBS_TOKEN"):
             return "DIBS_TOKEN"
         if self.is_system(address):
@@ -118,7 +118,7 @@ class Settings:
         if named := self.env.get("DIBS_TOKEN_FILE") or self.config.get("token_file"):
             return named
         own = token_path(self.env)
-        # The token of this user's own server goes to this machine only, never to whatever DIBS_URL names.
+        # The token of this user's own server is sent only to this machine, never to another host in DIBS_URL.
         return own if address.is_local and os.path.exists(own) else None
 
     def is_system(self, address: ServerAddress) -> bool:
@@ -137,7 +137,7 @@ class Settings:
             return self.env["DIBS_TOKEN"].strip()
         token = read_token(source)
         if source == token_path(self.env):
-            address.own_token = token  # nobody said that it is for this server
+            address.own_token = token  # it was not given for this server
         return token
 
 
@@ -150,7 +150,7 @@ def namespaces_of(settings: Settings) -> Namespaces:
 
 
 def read_token(path: str) -> str:
-    """The token in a file: alone on its line, or as a tokens file has it (`name:token[:role[:namespace]]`)."""
+    """The token in a file: alone on its line, or as in a tokens file (`name:token[:role[:namespace]]`)."""
     try:
         with open(path, "rb") as file:
             content = file.read(TOKEN_FILE_BYTES_MAX)

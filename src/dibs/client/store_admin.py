@@ -1,4 +1,4 @@
-"""What the people who look after a store ask of it: sweep, facts, probe, floor. For `gc`, `doctor` and `token floor`.
+"""Administration of a store: sweep, facts, probe, floor. For `gc`, `doctor` and `token-floor`.
 
 One of the few client modules that may import stores and the service. Everything here raises what the store raises.
 """
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def sweep(store: Store) -> Document:
-    """Do what is due on any job: expiries become events, long idle records are forgotten. Then tidy the store."""
+    """Sweep all jobs: write expiries as events, delete long idle records. Then tidy the store."""
     coordinator = Coordinator(store)
     swept: Document = {"jobs": 0, "expired": 0, "forgotten": 0}
     seen: set[str] = set()
     while True:
-        # A lease with outage credit may stay due for the store and not for the rules: once around is enough.
+        # A lease with outage credit may stay due for the store but not for the rules, so each key is swept once.
         keys = store.due(SWEEP_BATCH_MAX).keys
         if seen.issuperset(keys):
             return swept | {"recounted": recounted(store)} | maintenance_of(store).tidy()
@@ -59,7 +59,7 @@ def miscounted(store: Store) -> list[str]:
 
 
 def facts(store: Store) -> Document:
-    """What a person who looks after the store wants to know."""
+    """Facts about a store for its administrator."""
     return {
         "kind": store.capabilities.name,
         "clock": store.capabilities.clock,
@@ -71,7 +71,7 @@ def facts(store: Store) -> Document:
 
 
 def probe(store: Store) -> list[Document]:
-    """What the store finds out about its location by trying."""
+    """The results of the store's own probe of its location."""
     return maintenance_of(store).probe()
 
 

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     Address = tuple[int, int, object]  # family, protocol, where
 
 RECEIVE_BYTES = 64 * 1024
-# Never a word about using another store instead: whoever did would get a store of its own, and a yes from it.
+# Never suggest another store: it would be a separate one, which grants everything.
 NOT_NOW = "Do not begin the work; try again later."
 
 
 class Deadline:
-    """How long the whole call may still take, on a clock that nobody can step."""
+    """How long the whole call may still take, on a steady clock."""
 
     def __init__(self, timeout_ms: int) -> None:
         self.timeout_ms = timeout_ms
@@ -68,8 +68,8 @@ class ServerConnection:
         """Send, and read the reply. Raises ServerUnreachable if nothing was sent, ConnectionLost if it is not known
         whether the server carried it out.
 
-        A kept connection may have been closed by the other side in the meantime, which shows only when it is used. What
-        may be asked twice is then asked over a new one; what may not goes over a new one from the start."""
+        A kept connection may have been closed by the other side, which shows only when it is used. A repeatable
+        request is then sent over a new connection; any other request uses a new connection from the start."""
         kept, self._kept = self._kept, None
         if kept is not None:
             if repeatable and steady_ms() - self._kept_ms < CLIENT_IDLE_MS_MAX:
@@ -107,7 +107,7 @@ class ServerConnection:
                 connection.close()
 
     def _again(self, deadline: Deadline) -> _socket.socket:
-        """A connection after one that broke. Where there is none, what the broken one carried is not known."""
+        """Connect again after a connection broke. If that fails, the result of the earlier request is unknown."""
         try:
             return _connect(self._address, deadline)
         except ServerUnreachable:
@@ -126,8 +126,8 @@ class ServerConnection:
             except TimeoutError:
                 raise
             except OSError:
-                # A server that refuses early (a body too large) answers and closes before we are done: its answer
-                # counts.
+                # A server that refuses early (a body too large) answers and closes before everything is sent. Its
+                # answer counts.
                 pass
             reply = read_reply(lambda: _receive(connection, deadline))
             keep = self._keep and reply.again
@@ -142,7 +142,7 @@ class ServerConnection:
 
 
 def peer_uid(connection: _socket.socket) -> int:
-    """Whose process made the socket that we are connected to; -1 where the kernel does not say."""
+    """The user id of the process that made the connected socket; -1 if the kernel does not say."""
     if not hasattr(_socket, "SO_PEERCRED"):
         return -1
     raw = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)  # pid, uid, gid
@@ -207,7 +207,7 @@ def _secured(connection: _socket.socket, address: ServerAddress, deadline: Deadl
 def no_host(address: ServerAddress, why: OSError | UnicodeError) -> NotConnected:
     reason = getattr(why, "strerror", None) or "its name is not one"
     return NotConnected(
-        f"There is no host {address.host} ({reason}), so {address.url} cannot be asked. {NOT_NOW}"
+        f"There is no host {address.host} ({reason}), so {address.url} cannot be reached. {NOT_NOW}"
     )
 
 
@@ -217,9 +217,7 @@ def not_trusted(address: ServerAddress, why: SSLError) -> NotConnected:
             f"The certificate of {address.url} is not trusted ({reason}). "
             "If it comes from your own authority, name its file in SSL_CERT_FILE."
         )
-    return NotConnected(
-        f"{address.url} does not speak TLS as it should ({why.reason}). Is it http:// and not https://?"
-    )
+    return NotConnected(f"{address.url} does not speak TLS ({why.reason}). Is it http:// and not https://?")
 
 
 def too_slow(address: ServerAddress, timeout_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""Which URL means what, and the parts of a server's. Pure. `urllib.parse` would cost more than the whole request."""
+"""Parses URLs of servers. Pure. `urllib.parse` would cost more than the whole request."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _EXAMPLES = "Examples: http://127.0.0.1:3427, https://dibs.example.org, unix:///
 
 
 class ServerAddress:
-    """Where a server listens. `path` is the socket's for unix, else what stands before `/locks`. `own_token`: the token
-    of this user's own server, which the server must show to have before it is sent (`client/proof.py`)."""
+    """The address of a server. `path` is the socket's for unix, else the prefix before `/locks`. `own_token`: the
+    token of this user's own server, which the server must prove to know before it is sent (`client/proof.py`)."""
 
     __slots__ = ("host", "own_token", "path", "port", "scheme", "url")
 
@@ -26,7 +26,7 @@ class ServerAddress:
 
     @property
     def is_local(self) -> bool:
-        """Only processes of this machine can be on the other end."""
+        """Whether only processes of this machine can be on the other end."""
         return self.scheme == "unix" or self.host in ("localhost", "::1") or _is_ipv4_loopback(self.host)
 
     @property
@@ -50,7 +50,7 @@ def _shown(url: str) -> str:
 
 
 def is_server(url: str) -> bool:
-    """Whether `url` names a server. What does not is left to the registry of stores, which knows its own."""
+    """Whether `url` names a server. The registry of stores handles all other URLs."""
     if not url:
         raise InvalidInput(f"The URL is empty. {_EXAMPLES}")
     head, mark, _ = url.partition("://")
@@ -97,7 +97,7 @@ def _host_and_port(url: str, authority: str, port: int) -> tuple[str, int]:
         raise InvalidInput(f"{_shown(url)} has an IPv6 address without brackets: write http://[::1]:3427.")
     if text:
         if not text.isdecimal() or not 1 <= int(text) <= 65535:
-            raise InvalidInput(f"{_shown(url)} has a port that is not one: it is a number from 1 to 65535.")
+            raise InvalidInput(f"{_shown(url)} has an invalid port: it must be a number from 1 to 65535.")
         port = int(text)
     if not host:
         raise InvalidInput(f"{_shown(url)} names no host. {_EXAMPLES}")
@@ -105,7 +105,7 @@ def _host_and_port(url: str, authority: str, port: int) -> tuple[str, int]:
 
 
 def quote(text: str) -> str:
-    """Percent-encoded UTF-8, slashes too: a job name is one segment of a path, or one value of a query."""
+    """Percent-encoded UTF-8, including slashes: a job name is one segment of a path, or one value of a query."""
     if text in (".", ".."):
-        return text.replace(".", "%2E")  # as they are they would mean a folder
+        return text.replace(".", "%2E")  # unquoted they would mean a folder
     return "".join([chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in text.encode()])

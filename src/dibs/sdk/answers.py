@@ -1,4 +1,4 @@
-"""What comes back, typed; and which exception a refusal is."""
+"""Typed answers, and the exception for each refusal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """Who had the job before, how that ended (released, failed, expired, broken, …) and why, and where it stopped."""
+    """The previous owner, how its hold ended (released, failed, expired, broken, …) and why, and its checkpoint."""
 
     owner: str
     how: str
@@ -31,9 +31,8 @@ class Previous:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A job that is yours, for `remaining_ms` from when it was asked for. `lease_id` is the proof: tell nobody.
-
-    `namespace` is where it is: None for `default`, or for the one that the token is bound to."""
+    """A job that is yours, for `remaining_ms` from the request. `lease_id` is the proof: keep it secret. `namespace`
+    is None for `default`, or for the one that the token is bound to."""
 
     name: str
     lease_id: str = field(repr=False)
@@ -48,13 +47,13 @@ class Lease:
 
     @property
     def checkpoint(self) -> str | None:
-        """Where the one before stopped."""
+        """The checkpoint of the previous owner."""
         return self.previous.checkpoint if self.previous else None
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """How a job stands: `status` is free, held, done, delayed or parked. `document` has all that was said."""
+    """The state of a job: `status` is free, held, done, delayed or parked. `document` has all fields."""
 
     name: str
     status: str
@@ -88,7 +87,7 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """How a session stands."""
+    """The state of a session."""
 
     session_id: str = field(repr=False)
     owner: str
@@ -160,7 +159,7 @@ def session_from(document: Document) -> SessionStatus:
 
 
 def body_of(reply: Reply) -> Document:
-    """The document of a reply that says yes. Any other is raised as what it is."""
+    """The document of a successful reply. Any other reply is raised as its exception."""
     if reply.status < 300 and status_of(reply) not in ("held", "queued", "done"):
         return reply.body or {}
     raise refusal_of(reply)

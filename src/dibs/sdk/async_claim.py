@@ -1,4 +1,4 @@
-"""A claim as an `async with` block. The same names as `claim.Claim`; what talks to the store is awaited."""
+"""A claim as an `async with` block. The same names as `claim.Claim`; calls to the store are awaited."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 async def taken(
     door: AsyncDoor, request: ClaimRequest, timeout_ms: int, session: SessionHold | None
 ) -> LeaseHold:
-    """The job. Whatever goes wrong, a cancellation at any moment included, nothing is left behind."""
+    """Take the job. If anything fails, including a cancellation at any moment, nothing is left behind."""
     if session is not None:
         session.reserve(request.reserved)
     try:
@@ -58,7 +58,7 @@ async def taken(
 
 
 async def given_up(door: AsyncDoor, request: ClaimRequest, session: SessionHold | None = None) -> None:
-    """What cannot be given back now the session gives back later; without one it goes with its TTL."""
+    """Give the claim back. If that fails now, its session does it later; without a session it expires."""
     settled = False
     try:
         settled = await drive(door, request.pending.give_up(), GIVE_UP_MS, LEAVING)
@@ -101,7 +101,7 @@ class AsyncClaim(ClaimState):
     async def __aenter__(self) -> AsyncClaim:
         request, self._request = self._request, None
         if request is None:
-            raise InvalidInput("A claim is for one block. Ask the client for another one.")
+            raise InvalidInput("A claim is for one block only. Make another one with the client.")
         hold = self._held = await taken(self._door, request, self._timeout_ms, self._session)
         self._guard = BlockGuard(hold, self._door, self._on_lost, beats=self._session is None)
         return self
@@ -127,7 +127,7 @@ class AsyncClaim(ClaimState):
 
     @explained
     async def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
-        """Note progress for whoever takes over, now. Where that fails it goes with the next heartbeat."""
+        """Store progress for the next owner, now. If that fails, it is sent with the next heartbeat."""
         self.check()
         self._hold.note(text, metadata)
         if self._guard is not None:
@@ -142,8 +142,8 @@ class AsyncClaim(ClaimState):
         checkpoint: str | None = None,
         keep: Duration | None = None,
     ) -> None:
-        """Let go, and let the job count as done for `done`, a day unless you say how long: whoever claims it is told,
-        with `result`, a short text. `checkpoint` is noted too. `keep` is the older word for `done`."""
+        """Release the job and mark it as done for `done` (default: a day). Claims in that time are refused with
+        `result`, a short text. `checkpoint` is stored, too. `keep` is the older word for `done`."""
         await self._finish(
             lambda lease: operations.release(
                 lease.name,
@@ -156,7 +156,7 @@ class AsyncClaim(ClaimState):
 
     @explained
     async def release(self, *, checkpoint: str | None = None) -> None:
-        """Let go before the block ends."""
+        """Release the job before the block ends."""
         await self._finish(
             lambda lease: operations.release(lease.name, lease.lease_id, checkpoint=checkpoint)
         )
@@ -169,7 +169,7 @@ class AsyncClaim(ClaimState):
         retry_after: Duration | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        """Let go, and say that the work failed: it counts as an attempt."""
+        """Release the job as failed, which counts as an attempt."""
         await self._finish(
             lambda lease: operations.fail(
                 lease.name, lease.lease_id, reason, retry_after=retry_after, checkpoint=checkpoint
@@ -180,7 +180,7 @@ class AsyncClaim(ClaimState):
     async def transfer(
         self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
     ) -> Lease:
-        """Hand the job on without anybody coming between. The lease that comes back is the new owner's."""
+        """Hand the job to another owner in one atomic step. Returns the new owner's lease."""
         if len(self.leases) > 1:
             raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
         (given,) = await self._finish(

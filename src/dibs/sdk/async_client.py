@@ -1,4 +1,4 @@
-"""The client for event loops. The same names as `client.Client`; what talks to the store is awaited.
+"""The client for event loops. The same names as `client.Client`; calls to the store are awaited.
 
 One client serves any number of tasks, and loops one after another or at once: each has connections of its own.
 """
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class AsyncClient(Claims[AsyncClaim]):
-    """As `Client`, for asyncio. To a server it speaks through the loop; a store is asked from threads."""
+    """`Client` for asyncio. Requests to a server use the event loop; a store is called in threads."""
 
     @explained
     def __init__(
@@ -71,8 +71,8 @@ class AsyncClient(Claims[AsyncClaim]):
         await self.close()
 
     async def close(self) -> None:
-        """Close files and connections. What is held stays held: leave its block first. What is being let go
-        (`AsyncLock.release()`) is let go first."""
+        """Close files and connections. Claims stay held: leave their blocks first. Releases in progress
+        (`AsyncLock.release()`) are finished first."""
         loop = asyncio.get_running_loop()
         tasks = [task for task in self._finishing if task.get_loop() is loop]
         if tasks:
@@ -81,7 +81,7 @@ class AsyncClient(Claims[AsyncClaim]):
         self._door.close()
 
     def _finish(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Let something go in a task of its own, which `close` waits for."""
+        """Release something in a task that `close` waits for."""
         task = asyncio.get_running_loop().create_task(ending)
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
@@ -109,7 +109,7 @@ class AsyncClient(Claims[AsyncClaim]):
         metadata: str | None = None,
         on_lost: OnLost | None = None,
     ) -> AsyncSession:
-        """`async with client.session() as session:` and then `session.claim(…)`. One heartbeat for all it holds."""
+        """`async with client.session() as session:` and then `session.claim(…)`. One heartbeat for all its claims."""
         return AsyncSession(self._door, self._timeout_ms, owner or self.owner_name, ttl, metadata, on_lost)
 
     @explained
@@ -126,7 +126,8 @@ class AsyncClient(Claims[AsyncClaim]):
         again: bool = False,
         request_key: str | None = None,
     ) -> Lease:
-        """Take a job without a block: no heartbeats. Call `renew` yourself, well before `remaining_ms` is over."""
+        """Take a job without a block and without heartbeats. Call `renew` yourself, well before `remaining_ms` is
+        over."""
         request = self._request(
             "acquire",
             [name],
@@ -144,7 +145,7 @@ class AsyncClient(Claims[AsyncClaim]):
         except (NotClaimed, InvalidInput):
             raise
         except BaseException:
-            if request_key is None:  # with a key of their own, whoever asked can ask again
+            if request_key is None:  # a caller with its own key can repeat the request
                 await shielded(lambda: given_up(self._door, request))
             raise
 
@@ -163,14 +164,14 @@ class AsyncClient(Claims[AsyncClaim]):
     release = awaits_end(
         "release",
         operations.release,
-        "Let go by hand; with `done`, the job counts as done for that many seconds.",
+        "Release by hand; with `done`, the job is marked as done for that many seconds.",
     )
-    fail = awaits_end("fail", operations.fail, "Let go by hand, as failed. See `AsyncClaim.fail`.")
+    fail = awaits_end("fail", operations.fail, "Release by hand as failed. See `AsyncClaim.fail`.")
     transfer = awaits(
-        "transfer", operations.transfer, "Hand a job on. The lease that comes back is the new owner's."
+        "transfer", operations.transfer, "Hand a job to another owner. Returns the new owner's lease."
     )
-    owner = awaits("owner", operations.inspect, "How a job stands, and who has it.")
-    list = awaits("list", operations.list_jobs, "Every job that somebody has, with that prefix.")
+    owner = awaits("owner", operations.inspect, "The state of a job, and who has it.")
+    list = awaits("list", operations.list_jobs, "All jobs with that prefix that are held.")
     history = awaits("history", operations.history, "The newest events of a job, oldest first.")
     break_claim = awaits(
         "break_claim",

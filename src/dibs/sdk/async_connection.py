@@ -1,7 +1,7 @@
 """One connection of an event loop to a server.
 
-Plain sockets and not asyncio's streams: a stream that is kept for the next request cannot be closed any more once its
-loop is, and `asyncio.run` ends a loop without asking. A socket can be closed at any time, by anybody.
+It uses plain sockets instead of asyncio's streams. A kept stream cannot be closed after its loop was closed, and
+`asyncio.run` closes a loop without notice. A socket can be closed at any time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AsyncServerConnection:
             raise not_ours(address) from None
 
     async def exchange(self, request: bytes) -> RawReply:
-        """Send, and read the reply. Raises ConnectionLost when the fate of the request is not known."""
+        """Send, and read the reply. Raises ConnectionLost if it is unknown whether the request was carried out."""
         try:
             await self._send(request)
             return await run_generator_async(ReplyReader().steps(), lambda _: self._receive())

@@ -1,7 +1,7 @@
 """Doors for event loops. To a server over the loop's sockets; to a store through threads, because stores block.
 
-Connections belong to the loop they were made in, so each loop has its own. Threads come in four groups, so that those
-who wait in line or ask never keep a heartbeat, or somebody who lets go, from a thread.
+Connections belong to the loop they were made in, so each loop has its own. Threads come in four groups, so that
+waiting and claiming never take the threads of heartbeats and releases.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ EMBEDDED_SLICE_SECONDS = 1  # how long one thread is lent to one waiter at a tim
 
 
 class AsyncDoor:
-    """What both kinds offer. `lane` says for what it is asked."""
+    """The interface of both kinds. `lane` says what the request is for."""
 
     slice_seconds: int
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
         raise NotImplementedError
 
-    # Whether a question that nobody waits for any more goes on by itself, and its answer must be looked at.
+    # Whether a cancelled request continues by itself, so that its answer must be handled.
     runs_on = False
 
     def close(self) -> None:
@@ -69,8 +69,8 @@ def open_door(settings: Settings) -> AsyncDoor:
 
 
 async def drive(door: AsyncDoor, flow: Flow[T], timeout_ms: int, lane: str = ASKING) -> T:
-    """Run a flow. When it is cancelled, a question under way is first brought to its end where it would go on anyway,
-    so that the flow knows what came of it."""
+    """Run a flow. If it is cancelled, a request that would continue anyway is finished first, so that the flow knows
+    its result."""
 
     async def answer(step: Step) -> Reply | None:
         if isinstance(step, Ask):
@@ -96,7 +96,7 @@ async def _asked(door: AsyncDoor, step: Ask, timeout_ms: int, lane: str, flow: F
 
 
 async def _settled(under_way: asyncio.Future[Reply]) -> None:
-    """Wait for it, however often we are told to stop: it is short, and its answer may be a lease."""
+    """Wait for the result despite cancellations: it takes a short time, and it may be a lease."""
     while not under_way.done():
         try:
             await asyncio.wait([under_way])
@@ -105,7 +105,7 @@ async def _settled(under_way: asyncio.Future[Reply]) -> None:
 
 
 def _hear(flow: Flow[T], reply: Reply) -> None:
-    """Let a flow that is about to end note what came."""
+    """Pass the result to a flow that is about to end."""
     try:
         flow.send(reply)
     except (StopIteration, DibsError):
@@ -113,7 +113,7 @@ def _hear(flow: Flow[T], reply: Reply) -> None:
 
 
 class ServerDoor(AsyncDoor):
-    """Hanging up is how a server learns that nobody waits any more, so a cancelled question is just dropped."""
+    """A door to a server. A cancelled request is dropped: the server notices that the connection was closed."""
 
     slice_seconds = 20
 
@@ -162,7 +162,7 @@ class ServerDoor(AsyncDoor):
             raise tries.unreachable(error) from None
 
     def _connections(self) -> list[AsyncServerConnection]:
-        """The connections of this loop that nobody uses at the moment."""
+        """The idle connections of this loop."""
         if os.getpid() != self._pid:  # a forked child: these connections are the parent's
             self._idle, self._pid = weakref.WeakKeyDictionary(), os.getpid()
         loop = asyncio.get_running_loop()
@@ -172,7 +172,7 @@ class ServerDoor(AsyncDoor):
                 if other.is_closed():
                     hang_up(left)
             connections = self._idle[loop] = []
-            # A loop ends without telling. This is called before the garbage collector takes the sockets with it.
+            # A loop ends without notice. This is called before the sockets are garbage collected.
             weakref.finalize(loop, hang_up, connections).atexit = False
         return connections
 

@@ -1,7 +1,7 @@
-"""Keeps a hold while a block of an event loop runs, and cancels the block when it is lost.
+"""Renews a hold while an `async with` block runs, and cancels the block when the hold is lost.
 
-As `asyncio.timeout` does: the task is cancelled, and at the end of the block the cancellation becomes LeaseLost, unless
-somebody else cancelled the task as well.
+It works like `asyncio.timeout`: the task is cancelled, and at the end of the block the cancellation becomes LeaseLost,
+unless the task was also cancelled by others.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ TRIES = 3
 
 
 async def shielded(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Do `begin()`, and do not leave before it is done: who is cancelled meanwhile, once or more often, goes on being
-    cancelled afterwards. Bounded, as every question is. A loop that shuts down cancels every task, also the one that
-    does the work: then it is begun again."""
+    """Run `begin()` to its end, despite cancellations; they take effect afterwards. It takes a bounded time, like
+    every request. A loop that shuts down cancels all tasks, including the one that does the work: then the work is
+    started again."""
     cancelled: asyncio.CancelledError | None = None
     left = TRIES
     while True:
@@ -45,12 +45,12 @@ async def shielded(begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
     if cancelled is None:
         return task.result()
     if not task.cancelled():
-        task.exception()  # seen; it does not matter to whoever is cancelled
+        task.exception()  # its result does not matter to a cancelled task
     raise cancelled
 
 
 class BlockGuard:
-    """One block's. `beats`: the hold is renewed here; if not, somebody else does it and only the loss is told."""
+    """The guard of one block. `beats`: it renews the hold; otherwise it only reports the loss."""
 
     def __init__(
         self, hold: Hold, door: AsyncDoor, on_lost: Callable[[LeaseLost], object] | None, *, beats: bool
@@ -81,23 +81,23 @@ class BlockGuard:
         hold.lost()
 
     async def beat(self) -> None:
-        """Renew now. Not for longer than there is time."""
+        """Renew now, within the time left."""
         hold = self._hold
         async with self._beating:
             if hold.lost() is not None:
-                return  # its time passed while we waited for our turn
+                return  # it expired while we waited for the lock
             call_ms = hold.call_ms()
             try:
                 async with asyncio.timeout(call_ms / 1000):
                     await drive(self._door, hold.heartbeat(), call_ms, KEEPING)
             except TimeoutError:
                 hold.failed(f"no answer within {call_ms / 1000:g} s")
-            except Exception as error:  # a fault is no reason to go silent: the next attempt may do
+            except Exception as error:  # after an unexpected error, the next attempt may succeed
                 log.exception("A renewal of %s failed in a way it should not.", hold.name)
                 hold.failed(f"{type(error).__name__}: {error}")
 
     def _learned(self, error: LeaseLost) -> None:
-        """Called once, by whoever learns of the loss first: our loop, or a thread that asked `check()`."""
+        """Called once, by the first to notice the loss: our loop, or a thread that called `check()`."""
         try:
             here = asyncio.get_running_loop() is self._loop
         except RuntimeError:
@@ -114,13 +114,13 @@ class BlockGuard:
                 self._on_lost(error)
             except Exception:
                 log.exception("on_lost failed for %s.", error.name)
-        # In the block's own task the one who asked gets it raised.
+        # In the block's own task, the call itself raises it.
         if self._inside and asyncio.current_task() is not self._task:
             self._cancelled = True
             self._task.cancel()
 
     def leave(self, error: BaseException | None) -> bool:
-        """The block has ended. True when its cancellation was ours alone."""
+        """The block has ended. True if only this guard cancelled it."""
         self._inside = False
         if self._keeper is not None:
             self._keeper.cancel()

@@ -68,7 +68,7 @@ class AsyncSession(SessionClaims[AsyncClaim]):
         return hold
 
     async def _undo(self) -> None:
-        """Nobody waits for it any more: if it is open, end it."""
+        """The caller was cancelled: if the session is open, end it."""
         hold = self._held
         if hold is not None and hold.let_go():
             await shielded(lambda: self._ended(hold))
@@ -89,10 +89,10 @@ class AsyncSession(SessionClaims[AsyncClaim]):
         try:
             await drive(self._door, operations.end_session(hold.session_id), self._timeout_ms, LEAVING)
         except DibsError as trouble:
-            log.warning("A session could not be ended and goes with its TTL: %s", trouble.details)
+            log.warning("A session could not be ended and will expire: %s", trouble.details)
 
     async def _settle(self) -> None:
-        """Give back now what could not be given up because nobody answered."""
+        """Give back claims that could not be given up earlier, because there was no answer."""
         if self._hold.owes:
             await drive(self._door, self._hold.settle_debts(), self._timeout_ms)
 

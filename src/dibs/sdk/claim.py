@@ -1,4 +1,4 @@
-"""A claim as a `with` block: taken at its start, kept while it runs, let go at its end."""
+"""A claim as a `with` block: taken at its start, renewed while it runs, released at its end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class LostEvent(SafeEvent):
-    """Set when the claim is lost. Looks at the clock too, so that it is never behind `check()`."""
+    """Set when the claim is lost. Also looks at the clock, so that it agrees with `check()`."""
 
     def __init__(self, hold: LeaseHold) -> None:
         super().__init__()
@@ -55,8 +55,7 @@ class LostEvent(SafeEvent):
 
 
 def given_up(doors: Doors, request: ClaimRequest, session: SessionHold | None = None) -> None:
-    """Leave nothing behind that nobody knows of. What cannot be given back now the session gives back later; without
-    one it goes with its TTL."""
+    """Give the claim back. If that fails now, its session does it later; without a session it expires."""
     settled = False
     try:
         with doors.one(GIVE_UP_MS) as door:
@@ -69,10 +68,10 @@ def given_up(doors: Doors, request: ClaimRequest, session: SessionHold | None = 
 
 
 class Claim(ClaimState):
-    """`with client.claim(name) as claim:`. All it says about the lease is true inside the block.
+    """`with client.claim(name) as claim:`. Its attributes are valid inside the block.
 
-    When the claim is lost, `lost` is set, `on_lost` is called once with the LeaseLost, and `check()` and the end of the
-    block raise it. It is never taken again by itself."""
+    When the claim is lost, `lost` is set, `on_lost` is called once with the LeaseLost, and `check()` and the end of
+    the block raise it. A lost claim is never taken again automatically."""
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class Claim(ClaimState):
 
     @property
     def lost(self) -> LostEvent:
-        """Set when the claim is lost: a `threading.Event` to look at or wait for."""
+        """Set when the claim is lost: a `threading.Event` to check or wait for."""
         if self._lost is None:
             self._lost = LostEvent(self._hold)
         return self._lost
@@ -100,12 +99,12 @@ class Claim(ClaimState):
     def __enter__(self) -> Claim:
         request, self._request = self._request, None
         if request is None:
-            raise InvalidInput("A claim is for one block. Ask the client for another one.")
+            raise InvalidInput("A claim is for one block only. Make another one with the client.")
         hold = self._taken(request)
         self._held = hold
         try:
             self._keep(hold)
-        except BaseException:  # no thread to be had, an interrupt: nobody would keep it
+        except BaseException:  # no thread, or an interrupt: nothing would renew it
             if hold.let_go():
                 given_up(self._doors, request, self._session)
             raise
@@ -145,7 +144,7 @@ class Claim(ClaimState):
             self._leave(error)
         except DibsError:
             raise
-        except BaseException:  # an interrupt: whatever it broke off, nothing is kept any longer
+        except BaseException:  # an interrupt: stop renewing in any case
             self._abandon(error)
             raise
 
@@ -158,12 +157,12 @@ class Claim(ClaimState):
                 with self._doors.one(GIVE_UP_MS) as door:
                     drive(door, release_at_exit(hold, error, fail_on_error=self._fail_on_error))
             except DibsError:
-                pass  # it goes with its TTL
+                pass  # it expires
 
     def _leave(self, error: BaseException | None) -> None:
         hold = self._hold
         if not hold.is_ours:
-            return  # a forked child leaves the parent's claim alone
+            return  # a forked child does not touch the parent's claim
         self._stop_heart()
         if not hold.was_lost and hold.let_go():
             lost = self._released(hold, error)
@@ -176,12 +175,12 @@ class Claim(ClaimState):
             with self._doors.one() as door:
                 return drive(door, release_at_exit(hold, error, fail_on_error=self._fail_on_error))
         except Unavailable as trouble:  # the client was closed inside the block
-            log.warning("%s could not be released and goes with its TTL: %s", hold.name, trouble.details)
+            log.warning("%s could not be released and will expire: %s", hold.name, trouble.details)
             return None
 
     @explained
     def checkpoint(self, text: str, *, metadata: str | None = None) -> None:
-        """Note progress for whoever takes over, now. Where that fails it goes with the next heartbeat."""
+        """Store progress for the next owner, now. If that fails, it is sent with the next heartbeat."""
         self.check()
         self._hold.note(text, metadata)
         if self._heart is not None:
@@ -198,8 +197,8 @@ class Claim(ClaimState):
         checkpoint: str | None = None,
         keep: Duration | None = None,
     ) -> None:
-        """Let go, and let the job count as done for `done`, a day unless you say how long: whoever claims it is told,
-        with `result`, a short text. `checkpoint` is noted too. `keep` is the older word for `done`."""
+        """Release the job and mark it as done for `done` (default: a day). Claims in that time are refused with
+        `result`, a short text. `checkpoint` is stored, too. `keep` is the older word for `done`."""
         self._finish(
             lambda lease: operations.release(
                 lease.name,
@@ -212,7 +211,7 @@ class Claim(ClaimState):
 
     @explained
     def release(self, *, checkpoint: str | None = None) -> None:
-        """Let go before the block ends."""
+        """Release the job before the block ends."""
         self._finish(lambda lease: operations.release(lease.name, lease.lease_id, checkpoint=checkpoint))
 
     @explained
@@ -223,7 +222,7 @@ class Claim(ClaimState):
         retry_after: Duration | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        """Let go, and say that the work failed: it counts as an attempt."""
+        """Release the job as failed, which counts as an attempt."""
         self._finish(
             lambda lease: operations.fail(
                 lease.name, lease.lease_id, reason, retry_after=retry_after, checkpoint=checkpoint
@@ -234,7 +233,7 @@ class Claim(ClaimState):
     def transfer(
         self, *, to_owner: str | None = None, to_session: str | None = None, checkpoint: str | None = None
     ) -> Lease:
-        """Hand the job on without anybody coming between. The lease that comes back is the new owner's."""
+        """Hand the job to another owner in one atomic step. Returns the new owner's lease."""
         if len(self.leases) > 1:
             raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
         (given,) = self._finish(
@@ -256,7 +255,7 @@ class Claim(ClaimState):
 
 
 def _dropped(heart: Heart, hold: LeaseHold) -> None:
-    """The program dropped the claim without leaving its block: nobody works on it, so nobody keeps it."""
-    if hold.is_ours:  # in a forked child there is no heart, and its locks are not to be trusted
+    """The program dropped the claim without leaving its block: nobody works on it, so it is not renewed any more."""
+    if hold.is_ours:  # in a forked child there is no heart, and its locks may be held for ever
         hold.let_go()
         heart.stop()

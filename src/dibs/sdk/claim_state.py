@@ -1,4 +1,4 @@
-"""What a claim says about itself and how it begins and ends, the same for threads and for event loops."""
+"""The state of a claim, and how it begins and ends: the same for threads and for event loops."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GIVE_UP_MS = 2_000
 
 
 class ClaimState:
-    """The part of a claim that only looks."""
+    """The read-only part of a claim."""
 
     _block = "with"  # the word that begins the block
 
@@ -72,12 +72,13 @@ class ClaimState:
 
     @property
     def lease_id(self) -> str:
-        """The proof of ownership. Tell nobody."""
+        """The proof of ownership. Keep it secret."""
         return self._hold.leases[0].lease_id
 
     @property
     def fencing_token(self) -> int:
-        """Give it to whatever you write to, and let that refuse smaller ones (`dibs.Fence`). Of several, the first."""
+        """Send it with your writes, and let the receiver refuse smaller ones (`dibs.Fence`). Of several jobs, the
+        first one's."""
         return self._hold.leases[0].fencing_token
 
     @property
@@ -91,31 +92,32 @@ class ClaimState:
 
     @property
     def previous(self) -> Previous | None:
-        """Who had the job before, how that ended, and its last checkpoint."""
+        """The previous owner, how its hold ended, and its last checkpoint."""
         return self._hold.leases[0].previous
 
     def remaining(self) -> float:
-        """Seconds until we must take it for lost, if no more heartbeats get through. 0 when it is not ours."""
+        """Seconds until the claim counts as lost without another heartbeat. 0 if it is not ours."""
         return self._hold.left_ms() / 1000 if self._hold.is_ours else 0.0
 
     def check(self) -> None:
-        """Raise LeaseLost unless it is surely still ours. Cheap: it asks this machine's clock, not the network."""
+        """Raise LeaseLost unless the claim is certainly still ours. Cheap: it reads this machine's clock, not the
+        network."""
         self._hold.check()
 
 
 def confirm_hold(hold: LeaseHold) -> Flow[LeaseHold]:
-    """Before the block begins. After waiting in line the time was counted from before the wait: renew, which shows as
-    well that we still have it."""
+    """Renew before the block begins, if the claim waited in line: its time was counted from before the wait. This also
+    shows that we still have it."""
     if hold.is_due():
         yield from hold.heartbeat()
         hold.check()
         if hold.trouble is not None:
-            raise Unavailable(f"The job came, and could not be kept: {hold.trouble}")
+            raise Unavailable(f"The job was granted, but could not be renewed: {hold.trouble}")
     return hold
 
 
 def finish_hold(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]]) -> Flow[list[T]]:
-    """End the claim in some way. It counts as ended only when the store has said so."""
+    """End the claim. It counts as ended only when the store has confirmed it."""
     hold.check()
     found: list[T] = []
     hold.ending = True
@@ -134,7 +136,7 @@ def finish_hold(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]]) -> Flow[li
 def release_at_exit(
     hold: LeaseHold, error: BaseException | None = None, *, fail_on_error: bool = True
 ) -> Flow[LeaseLost | None]:
-    """After the block. Best effort: the work is done, and what is not released expires. Tells of an earlier loss."""
+    """Release after the block. If that fails, the claim expires. Returns an earlier loss."""
     end = _end_after(error, fail_on_error=fail_on_error)
     for lease in hold.leases:
         try:
@@ -142,14 +144,14 @@ def release_at_exit(
         except LeaseLost as lost:
             return LeaseLost(lease.name, lease.fencing_token, lost.why)
         except DibsError as trouble:
-            log.warning("%s could not be released and goes with its TTL: %s", lease.name, trouble.details)
+            log.warning("%s could not be released and will expire: %s", lease.name, trouble.details)
     return None
 
 
 def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Callable[[Lease], Flow[None]]:
-    """How a block lets go. One that raised has failed, and only the kind of its error is told: the text may hold a
-    secret, and everybody who may look sees a reason. What is no Exception says nothing about the work
-    (KeyboardInterrupt, SystemExit, GeneratorExit, cancellation), nor does what dibs raises about other claims."""
+    """How to release at the end of a block. A block that raised has failed, and only the type of its error is stored
+    as the reason, because the text may contain a secret and reasons are public. KeyboardInterrupt, SystemExit,
+    GeneratorExit and cancellation are no failure, and neither are errors of dibs about other claims."""
     if error is None or (isinstance(error, Exception) and not fail_on_error):
         return lambda lease: operations.release(lease.name, lease.lease_id)
     if not isinstance(error, Exception) or isinstance(error, NotClaimed | LeaseLost):
@@ -159,7 +161,7 @@ def _end_after(error: BaseException | None, *, fail_on_error: bool) -> Callable[
 
 
 def _insisting(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]], lease: Lease) -> Flow[T]:
-    """Ask, and again when there was no answer: releasing and handing over may be asked twice."""
+    """Send a request, and repeat it if there was no answer: release and transfer can be repeated."""
     until_ms = min(steady_ms() + INSIST_MS, hold.plan.lost_ms)
     for left in range(TRIES - 1, -1, -1):
         try:
@@ -172,7 +174,7 @@ def _insisting(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]], lease: Leas
 
 
 def raise_if_lost_at_exit(hold: LeaseHold, error: BaseException | None) -> None:
-    """At the end of the block: a loss is raised; if the block fails anyway, its error says so."""
+    """At the end of the block: raise a loss, or add it as a note to the block's own error."""
     lost = hold.lost() if hold.was_lost else None
     if lost is None or isinstance(error, LeaseLost):
         return

@@ -23,14 +23,15 @@ TTL_SECONDS = 60.0
 
 
 class Claims(Generic[C]):
-    """`ttl` is how long the claim outlives silence, 60 seconds by default. Inside a session it has none of its own."""
+    """`ttl` is how long the claim lasts without a heartbeat, 60 seconds by default. In a session it lasts as long as
+    the session."""
 
     def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> C:
-        """The claim, not yet taken."""
+        """A claim that is not taken yet."""
         raise NotImplementedError
 
     def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
-        """What every wish of this client or session says."""
+        """Arguments that all claims of this client or session have in common."""
         raise NotImplementedError
 
     def _request(
@@ -63,13 +64,14 @@ class Claims(Generic[C]):
         max_attempts: int | None = None,
         fail_on_error: bool = True,
     ) -> C:
-        """`with client.claim("issue-42") as claim:` takes the job, heartbeats while the block runs, and lets it go.
+        """`with client.claim("issue-42") as claim:` takes the job, sends heartbeats while the block runs, and releases
+        it.
 
-        Raises JobHeld (with the owner), JobDone, WouldDeadlock, … when it cannot be had, after waiting in line for
-        `wait` seconds: none by default, `math.inf` for as long as it takes. `again` claims also what counts as done.
+        Raises JobHeld (with the owner), JobDone, WouldDeadlock, … if the job is not available, after waiting in line
+        for `wait` seconds (default: no wait; `math.inf`: no limit). `again` claims a job even if it is marked as done.
 
         A block that raises an Exception has failed at the job, which counts as an attempt (`claim.fail`), unless
-        `fail_on_error` is false. Interrupts and cancellation do not, nor what dibs raises itself about other claims."""
+        `fail_on_error` is false. Interrupts, cancellation, and errors of dibs about other claims are no failure."""
         request = self._request(
             "acquire",
             [name],
@@ -101,7 +103,8 @@ class Claims(Generic[C]):
         max_attempts: int | None = None,
         fail_on_error: bool = True,
     ) -> C:
-        """The first of `names` that is free, in one question; `claim.name` says which. Raises JobHeld when none is."""
+        """Claim the first of `names` that is free, in one request; `claim.name` says which. Raises JobHeld if none is
+        free."""
         request = self._request(
             "acquire-any",
             names,
@@ -130,7 +133,7 @@ class Claims(Generic[C]):
         again: bool = False,
         fail_on_error: bool = True,
     ) -> C:
-        """All of `names` or none of them. They are kept, lost and let go together."""
+        """Claim all of `names` or none. They are renewed, lost and released together."""
         request = self._request(
             "acquire-all",
             names,
@@ -146,7 +149,7 @@ class Claims(Generic[C]):
 
 
 class SessionClaims(Claims[C]):
-    """What a session says about itself, and how claims are made in it."""
+    """The state of a session, and how to claim in it."""
 
     _slice_seconds = SLICE_SECONDS
 
@@ -167,21 +170,21 @@ class SessionClaims(Claims[C]):
 
     @property
     def session_id(self) -> str:
-        """Its secret. As DIBS_SESSION in a child's environment it lets the child work in this session."""
+        """The session's secret. With it as DIBS_SESSION, a child process can work in this session."""
         return self._hold.session_id
 
     def remaining(self) -> float:
-        """Seconds until it must be taken for lost, if no more heartbeats get through."""
+        """Seconds until the session counts as lost without another heartbeat."""
         return self._hold.left_ms() / 1000 if self._hold.is_ours else 0.0
 
     def check(self) -> None:
-        """Raise LeaseLost unless the session surely still lives."""
+        """Raise LeaseLost unless the session is certainly still alive."""
         self._hold.check()
 
     def _common(self, ttl: Duration | None, owner: str | None) -> dict[str, Any]:
         self.check()
         if ttl is not None:
-            raise InvalidInput("A claim in a session lives as long as the session: leave ttl out.")
+            raise InvalidInput("A claim in a session lasts as long as the session: leave out ttl.")
         return {
             "owner": owner or self._owner,
             "session_id": self.session_id,

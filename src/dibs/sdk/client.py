@@ -37,7 +37,8 @@ TIMEOUT_SECONDS = 10.0
 
 
 def settings_of(url: str | None, token: str | None, owner: str | None, namespace: str | None) -> Settings:
-    """What is not said comes from the environment, as for the command: DIBS_URL, DIBS_TOKEN, DIBS_OWNER, …"""
+    """Settings that are not given come from the environment, as for the command: DIBS_URL, DIBS_TOKEN, DIBS_OWNER, …
+    …"""
     env = dict(os.environ)
     if token is not None:
         env["DIBS_TOKEN"] = token
@@ -45,16 +46,16 @@ def settings_of(url: str | None, token: str | None, owner: str | None, namespace
 
 
 def place_of(settings: Settings) -> str:
-    """Where it goes, to be shown: no password, and nothing that could be one."""
+    """The store or server for display, without passwords."""
     where = "your own store" if settings.url is None else without_secrets(settings.url)
     return where if settings.namespace is None else f"{where}, namespace {settings.namespace}"
 
 
 class Client(Claims[Claim]):
-    """A way to a server (`http://`, `https://`, `unix://`) or to a store (`sqlite:///`, `memory://`, …).
+    """A client of a server (`http://`, `https://`, `unix://`) or of a store (`sqlite:///`, `memory://`, …).
 
-    Without a URL: DIBS_URL, else your own store, the same that the `dibs` command uses. Nothing is reached
-    out for before the first question. `timeout` bounds one question, in seconds; waiting in line comes on top."""
+    Without a URL: DIBS_URL, else your own store, the same that the `dibs` command uses. Nothing is opened before the
+    first request. `timeout` limits one request, in seconds, without the time spent waiting in line."""
 
     @explained
     def __init__(
@@ -85,7 +86,7 @@ class Client(Claims[Claim]):
         self.close()
 
     def close(self) -> None:
-        """Close files and connections. What is held stays held: leave its block first."""
+        """Close files and connections. Claims stay held: leave their blocks first."""
         self._closed = True
         self._doors.close()
 
@@ -108,7 +109,7 @@ class Client(Claims[Claim]):
         metadata: str | None = None,
         on_lost: OnLost | None = None,
     ) -> Session:
-        """`with client.session() as session:` and then `session.claim(…)`. One heartbeat for all that it holds."""
+        """`with client.session() as session:` and then `session.claim(…)`. One heartbeat for all its claims."""
         return Session(self._doors, owner or self.owner_name, ttl, metadata, on_lost)
 
     @explained
@@ -125,7 +126,8 @@ class Client(Claims[Claim]):
         again: bool = False,
         request_key: str | None = None,
     ) -> Lease:
-        """Take a job without a block: no heartbeats. Call `renew` yourself, well before `remaining_ms` is over."""
+        """Take a job without a block and without heartbeats. Call `renew` yourself, well before `remaining_ms` is
+        over."""
         request = self._request(
             "acquire",
             [name],
@@ -143,7 +145,7 @@ class Client(Claims[Claim]):
         except (NotClaimed, InvalidInput):
             raise
         except BaseException:
-            if request_key is None:  # with a key of their own, whoever asked can ask again
+            if request_key is None:  # a caller with its own key can repeat the request
                 given_up(self._doors, request)
             raise
 
@@ -151,7 +153,7 @@ class Client(Claims[Claim]):
     def watch(self, name: str, *, poll: Duration = 1.0, since: int | None = None) -> Iterator[JobEvent]:
         """The events of a job as they happen, for ever. `since`: after that `seq`; else only what is new from now on.
 
-        It asks every `poll` seconds, and sooner on a store of this machine that has news."""
+        It polls every `poll` seconds, and sooner if a store of this machine reports news."""
         watching = operations.JobWatch(name, since)
         while True:
             yield from self._run(watching.poll())
@@ -162,14 +164,14 @@ class Client(Claims[Claim]):
     release = asks(
         "release",
         operations.release,
-        "Let go by hand; with `done`, the job counts as done for that many seconds.",
+        "Release by hand; with `done`, the job is marked as done for that many seconds.",
     )
-    fail = asks("fail", operations.fail, "Let go by hand, as failed. See `Claim.fail`.")
+    fail = asks("fail", operations.fail, "Release by hand as failed. See `Claim.fail`.")
     transfer = asks(
-        "transfer", operations.transfer, "Hand a job on. The lease that comes back is the new owner's."
+        "transfer", operations.transfer, "Hand a job to another owner. Returns the new owner's lease."
     )
-    owner = asks("owner", operations.inspect, "How a job stands, and who has it.")
-    list = asks("list", operations.list_jobs, "Every job that somebody has, with that prefix.")
+    owner = asks("owner", operations.inspect, "The state of a job, and who has it.")
+    list = asks("list", operations.list_jobs, "All jobs with that prefix that are held.")
     history = asks("history", operations.history, "The newest events of a job, oldest first.")
     break_claim = asks(
         "break_claim",

@@ -24,7 +24,7 @@ _lock = threading.Lock()
 _clients: dict[tuple[type, tuple[str | None, ...]], Any] = {}
 
 
-# A thread of the parent may hold the lock when it forks, and nobody in the child would release it.
+# A thread of the parent may hold the lock during a fork, and the child could never release it.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
@@ -40,14 +40,14 @@ def _asked() -> tuple[str | None, ...]:
         "XDG_CONFIG_HOME",
         "HOME",
     )
-    # Names of a repository's tree are where the client was made: in another work tree that is another client.
+    # The namespace of path: names depends on the folder, so another work tree needs another client.
     folder = current_folder()
     root = None if folder is None else root_around(os.environ, folder)
     return (*(os.environ.get(name) for name in names), root)
 
 
 def default_client() -> Client:
-    """One for what the environment says now. A program that changes it gets another one."""
+    """The client for the present environment. If the environment changes, it is another one."""
     key = (Client, _asked())
     with _lock:
         if key not in _clients:
@@ -79,7 +79,7 @@ class EitherClaim:
         return f"<dibs.{self._verb} of {self._first!r}, for a with block>"
 
     def __getattr__(self, name: str) -> Any:
-        """What a claim has, this has only inside its block."""
+        """The attributes of a claim exist only inside its block."""
         if name.startswith("_") or not (hasattr(Claim, name) or name == "lost"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise InvalidInput(

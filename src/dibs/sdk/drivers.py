@@ -1,6 +1,6 @@
-"""How a fence speaks to each kind of database connection: parameters, transactions, and what its errors mean.
+"""How a fence uses each kind of database connection: parameters, transactions, and errors.
 
-A connection is known by where its class comes from, so no driver is imported that is not in use.
+A connection is recognised by the module of its class, so no unused driver is imported.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
 _AUTOCOMMIT = (
-    "This connection is in autocommit: check and write would be two transactions, and a late write could come between. "
+    "This connection is in autocommit mode, so a late write could come between check and write. "
     "Use `with fence.transaction(claim):`, or begin a transaction before admit()."
 )
 _BUSY = (
-    "A transaction is open on this connection, and may have read before the fence was asked. "
+    "A transaction is open on this connection, and may have read before the fence. "
     "Commit or roll back first; or leave it open and call admit() as its first statement."
 )
 _IDLE = 0  # libpq's word for a connection without a transaction
@@ -41,7 +41,7 @@ class Driver:
         return statement, {key: values[key] for key in used}
 
     def check_transaction(self, handle: Any) -> None:
-        """Raise InvalidInput unless what is written next is part of a transaction."""
+        """Raise InvalidInput unless the next write is part of a transaction."""
         raise NotImplementedError
 
     async def check_transaction_async(self, handle: Any) -> None:
@@ -167,17 +167,17 @@ def driver_of(handle: Any) -> Driver | None:
     if callable(getattr(handle, "get", None)) and callable(getattr(handle, "set", None)):
         return None
     raise InvalidInput(
-        f"A fence cannot stand on {type(handle).__name__}: give it an open connection of sqlite3, psycopg or "
+        f"A fence does not support {type(handle).__name__}: give it an open connection of sqlite3, psycopg or "
         "SQLAlchemy, or something with get(key) and set(key, value)."
     )
 
 
 def _check_database(handle: Any) -> None:
-    """SQLAlchemy speaks to many; the fence's statements are understood by two."""
+    """SQLAlchemy supports many databases, the fence's statements only two."""
     bound = handle if hasattr(handle, "dialect") else getattr(handle, "bind", None)
     dialect = getattr(getattr(bound, "dialect", None), "name", None)
     if dialect not in (None, "sqlite", "postgresql"):
-        raise InvalidInput(f"A fence can stand on SQLite and PostgreSQL, not on {dialect}.")
+        raise InvalidInput(f"A fence works on SQLite and PostgreSQL, not on {dialect}.")
 
 
 @contextmanager
@@ -191,7 +191,7 @@ def table_needed(table: str) -> Iterator[None]:
         if not _is_missing_table(error):
             raise
         raise InvalidInput(
-            f"The fence's table {table} is not there. Make it once with `fence.create()`, and commit."
+            f"The fence's table {table} does not exist. Create it once with `fence.create()`, and commit."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""A function that only one caller runs at a time, wherever they are."""
+"""A decorator: only one caller at a time runs the function, on all machines."""
 
 from __future__ import annotations
 
@@ -72,10 +72,11 @@ def exclusive(
     max_attempts: int | None = None,
     fail_on_error: bool = True,
 ) -> Any:
-    """`@dibs.exclusive("rebuild-cache")`: claim the job, run the function, let go. For `def` and `async def`.
+    """`@dibs.exclusive("rebuild-cache")`: claims the job, runs the function, and releases the job. For `def` and
+    `async def`.
 
-    `name` may be a function of the arguments: `@dibs.exclusive(lambda shard: f"rebuild-{shard}")`. With `done`, the job
-    counts as done when the function has returned. A call that raises has failed at the job, see `Client.claim`."""
+    `name` may be a function of the arguments: `@dibs.exclusive(lambda shard: f"rebuild-{shard}")`. With `done`, the
+    job is marked as done when the function has returned. A call that raises counts as failed, see `Client.claim`."""
 
     def decorate(function: F) -> F:
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> EitherClaim:

@@ -1,10 +1,9 @@
-"""Fences: what makes a fencing token more than a number.
+"""Fences: refuse writes with an old fencing token.
 
-A lease can be lost while its owner is paused, and a paused owner does not know. What it writes when it wakes must be
-refused by whatever it writes to. A fence remembers, next to the data, the largest token it has seen for a name, and
-refuses smaller ones. In a database that is part of the transaction that reads and writes, and it comes first: the
-fence's row is locked until the transaction ends, so an older owner can neither write after us nor between our read and
-our write.
+A lease can be lost while its owner is paused, and the owner does not know. Its next write must be refused by the
+receiver. A fence stores, next to the data, the largest token it has seen for a name, and refuses smaller ones. In a
+database this is the first statement of the transaction that reads and writes: the fence's row is locked until the
+transaction ends, so an older owner can write neither after us nor between our read and our write.
 
     with fence.transaction(claim) as connection:   # raises StaleToken for a late owner
         row = connection.execute("SELECT …")
@@ -38,19 +37,19 @@ _NEWEST = "SELECT token FROM {table} WHERE name = {name}"
 class Fence:
     """Over an open connection of sqlite3, psycopg or SQLAlchemy (connection or session), or over a key-value store.
 
-    A key-value store that only has get and set cannot check and write in one step: two writers at the very same moment
-    may both get through. One with `compare_and_set(key, old, new) -> bool` can, and is asked to."""
+    A key-value store with only get and set cannot check and write in one step: two writers at the same moment may both
+    succeed. If it has `compare_and_set(key, old, new) -> bool`, that is used."""
 
     @explained
     def __init__(self, handle: Any, *, table: str = TABLE) -> None:
         if not table.replace("_", "a").replace(".", "a").isalnum():
-            raise InvalidInput(f"{table!r} is no table name: letters, digits, _ and . only.")
+            raise InvalidInput(f"{table!r} is not a valid table name: use letters, digits, _ and .")
         self._handle = handle
         self._table = table
         self._driver = driver_of(handle)
 
     def create(self) -> None:
-        """Make the table, if it is not there. Commit afterwards. Not needed over a key-value store."""
+        """Create the table if it does not exist. Commit afterwards. Not needed for a key-value store."""
         if self._driver is not None:
             self._handle.execute(self._driver.statement(_CREATE, self._table))
 
@@ -62,7 +61,7 @@ class Fence:
         """`with fence.transaction(claim) as connection:` begins a transaction, admits, and then runs the block.
 
         Read and write inside the block. Its end commits; an error rolls everything back. Takes what `admit` takes.
-        Raises InvalidInput when the connection has a transaction open already."""
+        Raises InvalidInput if the connection already has an open transaction."""
         if self._driver is None:
             raise InvalidInput("A key-value store has no transactions: call admit() right before you write.")
         tokens = _tokens(claim, name, token)
@@ -74,11 +73,11 @@ class Fence:
     def admit(
         self, claim: ClaimState | None = None, *, name: str | None = None, token: int | None = None
     ) -> None:
-        """Let a write through, or raise StaleToken. In a database: the first statement of the transaction.
+        """Allow a write, or raise StaleToken. In a database it must be the first statement of the transaction.
 
-        What was read before `admit` may be out of date: an older owner could write until then. `transaction` does it in
-        the right order. A claim gives names and tokens, and one that knows it was lost is refused before anything is
-        asked. Of a claim on several jobs, `name` picks one; without it all are admitted."""
+        Data read before `admit` may be out of date, because an older owner could write until then. `transaction` has
+        the right order. A claim provides names and tokens; a claim that knows of its loss is refused at once. For a
+        claim on several jobs, `name` selects one; without it all are admitted."""
         self._admit(_tokens(claim, name, token))
 
     def _admit(self, tokens: dict[str, int]) -> None:
@@ -146,7 +145,7 @@ class AsyncFence:
 
 
 def _tokens(claim: ClaimState | None, name: str | None, token: int | None) -> dict[str, int]:
-    """What is to be admitted, by name. In one order for everybody, so that two transactions never wait in a circle."""
+    """The tokens to admit, sorted by name, so that two transactions never deadlock."""
     if claim is None:
         if name is None or token is None:
             raise InvalidInput("A fence needs a claim, or a name and a token.")
@@ -163,7 +162,7 @@ def _tokens(claim: ClaimState | None, name: str | None, token: int | None) -> di
 
 
 def _first(row: Any) -> int:
-    """Programs choose what a row is: a tuple, or a mapping."""
+    """The first column of a row, which may be a tuple or a mapping."""
     return int(next(iter(row.values())) if isinstance(row, dict) else row[0])
 
 

@@ -1,8 +1,8 @@
-"""Threads that keep what is held: one watchdog for the whole process, and a heart for each hold that lasts.
+"""Threads that renew holds: one watchdog for the process, and a heart for each hold that lasts long enough.
 
-A heart renews. It may be stuck in a call when the deadline comes, so it is not the one that tells: the watchdog is,
-which talks to nobody and only looks at the clock. It also starts the hearts, when there is something to renew for the
-first time: most blocks are over by then, and starting a thread takes as long as claiming a job.
+A heart renews a hold. It may be stuck in a call at the deadline, so the watchdog reports the loss: it makes no calls
+and only looks at the clock. The watchdog also starts a heart at the first renewal: most blocks have ended by then, and
+starting a thread takes as long as claiming a job.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LINGER_MS = 2_000
 
 
 class Heart:
-    """Renews a hold until it is over or `stop` is called. Knows the hold, not the claim that the program has: when a
-    program drops its claim without leaving the block, its hold must not be kept for ever."""
+    """Renews a hold until it ends or `stop` is called. It refers to the hold, not to the program's claim: if a program
+    drops its claim without leaving the block, the hold must not be renewed for ever."""
 
     def __init__(self, hold: Hold, doors: Doors) -> None:
         self.hold = hold
@@ -41,7 +41,7 @@ class Heart:
         self._thread: threading.Thread | None = None
 
     def check_deadline(self) -> None:
-        """What the watchdog does: tell of the deadline, begin to renew when that is due."""
+        """Called by the watchdog: reports a loss at the deadline, and starts renewing when that is due."""
         if self.hold.lost() is not None or self._thread is not None or not self.hold.is_due():
             return
         thread = threading.Thread(target=self._run, name=f"dibs heart of {self.hold.name[:40]}", daemon=True)
@@ -68,27 +68,27 @@ class Heart:
             beat_once(self.hold, self._doors)
 
     def stop(self) -> None:
-        """No renewal after this. One that is under way may still arrive; it does no harm."""
+        """Stop renewing. A renewal in progress may still arrive, which is harmless."""
         self._stopped = True
         self._wake.wake()
 
 
 def beat_once(hold: Hold, doors: Doors) -> None:
     if hold.lost() is not None:
-        return  # let go, or its time passed while we waited for our turn
+        return  # released, or expired while we waited for the lock
     try:
         with doors.one(hold.call_ms()) as door:
             drive(door, hold.heartbeat())
-    except DibsError as error:  # no way to ask at all: the next attempt may have one
+    except DibsError as error:  # no connection: the next attempt may have one
         hold.failed(error.details)
-    except Exception as error:  # a fault of ours is no reason to go silent
+    except Exception as error:  # after an unexpected error, keep trying
         log.exception("A renewal of %s failed in a way it should not.", hold.name)
         hold.failed(f"{type(error).__name__}: {error}")
 
 
 class Watchdog:
-    """Looks at every deadline of the process, whatever a heart is stuck in. Ends when it had nothing to look at for a
-    while, and begins again when there is."""
+    """Watches all deadlines of the process, even if a heart is stuck. Its thread ends after a while without holds, and
+    starts again when there is one."""
 
     def __init__(self) -> None:
         self._hearts: list[Heart] = []
@@ -99,7 +99,7 @@ class Watchdog:
         self._pid = os.getpid()
 
     def watch(self, heart: Heart) -> None:
-        if os.getpid() != self._pid:  # a thread does not survive a fork, nor is its lock to be trusted
+        if os.getpid() != self._pid:  # a thread does not survive a fork, and its lock may be held for ever
             self.__init__()  # type: ignore[misc]
         try:
             with self._lock:
@@ -129,7 +129,7 @@ class Watchdog:
             for heart in hearts:
                 try:
                     heart.check_deadline()
-                except Exception:  # somebody's listener; the others must hear of theirs
+                except Exception:  # a listener failed; the others must still be called
                     log.exception("Looking after %s failed.", heart.hold.name)
             del hearts
 
@@ -138,8 +138,8 @@ WATCHDOG = Watchdog()
 
 
 def in_own_thread(on_lost: Callable[[LeaseLost], object]) -> Callable[[LeaseLost], None]:
-    """`on_lost` as a listener: in a thread of its own, because a program's callback may take its time. A program that
-    ends waits for it, as for every thread."""
+    """`on_lost` as a listener that runs in its own thread, because a callback may be slow. At its end the program
+    waits for it, as for every thread."""
 
     def tell(error: LeaseLost) -> None:
         def call() -> None:

@@ -1,9 +1,9 @@
-"""What is held, until when, and how it ends: the promise `loss:told`, without I/O and without threads.
+"""Holds: what is held, until when, and how it ends. The promise `loss:told`, without I/O and without threads.
 
-A hold is over when it was let go, when the store says so, or when its deadline has passed on this machine's own clock.
-The deadline is counted from before the request was sent that the store answered with yes, and it is a little earlier
-than the store's: so whoever asks `check()` knows of the loss before anybody else can own. A renewal that fails is tried
-again until the deadline, never after it, and nothing here ever claims again what was lost.
+A hold ends when it is released, when the store says so, or when its deadline passes on this machine's clock. The
+deadline is counted from before the last successful request was sent, and is a little earlier than the store's. So
+`check()` knows of a loss before anybody else can own the job. A failed renewal is repeated until the deadline, never
+after it. A lost hold is never claimed again here.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ MARGIN_MS_MAX = 2_000
 
 
 def margin_ms(ttl_ms: int) -> int:
-    """How much earlier than the store we take a hold for lost: clocks do not run alike, and stopping takes time."""
+    """How much earlier than in the store a hold counts as lost here: clock rates differ, and stopping takes time."""
     return max(MARGIN_MS_MIN, min(MARGIN_MS_MAX, ttl_ms // 20))
 
 
 class Hold:
-    """What has a deadline and an end. Leases and sessions are two kinds of it."""
+    """Something with a deadline and an end: leases, or a session."""
 
     def __init__(self, name: str, fencing_token: int, ttl_ms: int, sent_ms: int) -> None:
         self.name = name
@@ -52,24 +52,24 @@ class Hold:
         self._lock = threading.Lock()
         self._ended: str | None = None
         self._let_go = False
-        self.ending = False  # we are letting it go: that the store does not know it any more is no loss
+        self.ending = False  # we are releasing it, so a "not current" reply is no loss
         self._listeners: list[Callable[[LeaseLost], None]] = []
 
     def heartbeat(self) -> Flow[None]:
-        """Say that we are alive. Notes what came of it."""
+        """Renew the hold, and note the result."""
         raise NotImplementedError
 
     @property
     def is_over(self) -> bool:
-        """Lost or let go: nothing more is to be renewed."""
+        """Whether it was lost or released."""
         return self._ended is not None or self._let_go
 
     def left_ms(self) -> int:
-        """Until the deadline, if nothing more is heard."""
+        """Until the deadline, without another renewal."""
         return 0 if self.is_over else max(0, self.plan.lost_ms - steady_ms())
 
     def lost(self) -> LeaseLost | None:
-        """Why it is not ours any more, or None while it is. Looks at the clock, not only at what was noted."""
+        """The loss, or None while it is ours. Also looks at the clock."""
         if os.getpid() != self._pid:
             return self._error("the claim belongs to the process that this one was forked from.")
         if not self.is_over and steady_ms() >= self.plan.lost_ms:
@@ -78,10 +78,10 @@ class Hold:
             self.end(f"no heartbeat was answered in time, which is {ttl}{because}.")
         if self._ended is not None:
             return self._error(self._ended)
-        return self._error("it was let go.") if self._let_go else None
+        return self._error("it was released.") if self._let_go else None
 
     def summary(self) -> str:
-        """How it stands, in a few words."""
+        """The state of the hold, in a few words."""
         if not self.is_ours:
             return "of the parent process"
         lost = self.lost()
@@ -90,38 +90,38 @@ class Hold:
         return "let go" if self._let_go else f"lost: {lost.why}"
 
     def failed(self, trouble: str) -> None:
-        """A renewal did not get through. Says so, while there is still time to do something about it."""
+        """A renewal failed. Logs it, while there is still time to act."""
         first = self.trouble is None
         self.trouble = trouble
         self.plan.failed(steady_ms())
         log.log(
             logging.WARNING if first else logging.INFO,
-            "A heartbeat of %s did not get through, and is tried again for %s: %s",
+            "A heartbeat of %s failed, and is repeated for another %s: %s",
             self.name,
             format_duration(self.left_ms()),
             trouble,
         )
 
     def check(self) -> None:
-        """Raise LeaseLost unless it is surely still ours."""
+        """Raise LeaseLost unless it is certainly still ours."""
         error = self.lost()
         if error is not None:
             raise error
 
     @property
     def was_lost(self) -> bool:
-        """Ended without having been let go. True in a forked child only for what the parent lost."""
+        """Whether it ended without being released. In a forked child it is true only for what the parent lost."""
         if os.getpid() == self._pid:
             self.lost()
         return self._ended is not None
 
     @property
     def is_ours(self) -> bool:
-        """This process claimed it, not one it was forked from."""
+        """Whether this process claimed it, and not its parent before a fork."""
         return os.getpid() == self._pid
 
     def let_go(self) -> bool:
-        """No more renewals, and no loss any more. False when it was over before."""
+        """Mark it as released: no more renewals, and no loss. False if it had ended before."""
         with self._lock:
             if self.is_over:
                 return False
@@ -129,7 +129,7 @@ class Hold:
         return True
 
     def end(self, why: str) -> None:
-        """It is lost. Tells the listeners, once."""
+        """Mark it as lost, and call the listeners once."""
         with self._lock:
             if self.is_over:
                 return
@@ -140,7 +140,7 @@ class Hold:
             listener(error)
 
     def listen(self, listener: Callable[[LeaseLost], None]) -> None:
-        """Call `listener` when it is lost, from whichever thread learns of it first; at once if it is."""
+        """Call `listener` when it is lost, from the first thread that notices; at once if it is lost already."""
         with self._lock:
             if self._ended is None:
                 self._listeners.append(listener)
@@ -162,7 +162,7 @@ class Hold:
         return LeaseLost(self.name, self.fencing_token, why)
 
     def _heard(self, reply: Reply) -> bool:
-        """Whether the answer was yes. If not, what follows from it has been noted."""
+        """Whether the reply was a success. If not, notes the loss or the failure."""
         if reply.status < 300:
             return True
         body: Document = reply.body or {}
@@ -175,13 +175,13 @@ class Hold:
 
 
 class LeaseHold(Hold):
-    """Leases that were claimed together and are renewed together: all of them are ours or none counts as ours."""
+    """Leases that were claimed together and are renewed together. If one is lost, all count as lost."""
 
     def __init__(self, leases: Sequence[Lease], sent_ms: int) -> None:
         self.leases = tuple(leases)
         first = self.leases[0]
         super().__init__(first.name, first.fencing_token, min(each.remaining_ms for each in leases), sent_ms)
-        self._news: Document = {}  # checkpoint and metadata that the store has not been told yet
+        self._news: Document = {}  # checkpoint and metadata that were not sent yet
 
     def note(self, checkpoint: str | None, metadata: str | None) -> None:
         """To be sent with the next renewal."""

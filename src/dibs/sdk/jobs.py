@@ -1,4 +1,4 @@
-"""The job functions: plain calls for those who keep the lease id and send the heartbeats themselves."""
+"""The job functions: plain calls for programs that keep the lease id and send heartbeats themselves."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @explained
 def claim_job(job_id: str, owner: str, metadata: str | None = None, ttl: Duration = 120) -> Lease:
-    """The job is yours for `ttl` seconds, unless you heartbeat. Raises JobHeld (who has it), JobDone, …"""
+    """Claim a job for `ttl` seconds from the last heartbeat. Raises JobHeld (with the owner), JobDone, … …"""
     return default_client().acquire(job_id, owner=owner, metadata=metadata, ttl=ttl)
 
 
 @explained
 def heartbeat_job(job_id: str, lease_id: str, checkpoint: str | None = None) -> Lease:
-    """Start the TTL anew. Raises LeaseLost when the job is not yours any more: stop the work."""
+    """Renew the lease. Raises LeaseLost if the job is not yours any more: stop the work."""
     return default_client().renew(job_id, lease_id, checkpoint=checkpoint)
 
 
@@ -28,7 +28,7 @@ def heartbeat_job(job_id: str, lease_id: str, checkpoint: str | None = None) -> 
 def release_job(
     job_id: str, lease_id: str, done: Duration | bool | None = None, result: str | None = None
 ) -> None:
-    """Let it go; with `done`, it counts as done for that many seconds."""
+    """Release a job; with `done`, it is marked as done for that many seconds."""
     default_client().release(job_id, lease_id, done=done, result=result)
 
 
@@ -36,18 +36,18 @@ def release_job(
 def fail_job(
     job_id: str, lease_id: str, reason: str | None = None, retry_after: Duration | None = None
 ) -> None:
-    """Let it go as failed: it counts as an attempt, and nobody is granted it for `retry_after`."""
+    """Release a job as failed: it counts as an attempt, and nobody gets it for `retry_after`."""
     default_client().fail(job_id, lease_id, reason, retry_after=retry_after)
 
 
 @explained
 def get_job_owner(job_id: str) -> str | None:
-    """Who has the job, or None when nobody has."""
+    """The owner of a job, or None."""
     status = default_client().owner(job_id)
     return status.owner if status.held else None
 
 
 @explained
 def list_claimed_jobs(prefix: str | None = None) -> list[JobStatus]:
-    """Every job that somebody has, with that prefix."""
+    """All jobs with that prefix that are held."""
     return default_client().list(prefix)

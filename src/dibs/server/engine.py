@@ -16,7 +16,7 @@ from dibs.service.liveness import Decider
 from dibs.service.sweeper import NEWS_MS, Sweeper
 from dibs.service.tally import Tally
 from dibs.service.waiters import Waiters
-from dibs.service.watcher import Watcher
+from dibs.service.watcher import StoreWatcher
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,7 +44,9 @@ class Engine:
         self._token_floor = token_floor
         self.tally = Tally(self._read, gapless=store.capabilities.gapless)
         self.decider = Decider(store, self._committed, steady, self._handed)
-        self.watcher = Watcher(store, lambda: self.tally.told_seq, lambda: bool(self.waiters), self._news)
+        self.watcher = StoreWatcher(
+            store, lambda: self.tally.told_seq, lambda: bool(self.waiters), self._news
+        )
         self.sweeper = Sweeper(
             store,
             self.decider,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dibs")
 
 
-class Watcher:
+class StoreWatcher:
     """`known_seq` is the last event known here, `is_wanted` whether anybody waits, and `tell` is called on this thread
     when there is more. `looked` must be called when what was told has been read."""
 
