@@ -182,7 +182,7 @@ def test_a_missing_table_is_said_with_the_remedy(postgres_url: str, table: str) 
 
     async def go() -> None:
         async with await psycopg.AsyncConnection.connect(postgres_url) as db:
-            with pytest.raises(InvalidInput, match="is not there"):
+            with pytest.raises(InvalidInput, match="does not exist"):
                 await AsyncFence(db, table=table).admit(name="job", token=1)
 
     asyncio.run(go())

@@ -105,7 +105,7 @@ class Session(SessionClaims[Claim]):
             with self._doors.one() as door:
                 drive(door, operations.end_session(hold.session_id))
         except DibsError as trouble:
-            log.warning("A session could not be ended and goes with its TTL: %s", trouble.details)
+            log.warning("A session could not be ended and will expire: %s", trouble.details)
 
     def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> Claim:
         return Claim(self._doors, request, on_lost, self._hold)
