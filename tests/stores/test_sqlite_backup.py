@@ -15,7 +15,7 @@ from dibs.client.store_backup import backup, restore
 from dibs.clock import wall_ms
 from dibs.core.commands import Acquire, Inspect
 from dibs.core.outcomes import Granted, Status
-from dibs.errors import DibsError, InvalidInput, StoreUnavailable
+from dibs.errors import DibsError, InvalidInput, StoreFull, StoreUnavailable
 from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.sqlite import SqliteStore
@@ -240,6 +240,24 @@ def test_a_restore_that_is_killed_leaves_the_old_store_or_the_new_one(path: str,
     claim(path, "three")
     restore(copy, path)
     assert held(path) == {"one"}
+
+
+def test_a_full_disk_leaves_the_old_store_and_no_half_of_a_copy(
+    path: str, copy: str, small_disk: Path
+) -> None:
+    for number in range(60):
+        claim(path, f"job-{number}")
+    back_up(path, copy)
+    target = str(small_disk / "dibs.db")
+    claim(target, "one")
+    (small_disk / "full").write_bytes(b"x" * (1024 * 1024 - 40 * 1024 - os.stat(target).st_size))
+    with pytest.raises(StoreFull, match=str(small_disk)):
+        restore(copy, target)
+    with pytest.raises(StoreFull, match=str(small_disk)):
+        back_up(path, str(small_disk / "copy.db"))
+    assert sorted(os.listdir(small_disk)) == ["dibs.db", "full"]
+    (small_disk / "full").unlink()
+    assert held(target) == {"one"}
 
 
 def test_the_old_file_is_kept(path: str, copy: str) -> None:

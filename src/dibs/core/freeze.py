@@ -38,7 +38,7 @@ UNFROZEN = (Inspect, InspectSession, RaiseFloor, Identify, Freeze, Thaw, Beat)
 def while_frozen(draft: Draft, command: Command, mark: FreezeMark) -> Outcome:
     """The outcome in a frozen store: a server's own upkeep has nothing to do; every other command is refused."""
     if isinstance(command, Sweep):
-        return Swept(now_ms=draft.now_ms, key=command.key)
+        return Swept(now_ms=draft.now_ms, key=command.key, frozen=True)
     if isinstance(command, KeepPlaces):
         return PlacesKept(now_ms=draft.now_ms)
     return Frozen(now_ms=draft.now_ms, mark=mark)

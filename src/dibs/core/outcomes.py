@@ -304,6 +304,7 @@ class Swept(Record):
     key: str
     expired: int = 0
     forgotten: bool = False
+    frozen: bool = False  # nothing was done, because the store is frozen
 
 
 class BeatRecorded(Record):

@@ -27,6 +27,7 @@ from dibs.core.limits import (
     SWEEP_LATE_MS_MAX,
     TALLY_INTERVAL_MS,
 )
+from dibs.core.outcomes import Swept
 from dibs.errors import InvalidInput
 from dibs.service.coordinator import Contended
 from dibs.service.servers import SweepShare
@@ -115,6 +116,8 @@ class Sweeper:
                 log.error("%s cannot be swept: %s", key, result)
             elif isinstance(result, BaseException):
                 raise result
+            elif isinstance(result, Swept) and result.frozen:
+                return False  # the same keys would come again at once
         return len(due) == SWEEP_BATCH_MAX
 
     def prune(self) -> int:

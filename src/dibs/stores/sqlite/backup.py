@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from dibs.clock import steady_ms
 from dibs.core.records import LockRecord, Meta
-from dibs.errors import InvalidInput, StoreCorrupt, StoreUnavailable
+from dibs.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
 from dibs.ids import new_id
 from dibs.stores.codec import decode
 from dibs.stores.sqlite.errors import check, translated
@@ -50,6 +50,15 @@ def connect(path: str, how: str = "mode=rw", wait_ms: int = WAIT_MS) -> sqlite3.
 
 def copy(path: str, draft: str) -> None:
     """Copy the file at `path` into the empty file `draft`, as of one moment and on the disk. Others go on writing."""
+    try:
+        _copy(path, draft)
+    except StoreFull:
+        folder = os.path.dirname(draft)
+        raise StoreFull(f"The disk that holds {folder} is full. Make room there, then try again.") from None
+    sync(draft)
+
+
+def _copy(path: str, draft: str) -> None:
     with translated(path, WAIT_MS):
         source = connect(path)
         try:
@@ -64,7 +73,6 @@ def copy(path: str, draft: str) -> None:
             source.close()
     if damage is not None:
         raise StoreCorrupt(damage)
-    sync(draft)
 
 
 def sync(path: str) -> None:
