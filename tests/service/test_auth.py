@@ -149,7 +149,7 @@ def test_a_file_emptied_on_purpose_revokes_everything(file: Path, caplog: pytest
     file.write_text("# nobody\n")
     assert guard.reload()
     assert len(guard) == 0
-    assert "nobody is let in" in caplog.text
+    assert "every request is refused" in caplog.text
 
 
 def test_tokens_are_kept_hashed(file: Path) -> None:

@@ -1,1 +1,1 @@
-"""Between the rules and the world: reads, decides, writes if unchanged."""
+"""Runs commands on a store: reads, decides, writes if unchanged."""

@@ -4,8 +4,8 @@
 agent unless the line says otherwise. A token without a namespace may name any. The file holds SHA-256 hashes; a line
 with the token itself is taken too, with a warning that says how to change it.
 
-A token is found by a dictionary lookup of its hash. The lookup may take longer or shorter depending on the hash, but
-whoever times it learns about the hash of a guess, which says nothing about a 256-bit token: that is as good as
+A token is found by a dictionary lookup of its hash. The time of the lookup may depend on the hash, but timing it
+reveals only something about the hash of a guess, which says nothing about a 256-bit token. That is as safe as
 comparing in constant time.
 """
 
@@ -82,23 +82,23 @@ class TokenGuard:
     def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
         """Who sent this Authorization header; `peer` is for guards that know the users of the machine. Raises the two
         errors of the contract."""
-        authorization = authorization and authorization.strip()  # blanks around a header's value mean nothing
+        authorization = authorization and authorization.strip()  # blanks around a header's value are ignored
         if not authorization or not authorization.startswith(_BEARER):
             raise AuthenticationRequired("Bearer token required")
         key = hashlib.sha256(authorization[len(_BEARER) :]).digest()
-        # The store first: a token that was revoked there is out, also if a file still has it.
+        # The store first: a token that was revoked there is refused, even if a file still has it.
         stored = self.directory.caller(key) if self.directory is not None else None
         if stored is not None:
             return stored
         caller = self._callers.get(key)
         if caller is None:
-            raise AuthenticationFailed("The token is not known here, or was revoked.")
+            raise AuthenticationFailed("The token is unknown or was revoked.")
         if key in self._ends_ms and self._wall() >= self._ends_ms[key]:
-            raise AuthenticationFailed("The token has expired. Ask whoever runs the server for a new one.")
+            raise AuthenticationFailed("The token has expired. Ask the operator of the server for a new one.")
         return caller
 
     def proof(self, key_id: str, challenge: str) -> str | None:
-        """What shows somebody who has a token of this file that we have it too, or its hash. None: we have not."""
+        """The proof, for a client that has a token, that this server knows its hash. None if it does not."""
         stored = self.directory.key_named(key_id) if self.directory is not None else None
         if stored is not None:
             return proof_of(stored, challenge)
@@ -121,8 +121,8 @@ class TokenGuard:
 
 
 class MachineGuard(TokenGuard):
-    """Lets in every user of this machine who can reach its socket, as the kernel names them. Root, and the user that
-    the server runs as, are admins. What somebody says of themselves in a header counts for nothing."""
+    """Accepts every user of this machine who can reach the socket, identified by the kernel. Root and the server's own
+    user are admins. Headers about the user are ignored."""
 
     def __init__(self) -> None:
         self.path = None
@@ -168,7 +168,7 @@ def read_tokens(path: str) -> list[TokenLine]:
             raise InvalidInput(f"{path}, line {number}: this token is on an earlier line already.")
         lines[line.digest] = line
     if not lines:
-        log.warning("%s holds no token: nobody is let in", path)
+        log.warning("%s holds no token: every request is refused", path)
     return list(lines.values())
 
 
@@ -178,9 +178,9 @@ def _caller(line: TokenLine) -> Caller:
 
 
 def _read_private(path: str) -> str:
-    """The text of a regular file that nobody but its owner can touch."""
+    """The text of a regular file that only its owner can read or write."""
     try:
-        # Not blocking: opening a pipe would otherwise wait for its writer.
+        # Not blocking, because opening a pipe would wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise InvalidInput(f"The tokens file {path} cannot be read: {error.strerror}.") from None
@@ -206,7 +206,7 @@ def _read_private(path: str) -> str:
 
 
 def ensure_token_file(path: str, name: str) -> bool:
-    """Make the file of the user's own token, unless it is there. True if it was made."""
+    """Make the file of the user's own token, unless it exists. True if it was made."""
     if os.path.lexists(path):
         return False
     drafted = f"{path}.{new_id()}"
@@ -226,7 +226,7 @@ def ensure_token_file(path: str, name: str) -> bool:
 
 
 def _link(drafted: str, path: str) -> bool:
-    """A link appears whole or not at all, and never replaces what another server made meanwhile."""
+    """Make the file by a link, which is atomic and never replaces a file that another server made meanwhile."""
     try:
         os.link(drafted, path)
     except FileExistsError:
@@ -235,6 +235,6 @@ def _link(drafted: str, path: str) -> bool:
 
 
 def principal_name(login: str) -> str:
-    """A login name as a principal's: what cannot stand in a tokens file is left out."""
+    """A login name as a principal's name, without characters that a tokens file cannot have."""
     kept = "".join(character for character in login if character in PRINCIPAL_CHARACTERS)
     return kept[:PRINCIPAL_CHARS_MAX] or "local"

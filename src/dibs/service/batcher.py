@@ -1,9 +1,9 @@
-"""Group commit: while one commit is under way the next batch gathers, and one write answers all of it.
+"""Group commit: the next batch gathers during a commit, and one write answers all its commands.
 
-One thread owns all writing. It takes what has gathered, has it decided and committed (`service/liveness.py`), and hands
-the answers back with one call into the event loop per batch. Between batches it does its chores
-(`service/sweeper.py`), so nothing but this thread ever waits for the store's write. What a batch or a chore brought
-about for others (`after`) reaches the loop behind the answers: whoever is told of it has been answered before.
+One thread does all writing. It takes the gathered commands, decides and commits them (`service/liveness.py`), and
+returns the answers with one call into the event loop per batch. Between batches it does its chores
+(`service/sweeper.py`), so only this thread waits for the store's writes. Results for other callers (`after`) reach the
+loop after the answers of the batch.
 """
 
 from __future__ import annotations
@@ -35,22 +35,23 @@ _NEVER_MS = 2**62
 
 
 class Overloaded(Unavailable):
-    """Far more is asked than the store can write. Nothing was done; `retry_after_ms` says when to ask again."""
+    """There are far more requests than the store can write. Nothing was done; `retry_after_ms` says when to try
+    again."""
 
     code = "capacity_exceeded"
     retry_after_ms = OVERLOAD_RETRY_MS
 
 
 class Batcher:
-    """Commands in and answers out on one thread, an event loop's; the writing on another, which this starts.
+    """Commands and answers are on the event loop's thread; the writing is on another thread, which this starts.
 
     `run` decides a batch on that other thread, and `chore` is called there between batches: it returns in how many
     milliseconds it wants to be again. `deliver` brings a call onto the loop (`call_soon_threadsafe`), `soon` puts one
     off until the loop has seen to what else is ready (`call_soon`).
 
-    The loop decides when the next batch begins: after it has handed out the answers of the last and read what came
-    meanwhile. A thread that helped itself as soon as it was free would take twice as many batches half as large, and
-    fight over the interpreter with the loop that is about to bring it more (measured: a quarter more time a command).
+    The loop decides when the next batch begins: after it has delivered the last answers and read new requests. A
+    thread that took the next batch at once would take twice as many batches of half the size, and compete with the
+    loop for the interpreter (measured: a quarter more time per command).
     """
 
     def __init__(
@@ -82,28 +83,28 @@ class Batcher:
         self._thread.start()
 
     def stop(self, timeout_ms: int) -> bool:
-        """Take nothing more, answer what was taken. False if that was not over in time."""
+        """Accept no more commands, and answer the accepted ones. False if that was not finished in time."""
         self._stopping = True
         self._wake.set()
         self._thread.join(timeout_ms / 1000)
         return not self._thread.is_alive()
 
     def post(self, command: Command, callback: Callback) -> None:
-        """Have `command` decided; `callback` gets its outcome or what went wrong."""
+        """Decide `command`; `callback` gets its outcome or the error."""
         if self._stopping:
-            raise Unavailable("The server is shutting down. Ask again in a moment.")
+            raise Unavailable("The server is shutting down. Try again in a moment.")
         if len(self._queue) >= COMMIT_QUEUE_MAX:
-            raise Overloaded("The server has more to write than it can. Ask again later.")
+            raise Overloaded("The server is overloaded. Try again later.")
         self._queue.append((command, callback))
         if not self._is_running:
             self._gather()
 
     def after(self, call: Callable[..., object], *args: object) -> None:
-        """For `run` and `chore`, on their thread: have this called on the loop, once the answers were handed out."""
+        """For `run` and `chore`, on their thread: call this on the loop after the answers were delivered."""
         self._after.append((call, args))
 
     def hurry(self, within_ms: int) -> None:
-        """Do the next chore soon, also when one is being done right now. For any thread."""
+        """Do the next chore soon, even if one is running now. For any thread."""
         at_ms = self._steady() + within_ms
         if at_ms < self._chore_at_ms:
             self._chore_at_ms = at_ms
@@ -124,17 +125,17 @@ class Batcher:
         for (_, callback), result in zip(batch, results, strict=True):
             try:
                 callback(result)
-            except Exception:  # one caller's trouble must not cost the others their answers
-                log.exception("an answer could not be handed over")
+            except Exception:  # an error with one caller must not cost the others their answers
+                log.exception("an answer could not be delivered")
         if self._queue:
             self._gather()
 
     async def submit(self, command: Command) -> Outcome:
-        """The outcome of `command`; raises what went wrong."""
+        """The outcome of `command`; raises its error."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
         def settle(result: Result) -> None:
-            if future.done():  # whoever waited has gone
+            if future.done():  # the caller is gone
                 return
             if isinstance(result, BaseException):
                 future.set_exception(result)
@@ -151,7 +152,7 @@ class Batcher:
                 self._wake.clear()
                 self._answer()
             if self._chore is not None and self._steady() >= self._chore_at_ms and not self._stopping:
-                self._chore_at_ms = _NEVER_MS  # who hurries meanwhile is not forgotten
+                self._chore_at_ms = _NEVER_MS  # a call of `hurry` meanwhile is not lost
                 rest_ms = self._do_chore(self._chore)
                 self._chore_at_ms = min(self._chore_at_ms, self._steady() + rest_ms)
                 self._tell_after()
@@ -168,8 +169,8 @@ class Batcher:
             results = [error] * len(batch)
         try:
             self._deliver(self._hand_out, batch, results)
-        except RuntimeError:  # the loop is closed: nobody is left to be told
-            log.warning("%d answers had no one to go to", len(batch))
+        except RuntimeError:  # the loop is closed: nobody is left to answer
+            log.warning("%d answers could not be delivered", len(batch))
         self._tell_after()
 
     def _tell_after(self) -> None:
@@ -184,7 +185,7 @@ class Batcher:
             wait_ms = chore()
         except Exception as error:
             if not self._chore_failed:
-                # What the store says of itself needs no traceback; anything else is a fault of ours.
+                # Errors of the store need no traceback; any other error is a bug.
                 ours = None if isinstance(error, DibsError) else error
                 log.error("sweeping failed and will be tried again: %s", error, exc_info=ours)
             self._chore_failed = True

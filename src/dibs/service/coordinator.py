@@ -1,15 +1,15 @@
 """Reads, decides, writes if unchanged: many commands per write.
 
-`run` takes every command it is given, loads what they need, decides them one after another over the same view, and
-commits once. A command sees what the ones before it in the batch did. If anything that was looked at has changed
-meanwhile, it is loaded and decided again; nobody is answered before the commit that makes the answer true.
+`run` loads the records that its commands need, decides the commands one after another over the same view, and commits
+once. A command sees what earlier ones of the batch did. If a record that was read has changed meanwhile, it is loaded
+and decided again. No command is answered before its commit.
 
-**Every answer rests on one moment.** A commit compares all that was read. An answer that writes nothing, a refusal or a
-fault of a rule included, has no commit: if its records came from more than one read, they are read once more and
-compared. Versions never repeat, so equal versions mean that nothing changed in between.
+**Every answer is true at one moment.** A commit compares all records that were read. An answer that writes nothing,
+such as a refusal or an error of a rule, has no commit: if its records came from more than one read, they are read once
+more and compared. Versions never repeat, so equal versions mean that nothing changed in between.
 
-**A conflict costs who conflicted.** Commands that looked at nothing that changed are committed without the others.
-These are tried again after a short pause, and at last told that the store is too busy.
+**A conflict costs only the commands in conflict.** Commands whose records did not change are committed without the
+others. Those are tried again after a short pause, and finally refused because the store is too busy.
 
 **A commit carries what the store can take.** When the next command would make it compare more than `commit_keys_max`
 records, it is committed without that one, which begins the next. A commit whose text is too long is halved.
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class Contended(StoreUnavailable):
-    """Others kept changing the same records. The store is there and answers; nothing of this command was written."""
+    """Other commands kept changing the same records. The store works; nothing of this command was written."""
 
 
 class _Full(Exception):
@@ -58,7 +58,7 @@ class _Full(Exception):
 
 
 class _Batch:
-    """One attempt at deciding some commands: what was read, at which versions, and what is to be written."""
+    """One attempt to decide some commands: what was read, at which versions, and what to write."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -68,7 +68,7 @@ class _Batch:
         self._seen: list[set[str]] = []  # for each command decided, the keys it looked at
         self._looked: set[str] = (
             set()
-        )  # all of these, and what is written; what was loaded for nothing is not compared
+        )  # these and the written records; records that were loaded but not used are not compared
         self.versions: dict[str, int] = {}
         self.puts: dict[str, Stored | None] = {}
         self.events: list[Event] = []
@@ -94,7 +94,7 @@ class _Batch:
         self._seen.append(self._view.seen)
         try:
             decision = self._decide(command)
-        except Exception:  # a fault of a rule is an answer, too, and rests on what was looked at
+        except Exception:  # an error of a rule is an answer, too, and depends on the records it read
             self._looked |= self._view.seen
             raise
         keys = self._view.seen.union(decision.writes)
@@ -125,7 +125,7 @@ class _Batch:
                 self.load(missing.keys)
 
     def commit(self) -> bool:
-        """Make the answers true. False if nothing was to be written. Raises Conflict if they no longer are."""
+        """Commit. False if there was nothing to write. Raises Conflict if records have changed."""
         if self.puts or self.events:
             expect = {key: self.versions[key] for key in self._looked}
             self._store.commit(expect, self.puts, self.events)
@@ -135,7 +135,7 @@ class _Batch:
         return False
 
     def overtaken(self) -> list[int]:
-        """Which of the commands, in the order they were decided, looked at something that others have changed."""
+        """Which of the commands, in the order they were decided, read a record that others have changed."""
         changed = self._changed()
         return [at for at, seen in enumerate(self._seen) if not changed.isdisjoint(seen)]
 
@@ -165,14 +165,15 @@ class Coordinator:
         self._fraction = fraction
 
     def one(self, command: Command) -> Outcome:
-        """The outcome of one command; raises what went wrong."""
+        """The outcome of one command; raises its error."""
         result = self.run((command,))[0]
         if isinstance(result, BaseException):
             raise result
         return result
 
     def run(self, commands: Sequence[Command]) -> list[Result]:
-        """One result a command, in order: its outcome, or the exception that it met. Raises what all met."""
+        """One result per command, in order: its outcome or its exception. Raises an error that concerns all of
+        them."""
         results: dict[int, Result] = {}
         todo = list(range(len(commands)))
         while todo:
@@ -181,13 +182,14 @@ class Coordinator:
             except DibsError as error:
                 if not results:
                     raise
-                # Some were answered before the store failed: their answers are true, and this is for the others.
+                # Some were answered before the store failed; those answers are valid, and this error is for the
+                # others.
                 results.update(dict.fromkeys(todo, error))
                 break
         return [results[index] for index in range(len(commands))]
 
     def _run(self, commands: Sequence[Command], todo: list[int], results: dict[int, Result]) -> list[int]:
-        """Answer `todo`, or those of them that nobody overtook. Returns the ones that are left."""
+        """Answer the commands in `todo` that had no conflict. Returns the rest."""
         failed: dict[int, BaseException] = {}
         left: list[int] = []
         unknown = 0
@@ -232,8 +234,8 @@ class Coordinator:
     def _overtaken(
         self, commands: Sequence[Command], todo: list[int], batch: _Batch, failed: dict[int, BaseException]
     ) -> list[int]:
-        """Who must wait so that the others need not. Nobody, if it would be all of them, or if it is the beat: what it
-        may have to note comes before everything else."""
+        """The commands to postpone, so that the others can be committed. None, if it would be all of them, or if the
+        beat is among them: an outage must be recorded before everything else."""
         if len(todo) < 2:
             return []
         decided = [index for index in todo if index not in failed]
@@ -243,7 +245,8 @@ class Coordinator:
         return late
 
     def _pause(self, conflicts: int) -> None:
-        """The first time it was chance; after that, who is in each other's way must not come back at the same time."""
+        """No pause after the first conflict; then random pauses, so that commands in conflict do not come back at the
+        same time."""
         if conflicts:
             self._sleep(self._fraction() * min(2**conflicts, CONFLICT_PAUSE_MS_MAX) / 1000)
 

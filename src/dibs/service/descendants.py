@@ -1,11 +1,11 @@
-"""Everything that a command started, found without knowing who started whom: by a token in its environment.
+"""Finds all processes of a command by a token in their environment.
 
-A child inherits the environment of its parent, also when it leaves the process group, is orphaned, or closes all files.
-So once those who guard a command are gone, whoever looks through /proc finds what is left of it. `none_is_left` says
-yes only on proof. What began after the command and cannot be looked into (it is another user's, or it overwrote its
-own environment) may be part of it, and then only time frees the job.
+A child inherits its parent's environment, even if it leaves the process group, is orphaned, or closes all files. So
+when a command's guards are gone, its remaining processes can be found in /proc. `none_is_left` is true only if it is
+proven. A process that began after the command and cannot be examined (it belongs to another user, or overwrote its
+environment) may be part of it; then only the TTL frees the job.
 
-One thing is out of sight: a process that was given a new environment, as by `env -i`, and that we may read.
+A process with a new, readable environment, as made by `env -i`, cannot be found.
 """
 
 from __future__ import annotations

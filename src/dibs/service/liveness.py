@@ -1,16 +1,17 @@
-"""Deciding only when it is known how long this process was away. The promise `lease:outage-credit` needs it.
+"""Notices when this process was paused or cut off, before anything is decided. The promise `lease:outage-credit` needs
+it.
 
-Before a batch is decided, the thread that decides looks whether it was kept from work: stopped, suspended, stuck in a
-write, or cut off from its store. If so, a `Beat` goes first. It asks for the pulses of all servers, and if none of them
-could serve meanwhile, notes the outage before any expiry is decided. `Liveness` knows since when there was no gap;
+Before a batch is decided, the deciding thread checks whether it was stopped, suspended, stuck in a write, or cut off
+from its store. If so, a `Beat` goes first. It asks for the pulses of all servers, and if none of them could serve
+meanwhile, notes the outage before any expiry is decided. `Liveness` knows since when there was no gap;
 `StallCheckedStore` notices a gap between that look and the reading of the records; `Decider` puts the two around the
 coordinator.
 
 A server without a gap has nothing to find out before a batch. Its pulse is written apart, from between batches and from
 between the tries of one that others overtake. It is a record of its own, so servers do not get in each other's way.
 
-Contention is no outage. A store that answers, with records or with "somebody else was first", is there, and so is this
-process: every such answer that comes in time is a tick.
+Contention is not an outage. A store that answers in time, with records or with a conflict, works, and so does this
+process: every such answer is a tick.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Liveness:
         return self._steady() - self._ticked_ms > PULSE_LATE_MS
 
     def cut_off(self) -> None:
-        """The store failed us: until it takes a beat, nobody can renew here."""
+        """The store failed: until it accepts a beat, nobody can renew at this server."""
         self._cut_off = True
 
     def has_gap(self) -> bool:

@@ -1,11 +1,11 @@
-"""Is the worker that opened a session still there? A neighbour on the same machine may be able to see that it is not.
+"""Whether the worker of a session has ended. Another process on the same machine may be able to see that.
 
-A mark names one process for good: the boot, the PID namespace (containers on one machine share the boot and nothing
-else), the pid, and when it started, because pids come again. The start is left out where it cannot be read.
+A mark identifies one process permanently: the boot, the PID namespace (containers on one machine share only the boot),
+the pid, and the start time, because pids are reused. The start time is left out if it cannot be read.
 
-Dead means certain. `is_gone` says yes only on proof; whatever it cannot see, it takes for alive. A proof is one of:
-no process has that number in our own PID namespace; the one that has it began at another time; or it has ended and
-merely was not collected by its parent. A process whose first thread ended while others work is alive.
+Dead means certainly dead. `is_gone` is true only if it is proven; a process that cannot be seen counts as alive. A
+proof is one of: no process has that number in our own PID namespace; the one that has it began at another time; or it
+has ended and merely was not collected by its parent. A process whose first thread ended while others work is alive.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def guarded_mark(token: str, pids: Sequence[int]) -> str | None:
 
 
 def is_gone(mark: str | None) -> bool:
-    """True only if what the mark names surely has ended: it is of this boot and namespace, and no longer there."""
+    """Whether the process of the mark has certainly ended: it was of this boot and namespace, and is gone."""
     if mark is None:
         return False
     if mark.startswith(f"{_GUARDED}:"):

@@ -1,4 +1,4 @@
-"""Reading without deciding: the list of claimed jobs and a job's history. Nothing here writes."""
+"""Read-only queries: the list of jobs and of sessions. Nothing here writes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Turns expiry into events on time, and keeps the store tidy. `step` is one round; the batcher's thread calls it.
+"""Writes expiries as events in time, and keeps the store tidy. The batcher's thread calls `step`, which is one round.
 
-A new lease lasts a second at least, and an outage only moves deadlines later: looking every SWEEP_LATE_MS_MAX (and
-exactly when the earliest known deadline comes) finds every expiry within that bound, also of leases that other
-processes made. Several servers on one store divide what is due among them (`service/servers.py`). Beats are sent only
-while somebody holds something, so an idle server leaves its disk alone.
+A new lease lasts at least a second, and an outage only moves deadlines later. So a look every SWEEP_LATE_MS_MAX, and
+at the earliest known deadline, finds every expiry within that bound, including leases made by other processes. Several
+servers on one store divide what is due among them (`service/servers.py`). Beats are sent only while somebody holds
+something, so an idle server does not write to its disk.
 
 What other processes did is looked for in between: one of them may have handed over a job to somebody who waits here.
 `service/watcher.py` says when there is something, and the store is asked for nothing else then. A store that cannot

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
         def cancel(self) -> None: ...
 
 
-# A part of the time a server has for ending: a store that hangs must not keep waiters from being told their tickets.
+# A part of the server's time to stop: even if the store hangs, waiters must get their tickets.
 LAST_WORD_MS = SHUTDOWN_MS_MAX // 5
 
 
 class Waiter:
-    """One caller. Its connection may say that it hung up (`cancel`), or that it wants an answer now (`hurry`)."""
+    """One caller. Its connection reports that it hung up (`cancel`), or that it wants an answer now (`hurry`)."""
 
     __slots__ = ("_answer", "_waiters", "command", "gone", "moves", "place", "queued", "timer", "wait_ms")
 
@@ -57,7 +57,7 @@ class Waiter:
         self.wait_ms = wait_ms
         self.moves = moves
         self.place: Place | None = None
-        self.queued: Queued | None = None  # the latest that is known of where it stands
+        self.queued: Queued | None = None  # its last known place
         self.timer: Timer | None = None
         self.gone = False
 

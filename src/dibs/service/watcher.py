@@ -1,8 +1,8 @@
-"""Hears at once what other servers did, on a thread of its own, while somebody here waits for it.
+"""Reports news of other servers at once, on a thread of its own, while callers wait here.
 
-Most stores can say when there is news. Asking them blocks, and the thread that writes must not be blocked; so another
-one asks, and hurries the first. Looking now and then stays behind it: a message that was lost costs a moment. A store
-that can only be looked at (`watch` "polling") is left to the sweeper, which knows how often.
+Most stores can report news. Waiting for it blocks, and the writing thread must not be blocked; so another thread
+waits, and hurries the first. Regular looks continue as well, so a lost message costs only a moment. A store that can
+only be polled (`watch` "polling") is left to the sweeper.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sentences of refusal: what happened and what to do next."""
+"""Sentences of refusals: what happened and what to do next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
 
-# How it begins when a job was given to a request key and is not its any more. Whoever waits goes by it.
+# The beginning of the sentence for a request key whose lease has ended. Clients that wait recognise it.
 KEY_SPENT = "This request key's lease"
 
 FROZEN = "The store is frozen: it is being moved to another place. Nothing was changed. Ask there, or try again later."
@@ -33,7 +33,7 @@ _ENDED = {"failed": "failed", "expired": "expired"}
 def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
     """HTTP status and sentence for an outcome that is sent as an error."""
     if isinstance(outcome, outcomes.NotCurrent):
-        # The contract tells "somebody else is in" (400) from "nobody is" (404).
+        # The contract distinguishes "somebody else has it" (400) from "nobody has it" (404).
         return (400 if outcome.holders else 404), _why_not_current(outcome)
     if isinstance(outcome, outcomes.KeySpent):
         ago = format_duration(outcome.now_ms - outcome.ending.at_ms)
@@ -54,7 +54,7 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
     if isinstance(outcome, outcomes.CheckpointTooLong):
         return status, (
             f"The checkpoints of this job's {outcome.owners} owners may take {CHECKPOINTS_BYTES_MAX} bytes together. "
-            f"There is room for {outcome.room}: note a shorter one."
+            f"This one may have {outcome.room}: store a shorter one."
         )
     if isinstance(outcome, outcomes.Differs):
         return status, (
@@ -71,7 +71,7 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
         ago = format_duration(
             max(0, outcome.now_ms - (outcome.session.ended_ms or outcome.session.expires_ms))
         )
-        return status, f"This session ended {ago} ago, and everything it held was let go. Open a new one."
+        return status, f"This session ended {ago} ago, and its jobs were released. Open a new one."
     return status, _SENTENCES[type(outcome)]
 
 
@@ -87,7 +87,7 @@ def _why_not_current(outcome: outcomes.NotCurrent) -> str:
         return f"This lease expired {ago} ago: no heartbeat came in time. Stop the work." + now
     if ending.how == "failed":
         why = f" ({ending.reason})" if ending.reason else ""
-        return f"This lease was let go as failed {ago} ago{why}." + now
+        return f"This lease was released as failed {ago} ago{why}." + now
     if ending.how == "transferred":
         return f"This lease was handed to {ending.by} {ago} ago." + now
     return f"This lease was {ending.how} {ago} ago." + now

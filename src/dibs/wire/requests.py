@@ -1,4 +1,4 @@
-"""From a request document to a command. The same checks, in the same order, over HTTP and embedded.
+"""Turns a request document into a command. The checks and their order are the same over HTTP and embedded.
 
 Two steps, because the contract puts the caller's credential between them: `shapes.shape` looks only at fields and types
 (a wrong one is `Unprocessable`, HTTP 422), `command_for` at what the values mean (HTTP 400, each with its own code).
@@ -60,7 +60,7 @@ __all__ = ["command_for", "namespace_for", "shape", "token_badge", "wait_ms"]
 
 
 def namespace_for(caller: Caller, asked: str | None) -> str:
-    """The namespace a request works in: the one asked for, bounded by what the caller's credential allows."""
+    """The namespace of a request: the one named, if the caller's credential allows it."""
     if asked is not None:
         check_namespace(asked)
         if caller.namespace is not None and asked != caller.namespace:
@@ -96,13 +96,13 @@ def wait_ms(document: Document) -> int:
 
 
 def _ask(ns: str, document: Document, caller: Caller) -> Document:
-    """What every way of claiming says, judged."""
+    """The checked fields that all claims have."""
     session = document.get("session_id")
     if document.get("ephemeral") and session is None:
         raise InvalidInput("ephemeral needs a session_id: an ephemeral lease lives as long as its session.")
     ephemeral = document.get("ephemeral", True)
     mode, slots = mode_and_slots(document)
-    # Inside a session a lease needs no time of its own; outside it always has one.
+    # In a session a lease needs no TTL of its own; otherwise it always has one.
     default_ms = 0 if session is not None and ephemeral else limits.TTL_MS_DEFAULT
     return {
         "ns": ns,
@@ -330,8 +330,8 @@ def _session_id(text: str) -> str:
 
 
 def _prover(caller: Caller) -> str | None:
-    """Whose lease it must be. For an admin the lease id is proof enough: a lease that was claimed on the store itself
-    can so be kept through a server, and the other way round."""
+    """The principal that the lease must belong to. For an admin the lease id is enough: so a lease that was claimed
+    directly on the store can be renewed through a server, and the other way round."""
     return None if caller.role == ADMIN else caller.principal
 
 

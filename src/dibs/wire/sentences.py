@@ -1,7 +1,7 @@
-"""What a reply says, as a sentence: who has a job, for how long still, how an earlier hold ended. Pure.
+"""Sentences for replies: who has a job, for how long, how an earlier hold ended. Pure.
 
-A sentence states facts. The next step is the door's to add: a flag, an argument, a tool. Names and reasons are others'
-text and stand here as they are; what goes to a terminal is made harmless there (`dibs/terminal.py`).
+A sentence states facts. Each surface adds its next step: a flag, an argument, a tool. Names and reasons are text of
+others and are not changed here; `dibs/terminal.py` escapes them for a terminal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAMES_SHOWN = 5
 
 
 def sentence(document: Document) -> str:
-    """Why a job was not given, or how it stands. For an error it is the sentence that the error brought along."""
+    """Why a job was not granted, or its state. For an error, its own sentence."""
     tell = _OF_STATUS.get(document.get("status", ""))
     if tell is not None:
         return tell(document)
@@ -28,7 +28,7 @@ def sentence(document: Document) -> str:
 
 
 def in_full(document: Document) -> str:
-    """The sentence, and how the last hold ended where that is why nobody gets the job."""
+    """The sentence, with the end of the last hold if that is why nobody gets the job."""
     previous = document.get("previous")
     if not previous or document.get("status") not in ("delayed", "parked"):
         return sentence(document)
@@ -36,7 +36,7 @@ def in_full(document: Document) -> str:
 
 
 def held(document: Document) -> str:
-    """Who is in the way: an owner, the owner of something that overlaps, or only others in line."""
+    """Who blocks the claim: an owner, the owner of something that overlaps, or only others in line."""
     if "refused" in document:
         return f"Not available: {several(document['refused'])}."
     name, owner = document.get("name"), document.get("owner")
@@ -55,7 +55,7 @@ def held(document: Document) -> str:
 
 
 def done(document: Document) -> str:
-    """Without the times where the document does not carry them."""
+    """The job is done; without times if the document does not have them."""
     owner = document.get("owner") or (document.get("done") or {}).get("owner")
     if "done_ms_ago" not in document:
         return f"{document.get('name')} was done by {owner}."
@@ -89,7 +89,7 @@ def free(document: Document) -> str:
 
 
 def several(entries: Sequence[Document]) -> str:
-    """Jobs with what is in the way of each: `a (held by w1), b (done) and 3 more`."""
+    """Jobs, each with its state: `a (held by w1), b (done) and 3 more`."""
     shown = ", ".join([f"{each.get('name') or '?'} ({_in_short(each)})" for each in entries[:NAMES_SHOWN]])
     more = len(entries) - NAMES_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
@@ -101,7 +101,7 @@ def _in_short(entry: Document) -> str:
 
 
 def ended(previous: Document, now_ms: int | None) -> str:
-    """How an earlier hold ended, when and why, without a full stop. Without `now_ms` the time of day is said."""
+    """How an earlier hold ended, when and why, without a full stop. Without `now_ms` it has the time of day."""
     at, owner, by = previous["at"], previous["owner"], previous.get("by") or "somebody"
     when = f"on {at[:19]}Z" if now_ms is None else ago(now_ms - instant_ms(at))
     why = f": {previous['reason']}" if previous.get("reason") else ""
@@ -120,7 +120,7 @@ def ended(previous: Document, now_ms: int | None) -> str:
 
 
 def cycle_path(cycle: Sequence[str]) -> str:
-    """A circle of waiting, from the asker back to the asker."""
+    """A cycle of waiting, from the caller back to the caller."""
     return " → ".join([*cycle, cycle[0]])
 
 

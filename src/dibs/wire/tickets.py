@@ -1,6 +1,5 @@
-"""How a place in a line is written: number, a check on the job, and the secret that proves it.
-
-The check tells a ticket of another job (a mistake worth an error) from one that lost its place (worth a new one)."""
+"""The text form of a ticket: number, a checksum of the job, and the secret that proves it. The checksum distinguishes
+a ticket of another job (an error) from one that lost its place (which gets a new place)."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ def ticket_text(ns: str, name: str, number: int, ticket_id: str) -> str:
 
 
 def parse_ticket(ns: str, name: str, text: str) -> tuple[int, str]:
-    """Number and secret, or InvalidInput when it is no ticket, or one of another job."""
+    """Number and secret, or InvalidInput if it is not a ticket, or one of another job."""
     number, _, rest = text.partition(".")
     check, _, ticket_id = rest.partition(".")
     if not (number.isascii() and number.isdecimal() and len(number) < 16 and ticket_id):

@@ -1,4 +1,4 @@
-"""What a field's value may be. Each refusal says the bound and what was given, and has the code of its kind."""
+"""Checks of field values. Each error names the limit and the value given."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def delay_ms_of(document: Document) -> int:
 
 
 def failure_of(document: Document) -> Document:
-    """How letting go says that the work failed, why, and when to try again."""
+    """The fields of a release for failed work: reason and retry time."""
     failed = document.get("failed", False)
     for field in ("reason", "retry_after_seconds"):
         if field in document and not failed:
@@ -123,7 +123,7 @@ def _acl_entry(entry: object) -> str:
 
 
 def token_badge(token: str) -> str:
-    """How a bearer token is named where it must be recognised but not known."""
+    """The name of a bearer token where it must be recognised without being known."""
     import hashlib  # only servers and access lists need it
 
     return "token:sha256:" + hashlib.sha256(token.encode()).hexdigest()

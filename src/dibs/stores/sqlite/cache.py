@@ -5,8 +5,8 @@ when the cache was begun. SQLite promises that this value differs if any other c
 has committed since. So:
 
 1. Whatever is in the cache was in the file at some moment at or after the cache was begun (the value is asked for
-   first, in `is_true`, and records are read afterwards), or was committed by this very connection (which the
-   value does not show, and which is put into the cache in the same breath).
+   first, in `is_true`, and records are read afterwards), or was committed by this connection (which the value does not
+   show, and which is put into the cache at once).
 2. A read that finds the value unchanged may answer from the cache: nobody else has committed, so what was true then is
    true now. A read that mixes cached and fresh records asks again after it fetched the fresh ones: unchanged means all
    of them are of one moment, changed means that all are fetched again in one statement.

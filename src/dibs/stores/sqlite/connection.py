@@ -3,8 +3,8 @@
     with link.turn, link as db:
         db.execute(...)
 
-is the only way to it, and the one door at which errors of the driver are translated. A block that fails leaves no
-transaction behind, and a connection that may be damaged is not used again: the next block opens another.
+is the only way to use it, and the only place where errors of the driver are translated. A block that fails leaves no
+transaction open. A connection that may be damaged is not used again; the next block opens another.
 
 Why an interrupt cannot leave it locked. A signal's exception may come between any two instructions of Python, also
 between taking a lock and the `try` after it, and in the first instruction of `__exit__`. `turn` is therefore a lock of
@@ -35,13 +35,13 @@ else:
 
 
 FORK_WAIT_S = 6.0  # longer than a statement waits for others
-_left_behind: list[sqlite3.Connection] = []  # of a parent that was too busy; closing them would do harm
+_left_behind: list[sqlite3.Connection] = []  # connections of a parent process, which must not be closed here
 TROUBLE_MS = 10_000  # a failed write is remembered for so long, whatever smaller ones say
 
 
 def _abandon(db: sqlite3.Connection) -> None:
-    """Never close this one, not even at the end of the process: its file is not at its path any more, and closing
-    would remove the log beside it by name, which is the log of somebody else's file now."""
+    """Never close this connection, not even at the end of the process: its file is not at its path any more, and
+    closing would remove the log with that name, which belongs to another file now."""
     import ctypes  # only here; nothing else in Python keeps an object beyond the end
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
@@ -63,9 +63,9 @@ class SqliteConnection:
     ) -> None:
         self.path = path
         self.committing = False  # true while COMMIT runs: an error then may mean that the write happened
-        self.trouble: DibsError | None = None  # the last that was met and is not over; damage never is
-        self.writing_bytes = 0  # what the commit that is under way has to write
-        self._failed_bytes = 0  # and what the one had that met the trouble
+        self.trouble: DibsError | None = None  # the last error that is not over; damage never is
+        self.writing_bytes = 0  # the size of the present commit
+        self._failed_bytes = 0  # the size of the commit that failed
         self._failed_ms = 0
         self._damage: StoreCorrupt | None = None  # of the file itself, not of one record in it
         self._busy_ms = busy_ms
@@ -89,13 +89,14 @@ class SqliteConnection:
         """The lock to hold around a block."""
         if self._is_mine():
             raise StoreUnavailable(
-                "The store was called by something that interrupted it: a signal handler of this thread, most likely. "
+                "The store was called by code that interrupted it, most likely a signal handler of this "
+                "thread. "
                 "Set a flag there, and call it later."
             )
         return self._lock
 
     def _is_mine(self) -> bool:
-        """Whether this very thread has its turn. What threading.Condition asks, too."""
+        """Whether this thread holds the lock. threading.Condition calls it, too."""
         mine: bool = self._lock._is_owned()  # type: ignore[attr-defined]
         return mine
 
@@ -105,7 +106,7 @@ class SqliteConnection:
                 self._settle()
             self._unsettled = True
             if self._damage is not None:
-                # Part of it may still be read, and would be taken for all of it: a held job for a free one.
+                # Parts of the file may still be readable, and would make a held job look free.
                 raise StoreCorrupt(self._damage.details)
             if self._opener.frozen:
                 self._spoilt()
@@ -131,11 +132,11 @@ class SqliteConnection:
         unknown, self.committing = self.committing, False
         self._settle()
         if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:
-            self._discard()  # it was opened when it could not be written; that may be over by the next time
+            self._discard()  # it was opened read-only; it may be writable the next time
         self._raise_translated(error, unknown=unknown)
 
     def committed(self, revision: int) -> None:
-        """After COMMIT: what went to a file that nobody finds any more was not written for anybody."""
+        """After COMMIT: check that the file is still at its path. A write to a deleted file is lost for everybody."""
         self.committing = False
         self._identity.revision = revision
         if self.trouble is not None and self._is_over():
@@ -146,8 +147,8 @@ class SqliteConnection:
             raise StoreReplaced(error.details, unknown=True) from None
 
     def _is_over(self) -> bool:
-        """Whether a commit that went well shows that the trouble is over. One much smaller than the one that failed
-        does not: the last bytes of a quota have room for a server's own notes, and for nothing else."""
+        """Whether a successful commit shows that the trouble is over. A much smaller commit than the failed one does
+        not: a full quota may still have a few bytes."""
         if isinstance(self.trouble, StoreCorrupt):
             return False
         if self.writing_bytes >= self._failed_bytes // 2 or steady_ms() - self._failed_ms > TROUBLE_MS:
@@ -157,7 +158,7 @@ class SqliteConnection:
         return isinstance(self.trouble, StoreFull) and has_room(self.path)
 
     def close(self) -> None:
-        """Let go of the file, for good."""
+        """Close the file for good."""
         with self.turn:
             self._closed = True
             self._discard()
@@ -177,7 +178,7 @@ class SqliteConnection:
             raise told from error
 
     def _settle(self) -> None:
-        """After a failure: no transaction is left open, and nothing that is remembered is trusted."""
+        """After a failure: end the transaction, and discard everything remembered."""
         self._spoilt()
         self.committing = False
         if self._db is not None:
@@ -203,7 +204,7 @@ class SqliteConnection:
             pass  # there is nothing else to do with it
 
     def before_fork(self) -> None:
-        """Wait for whoever uses the connection, and close it. Nobody opens another before `after_fork`."""
+        """Wait until nobody uses the connection, and close it. None is opened before `after_fork`."""
         if self._is_mine():
             return  # a signal handler forks in the middle of a block
         self._forking = True  # first: an interrupt may come as soon as the lock is taken
@@ -217,7 +218,7 @@ class SqliteConnection:
         if forking and self._is_mine():
             self._lock.release()
         if in_child and (not forking or self._db is not None):
-            # Somebody was in the middle of it, and nobody here would ever be done with it.
+            # A thread of the parent was using it, and does not exist in this process.
             if self._db is not None:
                 _left_behind.append(self._db)
             self._db = None

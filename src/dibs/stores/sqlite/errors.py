@@ -1,4 +1,4 @@
-"""What an error of SQLite means, and what to do about it, in words. Called from the door in connection.py only."""
+"""Translates errors of SQLite into errors of dibs, with what to do. Called only by connection.py."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 else:
     import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
 
-_FREE_BYTES_MIN = 256 * 1024  # an I/O error with less room than this left is about the room
+_FREE_BYTES_MIN = 256 * 1024  # an I/O error with less free space than this means a full disk
 _ANOTHER = "or name another file (sqlite:///PATH)"
 
 
 def translate(
     error: sqlite3.Error | OSError | UnicodeEncodeError, path: str, busy_ms: int, *, unknown: bool
 ) -> DibsError:
-    """The one of our errors that `error` is. `unknown`: it came while COMMIT was running."""
+    """`error` as an error of dibs. `unknown`: it came during COMMIT."""
     if isinstance(error, UnicodeEncodeError):
         return InvalidInput("Text must be valid Unicode; this holds half of a surrogate pair.")
     if isinstance(error, OSError):
@@ -64,7 +64,7 @@ def translated(path: str, busy_ms: int) -> Iterator[None]:
 
 
 def is_lasting(error: BaseException) -> bool:
-    """Whether the next write is likely to meet the same: no room, a disk that fails, a file that may not be written."""
+    """Whether the next write will probably fail, too: no space, a failing disk, a file that is not writable."""
     lasting = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY)
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in lasting
 
@@ -125,7 +125,7 @@ def _why_not_open(path: str) -> str | None:
             f"The folder {folder} does not exist. Check how it is spelt; if it is right, make it, {_ANOTHER}."
         )
     if os.path.exists(path) and not os.access(path, os.R_OK):
-        return f"{path} may not be read by you. Ask its owner, {_ANOTHER}."
+        return f"{path} is not readable for you. Ask its owner, {_ANOTHER}."
     if not os.access(folder, os.W_OK | os.X_OK):
         return f"The folder {folder} cannot be written, and SQLite needs it for its log. Make it writable, {_ANOTHER}."
     return None

@@ -1,9 +1,9 @@
 """No connection crosses a fork.
 
-SQLite's locks belong to the process that took them, and SQLite remembers per file which of them its process has: a
-child that inherits that memory believes to have locks that it has not, on connections of its own as well. The next
-process to close the file would then take itself for the last one, and remove the log that the child writes to. So every
-`SqliteConnection` closes its connection before a fork, and opens another when it is next used.
+SQLite's locks belong to the process that took them, and SQLite remembers in memory which locks its process has. A
+forked child inherits that memory and believes to have locks that it does not have, even on its own connections. Then
+the next process that closes the file would believe to be the last one, and remove the log that the child writes to. So
+every `SqliteConnection` closes its connection before a fork, and opens another when it is next used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading and pruning the log of events. Imported when somebody asks: a claim only adds to it."""
+"""Reading and pruning the event log. Imported only when needed: a claim only adds events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dibs.stores.sqlite.connection import SqliteConnection
 
 _NO_SEQ = 2**63 - 1
-PRUNE_ROWS = 10_000  # in one transaction: nobody waits for the write lock longer than this takes
+PRUNE_ROWS = 10_000  # rows per transaction, so that the write lock is held only for a short time
 
 
 def events(
@@ -40,7 +40,8 @@ def selected(
 
 
 def prune(link: SqliteConnection, *, keep: int, before_ms: int) -> int:
-    """See the port. What is to go is fixed first and deleted bit by bit: two that prune at once delete no more."""
+    """See the port. The range to delete is determined first, then deleted in parts, so two prunes at once do not
+    delete more."""
     with link.turn, link as db:
         # Time rises with the numbers, so this walks over what is to go and no further. No index is worth its writes.
         row = db.execute(

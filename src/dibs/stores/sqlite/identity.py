@@ -1,5 +1,6 @@
-"""Which files a connection works on. Whoever keeps writing to one that was deleted or moved away, while others use what
-is at its path now, is a second owner of everything; so it is looked at before each use and after each commit.
+"""Checks that a connection still works on the files at its path. A process that keeps writing to a deleted or moved
+file, while others use a new one at the same path, would give out every job a second time. So this is checked before
+each use and after each commit.
 
 SQLite keeps `-wal` and `-shm` for as long as any connection is open, and removes them by name when the last one closes.
 While ours is open, all three names must stand for the files that it opened.
@@ -15,7 +16,7 @@ SUFFIXES = ("", "-wal", "-shm")
 
 
 def identity_of(path: str) -> tuple[int, int] | None:
-    """Device and inode of what a path names; None: nothing."""
+    """Device and inode of the file at a path; None if there is none."""
     try:
         file = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -24,7 +25,8 @@ def identity_of(path: str) -> tuple[int, int] | None:
 
 
 class Identity:
-    """What was opened, and whether it is still there. `main` and what follows it outlive single connections."""
+    """The files that were opened, and whether they are still there. `main` and the following attributes outlive single
+    connections."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -41,19 +43,20 @@ class Identity:
         self._files = [(self.path, main), *beside] if main is not None else beside
 
     def check(self) -> None:
-        """Raise StoreReplaced unless the names still stand for the files that were opened."""
+        """Raise StoreReplaced unless the paths still name the opened files."""
         for path, known in self._files:
             found = identity_of(path)
             if found != known:
                 raise replaced(path, self.path, gone=found is None)
 
     def check_before_opening(self) -> None:
-        """A store that was open before is opened again only where the same file is."""
+        """A store that was open before may be reopened only on the same file."""
         if self.main is not None and identity_of(self.path) != self.main:
             raise replaced(self.path, self.path, gone=identity_of(self.path) is None)
 
     def check_content(self, store_id: str, revision: int) -> None:
-        """Inode numbers are used again, and a file can be written over: its own id and count must go on, too."""
+        """Inode numbers are reused, and a file can be overwritten. So the file's own id must be the same, and its
+        revision must not fall."""
         if self._store_id not in ("", store_id):
             raise replaced(self.path, self.path, gone=False)
         if revision < self.revision:
@@ -71,6 +74,7 @@ def replaced(path: str, main: str, *, gone: bool) -> StoreReplaced:
     what = "is gone" if gone else "is another file now"
     back = "Put it back, or restart" if path == main else "Stop everything that uses the store, then start"
     return StoreReplaced(
-        f"{path} {what}: it was deleted or replaced while this process used it. Nothing more is done with it. {back} "
+        f"{path} {what}: it was deleted or replaced while this process used it. It is not used any more. "
+        f"{back} "
         "what uses it to go on with what is there."
     )

@@ -1,5 +1,5 @@
-"""The file as it is at one moment: a read transaction on a connection of its own. With the write-ahead log it is in
-nobody's way, and nobody is in its."""
+"""The file at one moment: a read transaction on a connection of its own. With the write-ahead log it blocks nobody,
+and nobody blocks it."""
 
 from __future__ import annotations
 

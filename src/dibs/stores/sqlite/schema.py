@@ -1,7 +1,7 @@
-"""What is in the file, as numbered steps. A step that has been released is never changed; a new one is appended.
+"""The schema of the file, as numbered steps. A released step is never changed; new steps are appended.
 
-All steps that a file lacks are applied in one transaction with the new number: a file is at one version or another,
-whatever happens meanwhile, and of two processes that find it old one does the work and the other sees it done.
+All missing steps are applied in one transaction with the new version number, so a file is always at one version. If
+two processes find an old file, one of them migrates it and the other finds it migrated.
 """
 
 from __future__ import annotations
