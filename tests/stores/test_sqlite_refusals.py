@@ -318,7 +318,7 @@ def test_a_file_of_somebody_else_is_named(open_folder: Path) -> None:
     filled(open_folder / "dibs.db", 1)
     (open_folder / "dibs.db").chmod(0)
     answer = as_somebody_else(lambda: claim(open_folder / "dibs.db"))
-    assert "may not be read by you" in answer
+    assert "is not readable for you" in answer
 
 
 @pytest.mark.parametrize("folder_mode", [0o777, 0o555])
