@@ -166,7 +166,7 @@ class EmbeddedDoor:
     def sessions(self) -> Reply:
         def answer() -> Reply:
             from dibs.service.queries import open_sessions
-            from dibs.wire.documents import session_document
+            from dibs.wire.lease_documents import session_document
 
             return _ok({"sessions": [session_document(state) for state in open_sessions(self.store(), None)]})
 

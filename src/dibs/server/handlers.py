@@ -42,10 +42,11 @@ from dibs.server.response import HttpResponse, answer_document, answer_for
 from dibs.service.queries import claimed, open_sessions
 from dibs.service.rate import RequestRates
 from dibs.stores.port import maintenance_of
-from dibs.wire.documents import session_document
 from dibs.wire.inspect import history_document, list_document
+from dibs.wire.lease_documents import session_document
 from dibs.wire.parts import challenge_text
-from dibs.wire.requests import command_for, namespace_for, require, shape, wait_ms
+from dibs.wire.permissions import require
+from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 from dibs.wire.shapes import is_id
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from dibs.server.request import check_head, decode_name, parse_json, parse_query
 from dibs.server.response import HttpResponse, answer_document
 from dibs.service.credentials import CredentialAdmin
-from dibs.wire.requests import require, shape
+from dibs.wire.permissions import require
+from dibs.wire.requests import shape
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

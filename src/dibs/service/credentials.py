@@ -21,7 +21,8 @@ from dibs.service.coordinator import Coordinator
 from dibs.service.usage import recount
 from dibs.wire.credentials import create_command, credential_document, grace_ms_of, life_ms_of, limits_of
 from dibs.wire.documents import Reply, reply_for
-from dibs.wire.requests import require, shape
+from dibs.wire.permissions import require
+from dibs.wire.requests import shape
 from dibs.wire.tokenfile import digest_of
 
 TYPE_CHECKING = False

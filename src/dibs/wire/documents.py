@@ -12,7 +12,7 @@ from dibs.core.limits import OVERLOAD_RETRY_MS, TICKET_KEEP_MS
 from dibs.core.record import Record
 from dibs.errors import FATE_UNKNOWN
 from dibs.wire.codes import OUTCOMES, row_of_error
-from dibs.wire.inspect import acl_document, done_document, status_document
+from dibs.wire.inspect import done_document
 from dibs.wire.parts import first_document, in_the_way, previous_document, timestamp
 from dibs.wire.refusals import refusal
 from dibs.wire.tickets import ticket_text
@@ -42,6 +42,8 @@ _LOOKED_UP = ("lock_count", "holds")
 def reply_to(verb: str, outcome: Outcome) -> Reply:
     """The reply that says `outcome` to somebody who asked `verb`."""
     if isinstance(outcome, outcomes.SessionState):
+        from dibs.wire.lease_documents import session_document
+
         if verb == "session-open":
             return Reply(status=201, body=session_document(outcome))
         if verb == "session-end":
@@ -57,7 +59,12 @@ def reply_to(verb: str, outcome: Outcome) -> Reply:
 def reply_for(outcome: Outcome) -> Reply:
     """The reply that says `outcome`."""
     row = OUTCOMES[type(outcome)]
-    present = _PRESENT.get(type(outcome))
+    kind = type(outcome)
+    if kind not in _PRESENT:  # most commands claim, and need no other
+        from dibs.wire.lease_documents import PRESENT
+
+        _PRESENT[kind] = PRESENT.get(kind)
+    present = _PRESENT[kind]
     if present is not None:
         return Reply(status=row.http, body=present(outcome))
     status, details = refusal(outcome, row.http)
@@ -185,58 +192,6 @@ def _parked(outcome: outcomes.Parked) -> Document:
     return document
 
 
-def _freed(outcome: outcomes.Freed) -> Document:
-    return {"name": outcome.name, "freed": outcome.was_parked}
-
-
-def _left(outcome: outcomes.Left) -> Document:
-    return {"name": outcome.name, "left": outcome.was_in}
-
-
-def _transferred(outcome: outcomes.Transferred) -> Document:
-    lease = outcome.lease
-    return {
-        "status": "transferred",
-        "name": outcome.name,
-        "lease_id": lease.lease_id,
-        "fencing_token": lease.token,
-        "owner": lease.owner,
-        "expires_at": timestamp(lease.expires_ms),
-        "remaining_ms": lease.expires_ms - outcome.now_ms,
-        "checkpoint": lease.checkpoint,
-        "attempt": lease.attempt,
-    }
-
-
-def session_document(outcome: outcomes.SessionState) -> Document:
-    """A session, as its owner may see it."""
-    session = outcome.session
-    return {
-        "session_id": session.id,
-        "user_id": session.principal,
-        "owner": session.owner,
-        "metadata": session.metadata,
-        "since": timestamp(session.since_ms),
-        "expires_at": timestamp(session.expires_ms),
-        "remaining_ms": max(0, session.expires_ms - outcome.now_ms) if outcome.live else 0,
-        "ttl_seconds": session.ttl_ms // 1000,
-        "keepalive_interval_secs": max(1, session.ttl_ms // 2000),
-        "active": outcome.live,
-        "lock_count": len(outcome.holds),
-        "holds": [
-            {
-                "name": hold.name,
-                "namespace": hold.ns,
-                "fencing_token": hold.holder.token,
-                "mode": hold.holder.mode,
-                "remaining_ms": hold.holder.expires_ms - outcome.now_ms,
-            }
-            for hold in outcome.holds
-        ],
-        "waits": [wait.name for wait in session.waits],
-    }
-
-
 def _done(outcome: outcomes.AlreadyDone) -> Document:
     done = outcome.done
     return {
@@ -266,78 +221,13 @@ def _delayed(outcome: outcomes.Delayed) -> Document:
     return document
 
 
-def _renewed(outcome: outcomes.Renewed) -> Document:
-    lease = outcome.lease
-    remaining_ms = lease.expires_ms - outcome.now_ms
-    return {
-        "name": outcome.name,
-        "lease_id": lease.lease_id,
-        "fencing_token": lease.token,
-        "expires_at": timestamp(lease.expires_ms),
-        "remaining_ms": remaining_ms,
-        "renew_after_ms": remaining_ms // 2,
-        "metadata": lease.metadata,
-        "checkpoint": lease.checkpoint,
-    }
-
-
-def _released(outcome: outcomes.Released) -> None:
-    return None
-
-
-def _failed(outcome: outcomes.Failed) -> Document:
-    return {
-        "status": "failed",
-        "name": outcome.name,
-        "failures": outcome.failures,
-        "parked": outcome.parked,
-        "retry_after_ms": max(0, outcome.until_ms - outcome.now_ms),
-        "previous": previous_document(outcome.ending),
-    }
-
-
-def _broken(outcome: outcomes.Broken) -> Document:
-    return {
-        "name": outcome.name,
-        "broken": [
-            {"owner": holder.owner, "fencing_token": holder.token, "checkpoint": holder.checkpoint}
-            for holder in outcome.holders
-        ],
-    }
-
-
-def _acl_set(outcome: outcomes.AclSet) -> Document:
-    return {"name": outcome.name, "acl": acl_document(outcome.acl)}
-
-
-def _status(outcome: outcomes.Status) -> Document:
-    document = status_document(outcome.lock, outcome.now_ms, with_acl=True)
-    document["waiting"] = outcome.waiting
-    if outcome.overlapping:
-        document["overlapping"] = [
-            {"name": blocker.name, "owner": blocker.holder.owner, "mode": blocker.holder.mode}
-            for blocker in outcome.overlapping
-        ]
-    return document
-
-
-_PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
+_PRESENT: dict[type[Any], Callable[[Any], Document | None] | None] = {
     outcomes.Granted: _acquired,
     outcomes.GrantedAll: _acquired_all,
     outcomes.Held: _held,
     outcomes.Queued: _queued,
     outcomes.Refused: _refused,
     outcomes.Parked: _parked,
-    outcomes.Freed: _freed,
-    outcomes.Left: _left,
-    outcomes.Transferred: _transferred,
-    outcomes.SessionState: session_document,
     outcomes.AlreadyDone: _done,
     outcomes.Delayed: _delayed,
-    outcomes.Renewed: _renewed,
-    outcomes.Released: _released,
-    outcomes.Failed: _failed,
-    outcomes.Broken: _broken,
-    outcomes.AclSet: _acl_set,
-    outcomes.Status: _status,
 }

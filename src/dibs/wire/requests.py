@@ -13,24 +13,21 @@ from dibs.core.commands import (
     AcquireAll,
     AcquireAny,
     Break,
-    EndSession,
     Free,
     Inspect,
-    InspectSession,
-    KeepSession,
     Leave,
-    OpenSession,
     Release,
     Renew,
     SetAcl,
     Transfer,
 )
-from dibs.core.identity import ADMIN, LEAST_ROLE, ROLES, may
+from dibs.core.identity import ADMIN
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
 from dibs.core.several import overlapping_pair
-from dibs.errors import InvalidInput, InvalidTtl, NotAllowed
+from dibs.errors import InvalidInput, NotAllowed
 from dibs.ids import new_id
-from dibs.wire.shapes import is_id, shape
+from dibs.wire.permissions import require
+from dibs.wire.shapes import shape
 from dibs.wire.tickets import parse_ticket
 from dibs.wire.values import (
     acl_of,
@@ -76,10 +73,12 @@ def command_for(verb: str, ns: str, name: str, document: Document, caller: Calle
     if verb in _BUILDERS:
         name = check_name(name)
     require(caller, verb)
-    if verb == "session-open":
-        return _open_session(ns, document, caller)
     if verb.startswith("session-"):
-        return _SESSION_BUILDERS[verb](name, document, caller)
+        from dibs.wire.session_requests import SESSION_BUILDERS, open_session
+
+        if verb == "session-open":
+            return open_session(ns, document, caller)
+        return SESSION_BUILDERS[verb](name, document, caller)
     if verb in ("acquire-any", "acquire-all"):
         return _acquire_many(verb, ns, document, caller)
     return _BUILDERS[verb](ns, name, document, caller)
@@ -269,92 +268,7 @@ _BUILDERS: dict[str, Callable[[str, str, Document, Caller], Command]] = {
 }
 
 
-def _open_session(ns: str, document: Document, caller: Caller) -> OpenSession:
-    return OpenSession(
-        fresh_id=new_id(),
-        principal=caller.principal,
-        owner=text_of(document, "owner") or caller.principal,
-        ttl_ms=_session_ttl_ms(document),
-        process=text_of(document, "process"),
-        metadata=text_of(document, "metadata"),
-        ns=ns,
-        payer=caller.payer,
-        sessions_max=caller.limits.sessions,
-    )
-
-
-def _session_ttl_ms(document: Document) -> int:
-    """`ttl_ms` as asked, or refused. `ttl_seconds` is clamped: OctoStore's contract has it so."""
-    if "ttl_ms" not in document:
-        asked_ms: int = document.get("ttl_seconds", limits.SESSION_TTL_MS_DEFAULT // 1000) * 1000
-        return min(max(asked_ms, limits.SESSION_TTL_MS_MIN), limits.SESSION_TTL_MS_MAX)
-    ttl_ms: int = document["ttl_ms"]
-    if "ttl_seconds" in document:
-        raise InvalidInput("ttl_ms or ttl_seconds, not both.")
-    least_ms, most_ms = limits.SESSION_OWN_TTL_MS_MIN, limits.SESSION_OWN_TTL_MS_MAX
-    if not least_ms <= ttl_ms <= most_ms:
-        raise InvalidTtl(f"ttl_ms is from {least_ms} to {most_ms}; {ttl_ms} was asked for.")
-    return ttl_ms
-
-
-def _keep_session(session_id: str, document: Document, caller: Caller) -> KeepSession:
-    ttl_ms = _session_ttl_ms(document) if "ttl_ms" in document else None
-    return KeepSession(
-        session=_session_id(session_id),
-        principal=caller.principal,
-        ttl_ms=ttl_ms,
-        bound=caller.namespace,
-        payer=caller.payer,
-    )
-
-
-def _end_session(session_id: str, _: Document, caller: Caller) -> EndSession:
-    return EndSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
-
-
-def _show_session(session_id: str, _: Document, caller: Caller) -> InspectSession:
-    return InspectSession(session=_session_id(session_id), principal=caller.principal, bound=caller.namespace)
-
-
-_SESSION_BUILDERS: dict[str, Callable[[str, Document, Caller], Command]] = {
-    "session-keep": _keep_session,
-    "session-end": _end_session,
-    "session-show": _show_session,
-}
-
-
-def _session_id(text: str) -> str:
-    if not is_id(text):
-        raise InvalidInput("A session id is the UUID that opening the session gave.")
-    return text.lower()
-
-
 def _prover(caller: Caller) -> str | None:
     """The principal that the lease must belong to. For an admin the lease id is enough: so a lease that was claimed
     directly on the store can be renewed through a server, and the other way round."""
     return None if caller.role == ADMIN else caller.principal
-
-
-# What a refusal calls the verbs that not every agent may ask. Everything else is a change, which a viewer may not make.
-_DEEDS = {
-    "break": "break a claim",
-    "free": "free a parked job",
-    "runs": "see the runs",
-    "locks-of-all": "see the locks of all",
-    "run-open": "begin and end runs",
-    "run-end": "begin and end runs",
-    **dict.fromkeys(
-        ("tokens", "token-create", "token-rotate", "token-revoke", "token-limit"), "see or change tokens"
-    ),
-}
-
-
-def require(caller: Caller, verb: str) -> None:
-    """Raise NotAllowed if the caller's role is not enough for `verb`."""
-    if may(caller.role, verb):
-        return
-    if verb not in _DEEDS:
-        raise NotAllowed(f"A {caller.role} may look and change nothing. This needs a token of an agent.")
-    roles = " or ".join(ROLES[ROLES.index(LEAST_ROLE[verb]) :])
-    article = "an" if roles[0] in "ao" else "a"
-    raise NotAllowed(f"Only {article} {roles} may {_DEEDS[verb]}; this token's role is {caller.role}.")

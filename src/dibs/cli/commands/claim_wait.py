@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dibs.cli.framework.flags import next_words, seconds
+from dibs.cli.framework.flag_values import seconds
+from dibs.cli.framework.flags import next_words
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no
 from dibs.cli.supervise.outer_sessions import waits_for_itself

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from dibs.cli.framework.flags import count
+from dibs.cli.framework.flag_values import count
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import Command, Option

@@ -10,6 +10,7 @@ import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whos
 import os
 import select
 
+from dibs.cli.framework.flag_values import milliseconds
 from dibs.cli.framework.flags import (
     AGAIN,
     CLAIM_EXITS,
@@ -22,7 +23,6 @@ from dibs.cli.framework.flags import (
     SHARED,
     SLOTS,
     WAIT,
-    milliseconds,
 )
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer

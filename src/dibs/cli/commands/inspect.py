@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.cli.framework.flags import count
+from dibs.cli.framework.flag_values import count
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
 from dibs.cli.framework.spec import JOB, Command, Option

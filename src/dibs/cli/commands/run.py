@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.cli.framework.flag_values import exit_code
 from dibs.cli.framework.flags import (
     AGAIN,
     CLAIM_EXITS,
@@ -17,7 +18,6 @@ from dibs.cli.framework.flags import (
     SLOTS,
     WAIT,
     done_fields,
-    exit_code,
     refuse_contradictions,
 )
 from dibs.cli.framework.result import Answer

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from dibs.cli.framework.flags import (
-    ACTOR,
-    CHECKPOINT,
-    LEASE,
-    SESSION,
-    checked_session,
-    proof,
-    put,
-    ttl_seconds,
-)
+from dibs.cli.framework.flag_values import ttl_seconds
+from dibs.cli.framework.flags import ACTOR, CHECKPOINT, LEASE, SESSION, checked_session, proof, put
 from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import JOB, Command, Option
 from dibs.cli.text import claim as claim_text

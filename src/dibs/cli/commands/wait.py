@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.cli.framework.flags import exit_code, seconds
+from dibs.cli.framework.flag_values import exit_code, seconds
 from dibs.cli.framework.result import failure, is_failure, no, yes
 from dibs.cli.framework.spec import JOBS, Command, Option
 from dibs.cli.supervise.signals import StopSignals

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dibs.cli.framework.flags import given_ms, put
+from dibs.cli.framework.flag_values import given_ms
+from dibs.cli.framework.flags import put
 from dibs.cli.framework.spec import Option
 from dibs.core.durations import format_duration
 from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_OWN_TTL_MS_MIN

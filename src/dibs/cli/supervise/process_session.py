@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gc
 
-from dibs.cli.framework.flags import milliseconds, seconds, terms
+from dibs.cli.framework.flag_values import milliseconds, seconds
+from dibs.cli.framework.flags import terms
 from dibs.cli.framework.result import failure, is_failure, refusal_exit
 from dibs.cli.framework.session_flags import open_request
 from dibs.cli.supervise.verdict import UNCOUNTED

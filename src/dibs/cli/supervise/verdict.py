@@ -7,7 +7,8 @@ signal from its terminal. Its job is released, and its count of attempts does no
 
 from __future__ import annotations
 
-from dibs.cli.framework.flags import put, seconds
+from dibs.cli.framework.flag_values import seconds
+from dibs.cli.framework.flags import put
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.spec import Option
 from dibs.core.limits import REASON_CHARS_MAX, RETRY_MS_MAX

@@ -31,7 +31,8 @@ from dibs.server.request import check_head, decode_name, parse_json, parse_query
 from dibs.server.response import ClientGone, HttpResponse, answer_document, answer_for_error, encode
 from dibs.service.queries import claimed, open_sessions
 from dibs.wire.documents import reply_for_error, reply_to
-from dibs.wire.requests import command_for, require, shape
+from dibs.wire.permissions import require
+from dibs.wire.requests import command_for, shape
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -20,7 +20,7 @@ from dibs.errors import InvalidInput, Unprocessable
 from dibs.ids import new_id
 from dibs.wire.documents import Reply
 from dibs.wire.parts import timestamp
-from dibs.wire.requests import require
+from dibs.wire.permissions import require
 from dibs.wire.shapes import is_unicode
 
 TYPE_CHECKING = False

@@ -6,7 +6,8 @@ counts as the same caller, `remembered_leases.py` keeps the lease ids that grite
 
 from __future__ import annotations
 
-from dibs.cli.framework.flags import claim_document, session_id, ttl_seconds
+from dibs.cli.framework.flag_values import ttl_seconds
+from dibs.cli.framework.flags import claim_document, session_id
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, refusal_exit, yes
 from dibs.cli.git.actor import actor_of, may_end, may_keep, took_it

@@ -1,0 +1,135 @@
+"""Reply documents for those who hold a job, give it up, look or operate. Those for a claim are in `documents.py`."""
+
+from __future__ import annotations
+
+from dibs.core import outcomes
+from dibs.wire.inspect import acl_document, status_document
+from dibs.wire.parts import previous_document, timestamp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Document = dict[str, Any]
+
+
+def freed(outcome: outcomes.Freed) -> Document:
+    return {"name": outcome.name, "freed": outcome.was_parked}
+
+
+def left(outcome: outcomes.Left) -> Document:
+    return {"name": outcome.name, "left": outcome.was_in}
+
+
+def transferred(outcome: outcomes.Transferred) -> Document:
+    lease = outcome.lease
+    return {
+        "status": "transferred",
+        "name": outcome.name,
+        "lease_id": lease.lease_id,
+        "fencing_token": lease.token,
+        "owner": lease.owner,
+        "expires_at": timestamp(lease.expires_ms),
+        "remaining_ms": lease.expires_ms - outcome.now_ms,
+        "checkpoint": lease.checkpoint,
+        "attempt": lease.attempt,
+    }
+
+
+def session_document(outcome: outcomes.SessionState) -> Document:
+    """A session, as its owner may see it."""
+    session = outcome.session
+    return {
+        "session_id": session.id,
+        "user_id": session.principal,
+        "owner": session.owner,
+        "metadata": session.metadata,
+        "since": timestamp(session.since_ms),
+        "expires_at": timestamp(session.expires_ms),
+        "remaining_ms": max(0, session.expires_ms - outcome.now_ms) if outcome.live else 0,
+        "ttl_seconds": session.ttl_ms // 1000,
+        "keepalive_interval_secs": max(1, session.ttl_ms // 2000),
+        "active": outcome.live,
+        "lock_count": len(outcome.holds),
+        "holds": [
+            {
+                "name": hold.name,
+                "namespace": hold.ns,
+                "fencing_token": hold.holder.token,
+                "mode": hold.holder.mode,
+                "remaining_ms": hold.holder.expires_ms - outcome.now_ms,
+            }
+            for hold in outcome.holds
+        ],
+        "waits": [wait.name for wait in session.waits],
+    }
+
+
+def renewed(outcome: outcomes.Renewed) -> Document:
+    lease = outcome.lease
+    remaining_ms = lease.expires_ms - outcome.now_ms
+    return {
+        "name": outcome.name,
+        "lease_id": lease.lease_id,
+        "fencing_token": lease.token,
+        "expires_at": timestamp(lease.expires_ms),
+        "remaining_ms": remaining_ms,
+        "renew_after_ms": remaining_ms // 2,
+        "metadata": lease.metadata,
+        "checkpoint": lease.checkpoint,
+    }
+
+
+def released(outcome: outcomes.Released) -> None:
+    return None
+
+
+def failed(outcome: outcomes.Failed) -> Document:
+    return {
+        "status": "failed",
+        "name": outcome.name,
+        "failures": outcome.failures,
+        "parked": outcome.parked,
+        "retry_after_ms": max(0, outcome.until_ms - outcome.now_ms),
+        "previous": previous_document(outcome.ending),
+    }
+
+
+def broken(outcome: outcomes.Broken) -> Document:
+    return {
+        "name": outcome.name,
+        "broken": [
+            {"owner": holder.owner, "fencing_token": holder.token, "checkpoint": holder.checkpoint}
+            for holder in outcome.holders
+        ],
+    }
+
+
+def acl_set(outcome: outcomes.AclSet) -> Document:
+    return {"name": outcome.name, "acl": acl_document(outcome.acl)}
+
+
+def status(outcome: outcomes.Status) -> Document:
+    document = status_document(outcome.lock, outcome.now_ms, with_acl=True)
+    document["waiting"] = outcome.waiting
+    if outcome.overlapping:
+        document["overlapping"] = [
+            {"name": blocker.name, "owner": blocker.holder.owner, "mode": blocker.holder.mode}
+            for blocker in outcome.overlapping
+        ]
+    return document
+
+
+PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
+    outcomes.Freed: freed,
+    outcomes.Left: left,
+    outcomes.Transferred: transferred,
+    outcomes.SessionState: session_document,
+    outcomes.Renewed: renewed,
+    outcomes.Released: released,
+    outcomes.Failed: failed,
+    outcomes.Broken: broken,
+    outcomes.AclSet: acl_set,
+    outcomes.Status: status,
+}
