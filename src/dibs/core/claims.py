@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.access import allowed, put_list
-from dibs.core.deadlock import find_cycle
 from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
 from dibs.core.expiry import own_deadline_ms, settle, shown, ticket_over
-from dibs.core.grants import grant
-from dibs.core.leases import swap
+from dibs.core.grants import grant, swap
 from dibs.core.outcomes import (
     AclDiffers,
     AlreadyDone,
@@ -115,7 +113,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     differs = waits_otherwise(draft, command, command.name)
     if differs is not None:
         return differs
-    cycle = find_cycle(draft, command, (command.name,))
+    cycle = _cycle(draft, command) if command.session is not None else ()
     if cycle:
         return Deadlock(now_ms=draft.now_ms, name=command.name, cycle=cycle)
     if not command.wait:
@@ -125,6 +123,13 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         if over is not None:
             return over
     return queued(draft, lock, join(draft, command, (command.name,)))
+
+
+def _cycle(draft: Draft, command: Acquire) -> tuple[str, ...]:
+    """Only a session can be in a cycle; for others nothing is imported."""
+    from dibs.core.deadlock import find_cycle
+
+    return find_cycle(draft, command, (command.name,))
 
 
 def check_session(draft: Draft, ask: AcquireTerms) -> SessionUnknown | SessionOver | None:

@@ -57,7 +57,7 @@ from dibs.core.commands import (
     Transfer,
 )
 from dibs.core.draft import Draft
-from dibs.core.freeze import UNFROZEN, freeze, thaw, while_frozen
+from dibs.core.freeze import UNFROZEN, while_frozen
 from dibs.core.keys import (
     CREDENTIAL_PREFIX,
     META_KEY,
@@ -68,15 +68,8 @@ from dibs.core.keys import (
     session_key,
     tree_key,
 )
-from dibs.core.leases import release, renew
 from dibs.core.names import in_tree
-from dibs.core.outages import beat
 from dibs.core.queue import keep_places, leave
-from dibs.core.quota import begin_count, count
-from dibs.core.sessions import end_session, inspect_session, keep_session, open_session
-from dibs.core.several import acquire_all, acquire_any
-from dibs.core.transfer import break_, free, set_acl, transfer
-from dibs.core.upkeep import identify, raise_floor, sweep
 from dibs.core.view import Decision
 
 TYPE_CHECKING = False
@@ -90,51 +83,63 @@ if TYPE_CHECKING:
 
 _RULES: dict[type[Any], Callable[[Draft, Any], Outcome]] = {
     Acquire: acquire,
-    AcquireAny: acquire_any,
-    AcquireAll: acquire_all,
+    Inspect: inspect,
     Leave: leave,
     KeepPlaces: keep_places,
-    Renew: renew,
-    Release: release,
-    Transfer: transfer,
-    Break: break_,
-    Free: free,
-    SetAcl: set_acl,
-    Inspect: inspect,
-    OpenSession: open_session,
-    KeepSession: keep_session,
-    EndSession: end_session,
-    InspectSession: inspect_session,
-    Sweep: sweep,
-    Beat: beat,
-    RaiseFloor: raise_floor,
-    Identify: identify,
-    BeginCount: begin_count,
-    CountUsage: count,
-    Freeze: freeze,
-    Thaw: thaw,
 }
 
 
 def decide(view: View, command: Command) -> Decision:
     """The outcome of `command`, with its writes and events. May raise `Missing`."""
     draft = Draft(view)
-    if not isinstance(command, UNFROZEN):
+    if type(command) not in UNFROZEN:
         frozen = draft.meta().frozen
         if frozen is not None:
             return Decision(outcome=while_frozen(draft, command, frozen))
-    rule = _RULES.get(type(command)) or _seldom(command)
+    rule = _RULES.get(type(command)) or _rule_of(command)
     outcome = rule(draft, command)
     return Decision(
         outcome=outcome, writes=draft.writes, events=tuple(draft.events), handed=tuple(draft.handed)
     )
 
 
-def _seldom(command: Command) -> Callable[[Draft, Any], Outcome]:
-    """The rule of a rare command, imported here so that a claim need not import it."""
-    from dibs.core.issuance import RULES
+def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome]:
+    """The rule of a command that comes for the first time. `dibs claim` is a process of its own, and most often needs
+    no other rule than the ones above: it should not wait for the import of all."""
+    if Release not in _RULES:
+        _RULES.update(_other_rules())
+    if type(command) not in _RULES:
+        from dibs.core.issuance import RULES
 
-    return RULES[type(command)]
+        _RULES.update(RULES)
+    return _RULES[type(command)]
+
+
+def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome]]:
+    from dibs.core import freeze, leases, outages, quota, sessions, several, transfer, upkeep
+
+    return {
+        AcquireAny: several.acquire_any,
+        AcquireAll: several.acquire_all,
+        Renew: leases.renew,
+        Release: leases.release,
+        Transfer: transfer.transfer,
+        Break: transfer.break_,
+        Free: transfer.free,
+        SetAcl: transfer.set_acl,
+        OpenSession: sessions.open_session,
+        KeepSession: sessions.keep_session,
+        EndSession: sessions.end_session,
+        InspectSession: sessions.inspect_session,
+        Sweep: upkeep.sweep,
+        Beat: outages.beat,
+        RaiseFloor: upkeep.raise_floor,
+        Identify: upkeep.identify,
+        BeginCount: quota.begin_count,
+        CountUsage: quota.count,
+        Freeze: freeze.freeze,
+        Thaw: freeze.thaw,
+    }
 
 
 def keys_of(command: Command) -> list[str]:

@@ -23,7 +23,7 @@ NO_META = Meta()
 class Draft:
     """See the module's text. `now_ms` is the view's."""
 
-    __slots__ = ("_blanks", "_overlaps", "_view", "events", "handed", "now_ms", "writes")
+    __slots__ = ("_blanks", "_meta", "_overlaps", "_view", "events", "handed", "now_ms", "writes")
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -31,6 +31,7 @@ class Draft:
         self.writes: dict[str, Stored | None] = {}
         self.events: list[Event] = []
         self.handed: list[HandedOver] = []
+        self._meta: Meta | None = None  # as `meta` found it: every rule asks for it several times
         self._blanks: dict[str, LockRecord] = {}
         self._overlaps: dict[str, Overlap] = {}
 
@@ -50,6 +51,7 @@ class Draft:
     def write(self, key: str, record: Stored | None) -> None:
         """Put a record under its key, or remove it."""
         self.writes[key] = record
+        self._meta = None
 
     def is_crowded(self) -> bool:
         """Whether so much was looked at that what can wait for another commit should. Half of what the store takes: one
@@ -93,8 +95,11 @@ class Draft:
         return known
 
     def meta(self) -> Meta:
-        found = self._get(META_KEY)
-        return found if isinstance(found, Meta) else NO_META
+        meta = self._meta
+        if meta is None:
+            found = self._get(META_KEY)
+            meta = self._meta = found if isinstance(found, Meta) else NO_META
+        return meta
 
     def pulse(self, server: str) -> Pulse | None:
         found = self._get(pulse_key(server))
@@ -102,6 +107,8 @@ class Draft:
 
     def put(self, record: LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse) -> None:
         self.writes[_key(record)] = record
+        if isinstance(record, Meta):
+            self._meta = record
 
     def drop(self, record: LockRecord | Ticket | SessionRecord | Pulse) -> None:
         self.writes[_key(record)] = None
@@ -109,6 +116,7 @@ class Draft:
     def discard(self) -> None:
         """Discard all writes and events: the command is refused after all."""
         self.writes.clear()
+        self._meta = None
         self.events.clear()
         self.handed.clear()
 

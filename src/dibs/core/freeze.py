@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # What a frozen store decides as always. Of these the floor, the id and a server's pulse are written, and none of them
 # harms a copy. A beat after a gap looks at the mark itself.
-UNFROZEN = (Inspect, InspectSession, RaiseFloor, Identify, Freeze, Thaw, Beat)
+UNFROZEN = frozenset((Inspect, InspectSession, RaiseFloor, Identify, Freeze, Thaw, Beat))
 
 
 def while_frozen(draft: Draft, command: Command, mark: FreezeMark) -> Outcome:

@@ -76,3 +76,10 @@ def note_hold(draft: Draft, lock: LockRecord, lease: Holder) -> None:
         claim = TreeClaim(name=lock.name, lease_id=lease.lease_id, mode=lease.mode)
         draft.put(tree.replace(claims=(*tree.claims, claim)))
         note_list(draft, lock)
+
+
+def swap(lock: LockRecord, kept: Holder) -> LockRecord:
+    """`lock` with one hold replaced by its newer self."""
+    return lock.replace(
+        holders=tuple([kept if each.lease_id == kept.lease_id else each for each in lock.holders])
+    )

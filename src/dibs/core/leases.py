@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.expiry import end_hold, event_of, shown
+from dibs.core.grants import swap
 from dibs.core.notes import check_room
 from dibs.core.outcomes import Failed, Released, Renewed
 from dibs.core.proof import ended, held_by, not_current
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Release, Renew
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import Ending, Holder, LockRecord
+    from dibs.core.records import Ending, LockRecord
 
 
 def renew(draft: Draft, command: Renew) -> Outcome:
@@ -112,11 +113,4 @@ def _let_go(draft: Draft, lock: LockRecord, ending: Ending, *, again: bool = Fal
         parked=lock.parked,
         until_ms=lock.delay_until_ms,
         again=again,
-    )
-
-
-def swap(lock: LockRecord, kept: Holder) -> LockRecord:
-    """`lock` with one hold replaced by its new version."""
-    return lock.replace(
-        holders=tuple([kept if each.lease_id == kept.lease_id else each for each in lock.holders])
     )

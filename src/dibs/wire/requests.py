@@ -23,7 +23,6 @@ from dibs.core.commands import (
 )
 from dibs.core.identity import ADMIN
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
-from dibs.core.several import overlapping_pair
 from dibs.errors import InvalidInput, NotAllowed
 from dibs.ids import new_id
 from dibs.wire.permissions import require
@@ -158,6 +157,8 @@ def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> Acq
         return AcquireAny(names=checked, **_ask(ns, document, caller))
     ordered = tuple(sorted(checked))
     ask = _ask(ns, document, caller)
+    from dibs.core.several import overlapping_pair
+
     pair = overlapping_pair(ordered, ask["mode"])
     if pair is not None:
         raise InvalidInput(f"{pair[0]} and {pair[1]} overlap: nobody can claim both. Claim the outer one.")
