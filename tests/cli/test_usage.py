@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         (("claim", "a", "--again=yes"), "--again is a switch and takes no value"),
         (("--jsn", "claim", "a"), "Did you mean --json?"),
         (("--ttl", "5", "claim", "a"), "Put a command's flags after its name"),
-        (("token",), "token needs one of: new"),
-        (("token", "nwe", "x"), "token needs one of: new"),
+        (("token",), "token needs one of: create"),
+        (("token", "nwe", "x"), "token needs one of: create"),
         (("token", "new", "x", "--role", "king"), "--role must be one of viewer, agent, operator, admin"),
         (("completion", "tcsh"), "SHELL must be one of bash, zsh, fish"),
         (("gc", "x"), "takes no arguments"),
@@ -93,7 +93,7 @@ def test_version_and_help_work_everywhere(terminal: Terminal) -> None:
     assert terminal("--version", "--json").data == {"version": __version__}
     assert terminal("help", "claim").out == terminal("claim", "--help").out
     assert terminal("help").out == terminal("-h").out
-    assert "Usage: dibs token new" in terminal("token", "--help").out
+    assert "Usage: dibs token create" in terminal("token", "--help").out
     assert "help" in terminal("list", "--help", "--json").data
 
 
