@@ -1,0 +1,143 @@
+"""Lost replies, missing members, strangers, a full quota, forks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.core.records import LockRecord
+from dibs.errors import StoreFull, StoreUnavailable
+from dibs.stores.etcd import EtcdStore
+from dibs.stores.etcd.location import EtcdLocation
+from dibs.stores.registry import open_store
+from dibs.testing.contract_base import key_of, lock, put
+from tests import etcd
+from tests.faults.proxy import Fault, Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.etcd import Cluster
+
+
+@pytest.fixture
+def proxy(etcd_cluster: Cluster) -> Iterator[Proxy]:
+    host, port = etcd_cluster.members[0].endpoint
+    with Proxy(lambda: f"http://{host}:{port}") as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def through(proxy: Proxy, location: EtcdLocation) -> Iterator[EtcdStore]:
+    """A store whose every word passes a proxy."""
+    host, port = proxy.url.removeprefix("http://").split(":")
+    store = EtcdStore(location.replace(endpoints=((host, int(port)),)))
+    store.read(())
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST, Fault.REPLY_CUT, Fault.REPLY_GARBLED]
+)
+def test_a_commit_whose_reply_is_lost_is_of_unknown_outcome(
+    through: EtcdStore, proxy: Proxy, store: EtcdStore, fault: Fault
+) -> None:
+    proxy.faults(fault)
+    with pytest.raises(StoreUnavailable) as caught:
+        through.commit({key_of("x"): 0}, {key_of("x"): lock("x")}, ())
+    assert caught.value.unknown
+    is_there = store.read([key_of("x")]).records[key_of("x")].record is not None
+    assert is_there == (fault is not Fault.REQUEST_LOST)
+    assert through.read([key_of("x")]).records == store.read([key_of("x")]).records
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.REPLY_LOST, Fault.REQUEST_LOST, Fault.REPLY_CUT, Fault.REPLY_GARBLED]
+)
+def test_a_read_whose_reply_is_lost_is_read_again(through: EtcdStore, proxy: Proxy, fault: Fault) -> None:
+    put(through, lock("x"))
+    proxy.faults(fault)
+    assert through.read([key_of("x")]).records[key_of("x")].record == lock("x")
+
+
+def test_a_member_that_is_not_there_is_passed_over(location: EtcdLocation) -> None:
+    store = EtcdStore(location.replace(endpoints=(("127.0.0.1", 1), *location.endpoints)))
+    put(store, lock("x"))
+    assert store.read([key_of("x")]).records[key_of("x")].record
+    store.close()
+
+
+def test_a_cluster_that_is_not_there_is_said_without_secrets() -> None:
+    store = open_store("etcd://eve:s3cret@127.0.0.1:1,127.0.0.1:2/x")
+    with pytest.raises(
+        StoreUnavailable, match=r"etcd at etcd://127\.0\.0\.1:1,127\.0\.0\.1:2/x does not"
+    ) as caught:
+        store.read(())
+    assert "s3cret" not in f"{caught.value} {store.__dict__['location']!r}"
+    assert not caught.value.unknown
+    store.close()
+
+
+class _Silent(BaseHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_something_that_is_no_etcd_is_said_so() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Silent)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    store = EtcdStore(EtcdLocation(endpoints=(("127.0.0.1", server.server_address[1]),)))
+    try:
+        with pytest.raises(StoreUnavailable, match="etcd"):
+            store.read(())
+    finally:
+        store.close()
+        server.shutdown()
+        server.server_close()
+
+
+def test_an_etcd_that_is_full_says_so_and_can_be_read(etcd_program: str) -> None:
+    with etcd.running(etcd_program, options=("--quota-backend-bytes", "3000000")) as cluster:
+        store = EtcdStore(cluster.location())
+        large = lock("x").replace(acl=("x" * 500_000,))
+        with pytest.raises(StoreFull, match="its quota is used up") as caught:
+            _fill(store, large)
+        assert not caught.value.unknown
+        assert isinstance(store.trouble(), StoreFull)
+        assert store.read([key_of("x")]).records[key_of("x")].record == large
+        store.close()
+
+
+def _fill(store: EtcdStore, record: LockRecord) -> None:
+    for _ in range(30):
+        put(store, record)
+
+
+def test_a_forked_child_opens_connections_of_its_own(store: EtcdStore) -> None:
+    put(store, lock("x"))
+    child = os.fork()
+    if child == 0:
+        try:
+            put(store, lock("of-the-child"))
+            assert store.watch(0, 1) is False
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [key for key, _ in store.scan("")] == [key_of("of-the-child"), key_of("x")]
+
+
+def test_what_looks_after_it_finds_out_about_members_rights_and_clock(
+    store: EtcdStore, location: EtcdLocation
+) -> None:
+    assert [each["ok"] for each in store.probe()] == [True, True, True]
+    alone = EtcdStore(location.replace(endpoints=(*location.endpoints, ("127.0.0.1", 1))))
+    assert [each["ok"] for each in alone.probe()] == [True, False, True, True]
+    assert store.size_bytes() > 0
+    alone.close()

@@ -1,0 +1,116 @@
+"""The limits of etcd's transactions, hostile names, prefixes, batches of commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dibs.core.commands import Acquire, Renew
+from dibs.core.keys import lock_key
+from dibs.core.limits import CHECKPOINT_BYTES_MAX, ETCD_KEYS_MAX, ETCD_READ_KEYS_MAX
+from dibs.core.outcomes import Granted, Renewed
+from dibs.errors import InvalidInput
+from dibs.ids import new_id, new_token
+from dibs.service.coordinator import Coordinator
+from dibs.stores.etcd import EtcdStore
+from dibs.testing.contract_base import event, key_of, lock, put
+
+if TYPE_CHECKING:
+    from tests.etcd import Cluster
+
+
+def test_the_largest_commit_that_is_declared_goes_through_with_all_its_events(store: EtcdStore) -> None:
+    locks = [lock(f"job-{number}", expires_ms=10**15 + number) for number in range(ETCD_KEYS_MAX)]
+    put(store, *locks)
+    again = [each.replace(token=2, holders=()) for each in locks]
+    put(store, *again, events=tuple(event(f"job-{number % 100}") for number in range(1_000)))
+    assert len(store.events(0, 2_000)) == 1_000
+    assert store.scan("lock/", live=True) == []
+
+
+def test_what_is_too_large_is_refused_in_words_and_changes_nothing(store: EtcdStore) -> None:
+    many = {key_of(f"job-{number}"): 0 for number in range(ETCD_KEYS_MAX + 1)}
+    large = lock("large").replace(endings=(), acl=("x" * 1_600_000,))
+    for expect, puts, events in (
+        (many, {}, [event("x")]),
+        ({key_of("large"): 0}, {key_of("large"): large}, []),
+        ({}, {}, [event("x")] * 1_025),
+    ):
+        with pytest.raises(InvalidInput, match="too large for one transaction of etcd"):
+            store.commit(expect, puts, events)
+    assert store.scan("") == []
+    assert store.events(0, 10) == []
+
+
+def test_a_record_close_to_the_limit_is_written_and_read(store: EtcdStore) -> None:
+    large = lock("large").replace(acl=("x" * 1_400_000,))
+    put(store, large)
+    assert store.read([key_of("large")]).records[key_of("large")].record == large
+
+
+def test_more_records_than_one_answer_holds_are_read_as_of_one_moment(store: EtcdStore) -> None:
+    names = [f"job-{number:05}" for number in range(ETCD_READ_KEYS_MAX + 10)]
+    for at in range(0, len(names), ETCD_KEYS_MAX):
+        store.commit(
+            {key_of(name): 0 for name in names[at : at + ETCD_KEYS_MAX]},
+            {key_of(name): lock(name) for name in names[at : at + ETCD_KEYS_MAX]},
+            (),
+        )
+    found = store.read(map(key_of, names)).records
+    assert list(found) == [key_of(name) for name in names]
+    assert all(each.record for each in found.values())
+
+
+@pytest.mark.parametrize(
+    "name", ["\x00", "a\nb", "//r/lock", "\x7f", "e/000000000000/", "😀" * 100, "%00", "\\"]
+)
+def test_hostile_names_are_names(store: EtcdStore, name: str) -> None:
+    key = lock_key("ns", name)
+    record = lock(name, ns="ns")
+    store.commit({key: 0}, {key: record}, [event(name, ns="ns")])
+    assert store.read([key]).records[key].record == record
+    assert [each for each, _ in store.scan("lock/", live=True)] == [key]
+    if "\0" not in name:
+        assert len(store.events(0, 5, ("ns", name))) == 1
+    assert store.due(0).next_ms == 10**15
+
+
+def test_half_a_surrogate_pair_is_refused(store: EtcdStore) -> None:
+    with pytest.raises(InvalidInput, match="valid Unicode"):
+        store.read(["lock/default/\ud800"])
+
+
+def test_two_prefixes_never_see_each_other(etcd_cluster: Cluster) -> None:
+    top = new_token()
+    stores = [
+        EtcdStore(etcd_cluster.location(prefix)) for prefix in (top, f"{top}/r", f"{top}/r/lock", f"{top}x")
+    ]
+    for number, each in enumerate(stores):
+        put(each, lock(f"of-{number}"), events=(event(f"of-{number}"),))
+    for number, each in enumerate(stores):
+        assert [key for key, _ in each.scan("")] == [key_of(f"of-{number}")]
+        assert [found.job for found in each.events(0, 10)] == [f"of-{number}"]
+        each.close()
+
+
+def claim(name: str) -> Acquire:
+    return Acquire(ns="default", name=name, principal="p", owner="a", ttl_ms=60_000, fresh_lease_id=new_id())
+
+
+def renewal(grant: Granted) -> Renew:
+    checkpoint = "x" * CHECKPOINT_BYTES_MAX
+    lease_id = grant.lease.lease_id
+    return Renew(ns="default", name=grant.name, principal="p", lease_id=lease_id, checkpoint=checkpoint)
+
+
+def test_a_batch_of_more_records_and_more_text_than_one_transaction_takes_is_written_in_parts(
+    store: EtcdStore,
+) -> None:
+    coordinator = Coordinator(store)
+    grants = coordinator.run([claim(f"job-{number}") for number in range(250)])
+    assert {type(each) for each in grants} == {Granted}
+    renewed = coordinator.run([renewal(each) for each in grants if isinstance(each, Granted)])
+    assert {type(each) for each in renewed} == {Renewed}
+    assert len(store.events(0, 1_000)) == 500
+    assert len(store.scan("lock/", live=True)) == 250

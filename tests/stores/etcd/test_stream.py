@@ -1,0 +1,114 @@
+"""Compaction, and the stream that wakes who waits."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from dibs.core.keys import META_KEY
+from dibs.core.records import Meta
+from dibs.stores.etcd import EtcdStore
+from dibs.testing.contract_base import WAIT_S_MAX, event, key_of, lock, put, versions
+from tests.processes import wait_until
+from tests.stores.etcd.counter import increment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.etcd import Cluster
+
+
+def test_compaction_in_a_loop_disturbs_nobody(
+    etcd_cluster: Cluster, connect: Callable[[], EtcdStore]
+) -> None:
+    over = threading.Event()
+
+    def compact() -> None:
+        while not over.is_set():
+            try:
+                etcd_cluster.compact()
+            except Exception:
+                pass
+
+    compacting = threading.Thread(target=compact, daemon=True)
+    compacting.start()
+    try:
+        store, watching = connect(), connect()
+        seen: list[int] = []
+        for number in range(60):
+            increment(store)
+            assert watching.watch(seen[-1] if seen else 0, int(WAIT_S_MAX * 1000))
+            seen.append(watching.events(seen[-1] if seen else 0, 10)[-1].seq)
+            names = [key_of(f"j{each}") for each in range(70)]
+            assert store.read(names).now_ms
+            assert store.read([META_KEY]).records[META_KEY].record == Meta(token_floor=number + 1)
+    finally:
+        over.set()
+        compacting.join(WAIT_S_MAX)
+    assert len(seen) == 60
+
+
+def test_a_stream_that_is_cut_is_replaced_and_nothing_is_missed(connect: Callable[[], EtcdStore]) -> None:
+    writer, watching = connect(), connect()
+    after = writer.commit({}, {}, [event("x")])
+    for _ in range(5):
+        woken: list[bool] = []
+        thread = threading.Thread(
+            target=lambda after=after, woken=woken: woken.append(
+                watching.watch(after, int(WAIT_S_MAX * 1000))
+            ),
+            daemon=True,
+        )
+        thread.start()
+        wait_until(lambda: watching._stream.hears, "the stream is there")
+        watching._stream.cut()
+        after = writer.commit({}, {}, [event("x")])
+        thread.join(WAIT_S_MAX)
+        assert woken == [True]
+
+
+def test_of_many_who_wait_only_the_one_concerned_is_woken(connect: Callable[[], EtcdStore]) -> None:
+    writer, waiting = connect(), connect()
+    keys = [key_of(f"job-{number}") for number in range(20)]
+    put(writer, *[lock(f"job-{number}") for number in range(20)])
+    looks: dict[str, int] = dict.fromkeys(keys, 0)
+    gone: list[str] = []
+    original = waiting._range
+
+    def counting(begin: bytes, *rest: Any, **options: Any) -> Any:
+        key = begin.removeprefix(waiting._layout.records).decode()
+        if key in looks:
+            looks[key] += 1
+        return original(begin, *rest, **options)
+
+    waiting._range = counting  # type: ignore[method-assign]
+
+    def wait(key: str) -> None:
+        if waiting.until_gone(key, int(WAIT_S_MAX * 1000)):
+            gone.append(key)
+
+    threads = [threading.Thread(target=wait, args=(key,), daemon=True) for key in keys]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: waiting._stream.hears and min(looks.values()) >= 2, "all wait")
+    before = dict(looks)
+    writer.commit(versions(writer, keys[3]), {keys[3]: None}, ())
+    wait_until(lambda: gone, "one is woken", 1.5)  # before anybody looks by himself
+    assert gone == [keys[3]]
+    others = [looks[key] - before[key] for key in keys if key != keys[3]]
+    assert sum(others) <= len(others)  # at most the look that comes by itself
+    for key in keys:
+        writer.commit(versions(writer, key), {key: None}, ())
+    for thread in threads:
+        thread.join(WAIT_S_MAX)
+    assert sorted(gone) == sorted(keys)
+
+
+def test_closing_ends_who_waits_and_its_thread(connect: Callable[[], EtcdStore]) -> None:
+    store = connect()
+    assert not store.watch(0, 300)
+    thread = store._stream._thread
+    assert thread is not None
+    store.close()
+    thread.join(WAIT_S_MAX)
+    assert not thread.is_alive()
