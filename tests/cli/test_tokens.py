@@ -118,3 +118,31 @@ def test_a_git_store_takes_no_tokens(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "r")], check=True)
     answer = type_(("create", "ci"), {"DIBS_URL": f"git+file://{tmp_path}/r"})
     assert (answer[0], "no server stands on this store" in answer[2]) == (64, True), answer
+
+
+def test_a_count_that_is_wrong_is_told_by_doctor_and_put_right_by_gc(tmp_path: Path) -> None:
+    """An older dibs on the same store ends a hold and knows nothing of limits."""
+    from dibs.core.commands import Acquire
+    from dibs.core.keys import lock_key
+    from dibs.service.coordinator import Coordinator
+    from dibs.stores.sqlite import SqliteStore
+
+    store = SqliteStore(str(tmp_path / "dibs.db"))
+    terms: Any = {"ns": "default", "principal": "ci", "owner": "ci", "ttl_ms": 60_000, "payer": "/ci"}
+    for name in ("a", "b"):
+        Coordinator(store).one(Acquire(name=name, fresh_lease_id=name, held_max=5, **terms))
+    key = lock_key("default", "a")
+    found = store.read((key,)).records[key]
+    assert found.record is not None
+    store.commit({key: found.version}, {key: found.record.replace(holders=())}, ())
+    store.close()
+
+    def typed(*words: str) -> tuple[int, str]:
+        out = io.StringIO()
+        env = {"DIBS_URL": f"sqlite:{tmp_path}/dibs.db"}
+        return run(list(words), env, out, io.StringIO(), io.BytesIO()), out.getvalue()
+
+    assert "what ci may have is counted wrong. Run: dibs gc" in typed("doctor")[1]
+    assert "Counted anew what ci may have." in typed("gc")[1]
+    assert "counted wrong" not in typed("doctor")[1]
+    assert "Counted anew" not in typed("gc")[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,11 +21,11 @@ from dibs.stores.proxy import StoreProxy
 from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from dibs.core.credentials import TokenCommand
-    from dibs.stores.port import Snapshot
+    from dibs.stores.port import Snapshot, Versioned
 
 
 class CountedStore(StoreProxy):
@@ -32,6 +33,14 @@ class CountedStore(StoreProxy):
 
     reads = 0
     is_away = False
+    on_scan: Callable[[], None] = staticmethod(lambda: None)
+
+    def scan(
+        self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
+    ) -> list[tuple[str, Versioned]]:
+        page = self.inner.scan(prefix, after, limit, live=live)
+        self.on_scan()
+        return page
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         self.reads += 1
@@ -150,6 +159,29 @@ def test_a_store_that_was_put_back_is_read_again(scene: Scene) -> None:
     assert scene.directory.caller(key("other")) is not None
 
 
+@pytest.mark.promise("auth:revoked")
+def test_reading_very_many_tokens_again_keeps_nobody_out_and_hides_no_revocation(scene: Scene) -> None:
+    made = [CreateToken(digest=digest(f"t{number}"), name="ci", by="ops") for number in range(2_500)]
+    Coordinator(scene.store.inner).run(made)
+    scene.directory.look()
+    seen: list[Caller | None] = []
+
+    def between_pages() -> None:
+        scene.clock.advance(CREDENTIAL_STALE_MS_MAX - 1)  # a slow store: a page takes that long
+        seen.append(scene.directory.caller(key("t1")))
+        if len(seen) == 1:
+            scene.run(RevokeToken(digest=digest("t2"), by="ops"))
+
+    scene.store.on_scan = between_pages
+    scene.clock.advance(CREDENTIAL_RELOAD_MS + 1)
+    scene.directory.look()
+    assert len(seen) >= 3
+    assert None not in seen
+    with pytest.raises(AuthenticationFailed):
+        scene.directory.caller(key("t2"))
+    assert len(scene.directory) == 2_499
+
+
 def test_a_rotated_token_and_its_successor_are_both_let_in_and_can_be_proved(scene: Scene) -> None:
     scene.create("t")
     scene.run(RotateToken(digest=digest("t"), fresh_digest=digest("u"), by="ops", grace_ms=1_000))
@@ -193,3 +225,22 @@ def test_looking_goes_on_by_itself_and_sooner_when_somebody_heard_of_a_change(sc
     finally:
         directory.stop()
     assert not directory._thread.is_alive()
+
+
+@pytest.mark.promise("auth:revoked")
+def test_tokens_made_and_revoked_by_several_at_once_are_all_known(scene: Scene) -> None:
+    def work(number: int) -> None:
+        for each in range(20):
+            scene.create(f"t{number}-{each}")
+            if each % 2:
+                scene.run(RevokeToken(digest=digest(f"t{number}-{each}"), by="ops"))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        scene.directory.look()
+    for thread in threads:
+        thread.join(20)
+    scene.directory.look()
+    assert len(scene.directory) == 40

@@ -27,6 +27,7 @@ from dibs.wire.tokenfile import digest_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from dibs.core.credentials import TokenCommand
@@ -37,14 +38,18 @@ if TYPE_CHECKING:
 VERBS = ("tokens", "token-create", "token-rotate", "token-revoke", "token-limit")
 
 
-def credentials(store: Store, name: str | None = None) -> list[Credential]:
-    """All tokens on record, or those of one principal, also those that are over."""
-    found: list[Credential] = []
+def credential_pages(store: Store) -> Iterator[list[Credential]]:
+    """All tokens on record, also those that are over."""
     after = ""
     while page := store.scan(CREDENTIAL_PREFIX, after, LIST_PAGE_DEFAULT):
         records = [versioned.record for _, versioned in page]
-        found += [each for each in records if isinstance(each, Credential) and name in (None, each.name)]
+        yield [each for each in records if isinstance(each, Credential)]
         after = page[-1][0]
+
+
+def credentials(store: Store, name: str | None = None) -> list[Credential]:
+    """All tokens on record, or those of one principal, by name."""
+    found = [each for page in credential_pages(store) for each in page if name in (None, each.name)]
     return sorted(found, key=lambda each: (each.name, each.since_ms))
 
 

@@ -19,7 +19,7 @@ from dibs.core.keys import REGISTER_KEY
 from dibs.core.limits import CREDENTIAL_LOOK_MS, CREDENTIAL_RELOAD_MS, CREDENTIAL_STALE_MS_MAX
 from dibs.digest import proof_key_id
 from dibs.errors import AuthenticationFailed, DibsError, StoreUnavailable
-from dibs.service.credentials import credentials
+from dibs.service.credentials import credential_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,19 +82,9 @@ class CredentialDirectory:
     def look(self) -> None:
         """Read what changed. Raises what the store raises."""
         with self._looking:
-            now_ms = self._steady()
-            snapshot = self._store.read((REGISTER_KEY,))
-            register = snapshot.records[REGISTER_KEY].record
-            if not isinstance(register, CredentialRegister):
-                register = CredentialRegister()
-            self._ahead_ms = snapshot.now_ms - now_ms
-            if now_ms - self._loaded_ms > CREDENTIAL_RELOAD_MS:
-                self._reload()
-                self._loaded_ms = now_ms
-            elif register.changes != self._changes:
-                self._read(register)
-            self._changes = register.changes
-            self._looked_ms = now_ms
+            self._look()
+            if self._steady() - self._loaded_ms > CREDENTIAL_RELOAD_MS:
+                self._read_again()
 
     def start(self) -> None:
         self.look()
@@ -125,25 +115,52 @@ class CredentialDirectory:
             else:
                 self._failed = False
 
-    def _read(self, register: CredentialRegister) -> None:
-        """Read what changed since the last look, or all, if too much did."""
+    def _look(self) -> None:
+        now_ms = self._steady()
+        snapshot = self._store.read((REGISTER_KEY,))
+        register = snapshot.records[REGISTER_KEY].record
+        if not isinstance(register, CredentialRegister):
+            register = CredentialRegister()
+        self._ahead_ms = snapshot.now_ms - now_ms
         behind = register.changes - self._changes
-        if not 0 < behind <= len(register.recent):
-            self._reload()
-            return
-        digests = register.recent[-behind:]
+        if self._changes < 0 or not 0 <= behind <= len(register.recent):
+            self._known, self._keys = self._load()
+            self._loaded_ms = now_ms
+        elif behind:
+            self._read(register.recent[-behind:])
+        self._changes = register.changes
+        self._looked_ms = now_ms
+
+    def _read(self, digests: tuple[str, ...]) -> None:
         records = self._store.read([credential_key(digest) for digest in digests]).records
         for digest in digests:
             record = records[credential_key(digest)].record
             if isinstance(record, Credential):
                 self._note(self._known, self._keys, record)
 
-    def _reload(self) -> None:
+    def _read_again(self) -> None:
+        """Read all tokens, as a store that was put back needs it. There may be many, so looking goes on meanwhile; what
+        it finds is read once more at the end."""
+        changes, began_ms = self._changes, self._steady()
+        known, keys = self._load(self._look_if_due)
+        self._known, self._keys = known, keys
+        self._changes, self._loaded_ms = changes, began_ms
+        self._look()
+
+    def _look_if_due(self) -> None:
+        if self._steady() - self._looked_ms >= CREDENTIAL_LOOK_MS:
+            self._look()
+
+    def _load(
+        self, between: Callable[[], None] = lambda: None
+    ) -> tuple[dict[bytes, tuple[Caller, int]], dict[str, bytes]]:
         known: dict[bytes, tuple[Caller, int]] = {}
         keys: dict[str, bytes] = {}
-        for credential in credentials(self._store):
-            self._note(known, keys, credential)
-        self._known, self._keys = known, keys
+        for page in credential_pages(self._store):
+            for credential in page:
+                self._note(known, keys, credential)
+            between()
+        return known, keys
 
     @staticmethod
     def _note(known: dict[bytes, tuple[Caller, int]], keys: dict[str, bytes], credential: Credential) -> None:

@@ -134,9 +134,9 @@ COMMANDS = {
         serve,
         about=(
             "Started without a tokens file, it makes one token, in a file that only you can read. Your own "
-            "dibs commands on this machine find that token by themselves. To listen for other machines it "
-            "needs --tokens. SIGHUP reads the tokens again, SIGTERM ends the server. It needs the server "
-            "extra: "
+            "dibs commands on this machine find that token by themselves. The tokens of the store let in as "
+            "well: `dibs token create` makes them. To listen for other machines the server needs those, or --tokens. "
+            "SIGHUP reads the tokens file again, SIGTERM ends the server. It needs the server extra: "
             "pip install '.[server]' in a clone; with the mcp extra it answers MCP clients at /mcp, under the same "
             "tokens."
         ),
@@ -226,7 +226,7 @@ COMMANDS = {
             ("for this machine", "dibs serve"),
             ("and to use it", "DIBS_URL=http://127.0.0.1:3427 dibs claim issue-1842"),
             ("for agents of Action Llama", "dibs serve --gateway"),
-            ("for other machines", "dibs serve --bind 0.0.0.0:3427 --tokens /etc/dibs/tokens"),
+            ("for other machines, with tokens in the store", "dibs serve --bind 0.0.0.0:3427"),
         ),
         exits=(
             (0, "stopped by a signal"),
