@@ -71,6 +71,9 @@ WORDS: dict[str, list[str]] = {
     "gc": [],
     "doctor": [],
     "token-floor": ["1"],
+    "token create": ["ann"],
+    "token rotate": ["ann"],
+    "token limit": ["ann", "--max-held", "1"],
     "lock acquire": ["--resource", "job"],
     "lock renew": ["--resource", "job", "--lease", ID],
     "lock release": ["--resource", "job", "--lease", ID],
@@ -103,6 +106,7 @@ TOKEN_WORDS: dict[str, list[str]] = {
     "token list": ["--tokens"],
     "token revoke": ["ann", "--tokens"],
     "token hash": ["--tokens"],
+    "token import": ["--tokens"],
 }
 TOKEN_LINES = {
     "good lines": "ann:tok-ann:admin\nbob:tok-bob\n",

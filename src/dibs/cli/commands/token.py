@@ -13,6 +13,7 @@ from dibs.core.durations import parse_duration
 from dibs.core.identity import ROLES
 from dibs.core.limits import ROTATION_GRACE_MS_DEFAULT
 from dibs.errors import InvalidInput
+from dibs.terminal import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def create(call: Call) -> Answer:
     document |= _seconds(call, "expires", "lifetime of a token")
     reply = _ask(call, "token-create", "", document)
     body: Document = reply.body or {}
-    return failure(reply) if is_failure(reply) else yes(body, text.created(body), quiet=body["token"])
+    return failure(reply) if is_failure(reply) else yes(body, text.created(body), quiet=plain(body["token"]))
 
 
 def list_(call: Call) -> Answer:
@@ -45,7 +46,7 @@ def list_(call: Call) -> Answer:
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
-    names = "\n".join([entry["name"] for entry in body["tokens"] if entry["valid"]])
+    names = "\n".join([plain(entry["name"]) for entry in body["tokens"] if entry["valid"]])
     return yes(body, text.listed(body["tokens"], call.paint), quiet=names)
 
 
@@ -53,7 +54,7 @@ def rotate(call: Call) -> Answer:
     document = _seconds(call, "expires", "lifetime of a token") | _seconds(call, "grace", "grace", least=0)
     reply = _ask(call, "token-rotate", call.values["name"], document)
     body: Document = reply.body or {}
-    return failure(reply) if is_failure(reply) else yes(body, text.rotated(body), quiet=body["token"])
+    return failure(reply) if is_failure(reply) else yes(body, text.rotated(body), quiet=plain(body["token"]))
 
 
 def revoke(call: Call) -> Answer:

@@ -54,18 +54,25 @@ def listed(tokens: list[Document], paint: Paint) -> str:
     for entry in tokens:
         namespace = plain(entry["namespace"] or "any")
         rows.append(
-            (plain(entry["name"]), entry["role"], namespace, _end(entry), _limits(entry), plain(entry["id"]))
+            (
+                plain(entry["name"]),
+                plain(entry["role"]),
+                namespace,
+                _end(entry),
+                _limits(entry),
+                plain(entry["id"]),
+            )
         )
     head, *lines = table(rows)
     return "\n".join([paint.faint(head), *lines])
 
 
 def _who(body: Document) -> str:
-    parts = [body["role"]]
+    parts = [plain(body["role"])]
     if body["namespace"]:
         parts.append(f"namespace {plain(body['namespace'])}")
     if body["expires_at"]:
-        parts.append(f"until {body['expires_at'][:16]}Z")
+        parts.append(f"until {plain(body['expires_at'][:16])}Z")
     limits = _limits(body)
     if limits != "none":
         parts.append(limits)
@@ -74,10 +81,10 @@ def _who(body: Document) -> str:
 
 def _end(entry: Document) -> str:
     if entry["revoked_at"]:
-        return f"revoked {entry['revoked_at'][:16]}Z"
+        return f"revoked {plain(entry['revoked_at'][:16])}Z"
     if entry["expires_at"] is None:
         return "never"
-    return f"{entry['expires_at'][:16]}Z" + ("" if entry["valid"] else ", over")
+    return f"{plain(entry['expires_at'][:16])}Z" + ("" if entry["valid"] else ", over")
 
 
 def _limits(entry: Document) -> str:
