@@ -20,6 +20,7 @@ from tests.processes import WAIT_S_MAX, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+CONNECTIONS_MAX = 300  # forty processes that race keep one for each test
 USERS = ("postgres", "nobody")  # whom root becomes
 
 
@@ -117,7 +118,7 @@ class PostgresServer:
         words = [self._postgres, "-D", self.data, "-p", str(self.port), "-k", self.folder, "-h", "127.0.0.1"]
         with open(f"{self.folder}/log", "ab") as log:
             self._process = subprocess.Popen(
-                [*words, "-F", *more],
+                [*words, "-F", "-N", str(CONNECTIONS_MAX), *more],
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,

@@ -50,8 +50,12 @@ class Ground:
             store.close()
 
 
-@pytest.fixture(params=["one SQLite file", "one server"])
+@pytest.fixture(params=["one SQLite file", "one server", "PostgreSQL"])
 def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ground]:
+    if request.param == "PostgreSQL":
+        schema = request.getfixturevalue("postgres_schema")()
+        yield Ground(Place(schema.url), schema.url)
+        return
     url = f"sqlite://{tmp_path}/race.db"
     if request.param == "one SQLite file":
         yield Ground(Place(url), url)

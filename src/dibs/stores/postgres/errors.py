@@ -19,6 +19,7 @@ MISSING = ("42P01", "42883", "3F000", "42703")  # no such table, function, schem
 _LOCKED = "55P03"
 _CANCELLED = "57014"
 _REFUSED_FOR_GOOD = ("authentication", "pg_hba.conf", "does not exist", "no password supplied", "certificate")
+_NO_SLOT = ("too many clients", "remaining connection slots", "too many connections")
 _FULL = ("53100", "53200", "53400")
 
 
@@ -40,6 +41,8 @@ def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) ->
         return NotAllowed(
             f"PostgreSQL lets nobody in by {location.shown}: {says}. Check user, password and database."
         )
+    if any(each in says for each in _NO_SLOT):
+        return _no_connection_left(says, location)
     return StoreUnavailable(
         f"PostgreSQL ({location.shown}) cannot be reached: {says}. Try again when it is there.",
         unknown=unknown,
@@ -57,10 +60,7 @@ def refusal(error: QueryRefused, location: PostgresLocation, user: str) -> DibsE
             "as in postgresql://one,two/database."
         )
     if state == "53300":
-        return StoreUnavailable(
-            f"PostgreSQL ({location.shown}) has no connection left: {says}. Raise max_connections, or put pgbouncer in "
-            "between."
-        )
+        return _no_connection_left(says, location)
     if state in _FULL:
         return StoreFull(
             f"PostgreSQL ({location.shown}) has no room left: {says}. Make room, then try again."
@@ -82,6 +82,13 @@ def refusal(error: QueryRefused, location: PostgresLocation, user: str) -> DibsE
     if state in ("XX001", "XX002"):
         return StoreCorrupt(f"PostgreSQL finds its data damaged: {says}. Restore the database from a backup.")
     return StoreUnavailable(f"PostgreSQL ({location.shown}) refused to work: {says} ({state}).")
+
+
+def _no_connection_left(says: str, location: PostgresLocation) -> DibsError:
+    return StoreUnavailable(
+        f"PostgreSQL ({location.shown}) has no connection left: {says}. Raise max_connections, or put pgbouncer in "
+        "between."
+    )
 
 
 def missing_right(says: str, location: PostgresLocation, user: str) -> DibsError:
