@@ -178,7 +178,7 @@ def test_a_server_that_was_never_there_is_told_at_once(
     [
         (("--wait", "x"), "--wait"),
         (("--wait", "1500ms"), "whole seconds"),
-        (("--wait", "25h"), "the most is 1d"),
+        (("--wait", "25h"), "1d at most"),
         (("--wait", "5s", "--ticket", ""), "--ticket is empty"),
         (("--wait", "5s", "--ticket", "nonsense"), "not one that dibs gave out"),
         (("--keep-place",), "needs --wait"),
