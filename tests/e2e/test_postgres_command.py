@@ -37,7 +37,7 @@ def test_a_claim_goes_around_and_history_tells(schema: Schema, tmp_path: Path) -
     assert dibs(env, "release", "issue-1842", "--lease", claimed.data["lease_id"]).exit == 0
     again = dibs(env, "claim", "issue-1842", "--json")
     assert again.data["fencing_token"] > claimed.data["fencing_token"]
-    assert "acquired" in dibs(env, "history", "issue-1842").out
+    assert "claimed it for 1m (token 2)" in dibs(env, "history", "issue-1842").out
 
 
 def test_migrate_makes_a_schema_once_and_doctor_finds_all_well(schema: Schema, tmp_path: Path) -> None:
