@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.client.connect import connect
+from dibs.ids import new_token
 from dibs.stores.registry import open_store
 from dibs.testing.history import all_events, broken_promises
 from tests.e2e.racing import Place, Racers, only_winner
@@ -50,11 +51,17 @@ class Ground:
             store.close()
 
 
-@pytest.fixture(params=["one SQLite file", "one server", "PostgreSQL"])
+@pytest.fixture(
+    params=["one SQLite file", "one server", "PostgreSQL", pytest.param("etcd", marks=pytest.mark.slow)]
+)
 def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ground]:
     if request.param == "PostgreSQL":
         schema = request.getfixturevalue("postgres_schema")()
         yield Ground(Place(schema.url), schema.url)
+        return
+    if request.param == "etcd":
+        url = request.getfixturevalue("etcd_cluster").url(f"race/{new_token()}")
+        yield Ground(Place(url), url)
         return
     url = f"sqlite://{tmp_path}/race.db"
     if request.param == "one SQLite file":
