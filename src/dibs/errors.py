@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-# In the details of an error when something was sent and no answer came: it may have been carried out, or not.
+# In the details of an error after a request without an answer: it may have been carried out or not.
 FATE_UNKNOWN = "Whether it was carried out is not known."
 
 
 class DibsError(Exception):
-    """Base of all of them. `code` is the stable word for programs, `details` the sentence for people."""
+    """Base of all errors. `code` is the stable word for programs, `details` the sentence for people."""
 
     code = "internal_error"
 
@@ -107,7 +107,7 @@ class ServerUnreachable(Unavailable):
 
 
 class StoreUnavailable(Unavailable):
-    """The store did not answer. `unknown` is true when the write was sent and its fate was not learned."""
+    """The store did not answer. `unknown` is true if a write was sent and its result is not known."""
 
     def __init__(self, details: str, *, unknown: bool = False) -> None:
         super().__init__(details)
@@ -153,13 +153,13 @@ class NotClaimed(DibsError):
 
     @property
     def owner(self) -> str | None:
-        """Who has the job, or did it."""
+        """The owner of the job, or who did it."""
         owner: str | None = self.answer.get("owner")
         return owner
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds until asking again is worth while, if that can be said."""
+        """Seconds until it makes sense to try again, if known."""
         after_ms: int | None = self.answer.get("retry_after_ms")
         return None if after_ms is None else after_ms / 1000
 
@@ -173,7 +173,7 @@ class JobDone(NotClaimed):
 
     @property
     def result(self) -> str | None:
-        """What the one who did it left."""
+        """The result of the job."""
         result: str | None = self.answer.get("result")
         return result
 
@@ -191,7 +191,7 @@ class WouldDeadlock(NotClaimed):
 
     @property
     def cycle(self) -> list[str]:
-        """Who waits for what, around to the beginning."""
+        """The cycle of waiting: owners and jobs in turn."""
         return list(self.answer.get("cycle", ()))
 
 
@@ -212,8 +212,8 @@ class StaleToken(DibsError):
 
     def __init__(self, name: str, token: int, newest: int) -> None:
         super().__init__(
-            f"The write for {name} came with fencing token {token}, and {newest} has been seen: it is a late one "
-            "from an owner that lost the job. It was refused."
+            f"The write for {name} came with fencing token {token}, but {newest} has been seen. It was "
+            f"refused, because its owner has lost the job."
         )
         self.name = name
         self.token = token

@@ -1,4 +1,4 @@
-"""Writing a file as a whole: whoever reads it sees what was there before or what is there now, never half of it."""
+"""Replaces a file atomically: a reader sees the old content or the new, never a part."""
 
 from __future__ import annotations
 

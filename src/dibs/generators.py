@@ -1,4 +1,4 @@
-"""Running a generator that asks for things: whatever it yields is answered, and the answer is sent back in.
+"""Runs a generator: each value that it yields is answered, and the answer is sent back to it.
 
 Flows and protocols are written as such generators, so that they do no I/O of their own. What answers them is the
 caller's: a door, a connection, an event loop.

@@ -1,4 +1,4 @@
-"""Running the git program: bounded in time, never on a terminal, and killed with all that it started."""
+"""Runs the git program: with a timeout, without a terminal, and killed with all its children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Linux tells about processes in /proc. Everything here says "I do not know" where a system has no such thing."""
+"""Facts about processes from Linux's /proc. On other systems every function says that it does not know."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def has_own_proc() -> bool:
 
 
 def stat(pid: int) -> list[bytes]:
-    """What the system says of a process after its name: state, parent and so on. Empty when it does not tell."""
+    """The fields of /proc/PID/stat after the name: state, parent and so on. Empty if they cannot be read."""
     return _stat(f"/proc/{pid}/stat")
 
 

@@ -1,4 +1,4 @@
-"""What a mistyped word was probably meant to be. Pure.
+"""Suggests the word that was probably meant by a mistyped one. Pure.
 
 Only slips of the keyboard count: a letter missing, doubled, wrong or swapped, or a word left unfinished. A word that
 merely looks alike (`version`, `session`) is another word, and naming it would mislead.

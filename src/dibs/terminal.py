@@ -1,4 +1,4 @@
-"""Text of strangers on a terminal. The only place that makes it safe. Pure.
+"""Makes text of strangers safe for a terminal. Only this module does. Pure.
 
 It must not act on the terminal it is shown on: no control characters (C0 and C1, ESC among them), nothing that turns
 the direction of writing, no line that looks like one of ours. `plain` is for one text within a line of ours. `harmless`
@@ -12,7 +12,7 @@ _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 def plain(text: object) -> str:
-    """On one line: what could move the cursor or hide words is shown as an escape."""
+    """The text on one line; characters that could move the cursor or hide words are shown as escapes."""
     words = str(text)
     if words.isprintable():
         return words
@@ -20,7 +20,7 @@ def plain(text: object) -> str:
 
 
 def harmless(text: str) -> str:
-    """Lines as they are; whatever else a terminal would act on, as an escape."""
+    """The text with its lines; all other characters that a terminal acts on are shown as escapes."""
     if text.isprintable():
         return text
     return "".join([each if each.isprintable() or each in "\n\t" else _escape(each) for each in text])
