@@ -12,6 +12,7 @@
     │   └── HookRefused         the clone's own git hook said no
     ├── Unavailable             the place that would answer cannot be reached, or is busy
     │   ├── ServerUnreachable
+    │   ├── ServerDraining      the server is about to end and takes no new claims
     │   └── StoreUnavailable    `unknown` says whether the write may have happened
     │       ├── StoreFull
     │       └── StoreReplaced   its file was deleted or replaced while it was in use
@@ -104,6 +105,14 @@ class Unavailable(DibsError):
 
 class ServerUnreachable(Unavailable):
     pass
+
+
+class ServerDraining(Unavailable):
+    code = "draining"
+
+    def __init__(self, details: str, *, retry_after_ms: int) -> None:
+        super().__init__(details)
+        self.retry_after_ms = retry_after_ms
 
 
 class StoreUnavailable(Unavailable):

@@ -112,16 +112,17 @@ def test_runs_of_one_namespace_are_not_seen_in_another(terminal: Terminal) -> No
 
 def test_over_http_the_secret_comes_with_the_request_so_that_it_may_be_repeated() -> None:
     from dibs.client.http import HttpDoor
+    from dibs.client.servers import Servers
     from dibs.client.urls import server_address
 
     run = {"secret": "s", "holder": HOLDER, "namespace": "default"}
     with ScriptedServer([b"", reply_of(201, run)]) as server:
-        door = HttpDoor(server_address(server.url), token="t")
+        door = HttpDoor(Servers((server_address(server.url),)))
         assert door.open_run({"holder": HOLDER}).status == 201
         assert server.body(0) == server.body(1)
         assert is_id(server.body(0)["secret"])
     with ScriptedServer([reply_of(200, {"runs": []}), b""]) as server:
-        door = HttpDoor(server_address(server.url), token="t")
+        door = HttpDoor(Servers((server_address(server.url),)))
         assert door.runs().status == 200
         assert door.end_runs("a/b").status == 503  # not repeated: it could hit the next run of that holder
         assert server.requests[1].startswith(b"DELETE /gateway/runs/a%2Fb HTTP/1.1\r\n")

@@ -11,6 +11,7 @@ import pytest
 from dibs.client.embedded import EmbeddedDoor
 from dibs.client.embedded_claim import claim, give_up
 from dibs.client.http import HttpDoor
+from dibs.client.servers import Servers
 from dibs.client.urls import server_address
 from dibs.core.commands import Acquire
 from dibs.errors import FATE_UNKNOWN
@@ -36,7 +37,7 @@ LEASE = {"lease_id": "x", "fencing_token": 1, "owner": "o", "remaining_ms": 5}
 
 
 def door_to(server: ScriptedServer, timeout_ms: int = 10_000) -> HttpDoor:
-    return HttpDoor(server_address(server.url), timeout_ms=timeout_ms)
+    return HttpDoor(Servers((server_address(server.url),)), timeout_ms=timeout_ms)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_a_claim_that_waits_may_take_that_long_and_the_timeout_more() -> None:
         ("session-keep", 3),
         ("session-end", 3),
         ("transfer", 1),
-        ("session-open", 1),
+        ("session-open", 3),  # the first, if there is one, ends by itself
     ],
 )
 def test_what_may_be_repeated_is(verb: str, asked: int) -> None:

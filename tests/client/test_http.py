@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.client.http import HttpDoor
+from dibs.client.servers import Servers
 from dibs.client.urls import server_address
 from dibs.errors import FATE_UNKNOWN
 from tests.client.scripted import ScriptedServer, reply_of
@@ -35,8 +36,12 @@ FREE = {"name": "a", "status": "free", "fencing_token": 0}
 KEY = {"request_key": "k"}
 
 
-def door_to(server: ScriptedServer, timeout_ms: int = 10_000, **more: Any) -> HttpDoor:
-    return HttpDoor(server_address(server.url), timeout_ms=timeout_ms, **more)
+def door_to(
+    server: ScriptedServer, timeout_ms: int = 10_000, token: str | None = None, **more: Any
+) -> HttpDoor:
+    address = server_address(server.url)
+    address.token = token
+    return HttpDoor(Servers((address,)), timeout_ms=timeout_ms, **more)
 
 
 def details(reply: Reply) -> str:
@@ -228,7 +233,7 @@ def test_an_answer_that_comes_before_the_request_was_sent_whole_counts() -> None
         thread = threading.Thread(target=refuse, daemon=True)
         thread.start()
         place = server_address(f"http://127.0.0.1:{listening.getsockname()[1]}")
-        reply = HttpDoor(place).call("acquire", "a", {"metadata": "m" * 5_000_000})
+        reply = HttpDoor(Servers((place,))).call("acquire", "a", {"metadata": "m" * 5_000_000})
         thread.join(20)
     assert (reply.status, reply.body) == (413, body)
 
@@ -237,7 +242,7 @@ def test_refused_is_told_at_once_with_what_to_do() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    reply = HttpDoor(server_address(url)).call("acquire", "a", KEY)
+    reply = HttpDoor(Servers((server_address(url),))).call("acquire", "a", KEY)
     assert reply.status == 503
     assert "connection refused" in details(reply)
     assert details(reply).endswith("Do not begin the work; try again later.")
@@ -245,7 +250,7 @@ def test_refused_is_told_at_once_with_what_to_do() -> None:
 
 
 def test_a_host_that_does_not_exist_is_told() -> None:
-    reply = HttpDoor(server_address("http://no-such-host.invalid")).call("inspect", "a", {})
+    reply = HttpDoor(Servers((server_address("http://no-such-host.invalid"),))).call("inspect", "a", {})
     assert "no host no-such-host.invalid" in details(reply)
 
 
@@ -254,7 +259,7 @@ def test_a_unix_socket_serves_as_well(tmp_path: Path) -> None:
     with ScriptedServer([reply_of(200, FREE)], socket.AF_UNIX, path) as server:
         assert door_to(server).call("inspect", "a", {}).status == 200
     assert server.requests[0].startswith(b"GET /locks/a HTTP/1.1\r\nHost: localhost\r\n")
-    missing = HttpDoor(server_address("unix:///nowhere/at/all")).call("inspect", "a", {})
+    missing = HttpDoor(Servers((server_address("unix:///nowhere/at/all"),))).call("inspect", "a", {})
     assert "no such file" in details(missing)
 
 
@@ -302,12 +307,14 @@ def test_a_certificate_is_checked(
     ) as server:
         port = server.url.rpartition(":")[2]
         place = server_address(f"https://localhost:{port}")
-        refused = HttpDoor(place).call("inspect", "a", {})
+        refused = HttpDoor(Servers((place,))).call("inspect", "a", {})
         assert "not trusted" in details(refused)
         monkeypatch.setenv("SSL_CERT_FILE", str(cert))
-        wrong_name = HttpDoor(server_address(f"https://127.0.0.1:{port}")).call("inspect", "a", {})
+        wrong_name = HttpDoor(Servers((server_address(f"https://127.0.0.1:{port}"),))).call(
+            "inspect", "a", {}
+        )
         assert "not trusted" in details(wrong_name)
-        assert HttpDoor(place).call("inspect", "a", {}).status == 200
+        assert HttpDoor(Servers((place,))).call("inspect", "a", {}).status == 200
 
 
 def test_https_to_a_server_that_speaks_http_says_so() -> None:
@@ -317,5 +324,5 @@ def test_https_to_a_server_that_speaks_http_says_so() -> None:
 
     with ScriptedServer([None], wrap=complain) as server:
         place = server_address(server.url.replace("http:", "https:"))
-        reply = HttpDoor(place, timeout_ms=2000).call("inspect", "a", {})
+        reply = HttpDoor(Servers((place,)), timeout_ms=2000).call("inspect", "a", {})
     assert "Is it http:// and not https://?" in details(reply)

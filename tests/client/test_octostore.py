@@ -10,6 +10,7 @@ import pytest
 import dibs
 from dibs.cli.main import run
 from dibs.client.http import HttpDoor
+from dibs.client.servers import Servers
 from dibs.client.urls import server_address
 from dibs.errors import Unavailable
 from tests.client.scripted import ScriptedServer, reply_of
@@ -74,7 +75,7 @@ def test_who_holds_a_lock_there_is_told() -> None:
 )
 def test_a_lock_there_has_every_field_that_dibs_shows(document: dict[str, Any]) -> None:
     with ScriptedServer([reply_of(200, document)] * 2) as server:
-        reply = HttpDoor(server_address(server.url), token="t").call("inspect", "issue-1", {})
+        reply = HttpDoor(Servers((server_address(server.url),))).call("inspect", "issue-1", {})
         code, _ = typed(server, "owner", "issue-1")
     assert reply.status == 200
     assert reply.body is not None

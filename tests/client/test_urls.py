@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.client.connect import server_at
+from dibs.client.connect import servers_at
 from dibs.client.urls import quote, server_address
 from dibs.errors import InvalidInput
 
@@ -46,13 +46,13 @@ def test_a_broken_server_url_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("url", [None, "sqlite:///x", "sqlite:x", "memory://", "nonsense"])
 def test_what_names_no_server_is_left_to_the_stores(url: str | None) -> None:
-    assert server_at(url) is None
+    assert not servers_at(url)
 
 
 @pytest.mark.parametrize(("url", "hint"), [("", "empty"), ("localhost:3427", "http://localhost:3427")])
 def test_an_address_without_a_scheme_is_helped(url: str, hint: str) -> None:
     with pytest.raises(InvalidInput, match=hint):
-        server_at(url)
+        servers_at(url)
 
 
 @given(st.text(min_size=1).filter(lambda text: text.isprintable()))

@@ -12,7 +12,8 @@ import pytest
 
 from dibs.cli.main import run
 from dibs.errors import InvalidInput
-from dibs.server.run import ServerSettings, serve
+from dibs.server.run import serve
+from dibs.server.settings import ServerSettings
 from tests.git.harness import git
 
 if TYPE_CHECKING:

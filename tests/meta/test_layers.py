@@ -113,7 +113,7 @@ def repository_may_not(importer: str, imported: str) -> bool:
 COMPAT_DOORS = {
     "dibs.cli.framework.registry",
     "dibs.cli.commands.serve",
-    "dibs.server.run",
+    "dibs.server.http_server",
     "dibs.agents.stdio",
     "dibs.client.replies",
 }
@@ -261,8 +261,12 @@ def test_nothing_needs_compat_but_a_few_doors_and_they_import_it_when_it_is_used
     ("importer", "source", "is_breach"),
     [
         ("dibs.cli.git.staged", "def f():\n    from dibs.compat.grite import locks", True),
-        ("dibs.server.run", "from dibs.compat.action_llama.routes import Gateway", True),
-        ("dibs.server.run", "def f():\n    from dibs.compat.action_llama.routes import Gateway", False),
+        ("dibs.server.http_server", "from dibs.compat.action_llama.routes import Gateway", True),
+        (
+            "dibs.server.http_server",
+            "def f():\n    from dibs.compat.action_llama.routes import Gateway",
+            False,
+        ),
         (
             "dibs.server.app",
             "if TYPE_CHECKING:\n    from dibs.compat.action_llama.routes import Gateway",

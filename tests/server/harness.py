@@ -19,9 +19,9 @@ from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, LOCKS_PER_PRINCIPAL_MAX
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
+from dibs.server.http_server import make_server
 from dibs.server.listen import BindAddress, open_socket
 from dibs.server.mcp import McpEndpoint
-from dibs.server.run import make_server
 from dibs.service.auth import TokenGuard
 from dibs.service.directory import CredentialDirectory
 from dibs.stores.memory import MemoryStore

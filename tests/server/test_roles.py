@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TTL_MS = 60_000
 # Routes that ask for no credential, or for one of their own: the secret of a run.
-OPEN = {"/health", "/readyz", "/healthz", "/status", "/proof"}
+OPEN = {"/health", "/ready", "/readyz", "/healthz", "/status", "/proof"}
 GATEWAY: dict[tuple[str, str], str] = {
     ("POST", "/gateway/runs"): "run-open",
     ("GET", "/gateway/runs"): "runs",

@@ -16,7 +16,8 @@ import pytest
 
 from dibs.errors import InvalidInput, MissingExtra, Unavailable
 from dibs.server.listen import BindAddress, open_socket, parse_bind, url_of
-from dibs.server.run import ServerSettings, serve
+from dibs.server.run import serve
+from dibs.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 WAIT_S = 20.0
 PROGRAM = """
 import sys
-from dibs.server.run import ServerSettings, serve
+from dibs.server.run import serve
+from dibs.server.settings import ServerSettings
 serve(ServerSettings(bind=sys.argv[1], store=sys.argv[2], tokens_file=sys.argv[3] if len(sys.argv) > 3 else None))
 """
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dibs.client import requests as questions
+from dibs.client.exchange import ask_servers
 from dibs.client.http1 import ConnectionLost
-from dibs.client.replies import checked_reply, document_of
-from dibs.client.requests import RequestBuilder, RetryBudget
-from dibs.client.transport import Deadline, NotConnected, ServerConnection, TimedOut
+from dibs.client.replies import document_of
+from dibs.client.requests import RequestBuilder
+from dibs.client.transport import Deadline, NotConnected, ServerConnection
 from dibs.errors import BadReply, DibsError, ServerUnreachable
+from dibs.generators import run_generator
 from dibs.ids import new_id
 from dibs.repository.namespace import told
 from dibs.wire.documents import Reply, reply_for_error
@@ -17,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from dibs.client.http1 import RawReply
+    from dibs.client.exchange import Attempt, Result
     from dibs.client.requests import Question
-    from dibs.client.urls import ServerAddress
+    from dibs.client.servers import Servers
     from dibs.repository.namespace import Namespaces
 
     Document = dict[str, Any]
@@ -28,22 +30,23 @@ TIMEOUT_MS_DEFAULT = 10_000
 
 
 class HttpDoor:
-    """A door to a server. `timeout_ms` limits each call, including its retries, and may be changed between calls. With
-    `keep` the connection stays open for the next call, for programs that make many."""
+    """A door to a server, or to several of one store. `timeout_ms` bounds each call, its retries included, and may be
+    changed between calls.
+
+    With `keep` a connection stays open for the next call, which a program wants and a command does not need."""
 
     def __init__(
         self,
-        address: ServerAddress,
+        servers: Servers,
         *,
-        token: str | None = None,
         namespace: str | Namespaces | None = None,
         timeout_ms: int = TIMEOUT_MS_DEFAULT,
         keep: bool = False,
     ) -> None:
-        self.address = address
+        self.servers = servers
         self.timeout_ms = timeout_ms
-        self._builder = RequestBuilder(address, token=token, namespace=namespace, keep=keep)
-        self._connection = ServerConnection(address, keep=keep)
+        self._builder = RequestBuilder(servers, namespace=namespace, keep=keep)
+        self._connections = {each.url: ServerConnection(each, keep=keep) for each in servers.addresses}
 
     def call(self, verb: str, name: str, document: Document) -> Reply:
         return self._reply(lambda: questions.question(verb, name, document))
@@ -78,34 +81,34 @@ class HttpDoor:
         sleep(timeout_ms / 1000)
 
     def close(self) -> None:
-        self._connection.close()
+        for connection in self._connections.values():
+            connection.close()
 
     def health(self) -> Document:
-        """The document of GET /health. Raises the error."""
-        document = document_of(self._exchange(questions.HEALTH), self.address)
+        """What GET /health says, of the first server. Raises what went wrong."""
+        address = self.servers.addresses[0]
+        request = self._builder.request(questions.HEALTH, address)
+        try:
+            raw = self._connections[address.url].exchange(request, Deadline(self.timeout_ms), repeatable=True)
+        except ConnectionLost:
+            raise ServerUnreachable(f"{address.url} closed the connection without an answer.") from None
+        document = document_of(raw, address)
         if document is None:
-            raise BadReply(f"{self.address.url} answered /health with nothing.")
-        return document
+            raise BadReply(f"{address.url} answered /health with nothing.")
+        return document | {"store": raw.headers.get("x-dibs-store")}
 
     def _reply(self, ask: Callable[[], Question]) -> Reply:
         try:
             asked = ask()
-            reply = checked_reply(asked.verb, self._exchange(asked), self.address)
-            return told(self._builder.namespaces, reply, asked.names)
+            flow = ask_servers(self.servers, self._builder, asked, self.timeout_ms)
+            return told(self._builder.namespaces, run_generator(flow, self._attempt), asked.names)
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 
-    def _exchange(self, asked: Question) -> RawReply:
-        request = self._builder.request(asked)
-        deadline = Deadline(self.timeout_ms + asked.waits_ms)
-        tries = RetryBudget(self.address, asked)
-        while True:
-            try:
-                try:
-                    return self._connection.exchange(request, deadline, repeatable=asked.repeatable)
-                except ConnectionLost:
-                    tries.broken()
-            except TimedOut as error:
-                raise tries.timed_out(error) from None
-            except ServerUnreachable as error:
-                raise tries.unreachable(error) from None
+    def _attempt(self, attempt: Attempt) -> Result:
+        connection = self._connections[attempt.address.url]
+        try:
+            deadline = Deadline(attempt.timeout_ms)
+            return connection.exchange(attempt.request, deadline, repeatable=attempt.repeatable)
+        except (ConnectionLost, ServerUnreachable) as error:
+            return error

@@ -11,7 +11,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from dibs.client.connect import server_at
+from dibs.client.connect import servers_of
 from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.http import HttpDoor
 from dibs.client.settings import namespaces_of
@@ -40,13 +40,10 @@ class Doors:
 
     def _opener(self, settings: Settings) -> Callable[[], Door]:
         url, namespace = settings.url, namespaces_of(settings)
-        address = server_at(url)
-        self.is_server = address is not None
-        if address is not None:
-            token = settings.token(address)
-            return lambda: HttpDoor(
-                address, token=token, namespace=namespace, timeout_ms=self.timeout_ms, keep=True
-            )
+        servers = servers_of(settings)
+        self.is_server = servers is not None
+        if servers is not None:
+            return lambda: HttpDoor(servers, namespace=namespace, timeout_ms=self.timeout_ms, keep=True)
         self._store = SharedStore(url)
         return lambda: EmbeddedDoor(self._store.get, namespace)
 

@@ -307,5 +307,5 @@ def _is_unknown(reply: Reply) -> bool:
 
 
 def _is_unheard(reply: Reply) -> bool:
-    """Whether there was no answer, or the store was unavailable."""
-    return (reply.body or {}).get("code") == "upstream_unavailable"
+    """Nobody answered, or nobody who could."""
+    return (reply.body or {}).get("code") in ("upstream_unavailable", "draining")

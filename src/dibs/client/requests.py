@@ -1,17 +1,20 @@
 """The HTTP request for each verb. Pure: the doors send and receive; `replies.py` checks the reply.
 
 A lost reply is not lost ownership: acquire (with its request key), renew and release may be repeated, so when a
-connection breaks after the request was sent, it is sent again, unchanged, within the same deadline. A break is not:
-the second one could hit the next owner. A claim that waits in line may take as long as it waits, and more.
+connection breaks after the request was sent, it is sent again, within the same deadline (`exchange.py`). A break is
+not: the second one could hit the next owner. A transfer and an access list are not either. A session that was opened
+twice is one that nobody uses and that ends by itself. A claim that waits in line may take as long as it waits, and
+more.
 """
 
 from __future__ import annotations
 
 from dibs.client.http1 import request_bytes
-from dibs.client.transport import NOT_NOW, TimedOut
+from dibs.client.servers import SLICE_MS
 from dibs.client.urls import quote
+from dibs.clock import steady_ms
 from dibs.core.names import check_name, check_namespace
-from dibs.errors import FATE_UNKNOWN, InvalidInput, ServerUnreachable, Unprocessable
+from dibs.errors import InvalidInput, Unprocessable
 from dibs.jsontext import encode
 from dibs.repository.namespace import names_of, namespace_for_names
 from dibs.wire.shapes import OWN_TYPE, is_id
@@ -20,24 +23,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
     from dibs.repository.namespace import Namespaces
 
     Document = dict[str, Any]
 
-RETRIES_MAX = 2
-
-# Verbs that can be repeated safely. A claim can, with its request key.
-_REPEATABLE = ("renew", "release", "inspect", "leave", "free", "session-keep", "session-end", "session-show")
+# What may be asked twice without doing it twice. A claim may with its request key.
+_REPEATABLE = (
+    *("renew", "release", "inspect", "leave", "free"),
+    *("session-open", "session-keep", "session-end", "session-show"),
+)
 _METHODS = {"inspect": "GET", "acl": "PUT", "session-show": "GET", "session-end": "DELETE"}
 _TAILS = {"inspect": "", "session-show": "", "session-end": "", "session-keep": "/keepalive"}
 
 
 class Question:
-    """One request before it is bytes. `repeatable`: sending it twice is safe. `names`: its jobs, which determine the
-    namespace."""
+    """One request before it is bytes. `repeatable`: asking it twice does not do it twice. `names`: the jobs it is
+    about, which tell the namespace. `document`: what a claim that waits is made from."""
 
-    __slots__ = ("body", "method", "names", "repeatable", "target", "verb", "waits_ms")
+    __slots__ = ("body", "document", "method", "names", "repeatable", "target", "verb", "waits_ms")
 
     def __init__(
         self,
@@ -49,14 +54,32 @@ class Question:
         repeatable: bool = True,
         waits_ms: int = 0,
         names: tuple[object, ...] = (),
+        document: Document | None = None,
     ) -> None:
         self.verb = verb
+        self.document = document
         self.names = names
         self.method = method
         self.target = target
         self.body = body
         self.repeatable = repeatable
         self.waits_ms = waits_ms
+
+    def within(self, waits_ms: int) -> Question:
+        """The same, waiting in line for no longer than that. The place is kept, and asked for again."""
+        if self.document is None or self.waits_ms <= waits_ms:
+            return self
+        body = _body({**self.document, "wait_seconds": waits_ms / 1000})
+        return Question(
+            self.verb,
+            self.method,
+            self.target,
+            body,
+            repeatable=self.repeatable,
+            waits_ms=waits_ms,
+            names=self.names,
+            document=self.document,
+        )
 
 
 def question(verb: str, name: str, document: Document) -> Question:
@@ -73,6 +96,7 @@ def question(verb: str, name: str, document: Document) -> Question:
         repeatable=verb in _REPEATABLE or bool(document.get("request_key")),
         waits_ms=round(waits * 1000) if isinstance(waits, int | float) else 0,
         names=names_of(verb, name, document),
+        document=document if waits else None,
     )
 
 
@@ -127,64 +151,38 @@ HEALTH = Question("health", "GET", "/health")
 
 
 class RequestBuilder:
-    """Builds requests to one server: token, namespace, and whether the connection stays open."""
+    """How a door speaks to its servers: in which namespace, and whether the connection stays. Each server is sent the
+    token that is for it (`ServerAddress.token`), and no other."""
 
-    def __init__(
-        self, address: ServerAddress, *, token: str | None, namespace: str | Namespaces | None, keep: bool
-    ) -> None:
-        self.address = address
+    def __init__(self, servers: Servers, *, namespace: str | Namespaces | None, keep: bool) -> None:
         self.keep = keep
-        self._token = token
         self.namespaces = namespace
+        self.slice_ms = SLICE_MS
+        self._servers = servers
 
-    def request(self, asked: Question) -> bytes:
-        # The path of a unix:// address is the socket's, not part of the request.
-        base = "" if self.address.scheme == "unix" else self.address.path
-        return request_bytes(asked.method, base + asked.target, self._headers(asked), asked.body, OWN_TYPE)
+    def request(self, asked: Question, address: ServerAddress) -> bytes:
+        # The path of a unix:// address is the socket's, not a part of what is asked.
+        base = "" if address.scheme == "unix" else address.path
+        headers = self._headers(asked, address)
+        return request_bytes(asked.method, base + asked.target, headers, asked.body, OWN_TYPE)
 
-    def _headers(self, asked: Question) -> dict[str, str]:
-        headers = {"Host": self.address.authority, "Accept": "application/json"}
+    def _headers(self, asked: Question, address: ServerAddress) -> dict[str, str]:
+        headers = {"Host": address.authority, "Accept": "application/json"}
         if not self.keep:
             headers["Connection"] = "close"
         namespace = namespace_for_names(self.namespaces, asked.names)
         if namespace is not None:
             headers["X-Dibs-Namespace"] = check_namespace(namespace)
-        if self._token:
-            if not self._token.isascii() or not self._token.isprintable() or " " in self._token:
+        if address.token:
+            if not address.token.isascii() or not address.token.isprintable() or " " in address.token:
                 raise InvalidInput("The token has invalid characters. Check DIBS_TOKEN or its file.")
-            headers["Authorization"] = f"Bearer {self._token}"
+            headers["Authorization"] = f"Bearer {address.token}"
+        if len(self._servers) > 1:
+            headers["X-Dibs-Servers"] = str(len(self._servers))
+            store_id = self._servers.store_id(steady_ms())
+            if store_id is not None:
+                headers["X-Dibs-Store"] = store_id
         return headers
-
-
-class RetryBudget:
-    """Decides whether to repeat a request without an answer."""
-
-    def __init__(self, address: ServerAddress, asked: Question) -> None:
-        self._address = address
-        self._asked = asked
-        self._left = RETRIES_MAX if asked.repeatable else 0
-        self._unsure = False  # a request was sent, and its result is unknown
-
-    def broken(self, *, fresh: bool = True) -> None:
-        """The connection broke. Returns if the request may be repeated, else raises. A kept connection (`fresh` is
-        false) may have been closed long ago, and does not count as a try."""
-        self._unsure = True
-        if fresh and self._left == 0:
-            raise ServerUnreachable(
-                f"{self._address.url} closed the connection without an answer. {NOT_NOW}"
-            ) from None
-        self._left -= fresh
-
-    def timed_out(self, error: TimedOut) -> ServerUnreachable:
-        """The error for a timeout."""
-        return ServerUnreachable(f"{error.details} {FATE_UNKNOWN}") if self._is_unsure(error.sent) else error
-
-    def unreachable(self, error: ServerUnreachable) -> ServerUnreachable:
-        """The error if there is no connection. An earlier connection may have carried the request."""
-        return ServerUnreachable(f"{error.details} {FATE_UNKNOWN}") if self._is_unsure(False) else error
-
-    def _is_unsure(self, sent: bool) -> bool:
-        return (sent or self._unsure) and self._asked.method != "GET"
 
 
 def _target(verb: str, name: str) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from dibs.client.servers import Servers
     from dibs.client.urls import ServerAddress
     from dibs.repository.namespace import Namespaces
 
@@ -31,6 +32,7 @@ class Settings:
         self.env = env
         self._config: dict[str, str] | None = None
         self._system: object = _NOT_ASKED
+        self.servers: Servers | None = None  # those that `url` names, once somebody asked them
 
     def pick(self, key: str, variable: str) -> str | None:
         """An empty flag counts, so that the mistake is reported. An empty variable counts as unset."""

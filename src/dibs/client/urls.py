@@ -11,10 +11,11 @@ _EXAMPLES = "Examples: http://127.0.0.1:3427, https://dibs.example.org, unix:///
 
 
 class ServerAddress:
-    """The address of a server. `path` is the socket's for unix, else the prefix before `/locks`. `own_token`: the
-    token of this user's own server, which the server must prove to know before it is sent (`client/proof.py`)."""
+    """Where a server listens. `path` is the socket's for unix, else what stands before `/locks`. `own_token`: the token
+    of this user's own server, which the server must show to have before it is sent (`client/proof.py`). `token`: what
+    is sent to it, and nowhere else."""
 
-    __slots__ = ("host", "own_token", "path", "port", "scheme", "url")
+    __slots__ = ("host", "own_token", "path", "port", "scheme", "token", "url")
 
     def __init__(self, url: str, scheme: str, host: str, port: int, path: str) -> None:
         self.url = url
@@ -22,6 +23,7 @@ class ServerAddress:
         self.host = host
         self.port = port
         self.path = path
+        self.token: str | None = None
         self.own_token: str | None = None
 
     @property
@@ -53,9 +55,46 @@ def is_server(url: str) -> bool:
     """Whether `url` names a server. The registry of stores handles all other URLs."""
     if not url:
         raise InvalidInput(f"The URL is empty. {_EXAMPLES}")
-    head, mark, _ = url.partition("://")
-    if not mark and url[-1].isdecimal() and ":" in url and "/" not in url:
+    if "://" not in url and url[-1].isdecimal() and ":" in url and "/" not in url:
         raise InvalidInput(f"{_shown(url)} is not a URL. Did you mean http://{url}?")
+    return _has_server_scheme(url)
+
+
+def server_addresses(url: str) -> tuple[ServerAddress, ...]:
+    """The servers that `url` names: one, or several with commas between. None when it names a store."""
+    if "," not in url:
+        return (server_address(url),) if is_server(url) else ()
+    parts = [part.strip() for part in url.split(",")]
+    if not any(_has_server_scheme(part) for part in parts):
+        return ()  # the URL of a store may have commas of its own
+    for part in parts:
+        if not part:
+            raise InvalidInput(
+                f"The list {_shown(url)} has an empty part. Write http://a:3427,http://b:3427."
+            )
+        if not is_server(part):
+            raise InvalidInput(f"{_shown(part)} is not a server, and a list names servers only. {_EXAMPLES}")
+    found = tuple(server_address(part) for part in parts)
+    _check_list(found)
+    return found
+
+
+def _check_list(found: tuple[ServerAddress, ...]) -> None:
+    seen: dict[tuple[str, str, int, str], str] = {}
+    for each in found:
+        where = (each.scheme, each.host.lower(), each.port, each.path)
+        if where in seen:
+            raise InvalidInput(f"{each.url} is in the list twice. Name each server once.")
+        seen[where] = each.url
+    plain = [each.url for each in found if each.scheme == "http" and not each.is_local]
+    if plain and any(each.scheme == "https" for each in found):
+        raise InvalidInput(
+            f"{plain[0]} would be sent unencrypted what the others are sent over TLS. Use https:// for all of them."
+        )
+
+
+def _has_server_scheme(part: str) -> bool:
+    head, mark, _ = part.partition("://")
     return bool(mark) and head.lower() in SERVER_SCHEMES
 
 

@@ -145,6 +145,11 @@ CLIENT_IDLE_MS_MAX = 30_000  # less than a server keeps a silent connection
 OVERLOAD_RETRY_MS = 1_000
 HEALTH_MS_MAX = 2_000
 SHUTDOWN_MS_MAX = 5_000
+# A server that is told to end serves on for those who hold something, until nobody asks any more.
+DRAIN_MS_DEFAULT = 10_000
+DRAIN_MS_MAX = 600_000
+DRAIN_QUIET_MS = 1_000
+DRAIN_LOOK_MS = 50
 READERS_MAX = 4
 TOKENS_FILE_BYTES_MAX = 4 * 1024 * 1024
 

@@ -188,6 +188,7 @@ _BY_CODE: dict[str, type[errors.DibsError]] = {
     "forbidden": errors.NotAllowed,
     "lock_limit_exceeded": errors.NotAllowed,
     "upstream_unavailable": errors.Unavailable,
+    "draining": errors.Unavailable,
     "rate_limited": errors.Unavailable,
     "capacity_exceeded": errors.Unavailable,
 }

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 class AsyncServerConnection:
     """Dropping it closes it."""
 
-    def __init__(self, plain: socket.socket) -> None:
+    def __init__(self, plain: socket.socket, address: ServerAddress) -> None:
         self._socket = plain
+        self.address = address
         self._tls: _Tls | None = None
         self.used_ms = 0
 
@@ -137,7 +138,7 @@ async def connected(address: ServerAddress) -> AsyncServerConnection:
     """A connection. Raises ServerUnreachable with the reason."""
     why: OSError | None = None
     for family, where in await _addresses(address):
-        connection = AsyncServerConnection(socket.socket(family, socket.SOCK_STREAM))
+        connection = AsyncServerConnection(socket.socket(family, socket.SOCK_STREAM), address)
         connection._socket.setblocking(False)
         done = False
         try:

@@ -11,16 +11,17 @@ import os
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from dibs.client import requests as questions
-from dibs.client.connect import server_at
+from dibs.client.connect import servers_of
 from dibs.client.embedded import EmbeddedDoor, SharedStore
+from dibs.client.exchange import ask_servers
 from dibs.client.http1 import ConnectionLost
 from dibs.client.queueing import Ask, Pause
 from dibs.client.queueing import ask as ask_door
-from dibs.client.replies import checked_reply
-from dibs.client.requests import RequestBuilder, RetryBudget
+from dibs.client.requests import RequestBuilder
 from dibs.client.settings import namespaces_of
 from dibs.client.transport import NotConnected, TimedOut, too_slow
 from dibs.clock import steady_ms
@@ -32,10 +33,13 @@ from dibs.sdk.async_connection import AsyncServerConnection, connected, hang_up
 from dibs.wire.documents import Reply, reply_for_error
 
 if TYPE_CHECKING:
+    from dibs.client.exchange import Attempt, Result
     from dibs.client.http1 import RawReply
     from dibs.client.queueing import Flow, Step
     from dibs.client.requests import Question
+    from dibs.client.servers import Servers
     from dibs.client.settings import Settings
+    from dibs.client.urls import ServerAddress
 
 T = TypeVar("T")
 IDLE_MAX = 8
@@ -60,12 +64,10 @@ class AsyncDoor:
 
 
 def open_door(settings: Settings) -> AsyncDoor:
-    address = server_at(settings.url)
-    if address is None:
+    servers = servers_of(settings)
+    if servers is None:
         return ThreadedDoor(settings)
-    return ServerDoor(
-        RequestBuilder(address, token=settings.token(address), namespace=namespaces_of(settings), keep=True)
-    )
+    return ServerDoor(servers, RequestBuilder(servers, namespace=namespaces_of(settings), keep=True))
 
 
 async def drive(door: AsyncDoor, flow: Flow[T], timeout_ms: int, lane: str = ASKING) -> T:
@@ -117,9 +119,9 @@ class ServerDoor(AsyncDoor):
 
     slice_seconds = 20
 
-    def __init__(self, builder: RequestBuilder) -> None:
+    def __init__(self, servers: Servers, builder: RequestBuilder) -> None:
+        self._servers = servers
         self._builder = builder
-        self._address = builder.address
         self._idle: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[AsyncServerConnection]] = (
             weakref.WeakKeyDictionary()
         )
@@ -132,34 +134,29 @@ class ServerDoor(AsyncDoor):
             namespaces = self._builder.namespaces
             if isinstance(namespaces, Namespaces) and not namespaces.is_known(asked.names):
                 await asyncio.to_thread(namespaces.repository)  # which runs git
-            reply = checked_reply(asked.verb, await self._exchange(asked, timeout_ms), self._address)
-            return told(namespaces, reply, asked.names)
+            if self._closed:
+                raise StoreUnavailable("This client was closed. Connect again.")
+            flow = ask_servers(self._servers, self._builder, asked, timeout_ms)
+            return told(namespaces, await run_generator_async(flow, self._attempt), asked.names)
         except DibsError as error:
             return reply_for_error(error, sent=not isinstance(error, NotConnected))
 
-    async def _exchange(self, asked: Question, timeout_ms: int) -> RawReply:
-        if self._closed:
-            raise StoreUnavailable("This client was closed. Connect again.")
-        request = self._builder.request(asked)
-        tries = RetryBudget(self._address, asked)
-        whole_ms = timeout_ms + asked.waits_ms
-        sent = False
+    async def _attempt(self, attempt: Attempt) -> Result:
+        address, sent = attempt.address, False
         try:
-            async with asyncio.timeout(whole_ms / 1000):
-                while True:
-                    connection = self._kept_connection() if asked.repeatable else None
-                    fresh = connection is None
-                    if connection is None:
-                        connection = await connected(self._address)
+            async with asyncio.timeout(attempt.timeout_ms / 1000):
+                # One that was kept may have been closed long ago: that costs no attempt.
+                while connection := self._kept_connection(address) if attempt.repeatable else None:
                     sent = True
-                    try:
-                        return await self._over(connection, request)
-                    except ConnectionLost:
-                        tries.broken(fresh=fresh)
+                    with suppress(ConnectionLost):
+                        return await self._over(connection, attempt.request)
+                connection = await connected(address)
+                sent = True
+                return await self._over(connection, attempt.request)
         except TimeoutError:
-            raise tries.timed_out(TimedOut(too_slow(self._address, whole_ms), sent=sent)) from None
-        except ServerUnreachable as error:
-            raise tries.unreachable(error) from None
+            return TimedOut(too_slow(address, attempt.timeout_ms), sent=sent)
+        except (ConnectionLost, ServerUnreachable) as error:
+            return ConnectionLost() if sent and isinstance(error, ServerUnreachable) else error
 
     def _connections(self) -> list[AsyncServerConnection]:
         """The idle connections of this loop."""
@@ -176,10 +173,10 @@ class ServerDoor(AsyncDoor):
             weakref.finalize(loop, hang_up, connections).atexit = False
         return connections
 
-    def _kept_connection(self) -> AsyncServerConnection | None:
+    def _kept_connection(self, address: ServerAddress) -> AsyncServerConnection | None:
         connections = self._connections()
-        while connections:
-            connection = connections.pop()
+        for connection in [each for each in connections if each.address is address]:
+            connections.remove(connection)
             if steady_ms() - connection.used_ms < CLIENT_IDLE_MS_MAX:
                 return connection
             connection.close()

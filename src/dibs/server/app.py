@@ -133,7 +133,8 @@ def _routes(api: Api) -> list[Route]:
         ("DELETE", session, takes("session-end", _no_body)),
         ("GET", "/proof", lambda call: api.proof(call.query, call.server)),
         ("GET", "/health", lambda call: api.health()),
-        ("GET", "/readyz", lambda call: api.health()),
+        ("GET", "/ready", lambda call: api.ready()),
+        ("GET", "/readyz", lambda call: api.ready()),
         ("GET", "/healthz", lambda call: api.alive()),
         ("GET", "/status", lambda call: api.status()),
     ]

@@ -9,7 +9,7 @@ from dibs.core import events as kinds
 from dibs.core.commands import Identify, RaiseFloor
 from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
 from dibs.core.outcomes import Identified
-from dibs.ids import new_id, new_token
+from dibs.ids import new_id
 from dibs.service.batcher import Batcher
 from dibs.service.coordinator import Coordinator
 from dibs.service.liveness import Decider
@@ -64,7 +64,7 @@ class Engine:
             chore=self.sweeper.step,
             steady=steady,
         )
-        self.waiters = Waiters(self.batcher.post, loop.call_later, self._first_waits, new_token())
+        self.waiters = Waiters(self.batcher.post, loop.call_later, self._first_waits, self.decider.server)
         self.store_id = ""  # known once it has started
         self.on_tokens: Callable[[], None] = lambda: None  # called when tokens were changed
         self._steady = steady

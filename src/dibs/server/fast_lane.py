@@ -87,7 +87,7 @@ class FastLaneProtocol(BoundedProtocol):
         """From here on it is our turn to speak."""
         turn = self._turn
         turn.response_complete = False
-        turn.keep_alive = True
+        turn.keep_alive = not self._closes()
         self.cycle = turn
 
     def _recognise(self) -> bool:

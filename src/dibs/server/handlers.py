@@ -23,11 +23,13 @@ from dibs.core.limits import (
     LIST_PAGE_DEFAULT,
     LIST_PAGE_MAX,
     NAME_BYTES_MAX,
+    OVERLOAD_RETRY_MS,
     READERS_MAX,
 )
 from dibs.core.names import check_name
 from dibs.core.records import HELD, STATES
-from dibs.errors import InvalidInput, InvalidName, StoreUnavailable
+from dibs.errors import InvalidInput, InvalidName, ServerDraining, StoreUnavailable
+from dibs.ids import new_request_id
 from dibs.server.polls import LongPoll
 from dibs.server.request import (
     check_head,
@@ -38,7 +40,7 @@ from dibs.server.request import (
     unquote_key,
     whole_number,
 )
-from dibs.server.response import HttpResponse, answer_document, answer_for
+from dibs.server.response import MISDIRECTED, HttpError, HttpResponse, answer_document, answer_for
 from dibs.service.queries import claimed, open_sessions
 from dibs.service.rate import RequestRates
 from dibs.stores.port import maintenance_of
@@ -63,9 +65,11 @@ if TYPE_CHECKING:
     Headers = Mapping[bytes, bytes]
     Found = TypeVar("Found")
 
+STORE_HEADER = b"x-dibs-store"  # the store that a request is for, from a client of several servers
 SERVERS_HEADER = b"x-dibs-servers"  # from a client that has others to ask
 _SEQ_MAX = 2**63 - 1
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
+_BEGINS = (*_CLAIMS, "session-open")
 _BODILESS = ("inspect", "session-show", "session-end")
 _BODY_OPTIONAL = ("session-keep", "free")
 
@@ -81,6 +85,8 @@ class Api:
             engine.on_tokens = guard.directory.hurry
         self._locks_max = locks_per_principal
         self._rates = RequestRates()
+        self.is_draining = False  # about to end: who holds something is served, nobody begins anything
+        self._probing: asyncio.Future[HttpResponse] | None = None
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
         self._prober = ThreadPoolExecutor(1, thread_name_prefix="dibs-health")  # no listing keeps it waiting
 
@@ -91,6 +97,14 @@ class Api:
     def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
         """Who sent this Authorization header; raises when nobody who is let in."""
         return self._guard.caller(authorization, peer)
+
+    def check_open(self) -> None:
+        """Raises ServerDraining when nothing new may begin here."""
+        if self.is_draining:
+            raise ServerDraining(
+                "This server is about to end and takes no new claims. Ask another one, or again in a moment.",
+                retry_after_ms=OVERLOAD_RETRY_MS,
+            )
 
     def command(
         self, verb: str, raw_name: bytes, query: bytes, headers: Headers, body: bytes
@@ -103,6 +117,10 @@ class Api:
             document = shape(verb, parse_json(body))
         caller = self.caller_for(verb, headers)
         ns = self._namespace(caller, parse_query(query) if query else {}, headers)
+        if self.is_draining and verb in _BEGINS:
+            self.check_open()
+        if STORE_HEADER in headers:
+            self._check_store(headers[STORE_HEADER])
         if verb in _CLAIMS:
             if b"idempotency-key" in headers:
                 _add_key(document, headers[b"idempotency-key"])
@@ -181,14 +199,28 @@ class Api:
         return await self._read(read)
 
     async def health(self) -> HttpResponse:
-        """Asks the store, and waits for it no longer than a probe would."""
-        loop = asyncio.get_running_loop()
+        """Asks the store, and waits for it no longer than a probe would. Whoever asks meanwhile shares the answer: it
+        is open to everybody, and must cost the same however many ask."""
+        if self._probing is None:
+            loop = asyncio.get_running_loop()
+            self._probing = loop.run_in_executor(self._prober, _health, self.engine.store)
+            self._probing.add_done_callback(self._probed)
         try:
-            return await asyncio.wait_for(
-                loop.run_in_executor(self._prober, _health, self.engine.store), HEALTH_MS_MAX / 1000
-            )
+            answer = await asyncio.wait_for(asyncio.shield(self._probing), HEALTH_MS_MAX / 1000)
         except TimeoutError:
             raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
+        return answer._replace(request_id=new_request_id().encode())
+
+    def _probed(self, probed: asyncio.Future[HttpResponse]) -> None:
+        self._probing = None
+        if not probed.cancelled():
+            probed.exception()  # whoever waited for it was told
+
+    async def ready(self) -> HttpResponse:
+        """Whether new claims are taken here, for whoever chooses among servers."""
+        self.check_open()
+        health = await self.health()
+        return answer_document({"status": "ready"}) if health.status == 200 else health
 
     async def proof(self, query: bytes, server: tuple[str, int | None] | None) -> HttpResponse:
         """Show somebody who has a token of this server that the server has it too, before it is sent."""
@@ -217,6 +249,14 @@ class Api:
                 "version": __version__,
             }
         )
+
+    def _check_store(self, wanted: bytes) -> None:
+        if wanted != self.engine.store_id.encode():
+            raise HttpError(
+                "This server's store is not the one that the request is for. Two servers of different stores stand in "
+                "one list.",
+                MISDIRECTED,
+            )
 
     # For doors of their own beside these routes (the gateway).
 

@@ -31,6 +31,7 @@ from dibs.server.response import UNSUPPORTED, HttpError, HttpResponse, answer_fo
 if TYPE_CHECKING:
     import asyncio
     from collections import deque
+    from collections.abc import Callable
 
     from dibs.server.polls import Waiting
 
@@ -57,9 +58,15 @@ class BoundedProtocol(HttpToolsProtocol):
     cycle: Any  # the request that is being answered, if any; its class differs by the way it takes
 
     def __init__(
-        self, *args: Any, admission: Admission | None = None, knows_peers: bool = False, **named: Any
+        self,
+        *args: Any,
+        admission: Admission | None = None,
+        knows_peers: bool = False,
+        closes: Callable[[], bool] = lambda: False,
+        **named: Any,
     ) -> None:
         super().__init__(*args, **named)
+        self._closes = closes  # whether every answer is the last on its connection
         self._knows_peers = knows_peers
         self._admission = admission
         self._client = ""  # as the admission counts it; empty if it was turned away
@@ -210,6 +217,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self.headers.append((PEER, self.peer))
         if not self.parser.should_upgrade():
             super().on_headers_complete()
+            if self._closes() and self.cycle is not None and not self.pipeline:
+                self.cycle.keep_alive = False
 
     def _plain_head(self) -> bytes:
         """The head of the request that was parsed last, without what asks for an upgrade."""

@@ -28,6 +28,7 @@ encode = msgspec.json.Encoder().encode
 JSON = b"application/json"
 UNSUPPORTED = "The request could not be parsed or is not supported by this endpoint"
 TOO_MANY = 429
+MISDIRECTED = 421  # a request for another store
 NO_CONTENT = 204  # has no body, and no headers about one
 
 

@@ -97,6 +97,7 @@ CODES: dict[str, CodeRow] = {
         CodeRow("capacity_exceeded", 409, TRY_LATER, "Capacity exceeded"),
         CodeRow("rate_limited", 429, TRY_LATER, "Rate limit exceeded"),
         CodeRow("upstream_unavailable", 503, UNREACHABLE, "Store unavailable"),
+        CodeRow("draining", 503, UNREACHABLE, "Server draining"),
         CodeRow("internal_error", 500, FAULT, "Internal server error"),
     )
 }
@@ -132,6 +133,7 @@ LOCK_CODES = {
     "invalid_ttl": ("invalid_ttl", BAD_USAGE),
     "invalid_lock_name": ("invalid_lock_name", BAD_USAGE),
     "upstream_unavailable": ("io_error", 5),
+    "draining": ("io_error", 5),
     "capacity_exceeded": ("db_busy", 5),
     "rate_limited": ("db_busy", 5),
     "internal_error": ("internal_error", 1),
@@ -145,6 +147,6 @@ LOCK_CODES = {
 
 def lock_code(word: str, *, server: bool) -> tuple[str, int]:
     """What `dibs lock` says for one of our words: grite's code and exit code. A server stands for its daemon."""
-    if server and word == "upstream_unavailable":
+    if server and word in ("upstream_unavailable", "draining"):
         return SERVER_AWAY
     return LOCK_CODES.get(word, ("internal_error", 1))

@@ -48,18 +48,18 @@ class Findings:
 
 
 def doctor(call: Call) -> Answer:
-    from dibs.client.connect import server_at
+    from dibs.client.connect import servers_at
 
     found = Findings()
     found.good("version", f"dibs {__version__}, Python {sys.version.split()[0]}")
     try:
-        address = server_at(call.settings.url)
+        addresses = servers_at(call.settings.url)
         _settings(found, call)
         _repository(found, call)
-        if address is None:
+        if not addresses:
             _store(found, call)
-        else:
-            _server(found, call, address)
+        stores = {address.url: _server(found, call, address) for address in addresses}
+        _one_store(found, stores)
     except DibsError as error:
         found.bad("url", error.details)
     return _answer(found, call)
@@ -200,7 +200,8 @@ def _disk(found: Findings, path: str | None) -> None:
         found.good("disk", f"{_size(free)} free")
 
 
-def _server(found: Findings, call: Call, address: ServerAddress) -> None:
+def _server(found: Findings, call: Call, address: ServerAddress) -> str | None:
+    """The id of the store behind it, if it is known."""
     source = call.settings.source("url", "DIBS_URL")
     if call.settings.named_url is None:
         source = "this machine's service, for all its users"
@@ -208,22 +209,37 @@ def _server(found: Findings, call: Call, address: ServerAddress) -> None:
     _token(found, call, address)
     from dibs.client.http import HttpDoor
 
-    door = call.door()
+    door = call.door_at(address.url)
     if not isinstance(door, HttpDoor):
-        return
+        return None
     try:
         health = door.health()
+        if health.get("status") != "ok":
+            found.bad("answers", str(health.get("details") or health))
+        elif "dibs" not in health:
+            found.bad("answers", "this is not a dibs server; nothing can be claimed there")
+        else:
+            storage = health.get("storage", "an unnamed store")
+            found.good("answers", f"yes: dibs {health['dibs']}, on {storage}")
+            _allowed(found, door)
     except DibsError as error:
         found.bad("answers", error.details)
+        return None
+    finally:
+        door.close()
+    return str(health["store"]) if health.get("store") else None
+
+
+def _one_store(found: Findings, stores: dict[str, str | None]) -> None:
+    """Servers of two stores in one list would give one job to two owners."""
+    known = {url: store for url, store in stores.items() if store is not None}
+    if len(stores) < 2 or not known:
         return
-    if health.get("status") != "ok":
-        found.bad("answers", str(health.get("details") or health))
-        return
-    if "dibs" not in health:
-        found.bad("answers", "this is not a dibs server; nothing can be claimed there")
-        return
-    found.good("answers", f"yes: dibs {health['dibs']}, on {health.get('storage', 'an unnamed store')}")
-    _allowed(found, door)
+    first, *others = known
+    if strange := [url for url in others if known[url] != known[first]]:
+        found.bad("one store", f"{strange[0]} serves another store than {first}: name servers of one store")
+    elif len(known) == len(stores):
+        found.good("one store", f"all {len(stores)} serve the same")
 
 
 def _token(found: Findings, call: Call, address: ServerAddress) -> None:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def migrate(call: Call) -> Answer:
-    from dibs.client.connect import server_at
+    from dibs.client.connect import servers_at
     from dibs.client.store_admin import migrate as bring_up_to_date
     from dibs.errors import InvalidInput
 
-    if server_at(call.settings.url) is not None:
+    if servers_at(call.settings.url):
         raise InvalidInput(
             "migrate works on a store, not on a server. Name the store that the server stands on."
         )

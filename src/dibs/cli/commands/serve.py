@@ -11,6 +11,8 @@ from dibs.core.durations import parse_duration
 from dibs.core.limits import (
     CONNECTIONS_MAX,
     CONNECTIONS_PER_CLIENT_MAX,
+    DRAIN_MS_DEFAULT,
+    DRAIN_MS_MAX,
     EVENTS_KEPT_MAX,
     LOCKS_PER_PRINCIPAL_MAX,
 )
@@ -26,8 +28,8 @@ _NUMBER_MAX = 10**12
 
 
 def serve(call: Call) -> Answer:
-    from dibs.server.run import ServerSettings
     from dibs.server.run import serve as serve_until_stopped
+    from dibs.server.settings import ServerSettings
 
     chosen: dict[str, Any] = {}
     bind = _bind(call)
@@ -58,13 +60,20 @@ def serve(call: Call) -> Answer:
     age = call.settings.pick("keep_events_for", "DIBS_KEEP_EVENTS_FOR")
     if age is not None:
         chosen["keep_events_ms"] = parse_duration(age)
+    drain = call.settings.pick("drain", "DIBS_DRAIN")
+    if drain is not None:
+        chosen["drain_ms"] = parse_duration(drain, "--drain (DIBS_DRAIN)")
+        if chosen["drain_ms"] > DRAIN_MS_MAX:
+            raise UsageError(
+                f"--drain (DIBS_DRAIN) is {DRAIN_MS_MAX // 60_000}m at most, not {drain!a}.", "serve"
+            )
     names = call.settings.pick("mcp_host", "DIBS_MCP_HOST")
     if names is not None:
         chosen["mcp_hosts"] = tuple(name.strip() for name in names.split(",") if name.strip())
     if call.settings.pick("access_log", "DIBS_ACCESS_LOG") not in (None, "0", "false", "no"):
         chosen["access_log"] = True
     if call.values.get("system"):
-        from dibs.server.run import SYSTEM_SOCKET, SYSTEM_STORE
+        from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE
 
         chosen["system"] = True
         chosen.setdefault("bind", f"unix:{SYSTEM_SOCKET}")
@@ -136,8 +145,8 @@ COMMANDS = {
             "Started without a tokens file, it makes one token, in a file that only you can read. Your own "
             "dibs commands on this machine find that token by themselves. The tokens of the store let in as "
             "well: `dibs token create` makes them. To listen for other machines the server needs those, or --tokens. "
-            "SIGHUP reads the tokens file again, SIGTERM ends the server. It needs the server extra: "
-            "pip install '.[server]' in a clone; with the mcp extra it answers MCP clients at /mcp, under the same "
+            "SIGHUP reads the tokens file again, SIGTERM drains the server and ends it, SIGINT ends it. "
+            "It needs the server extra: pip install '.[server]' in a clone; with the mcp extra it answers MCP clients at /mcp, under the same "
             "tokens."
         ),
         options=(
@@ -193,6 +202,13 @@ COMMANDS = {
                 f"(default {CONNECTIONS_PER_CLIENT_MAX})",
                 value="N",
                 env="DIBS_CONNECTIONS_PER_CLIENT",
+            ),
+            Option(
+                "--drain",
+                "how long SIGTERM lets those who hold something go on, with no new claims; 0 to end at once "
+                f"(default {DRAIN_MS_DEFAULT // 1000}s while other servers stand on the store, else 0)",
+                value="TIME",
+                env="DIBS_DRAIN",
             ),
             Option(
                 "--mcp-host",

@@ -99,20 +99,29 @@ class Call:
     def door_in(self, namespace: str | None) -> Door:
         """A door to the same store or server in another namespace; None means the default one. The caller closes
         it."""
-        pending = {"url": self.settings.url, "namespace": namespace}
-        return self._opener(Settings({**self.values, **pending}, self.env))
+        return self._opener(self._settings_with(url=self.settings.url, namespace=namespace))
+
+    def door_at(self, url: str) -> Door:
+        """A way to one of the servers that a list of them names. Whoever asks for it closes it."""
+        return self._opener(Settings({**self.values, "url": url}, self.env))
+
+    def _settings_with(self, **more: str | None) -> Settings:
+        """The same servers, and what is known of them, with other settings."""
+        settings = Settings({**self.values, **more}, self.env)
+        settings.servers = self.settings.servers
+        return settings
 
     def another_door(self, timeout_ms: int) -> Door:
         """A second door to the same store or server, with a shorter timeout. The caller closes it."""
         timeout_ms = min(timeout_ms, self.settings.timeout_ms)
-        return self._opener(Settings({**self.values, "timeout": f"{timeout_ms}ms"}, self.env))
+        return self._opener(self._settings_with(url=self.settings.url, timeout=f"{timeout_ms}ms"))
 
     def keeping_door(self, timeout_ms: int) -> Door:
         """The door for renewals. For a server it is a second one with a shorter timeout, else it is the command's own.
         Either may be closed."""
-        from dibs.client.connect import server_at
+        from dibs.client.connect import servers_at
 
-        return self.door() if server_at(self.settings.url) is None else self.another_door(timeout_ms)
+        return self.another_door(timeout_ms) if servers_at(self.settings.url) else self.door()
 
     def claim(self, verb: str, name: str, document: Document) -> Reply:
         """Claim without waiting. If the command is interrupted, the claim is given back."""

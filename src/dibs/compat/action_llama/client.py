@@ -1,14 +1,16 @@
 """Asking a gateway that speaks Action Llama's lock protocol: ours, or theirs.
 
-One request, no repeats, ten seconds in all, as their scripts do it. What comes back is always a status and a document
+One request, no repeats, ten seconds in all, as their scripts do it; where several gateways are named, one to each until
+one answers. What comes back is always a status and a document
 with `ok`; a status that HTTP does not have says that no answer came. Nobody is ever answered with silence.
 """
 
 from __future__ import annotations
 
 from dibs.client.http1 import ConnectionLost, request_bytes
-from dibs.client.transport import Deadline, ServerConnection
-from dibs.client.urls import is_server, server_address
+from dibs.client.servers import PATIENCE_MS
+from dibs.client.transport import Deadline, NotConnected, ServerConnection
+from dibs.client.urls import server_addresses
 from dibs.compat.action_llama.protocol import UNREACHABLE, refusal
 from dibs.errors import DibsError, InvalidInput
 from dibs.jsontext import decode, encode
@@ -26,32 +28,53 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 10_000
 # A status that a lock route never sends: what answered is no gateway.
 NOT_A_GATEWAY = 421
+_AWAY = (UNREACHABLE, 502, 503, 504)
 
 
 def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -> tuple[int, Document]:
-    """The answer to POST `url`/locks/`verb`."""
+    """The answer to POST `url`/locks/`verb`. Of several gateways (commas between) the first that answers."""
     try:
-        if not is_server(url):
+        addresses = server_addresses(url)
+        if not addresses:
             raise InvalidInput(f"{without_secrets(url)!a} is not the URL of a gateway")
-        address = server_address(url)
-        # The path of a unix:// address is the socket's.
-        base = "/gateway" if address.scheme == "unix" else address.path
         body = encode(document).encode()
-        headers = {"Host": address.authority, "Accept": "application/json", "Connection": "close"}
-        request = request_bytes("POST", f"{base}/locks/{verb}", headers, body)
-        return _understood(
-            address, ServerConnection(address).exchange(request, Deadline(timeout_ms), repeatable=False)
-        )
     except UnicodeEncodeError:
         return 400, refusal("invalid JSON body", "The key or the secret is not valid Unicode.")
-    except ConnectionLost:
-        reason = f"{without_secrets(url)} closed the connection without an answer. Asking again does no harm."
-        return UNREACHABLE, refusal("gateway unreachable", reason)
     except DibsError as error:
-        # Only what happened: what to do about it is another thing here than where DIBS_URL named the place.
-        what = error.details.partition(". ")[0].rstrip(".")
-        hint = "Check GATEWAY_URL." if isinstance(error, InvalidInput) else "Do not go on without the lock."
-        return UNREACHABLE, refusal("gateway unreachable", f"{what}. {hint}")
+        return _unreachable(error)
+    answer: tuple[int, Document] = UNREACHABLE, {}
+    for place, address in enumerate(addresses):
+        others = len(addresses) - place - 1
+        answer, sure = _ask_one(address, verb, body, min(timeout_ms, PATIENCE_MS) if others else timeout_ms)
+        # A release that may have been carried out would be refused the second time.
+        if answer[0] not in _AWAY or not (sure or verb != "release"):
+            break
+    return answer
+
+
+def _ask_one(
+    address: ServerAddress, verb: str, body: bytes, timeout_ms: int
+) -> tuple[tuple[int, Document], bool]:
+    """What one gateway says, and whether it is sure that it did nothing if it does not answer."""
+    # The path of a unix:// address is the socket's.
+    base = "/gateway" if address.scheme == "unix" else address.path
+    headers = {"Host": address.authority, "Accept": "application/json", "Connection": "close"}
+    request = request_bytes("POST", f"{base}/locks/{verb}", headers, body)
+    try:
+        raw = ServerConnection(address).exchange(request, Deadline(timeout_ms), repeatable=False)
+    except ConnectionLost:
+        reason = f"{address.url} closed the connection without an answer. Asking again does no harm."
+        return (UNREACHABLE, refusal("gateway unreachable", reason)), False
+    except DibsError as error:
+        return _unreachable(error), isinstance(error, NotConnected) or not getattr(error, "sent", True)
+    return _understood(address, raw), raw.status == 503
+
+
+def _unreachable(error: DibsError) -> tuple[int, Document]:
+    # Only what happened: what to do about it is another thing here than where DIBS_URL named the place.
+    what = error.details.partition(". ")[0].rstrip(".")
+    hint = "Check GATEWAY_URL." if isinstance(error, InvalidInput) else "Do not go on without the lock."
+    return UNREACHABLE, refusal("gateway unreachable", f"{what}. {hint}")
 
 
 def _understood(address: ServerAddress, raw: RawReply) -> tuple[int, Document]:

@@ -160,13 +160,14 @@ def _gateway_url(env: Mapping[str, str]) -> str | None:
         return env["GATEWAY_URL"]
     if not env.get("SHUTDOWN_SECRET") or env.get("DIBS_SESSION"):
         return None
-    from dibs.client.connect import server_at
+    from dibs.client.connect import servers_at
     from dibs.client.settings import Settings
 
-    url = Settings({}, env).url
-    if url is None or server_at(url) is None:
-        return None
-    return url if url.lower().startswith("unix:") else url.rstrip("/") + "/gateway"
+    urls = [each.url for each in servers_at(Settings({}, env).url)]
+    return (
+        ",".join(url if url.lower().startswith("unix:") else url.rstrip("/") + "/gateway" for url in urls)
+        or None
+    )
 
 
 def _ask_gateway(url: str, verb: str, key: str, ttl_seconds: int | None, env: Mapping[str, str]) -> Said:

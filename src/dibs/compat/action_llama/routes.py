@@ -94,7 +94,7 @@ class Gateway:
 
     async def _health(self, call: HttpRequest) -> Said:
         """Their agents ask this before they begin. Ours says whether locks can be had, not only that it is up."""
-        answer = await self._api.health()
+        answer = await self._api.ready()
         return (200, {"status": "ok"}) if answer.status == 200 else (answer.status, {"status": "unavailable"})
 
     # Locks
@@ -102,6 +102,7 @@ class Gateway:
     async def _acquire(self, call: HttpRequest) -> Said:
         run, key, ttl_seconds = await self._asked(call)
         caller = run.caller
+        self._api.check_open()
         if self._api.is_full(caller):
             caller = caller.replace(over_quota=True)
         document = {

@@ -1,0 +1,108 @@
+"""The servers of one store that a client may ask, and which of them it asks first. Pure: time and chance are arguments.
+
+A client begins with a server picked at random and stays with it for a while, so that many clients spread over all
+servers, also those that come up again later. A server that did not answer is asked last for a while. No server is
+ever left out: when all of them failed lately, all of them are tried.
+
+Servers of two different stores in one list would give one job to two owners. Every answer says which store it is from,
+and a request says which store it is for, so that the wrong server refuses it and does nothing.
+"""
+
+from __future__ import annotations
+
+from dibs.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.client.urls import ServerAddress
+
+AWAY_MS = 15_000  # how long a server that failed is asked last
+STAYS_MS = 300_000  # how long a client stays with one before it picks again
+PATIENCE_MS = (
+    2_000  # how long one is waited for while there is another to ask, beside what it is asked to wait
+)
+SLICE_MS = 4_000  # how long one of several is asked to wait in line: one that hangs must be noticed in time
+STORE_MS = (
+    600_000  # how long the id of the store is held to without hearing it again: stores are replaced, too
+)
+MISDIRECTED = 421
+
+
+class Servers:
+    """For all doors of one client. `changed` is called when something is learned that the next process can use."""
+
+    def __init__(self, addresses: tuple[ServerAddress, ...], chance: float = 0.0) -> None:
+        self.addresses = addresses
+        self._chance = chance
+        self._first: ServerAddress | None = None
+        self._picked_ms = 0
+        self._store: tuple[str, str, int] | None = None  # its id, who said so, when
+        self.away: dict[str, int] = {}  # until when, by URL
+        self.changed: Callable[[], None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def order(self, now_ms: int) -> list[ServerAddress]:
+        """All of them, the one to ask first at the front."""
+        if len(self) == 1:
+            return list(self.addresses)
+        if self._first is None or now_ms - self._picked_ms >= STAYS_MS:
+            self._pick(now_ms)
+        assert self._first is not None
+        at = self.addresses.index(self._first)
+        turned = self.addresses[at:] + self.addresses[:at]
+        return sorted(turned, key=lambda each: max(0, self.away.get(each.url, 0) - now_ms))
+
+    def _pick(self, now_ms: int) -> None:
+        """Each time another part of the chance: what was drawn once is spread enough."""
+        count = len(self)
+        at = int(self._chance * count)
+        self._chance = (self._chance * count) % 1.0
+        self._first, self._picked_ms = self.addresses[min(at, count - 1)], now_ms
+
+    def answered(self, address: ServerAddress, now_ms: int) -> None:
+        """Stay with this one."""
+        if address is not self._first:
+            self._first, self._picked_ms = address, now_ms
+        self.away.pop(address.url, None)
+
+    def failed(self, address: ServerAddress, now_ms: int) -> None:
+        self.away[address.url] = now_ms + AWAY_MS
+        self._tell()
+
+    def store_id(self, now_ms: int) -> str | None:
+        """The store that requests are for, as far as that is known. One server alone is asked whatever it serves."""
+        if len(self) == 1 or self._store is None or now_ms - self._store[2] >= STORE_MS:
+            return None
+        return self._store[0]
+
+    def heard(self, address: ServerAddress, status: int, store_id: str | None, now_ms: int) -> None:
+        """What an answer says of the store it is from. Raises InvalidInput when it is not the one of the others."""
+        if len(self) == 1:
+            return
+        known = self.store_id(now_ms)
+        if known is not None and (status == MISDIRECTED or (store_id is not None and store_id != known)):
+            assert self._store is not None
+            raise InvalidInput(
+                f"{address.url} serves another store than {self._store[1]}, so nothing was done there. Name servers of "
+                f"one store only. If the store was replaced, this ends within {STORE_MS // 60_000} minutes."
+            )
+        if store_id is not None:
+            is_news = known is None or now_ms - self._store[2] > STORE_MS // 10  # type: ignore[index]  # it is known
+            self.know_store(store_id, address.url if known is None else self._store[1], now_ms)  # type: ignore[index]
+            if is_news:
+                self._tell()
+
+    @property
+    def store(self) -> tuple[str, str, int] | None:
+        return self._store
+
+    def know_store(self, store_id: str, said_by: str, at_ms: int) -> None:
+        self._store = store_id, said_by, at_ms
+
+    def _tell(self) -> None:
+        if self.changed is not None:
+            self.changed()

@@ -1,0 +1,97 @@
+"""uvicorn with our protocol, our addresses and our way to end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from dibs.core.limits import SHUTDOWN_MS_MAX
+from dibs.server.app import build_app
+from dibs.server.head_cache import HeadCacheProtocol
+from dibs.server.protocol import BoundedProtocol
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator
+
+    from starlette.types import ASGIApp
+
+    from dibs.compat.action_llama.routes import Gateway
+    from dibs.server.admission import Admission
+    from dibs.server.handlers import Api
+
+
+class HttpServer(uvicorn.Server):
+    """Leaves signals to its caller (`lifecycle.py`)."""
+
+    def __init__(
+        self, config: uvicorn.Config, api: Api, gateway: Gateway | None, on_ready: Callable[[], None]
+    ) -> None:
+        super().__init__(config)
+        self.api = api
+        self._gateway = gateway
+        self._on_ready = on_ready
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # uvicorn would raise the signal again when it is done, and the process would not end with 0.
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.dismiss_waiters()
+        await super().shutdown(sockets)
+
+    def dismiss_waiters(self) -> None:
+        """Who waits in line is told the ticket it can come back with, here or elsewhere."""
+        self.api.engine.waiters.close()
+        if self._gateway is not None:
+            self._gateway.close()
+
+    def close_idle_connections(self) -> None:
+        """Who says nothing is hung up on; who is being answered is told that this was the last answer."""
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+
+
+def make_server(
+    api: Api,
+    *,
+    mcp: ASGIApp | None = None,
+    access_log: bool = False,
+    lane: bool = True,
+    on_ready: Callable[[], None] = lambda: None,
+    gateway_ttl_ms: int | None = None,
+    gateway_upstream: str | None = None,
+    admission: Admission | None = None,
+    knows_peers: bool = False,
+) -> HttpServer:
+    """An HTTP server for `api`, and for `mcp` at /mcp. With `gateway_ttl_ms` it serves the gateway, whose locks last
+    that long unless told otherwise. `admission` bounds its connections."""
+    from dibs.compat.action_llama.routes import Gateway
+
+    gateway = None if gateway_ttl_ms is None else Gateway(api, gateway_ttl_ms, gateway_upstream)
+    made = functools.partial(HeadCacheProtocol, api=api) if lane else BoundedProtocol
+    connect = functools.partial(
+        made, admission=admission, knows_peers=knows_peers, closes=lambda: api.is_draining
+    )
+    config = uvicorn.Config(
+        build_app(api, gateway, mcp),
+        # Called once a connection, as the class it asks for would be.
+        http=connect,  # type: ignore[arg-type]
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=access_log,
+        server_header=False,
+        headers=[("X-Dibs-Store", api.engine.store_id)],
+        proxy_headers=False,
+        timeout_graceful_shutdown=SHUTDOWN_MS_MAX // 2000,
+    )
+    return HttpServer(config, api, gateway, on_ready)

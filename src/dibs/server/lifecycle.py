@@ -1,0 +1,122 @@
+"""How a server ends.
+
+SIGTERM drains, if there are other servers on the store to go to: no new claims and no new sessions, waiters are sent
+elsewhere with their tickets, and everything that those need who hold something is still served (renew, release,
+heartbeat, transfer, a look). That ends when nobody has asked for anything for a moment, and in any case after
+`--drain`. Then, or at once on SIGINT, on a second signal, or where there is no other server, it stops accepting,
+finishes what is under way and writes what was taken, within SHUTDOWN_MS_MAX.
+
+A server that is alone does not drain: its clients have nowhere to go and wait for it to come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from typing import TYPE_CHECKING
+
+from dibs.core.limits import DRAIN_LOOK_MS, DRAIN_MS_DEFAULT, DRAIN_QUIET_MS, HEALTH_MS_MAX, PULSE_LATE_MS
+from dibs.core.outages import live_servers
+from dibs.errors import DibsError
+from dibs.service.servers import pulses_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dibs.server.engine import Engine
+    from dibs.server.http_server import HttpServer
+
+log = logging.getLogger("dibs")
+
+
+class Lifecycle:
+    """For one event loop. `drain_ms` None: the default, where there are other servers."""
+
+    def __init__(
+        self, server: HttpServer, loop: asyncio.AbstractEventLoop, drain_ms: int | None = None
+    ) -> None:
+        self._server = server
+        self._loop = loop
+        self._drain_ms = drain_ms
+        self._drain: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def on_signals(self, reload: Callable[[], object]) -> Iterator[None]:
+        handlers = {signal.SIGTERM: self.drain, signal.SIGINT: self.stop, signal.SIGHUP: reload}
+        for number, handler in handlers.items():
+            self._loop.add_signal_handler(number, handler)
+        try:
+            yield
+        finally:
+            for number in handlers:
+                self._loop.remove_signal_handler(number)
+            if self._drain is not None:
+                self._drain.cancel()
+
+    def stop(self) -> None:
+        """Take nothing more and finish what is under way; asked a second time, without waiting for anybody."""
+        if self._server.should_exit:
+            self._server.force_exit = True
+        self._server.should_exit = True
+
+    def drain(self) -> None:
+        """Send away who can go, serve on who cannot, then stop. Asked a second time, stop."""
+        if self._drain is not None or self._server.should_exit or self._drain_ms == 0:
+            self.stop()
+        else:
+            self._drain = self._loop.create_task(self._drained())
+
+    async def _drained(self) -> None:
+        try:
+            drain_ms = self._drain_ms
+            if drain_ms is None:
+                drain_ms = DRAIN_MS_DEFAULT if await self._has_others() else 0
+            if drain_ms:
+                await self._serve_on(drain_ms)
+        finally:
+            if not self._server.should_exit:
+                self.stop()
+
+    async def _has_others(self) -> bool:
+        """Whether another server stands on the store. One that ended a moment ago was heard lately, too: so who was
+        heard is listened to until it is heard again. Servers say nothing while nobody holds anything; then there is
+        nobody to drain for either."""
+        with contextlib.suppress(TimeoutError, DibsError):  # without its store it serves nobody
+            async with asyncio.timeout(HEALTH_MS_MAX / 1000):
+                first = await self._others()
+                until_s = self._loop.time() + PULSE_LATE_MS / 1000
+                while first and self._loop.time() < until_s and not self._server.should_exit:
+                    await asyncio.sleep(DRAIN_LOOK_MS / 1000)
+                    now = await self._others()
+                    if any(at_ms > first.get(server, 0) for server, at_ms in now.items()):
+                        return True
+        return False
+
+    async def _others(self) -> dict[str, int]:
+        """When each of the others was heard last, of those that were heard lately."""
+        return await asyncio.to_thread(_others_of, self._server.api.engine)
+
+    async def _serve_on(self, drain_ms: int) -> None:
+        server = self._server
+        server.api.is_draining = True
+        log.warning("draining for up to %g s: no new claims", drain_ms / 1000)
+        server.dismiss_waiters()
+        server.close_idle_connections()
+        until_s = self._loop.time() + drain_ms / 1000
+        quiet_s = min(until_s, self._loop.time() + DRAIN_QUIET_MS / 1000)
+        answered = server.server_state.total_requests
+        while self._loop.time() < min(until_s, quiet_s) and not server.should_exit:
+            await asyncio.sleep(DRAIN_LOOK_MS / 1000)
+            state = server.server_state
+            if state.total_requests != answered or state.connections:
+                answered = state.total_requests
+                quiet_s = self._loop.time() + DRAIN_QUIET_MS / 1000
+
+
+def _others_of(engine: Engine) -> dict[str, int]:
+    pulses = pulses_of(engine.store)
+    live = live_servers(pulses, engine.store.read(()).now_ms)
+    own = engine.decider.server
+    return {pulse.server: pulse.at_ms for pulse in pulses if pulse.server in live and pulse.server != own}

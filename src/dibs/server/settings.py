@@ -1,0 +1,46 @@
+"""What can be chosen about a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dibs.core.limits import (
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_CLIENT_MAX,
+    EVENTS_AGE_MS_MAX,
+    EVENTS_KEPT_MAX,
+    LOCKS_PER_PRINCIPAL_MAX,
+    RLOCK_TTL_MS_DEFAULT,
+)
+
+DEFAULT_BIND = "127.0.0.1:3427"
+SYSTEM_SOCKET = "/run/dibs/dibs.sock"
+SYSTEM_STORE = "sqlite:///var/lib/dibs/dibs.db"
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """What can be chosen about a server. `store` None: the user's own; `tokens_file` None: the user's own token."""
+
+    bind: str = DEFAULT_BIND
+    store: str | None = None
+    tokens_file: str | None = None
+    keep_events: int = EVENTS_KEPT_MAX
+    keep_events_ms: int = EVENTS_AGE_MS_MAX
+    locks_per_principal: int = LOCKS_PER_PRINCIPAL_MAX
+    log_level: str = "warning"
+    access_log: bool = False
+    gateway: bool = False
+    gateway_upstream: str | None = None
+    rlock_ttl_ms: int = RLOCK_TTL_MS_DEFAULT
+    token_floor: int = 0
+    # One service for all users of the machine: who asks is who the kernel says. `group`: only its members may.
+    system: bool = False
+    group: str | None = None
+    # 0 is no bound.
+    connections: int = CONNECTIONS_MAX
+    connections_per_client: int = CONNECTIONS_PER_CLIENT_MAX
+    # Names of this machine that /mcp is asked under, besides the obvious ones.
+    mcp_hosts: tuple[str, ...] = ()
+    # How long a server that is told to end goes on for those who hold something. None: while there are other servers.
+    drain_ms: int | None = None

@@ -1,0 +1,171 @@
+"""What a server needs before it listens: its extras, its log, who is let in, and the words it begins with."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from dibs import paths
+from dibs._version import __version__
+from dibs.core.limits import CONNECTIONS_TURNED_AWAY_MAX
+from dibs.errors import InvalidInput, MissingExtra
+from dibs.loglines import LogLines
+from dibs.server.accesslog import hide_secrets
+from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE
+from dibs.service.auth import MachineGuard, TokenGuard, ensure_token_file
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from dibs.server.listen import BindAddress
+    from dibs.server.settings import ServerSettings
+    from dibs.stores.port import Store
+
+log = logging.getLogger("dibs")
+
+# The store, its readers, the turned away that are still being told so, and what Python opens.
+FILES_OF_OUR_OWN = 100 + CONNECTIONS_TURNED_AWAY_MAX
+
+
+def check_extras() -> None:
+    try:
+        import httptools  # noqa: F401 - only whether it is there
+        import msgspec  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(
+            f"dibs serve needs {error.name}. In a clone of dibs, run: pip install '.[server]'"
+        ) from None
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGuard, str]:
+    """Who is let in, and the words about where their tokens are."""
+    if settings.system:
+        if not address.path or settings.tokens_file is not None:
+            raise InvalidInput(
+                "--system serves the users of this machine, on a Unix socket and without tokens."
+            )
+        who = f"members of {settings.group}" if settings.group else "all users of this machine"
+        return MachineGuard(), f"for      {who}; their dibs finds it when it is at {SYSTEM_SOCKET}"
+    if settings.tokens_file is not None:
+        guard = TokenGuard(settings.tokens_file)
+        return guard, f"tokens   {guard.path} ({len(guard)}); SIGHUP reads it again"
+    if not address.is_local:
+        return TokenGuard(None), ""  # who is let in is for the store to say
+    path = paths.token_path()
+    made = ensure_token_file(path, _login())
+    return TokenGuard(
+        path, own=True
+    ), f"token    {path}{' (made just now)' if made else ''}; your own dibs finds it there"
+
+
+def open_directory(
+    stack: contextlib.ExitStack,
+    guard: TokenGuard,
+    store: Store,
+    settings: ServerSettings,
+    address: BindAddress,
+) -> str:
+    """Let the store's tokens in, too. Returns the words about them."""
+    if settings.system:
+        return ""
+    from dibs.service.directory import CredentialDirectory
+
+    directory = CredentialDirectory(store)
+    directory.start()
+    stack.callback(directory.stop)
+    guard.directory = directory
+    if guard.path is None and not directory:
+        raise InvalidInput(
+            f"{settings.bind} can be reached from other machines, and no token lets anybody in. Run `dibs token create "
+            "NAME --role admin --url STORE`, or give --tokens FILE, or bind to 127.0.0.1."
+        )
+    if guard.path is None or directory:
+        lead = "" if guard.path is None else "\n  "
+        return f"{lead}tokens   in the store ({len(directory)}); dibs token list shows them"
+    return ""
+
+
+def make_folders(socket_path: str, store_url: str) -> None:
+    """As the unit of the init system would: the socket's for all to see, the store's for the service alone."""
+    try:
+        os.makedirs(os.path.dirname(socket_path), mode=0o755, exist_ok=True)
+        if store_url == SYSTEM_STORE:
+            os.makedirs(os.path.dirname(SYSTEM_STORE.removeprefix("sqlite://")), mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(
+            f"The folder {error.filename} cannot be made ({error.strerror}). Run it as root."
+        ) from None
+
+
+def _login() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no entry for this user id, as in many containers
+        return f"uid-{os.getuid()}"
+
+
+def set_up_logging(settings: ServerSettings) -> None:
+    level = logging.getLevelNamesMapping().get(settings.log_level.upper())
+    if level is None:
+        raise InvalidInput(f"{settings.log_level!r} is not a log level: debug, info, warning, error.")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogLines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
+    log.setLevel(level)
+    logging.getLogger("uvicorn.error").setLevel(max(level, logging.WARNING))
+    access = logging.getLogger("uvicorn.access")
+    access.setLevel(logging.INFO if settings.access_log else logging.CRITICAL)
+    access.addFilter(hide_secrets)
+
+
+def greeting(settings: ServerSettings, url: str, store_url: str, says: str) -> str:
+    own = settings.tokens_file is None or settings.system
+    token = "" if own else "DIBS_TOKEN=... "
+    return (
+        f"dibs {__version__} listens on {url}\n"
+        f"  store    {store_url}\n"
+        f"  {says}\n"
+        f"{_gateway_line(settings, url)}"
+        f"  try      {token}dibs claim issue-1842 --url {url}\n"
+    )
+
+
+def _gateway_line(settings: ServerSettings, url: str) -> str:
+    if not settings.gateway:
+        return ""
+    where = "/gateway on the socket" if url.startswith("unix:") else f"GATEWAY_URL={url}/gateway"
+    return f"  gateway  {where}; dibs run-secret create makes secrets\n"
+
+
+def connections_max(wanted: int) -> int:
+    """As many as are wanted, or as this process may have open files for."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):  # macOS gives a bound that it does not accept
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    room = max(1, soft - FILES_OF_OUR_OWN)
+    if wanted > room:
+        log.warning(
+            "no more than %d connections: this process may have %d files open (ulimit -n)", room, soft
+        )
+    return min(wanted or room, room)
