@@ -141,6 +141,7 @@ def test_many_clients_spread_over_all_servers() -> None:
 # What comes after one that failed
 
 
+@pytest.mark.promise("servers:failover")
 @pytest.mark.parametrize(
     "fails",
     [

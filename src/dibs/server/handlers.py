@@ -7,7 +7,6 @@ values mean. `Api.command` is all of that for every verb; the answer is `answers
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -15,9 +14,7 @@ from dibs._version import __version__
 from dibs.core import events
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.identity import AGENT
-from dibs.core.keys import META_KEY
 from dibs.core.limits import (
-    HEALTH_MS_MAX,
     HISTORY_PAGE_DEFAULT,
     HISTORY_PAGE_MAX,
     LIST_PAGE_DEFAULT,
@@ -28,8 +25,8 @@ from dibs.core.limits import (
 )
 from dibs.core.names import check_name
 from dibs.core.records import HELD, STATES
-from dibs.errors import InvalidInput, InvalidName, ServerDraining, StoreUnavailable
-from dibs.ids import new_request_id
+from dibs.errors import InvalidInput, InvalidName, ServerDraining
+from dibs.server.health import HealthProbe
 from dibs.server.polls import LongPoll
 from dibs.server.request import (
     check_head,
@@ -43,7 +40,6 @@ from dibs.server.request import (
 from dibs.server.response import MISDIRECTED, HttpError, HttpResponse, answer_document, answer_for
 from dibs.service.queries import claimed, open_sessions
 from dibs.service.rate import RequestRates
-from dibs.stores.port import maintenance_of
 from dibs.wire.inspect import history_document, list_document
 from dibs.wire.lease_documents import session_document
 from dibs.wire.parts import challenge_text
@@ -60,7 +56,6 @@ if TYPE_CHECKING:
     from dibs.server.engine import Engine
     from dibs.server.polls import WaitingConnection
     from dibs.service.auth import TokenGuard
-    from dibs.stores.port import Store
 
     Headers = Mapping[bytes, bytes]
     Found = TypeVar("Found")
@@ -86,13 +81,12 @@ class Api:
         self._locks_max = locks_per_principal
         self._rates = RequestRates()
         self.is_draining = False  # about to end: who holds something is served, nobody begins anything
-        self._probing: asyncio.Future[HttpResponse] | None = None
+        self._probe = HealthProbe(engine.store)
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
-        self._prober = ThreadPoolExecutor(1, thread_name_prefix="dibs-health")  # no listing keeps it waiting
 
     def close(self) -> None:
-        for pool in (self._readers, self._prober):
-            pool.shutdown(wait=False, cancel_futures=True)
+        self._readers.shutdown(wait=False, cancel_futures=True)
+        self._probe.close()
 
     def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
         """Who sent this Authorization header; raises when nobody who is let in."""
@@ -199,22 +193,7 @@ class Api:
         return await self._read(read)
 
     async def health(self) -> HttpResponse:
-        """Asks the store, and waits for it no longer than a probe would. Whoever asks meanwhile shares the answer: it
-        is open to everybody, and must cost the same however many ask."""
-        if self._probing is None:
-            loop = asyncio.get_running_loop()
-            self._probing = loop.run_in_executor(self._prober, _health, self.engine.store)
-            self._probing.add_done_callback(self._probed)
-        try:
-            answer = await asyncio.wait_for(asyncio.shield(self._probing), HEALTH_MS_MAX / 1000)
-        except TimeoutError:
-            raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
-        return answer._replace(request_id=new_request_id().encode())
-
-    def _probed(self, probed: asyncio.Future[HttpResponse]) -> None:
-        self._probing = None
-        if not probed.cancelled():
-            probed.exception()  # whoever waited for it was told
+        return await self._probe.health()
 
     async def ready(self) -> HttpResponse:
         """Whether new claims are taken here, for whoever chooses among servers."""
@@ -330,17 +309,3 @@ def _states(asked: Mapping[str, str]) -> tuple[str, ...]:
     if not set(states) <= set(STATES):
         raise InvalidInput(f"status is all, or some of {', '.join(STATES)} with commas between.")
     return states
-
-
-def _health(store: Store) -> HttpResponse:
-    """`ok`, or `degraded` with what the store has shown to be wrong with it: some of it may still be readable."""
-    store.read((META_KEY,))
-    storage, size = store.capabilities.name, maintenance_of(store).size_bytes()
-    document = {"status": "ok", "dibs": __version__, "storage": storage, "db_size_bytes": size}
-    if isinstance(store.trouble(), StoreUnavailable):  # it may be over, and nobody have written since
-        with contextlib.suppress(StoreUnavailable):
-            store.commit({}, {}, ())
-    trouble = store.trouble()
-    if trouble is None:
-        return answer_document(document)
-    return answer_document({**document, "status": "degraded", "details": trouble.details}, 503)

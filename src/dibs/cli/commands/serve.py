@@ -146,8 +146,8 @@ COMMANDS = {
             "dibs commands on this machine find that token by themselves. The tokens of the store let in as "
             "well: `dibs token create` makes them. To listen for other machines the server needs those, or --tokens. "
             "SIGHUP reads the tokens file again, SIGTERM drains the server and ends it, SIGINT ends it. "
-            "It needs the server extra: pip install '.[server]' in a clone; with the mcp extra it answers MCP clients at /mcp, under the same "
-            "tokens."
+            "It needs the server extra: pip install '.[server]' in a clone; with the mcp extra it answers MCP clients "
+            "at /mcp, under the same tokens."
         ),
         options=(
             Option(

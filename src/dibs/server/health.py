@@ -1,0 +1,63 @@
+"""Whether the store answers, for whoever asks: one look at a time, however many ask."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from dibs._version import __version__
+from dibs.core.keys import META_KEY
+from dibs.core.limits import HEALTH_MS_MAX
+from dibs.errors import StoreUnavailable
+from dibs.ids import new_request_id
+from dibs.server.response import HttpResponse, answer_document
+from dibs.stores.port import maintenance_of
+
+if TYPE_CHECKING:
+    from dibs.stores.port import Store
+
+
+class HealthProbe:
+    """Has a thread of its own, so that no listing keeps it waiting. Belongs to one event loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dibs-health")
+        self._under_way: asyncio.Future[HttpResponse] | None = None
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def health(self) -> HttpResponse:
+        """Asks the store, and waits for it no longer than a load balancer would. Whoever asks meanwhile shares the
+        answer: no token is needed, so it must cost the same however many ask."""
+        if self._under_way is None:
+            loop = asyncio.get_running_loop()
+            self._under_way = loop.run_in_executor(self._thread, _health, self._store)
+            self._under_way.add_done_callback(self._done)
+        try:
+            answer = await asyncio.wait_for(asyncio.shield(self._under_way), HEALTH_MS_MAX / 1000)
+        except TimeoutError:
+            raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
+        return answer._replace(request_id=new_request_id().encode())
+
+    def _done(self, probed: asyncio.Future[HttpResponse]) -> None:
+        self._under_way = None
+        if not probed.cancelled():
+            probed.exception()  # whoever waited for it was told
+
+
+def _health(store: Store) -> HttpResponse:
+    """`ok`, or `degraded` with what the store has shown to be wrong with it: some of it may still be readable."""
+    store.read((META_KEY,))
+    storage, size = store.capabilities.name, maintenance_of(store).size_bytes()
+    document = {"status": "ok", "dibs": __version__, "storage": storage, "db_size_bytes": size}
+    if isinstance(store.trouble(), StoreUnavailable):  # it may be over, and nobody have written since
+        with contextlib.suppress(StoreUnavailable):
+            store.commit({}, {}, ())
+    trouble = store.trouble()
+    if trouble is None:
+        return answer_document(document)
+    return answer_document({**document, "status": "degraded", "details": trouble.details}, 503)
