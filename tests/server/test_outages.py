@@ -8,7 +8,7 @@ import pytest
 
 from dibs.core.limits import COMMIT_QUEUE_MAX
 from dibs.errors import StoreUnavailable
-from dibs.server import handlers
+from dibs.server import health
 from dibs.service import batcher
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Maintenance
@@ -100,7 +100,7 @@ def test_a_store_that_hangs_makes_health_503_within_its_time(
             assert free.wait(10)
             return 0
 
-    monkeypatch.setattr(handlers, "HEALTH_MS_MAX", 50)
+    monkeypatch.setattr(health, "HEALTH_MS_MAX", 50)
     clock = ManualClock()
     with running(tmp_path, store=Hanging(MemoryStore(clock)), clock=clock) as server:
         assert_error(server.ask("GET", "/health", who=None), 503, "upstream_unavailable")
