@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from dibs.server.run import DEFAULT_BIND
+from dibs.server.settings import DEFAULT_BIND
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
