@@ -372,7 +372,7 @@ def test_the_url_of_a_store_may_have_commas(url: str) -> None:
         (f"sqlite:///x.db,{A}", "is not a server, and a list names servers only"),
         (f"{A},b:3427", "Did you mean http://b:3427"),
         (f"{A},nonsense", "is not a server"),
-        (f"{A},http://:99999", "port that is not one"),
+        (f"{A},http://:99999", "port"),
         (f"{A},http://user:secret@b", "carries no user or password"),
         (f"https://a,{B}", "Use https:// for all of them"),
     ],
