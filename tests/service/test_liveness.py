@@ -234,6 +234,40 @@ def test_conflicts_without_end_fail_the_command_and_are_no_outage() -> None:
     assert world.outages() == 0
 
 
+class Halting(FaultyStore):
+    """The process is stopped in a commit, after the store has taken it."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        super().__init__(store)
+        self.clock = clock
+        self.halts_ms: list[int] = []
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        seq = super().commit(expect, puts, events)
+        if self.halts_ms:
+            self.clock.advance(self.halts_ms.pop(0))
+        return seq
+
+
+@pytest.mark.promise("lease:outage-credit")
+@pytest.mark.parametrize("first", [False, True], ids=["while it is up", "at its start"])
+def test_a_stop_in_the_commit_of_a_beat_is_an_outage(first: bool) -> None:
+    world = World()
+    world.acquire("a", ttl_ms=2_000)
+    halting = Halting(world.store, world.clock)
+    world.decider = Decider(halting, lambda events, last_seq: None, world.clock.steady_ms)
+    if not first:
+        world.decider.beat_if_due()
+        world.clock.advance(PULSE_MS)
+    halting.halts_ms = [60_000]
+    world.decider.beat_if_due()
+    assert not halting.halts_ms
+    assert isinstance(world.acquire("b"), Held)
+    assert world.outages() == 1
+
+
 @pytest.mark.promise("lease:outage-credit")
 def test_a_stop_that_ends_in_a_conflict_is_an_outage() -> None:
     world, crowded = crowded_world()

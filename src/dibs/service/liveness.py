@@ -61,7 +61,7 @@ class Liveness:
     def __init__(self, steady: Callable[[], int] = steady_ms) -> None:
         self._steady = steady
         self._ticked_ms = self._good_ms = self._since_ms = steady()
-        self._noted_ms = self._noted_since_ms = -1
+        self._noted_ms = self._noted_since_ms = self._beat_since_ms = -1
         self._cut_off = False
 
     def tick(self) -> None:
@@ -91,11 +91,15 @@ class Liveness:
     def beat(self, store_now_ms: int) -> Beat:
         """A beat that says since when, on the store's clock."""
         self._note_gap()
+        self._beat_since_ms = self._since_ms
         return Beat(alive_since_ms=store_now_ms - (self._steady() - self._since_ms))
 
     def noted(self) -> None:
-        self._noted_ms = self._good_ms = self._steady()
-        self._noted_since_ms = self._since_ms
+        """The store took the beat. It says how things stood when its records were read, at the last tick: a stop since
+        then, in the commit, is a gap that the next tick finds."""
+        self._noted_ms = self._steady()
+        self._noted_since_ms = self._beat_since_ms
+        self._good_ms = self._ticked_ms
         self._cut_off = False
 
     def _note_gap(self) -> None:
