@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.cli.supervise.process_session import ProcessSession
+from dibs.cli.supervise.session_claim import claim
 from dibs.cli.text.hold import said
 from dibs.clock import steady_ms
 from dibs.wire.parts import instant_ms
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dibs.cli.framework.result import Answer
+    from dibs.cli.supervise.process_session import ProcessSession
     from tests.cli.conftest import Terminal
 
 pytestmark = pytest.mark.e2e
@@ -238,14 +239,12 @@ def test_one_that_waits_for_longer_than_its_session_goes_without_a_keepalive_goe
 def test_one_that_was_paused_from_the_grant_until_its_time_was_over_never_says_acquired(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = ProcessSession.claim
-
-    def paused(self: ProcessSession, job: str, **more: Any) -> Answer | None:
-        answer = real(self, job, **more)
-        self.plan.lost_ms = 0
+    def paused(session: ProcessSession, job: str, **more: Any) -> Answer | None:
+        answer = claim(session, job, **more)
+        session.plan.lost_ms = 0
         return answer
 
-    monkeypatch.setattr(ProcessSession, "claim", paused)
+    monkeypatch.setattr("dibs.cli.commands.hold.claim", paused)
     ran = terminal("hold", "job", "--json", "--for", "1s")
     assert [json.loads(line)["event"] for line in ran.out.splitlines()] == ["lost"]
     assert ran.exit == 20

@@ -33,31 +33,39 @@ SLICE_SECONDS_LIVE = 1  # shorter at a terminal, so that the status line is fres
 
 
 def wait_in_line(
-    call: Call, verb: str, name: str, document: Document, meanwhile: Meanwhile | None = None
+    call: Call,
+    verb: str,
+    name: str,
+    document: Document,
+    meanwhile: Meanwhile | None = None,
+    *,
+    wait_ms: int | None = None,
 ) -> Reply:
     """The reply to a claim after waiting for it. A `queued` reply with a ticket means that the place was kept.
-    `meanwhile` is called with every `queued` answer, and returns in how many ms it wants to be called again."""
-    wait_seconds = seconds(call, "wait", TTL_MS_MAX) or 0
+    `meanwhile` is called with every `queued` answer, and returns in how many ms it wants to be called again.
+    `wait_ms`: what is left of --wait."""
+    if wait_ms is None:
+        wait_ms = (seconds(call, "wait", TTL_MS_MAX) or 0) * 1000
     ticket, keeps = call.values.get("ticket"), call.values.get("keep_place", False)
     if ticket is not None and not ticket.strip():
         raise UsageError("--ticket is empty. Did the wait before it keep its place?", call.command)
-    if not wait_seconds and ticket is None:
+    if not wait_ms and ticket is None:
         if keeps:
             raise UsageError("--keep-place needs --wait TIME.", call.command)
         return call.claim(verb, name, document)
-    if wait_seconds:
+    if wait_ms:
         refusal = waits_for_itself(call, name, document)
         if refusal is not None:
             return refusal
     own_key = call.values.get("request_key") is None
     pending, door = PendingClaim(verb, name, document, ticket, own_key=own_key), call.door()
     call.begin_claim(pending)
-    if not wait_seconds:  # a caller that comes back later wants to keep the place
+    if not wait_ms:  # a caller that comes back later wants to keep the place
         return drive(door, pending.ask_once())
     with StatusLine(call) as status:
         slice_seconds = SLICE_SECONDS_LIVE if status.on else SLICE_SECONDS
-        waiting = pending.wait(wait_seconds * 1000, slice_seconds=slice_seconds)
-        reply = drive(door, waiting, lambda still: _show(status, still, wait_seconds * 1000, meanwhile))
+        waiting = pending.wait(wait_ms, slice_seconds=slice_seconds)
+        reply = drive(door, waiting, lambda still: _show(status, still, wait_ms, meanwhile))
         if status_of(reply) == "queued" and not keeps:
             reply = drive(door, pending.leave(reply))
     return reply

@@ -29,6 +29,7 @@ from dibs.cli.framework.result import Answer
 from dibs.cli.framework.session_flags import TTL
 from dibs.cli.framework.spec import NEW_JOB, Command, Option
 from dibs.cli.supervise.process_session import ProcessSession, SessionTerms, open_process_session
+from dibs.cli.supervise.session_claim import claim
 from dibs.cli.text.hold import said
 from dibs.client.embedded import process_mark
 from dibs.clock import steady_ms, wall_ms
@@ -68,7 +69,7 @@ def hold(call: Call) -> Answer:
     loop = HoldLoop(call, session, events, for_ms)
     ending: Document | None = None
     try:
-        answer = session.claim(call.values["job"], queued=events.queued)
+        answer = claim(session, call.values["job"], queued=events.queued)
         if answer is not None:
             return events.failed(answer)
         ending = loop.until_over()

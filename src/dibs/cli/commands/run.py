@@ -31,6 +31,7 @@ from dibs.cli.supervise.process_session import (
     end_dead_session,
     open_process_session,
 )
+from dibs.cli.supervise.session_claim import claim
 from dibs.cli.supervise.verdict import OK_CODES, UNCOUNTED, Verdict
 from dibs.terminal import plain
 from dibs.wire.codes import DONE, LOST, NO
@@ -92,7 +93,7 @@ def _within(call: Call, options: _RunOptions, session: ProcessSession, child: Ch
     ending: Document | None = UNCOUNTED  # nothing was run, or dibs itself was interrupted
     child.belongs_to(session.id)
     try:
-        answer = _refused(call, options, session)
+        answer = _refused(call, options, session, child)
         if answer is None:
             answer = _inside(call, options, session, child)
             ending = _ending(options, child, answer)
@@ -114,9 +115,11 @@ def _ending(options: _RunOptions, child: Child, answer: Answer) -> Document | No
     return options.verdict.of(answer.exit, why, interrupted=child.was_interrupted)
 
 
-def _refused(call: Call, options: _RunOptions, session: ProcessSession) -> Answer | None:
+def _refused(call: Call, options: _RunOptions, session: ProcessSession, child: Child) -> Answer | None:
     """Claim the job. None if it is ours, else the answer, printed to stderr because stdout belongs to the command."""
-    answer = None if options.job is None else session.claim(options.job)
+    if options.job is None:
+        return None
+    answer = claim(session, options.job, reopened=lambda: child.belongs_to(session.id))
     if answer is None or answer.is_error:
         return answer
     if not call.values.get("quiet") and not call.values.get("json"):

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import gc
 
-from dibs.cli.framework.flag_values import milliseconds, seconds
-from dibs.cli.framework.flags import terms
-from dibs.cli.framework.result import failure, is_failure, refusal_exit
+from dibs.cli.framework.flag_values import milliseconds
+from dibs.cli.framework.result import failure, is_failure
 from dibs.cli.framework.session_flags import open_request
 from dibs.cli.supervise.verdict import UNCOUNTED
 from dibs.client.door import OVER_CODES
 from dibs.client.plan import RenewalPlan, slack_ms, stop_ms_default, ttl_ms_min
 from dibs.clock import steady_ms
 from dibs.core.durations import format_duration
-from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT, TTL_MS_MAX
+from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT
 from dibs.errors import InvalidTtl
 
 TYPE_CHECKING = False
@@ -70,55 +69,39 @@ def open_process_session(
     """Open the session. Other processes on this machine take it for dead when the processes in `mark` are gone."""
     if mark is not None:
         request = request | {"process": mark}
-    sent_ms = steady_ms()
-    reply = call.door().call("session-open", "", request)
-    if is_failure(reply):
-        return failure(reply)
-    opened: Document = reply.body or {}
-    return ProcessSession(
-        call, opened["session_id"], RenewalPlan(opened["ttl_seconds"] * 1000, sent_ms, stop_ms)
-    )
+    session = ProcessSession(call, request, stop_ms)
+    return session.open() or session
 
 
 class ProcessSession:
     """`on_kept` is called after every renewal; `on_trouble` is called with the reason after a failed one."""
 
-    def __init__(self, call: Call, session: str, plan: RenewalPlan) -> None:
-        self.id = session
-        self.plan = plan
+    id: str
+    plan: RenewalPlan
+
+    def __init__(self, call: Call, request: Document, stop_ms: int) -> None:
         self.grant: Document | None = None  # the reply to the claim
         self.why = "no keepalive was answered in time"
         self.notes: CheckpointFile | None = None
         self.on_kept: Callable[[], None] = _nothing
         self.on_trouble: Callable[[str], None] = _ignored
-        self._call = call
+        self.call = call
+        self._request = request
+        self._stop_ms = stop_ms
         self._keeping: Door | None = None
         self._is_over = False
         self._let_go = False
 
-    # Claiming
-
-    def claim(self, job: str, *, queued: Callable[[Document], None] | None = None) -> Answer | None:
-        """Claim the job in the session; with --wait, wait in line. None if it is ours, else the answer."""
-        call = self._call
-        document = {"owner": call.settings.owner, "session_id": self.id} | terms(call)
-        if seconds(call, "wait", TTL_MS_MAX):
-            from dibs.cli.commands.claim_wait import wait_in_line
-
-            def meanwhile(body: Document | None) -> int:
-                if body is not None and queued is not None:
-                    queued(body)
-                self.renew_if_due()
-                return self.plan.left_ms(steady_ms())
-
-            reply = wait_in_line(call, "acquire", job, document, meanwhile)
-        else:
-            reply = call.claim("acquire", job, document)
-        if refusal_exit(reply) is not None or is_failure(reply):
-            from dibs.cli.commands.claim_request import refused
-
-            return refused(call, reply, document["request_key"])
-        self.grant = reply.body or {}
+    def open(self) -> Answer | None:
+        """Open it, or another one after it was lost. Returns the error, if any."""
+        sent_ms = steady_ms()
+        reply = self.call.door().call("session-open", "", self._request)
+        if is_failure(reply):
+            return failure(reply)
+        opened: Document = reply.body or {}
+        self.id = opened["session_id"]
+        self.plan = RenewalPlan(opened["ttl_seconds"] * 1000, sent_ms, self._stop_ms)
+        self.grant, self._is_over = None, False
         return None
 
     @property
@@ -143,6 +126,11 @@ class ProcessSession:
         if not self.is_lost and steady_ms() >= self.plan.next_ms:
             self._beat()
         return None if self.is_lost else min(NAP_MS, self.plan.left_ms(steady_ms()))
+
+    def renew_idle(self) -> None:
+        """Renew if it is due, even after the deadline: a session without work has nothing to stop, and may be alive."""
+        if not self._is_over and steady_ms() >= self.plan.next_ms:
+            self._beat()
 
     def _beat(self) -> None:
         gc.enable()  # a process that lives this long needs garbage collection
@@ -193,7 +181,7 @@ class ProcessSession:
         """Send a request. None after an unexpected error: the next attempt may succeed."""
         try:
             if self._keeping is None:
-                self._keeping = self._call.keeping_door(self.plan.call_ms)
+                self._keeping = self.call.keeping_door(self.plan.call_ms)
             return self._keeping.call(verb, name, document)
         except Exception as error:
             self.why = f"{type(error).__name__}: {error}"
