@@ -3,7 +3,8 @@ message goes by this."""
 
 from __future__ import annotations
 
-_OPTIONS = ("password=", "sslpassword=", "passwd=")  # after the question mark of a database's URL
+# After the question mark of a database's URL.
+_OPTIONS = ("password=", "sslpassword=", "passwd=", "oauth_client_secret=")
 _ENDS = "& \t\n'\""
 
 
@@ -20,6 +21,18 @@ def without_secrets(text: str) -> str:
         if length and not (is_ssh and ":" not in words[0][:length]):
             parts[index] = parts[index][length:]
     return _without_options("://".join(parts))
+
+
+def to_repeat(url: str) -> str:
+    """`url` for a command that somebody may copy: with its user, and with PASSWORD in the place of a password."""
+    scheme, separator, rest = url.partition("://")
+    length = _secret_length(rest)
+    user, colon, _ = rest[: max(0, length - 1)].partition(":")
+    if colon:
+        rest = f"{user}:PASSWORD@{rest[length:]}"
+    elif length and not scheme.endswith("ssh") and not scheme.startswith("postgres"):
+        rest = f"PASSWORD@{rest[length:]}"  # a token stands alone
+    return _without_options(scheme + separator + rest)
 
 
 def _without_options(text: str) -> str:

@@ -29,6 +29,26 @@ def test_the_next_command_names_the_flags_that_it_needs_too(terminal: Terminal) 
     assert "dibs heartbeat --namespace acme 'a b' --lease " in ran.out
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ann:hunter2@db/dibs?schema=a", "'postgresql://ann:PASSWORD@db/dibs?schema=a'"),
+        ("postgresql://ann@db/dibs", "postgresql://ann@db/dibs"),
+        ("postgresql://db/dibs?user=ann&password=hunter2", "'postgresql://db/dibs?user=ann&password=***'"),
+        ("etcds://ann:x/hunter2@e1,e2/dibs", "etcds://ann:PASSWORD@e1,e2/dibs"),
+        ("git+https://hunter2@host/repo.git", "git+https://PASSWORD@host/repo.git"),
+        ("git+ssh://git@host/repo.git", "git+ssh://git@host/repo.git"),
+        ("sqlite:/x@y:z.db", "sqlite:/x@y:z.db"),
+    ],
+)
+def test_the_next_command_names_a_store_without_its_password(
+    terminal: Terminal, url: str, shown: str
+) -> None:
+    ran = terminal("claim", "job", "--url", url)
+    assert f"dibs heartbeat --url {shown} job --lease " in ran.out
+    assert "hunter2" not in ran.out
+
+
 def test_quiet_prints_the_lease_id_and_nothing_else(terminal: Terminal) -> None:
     ran = terminal("claim", "-q", "issue-1")
     assert len(ran.out.strip()) == 36

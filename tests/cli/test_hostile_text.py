@@ -71,6 +71,11 @@ WORDS: dict[str, list[str]] = {
     "gc": [],
     "doctor": [],
     "token-floor": ["1"],
+    "export": ["--to", "copy.jsonl"],
+    "import": ["--from", "copy.jsonl"],
+    "thaw": [],
+    "backup": ["copy.db"],
+    "restore": ["copy.db", "--url", "sqlite:store.db"],
     "token create": ["ann"],
     "token rotate": ["ann"],
     "token limit": ["ann", "--max-held", "1"],
@@ -210,6 +215,35 @@ def test_no_command_lets_a_store_act_on_the_terminal(
             for line in out.getvalue().splitlines():
                 assert line.isascii()
                 json.loads(line)
+
+
+COPIES = {
+    "no copy": KEPT,
+    "a hostile kind": json.dumps({"dibs": KEPT, "version": KEPT}),
+    "hostile counts": json.dumps(
+        {"dibs": "export", "version": 1, "store": KEPT, "made_ms": KEPT, KEPT: KEPT}
+    ),
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("name", ["import", "restore", "backup", "export"])
+@pytest.mark.parametrize("copy", COPIES)
+def test_neither_does_a_copy_of_a_store(terminal: Terminal, tmp_path: Path, name: str, copy: str) -> None:
+    path = tmp_path / f"co{KEPT}py".replace("\x00", "")
+    path.write_text(COPIES[copy])
+    words = {
+        "import": ["--from", str(path)],
+        "restore": [str(path), "--url", f"sqlite:{tmp_path}/store.db"],
+        "backup": [str(path)],
+        "export": ["--to", str(path)],
+    }
+    for flag in ("", "--json", "--quiet"):
+        out, err = Screen(), Screen()
+        argv = [name, *([flag] if flag else []), *words[name]]
+        assert run(argv, {"TERM": "xterm"}, out, err, io.BytesIO(), terminal._open) != 0
+        check(out.getvalue())
+        check(err.getvalue())
 
 
 @pytest.mark.parametrize("name", TOKEN_WORDS)

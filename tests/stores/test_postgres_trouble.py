@@ -349,6 +349,19 @@ def test_no_password_is_in_any_message(url: str, monkeypatch: pytest.MonkeyPatch
     assert SECRET not in str(caught.value.__cause__)
 
 
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("postgresql://db/x?scema=y", "'scema' is no option of a PostgreSQL URL"),
+        ("postgresql://db:99999/x", "cannot be read as a PostgreSQL URL"),
+        ("postgresql://127.0.0.1:1/x", r"accepting TCP/IP connections\. Try again"),
+    ],
+)
+def test_what_is_wrong_with_a_url_is_named(url: str, says: str) -> None:
+    with pytest.raises((InvalidInput, StoreUnavailable), match=says):
+        open_store(url)
+
+
 def test_a_database_or_role_that_is_not_there_is_told_at_once(schema: Schema) -> None:
     began_ms = steady_ms()
     with pytest.raises(NotAllowed, match="does not exist"):

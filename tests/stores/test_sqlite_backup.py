@@ -197,7 +197,13 @@ def test_what_is_no_backup_is_refused_and_what_is_no_store_is_left_alone(path: s
     db = sqlite3.connect(other)
     db.execute("CREATE TABLE mine (a)")
     db.close()
-    for wrong, why in ((other, "another program"), (path, "the store itself"), (copy + "-no", "not a file")):
+    open(copy + "-empty", "w").close()
+    for wrong, why in (
+        (other, "another program"),
+        (path, "the store itself"),
+        (copy + "-no", "not a file"),
+        (copy + "-empty", "is empty"),
+    ):
         with pytest.raises(InvalidInput, match=why):
             restore(wrong, path)
     with pytest.raises(InvalidInput, match="another program"):

@@ -100,11 +100,12 @@ class EmbeddedDoor:
         """The store at `url`; None is the default one."""
 
         def open_it() -> Store:
+            from dibs.stores.forms import NamesNoStore
             from dibs.stores.registry import open_store
 
             try:
                 return open_store(default_store_url() if url is None else url)
-            except InvalidInput as error:
+            except NamesNoStore as error:
                 server = "A server is http://HOST:PORT, https://HOST or unix:///PATH."
                 raise InvalidInput(f"{error.details} {server}") from None
 

@@ -87,8 +87,8 @@ class Servers:
         if known is not None and (status == MISDIRECTED or (store_id is not None and store_id != known)):
             assert self._store is not None
             raise InvalidInput(
-                f"{address.url} serves another store than {self._store[1]}, so nothing was done there. Name servers of "
-                f"one store only. If the store was replaced, this ends within {STORE_MS // 60_000} minutes."
+                f"{address.url} serves another store than {self._store[1]}, so nothing was done there.\nName servers "
+                f"of one store only. If the store was replaced, this ends within {STORE_MS // 60_000} minutes."
             )
         if store_id is not None:
             is_news = known is None or now_ms - self._store[2] > STORE_MS // 10  # type: ignore[index]  # it is known

@@ -23,6 +23,7 @@ from dibs.stores.sqlite.backup import (
     connect,
     copy,
     counters,
+    is_empty,
     keep_aside,
     raise_counters,
     sole_use,
@@ -88,7 +89,10 @@ def restore(source: str, path: str) -> Document:
 
 
 def _refuse_unfit(source: str, draft: str) -> None:
-    """Open it once: a file of another program is refused, and one of an older version brought up to date."""
+    """Open it once: a file of another program is refused, and one of an older version brought up to date. So is an
+    empty file, which SQLite takes for a database: it would wipe out the store."""
+    if is_empty(draft):
+        raise InvalidInput(f"{source} is empty. Name a file that dibs backup made.")
     try:
         SqliteStore(draft).close()
     except DibsError as error:

@@ -23,7 +23,11 @@ FORMS = (
 )
 
 
-def names_no_store(url: str) -> InvalidInput:
+class NamesNoStore(InvalidInput):
+    """A URL that has none of the forms."""
+
+
+def names_no_store(url: str) -> NamesNoStore:
     """For a URL that no store can make sense of, its own included."""
     hint = f" Did you mean sqlite://{os.path.abspath(url)}?" if url.startswith(("/", "./", "../")) else ""
-    return InvalidInput(f"{without_secrets(url)!r} names no store. These forms do: {', '.join(FORMS)}.{hint}")
+    return NamesNoStore(f"{without_secrets(url)!r} names no store. These forms do: {', '.join(FORMS)}.{hint}")

@@ -110,6 +110,7 @@ def test_an_etcd_that_is_full_says_so_and_can_be_read(etcd_program: str) -> None
             _fill(store, large)
         assert not caught.value.unknown
         assert isinstance(store.trouble(), StoreFull)
+        assert "its quota is used up" in store.probe()[0]["says"]
         assert store.read([key_of("x")]).records[key_of("x")].record == large
         store.close()
 

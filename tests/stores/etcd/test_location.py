@@ -59,6 +59,17 @@ def test_what_is_no_url_of_etcd_is_refused_without_its_password(url: str) -> Non
     assert "p/w" not in caught.value.details
 
 
-def test_a_certificate_that_is_not_there_is_refused_when_the_store_is_opened(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="for TLS cannot be read"):
-        open_store(f"etcds://h?ca={tmp_path}/no-such.pem")
+def test_a_file_that_cannot_be_used_is_named_when_the_store_is_opened(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pem"
+    empty.touch()
+    for words, says in (
+        (
+            f"ca={tmp_path}/none",
+            f"ca={tmp_path}/none in the etcd URL cannot be read: No such file or directory.",
+        ),
+        (f"ca={empty}", f"ca={empty} in the etcd URL cannot be used: "),
+        (f"cert={empty}&key={empty}", f"cert={empty} with key={empty} in the etcd URL cannot be used: "),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            open_store(f"etcds://127.0.0.1:1/x?{words}")
+        assert caught.value.details.startswith(says)

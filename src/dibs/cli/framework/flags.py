@@ -14,6 +14,7 @@ from dibs.core.limits import (
     SLOTS_MAX,
 )
 from dibs.ids import new_id
+from dibs.redact import to_repeat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -241,6 +242,12 @@ def done_fields(call: Call, result: str | None) -> Document:
 
 
 def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "session", "actor")) -> list[str]:
-    """The flags to repeat in the suggested next command. Values from the environment need no repeating."""
+    """The flags to repeat in the suggested next command. Values from the environment need no repeating. What is
+    printed ends up in logs, so a password in a URL is left out."""
     given = [(flag, call.values.get(flag)) for flag in flags]
-    return [word for flag, value in given if value for word in (f"--{flag}", value)]
+    return [
+        word
+        for flag, value in given
+        if value
+        for word in (f"--{flag}", to_repeat(value) if flag == "url" else value)
+    ]

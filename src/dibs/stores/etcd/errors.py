@@ -32,6 +32,9 @@ TOO_LARGE = "This is too large for one transaction of etcd. Ask for fewer jobs, 
 _TOO_LARGE = ("request is too large", "larger than max", "too many operations")
 
 
+NO_ROOM = "its quota is used up. Compact and defragment it, then disarm the alarm."
+
+
 class Refusal(Exception):
     """etcd's answer to a call that it did not carry out, or may not have. Never leaves this store."""
 
@@ -74,9 +77,8 @@ def translated(error: Refusal | LostConnection, where: str, *, writes: bool) -> 
     """`writes`: the call was a commit, whose outcome may be unknown."""
     if isinstance(error, LostConnection):
         unknown = writes and error.sent
-        return StoreUnavailable(
-            f"etcd at {where} does not answer ({error.why}). Try again in a moment.", unknown=unknown
-        )
+        what = "Check ca, cert and key in the URL" if error.is_tls else "Try again in a moment"
+        return StoreUnavailable(f"etcd at {where} does not answer ({error.why}). {what}.", unknown=unknown)
     known = _known(error, where)
     if known is not None:
         return known
@@ -88,9 +90,7 @@ def translated(error: Refusal | LostConnection, where: str, *, writes: bool) -> 
 def _known(error: Refusal, where: str) -> DibsError | None:
     message = error.message
     if "space exceeded" in message:
-        return StoreFull(
-            f"etcd at {where} has no room: its quota is used up. Compact and defragment it, then disarm the alarm."
-        )
+        return StoreFull(f"etcd at {where} has no room: {NO_ROOM}")
     if any(each in message for each in _TOO_LARGE):
         return CommitTooLarge(TOO_LARGE)
     if error.code == PERMISSION_DENIED:

@@ -210,13 +210,19 @@ def _refused(document: Document) -> Document:
 def _tls(location: EtcdLocation) -> ssl.SSLContext:
     import ssl
 
+    files = f"ca={location.ca}"
     try:
         context = ssl.create_default_context(cafile=location.ca)
         if location.cert is not None:
+            files = f"cert={location.cert} with key={location.key}"
             context.load_cert_chain(location.cert, location.key)
-    except (OSError, ssl.SSLError) as error:
-        why = error.strerror or "it is not a certificate or key in PEM format"
-        raise InvalidInput(f"A file that the etcd URL names for TLS cannot be read ({why}).") from None
+    except ssl.SSLError as error:
+        why = (error.reason or "not PEM").replace("_", " ").lower()
+        raise InvalidInput(
+            f"{files} in the etcd URL cannot be used: {why}. Name files in PEM format."
+        ) from None
+    except OSError as error:
+        raise InvalidInput(f"{files} in the etcd URL cannot be read: {error.strerror}.") from None
     return context
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dibs.errors import DibsError, StoreUnavailable
+from dibs.stores.etcd.errors import NO_ROOM
 from dibs.stores.etcd.gateway import EtcdGateway
 from dibs.stores.etcd.location import shown_endpoint
 
@@ -47,6 +48,8 @@ def _member(location: EtcdLocation) -> str:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers < VERSION_MIN:
         raise StoreUnavailable(f"is etcd {version}; dibs needs 3.4 or newer")
+    if any("NOSPACE" in str(each) for each in status.get("errors", ())):
+        raise StoreUnavailable(f"is etcd {version} and takes no writes: {NO_ROOM}")
     return f"etcd {version}, {int(status.get('dbSize', 0)) // 1024} KiB"
 
 

@@ -30,7 +30,7 @@ def is_final(lost: LinkLost) -> bool:
 
 def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) -> DibsError:
     """For a connection that could not be made, or that ended."""
-    says = location.without_secrets(str(lost).replace("\n", " ")).strip() or "the connection ended"
+    says = " ".join(location.without_secrets(str(lost)).split()).rstrip(".?") or "the connection ended"
     if lost.late:
         return StoreUnavailable(
             f"PostgreSQL ({location.shown}) gave no answer within {location.timeout_ms / 1000:g} seconds. Try again; "

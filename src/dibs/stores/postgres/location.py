@@ -87,6 +87,14 @@ def _split(url: str) -> tuple[str, dict[str, str]]:
         key, _, value = word.partition("=")
         if key in _OWN:
             own[key] = _decoded(value)
+    known = {each.keyword.decode() for each in pq.Conninfo.get_defaults()} | {"ssl"}
+    unknown = [
+        each for each in (word.partition("=")[0] for word in words) if each not in known and each not in _OWN
+    ]
+    if unknown and "%" not in unknown[0] and "@" not in query:
+        raise InvalidInput(
+            f"{unknown[0]!r} is no option of a PostgreSQL URL. Of dibs are: {', '.join(_OWN)}. All others are libpq's."
+        )
     theirs = "&".join(each for each in words if each.partition("=")[0] not in _OWN)
     return base + (mark + theirs if theirs else ""), own
 
@@ -106,7 +114,7 @@ def _settings(url: str, shown: str) -> dict[str, str]:
     settings = {each.keyword.decode(): each.val.decode() for each in found if each.val is not None}
     ports = settings.get("port", "").split(",")
     # A password with a character in it that should have been written otherwise ends up as one of these.
-    if any(port and not port.isdecimal() for port in ports) or any(
+    if any(port and not (port.isdecimal() and 0 < int(port) < 65536) for port in ports) or any(
         "@" in settings.get(key, "") for key in ("host", "dbname")
     ):
         raise _unreadable(shown)

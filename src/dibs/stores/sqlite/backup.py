@@ -75,6 +75,16 @@ def _copy(path: str, draft: str) -> None:
         raise StoreCorrupt(damage)
 
 
+def is_empty(path: str) -> bool:
+    """Whether there is no table in this file."""
+    with translated(path, WAIT_MS):
+        db = connect(path)
+        try:
+            return db.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+        finally:
+            db.close()
+
+
 def sync(path: str) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
