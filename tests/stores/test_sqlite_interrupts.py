@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import gc
 import itertools
 import random
 import signal
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 INTERRUPTS = 300
+AGAIN_S = 1.0  # an interrupt in somebody's __del__ is ignored: without another one the loop would never end
 OURS = tuple(module.__file__ for module in (cache, connection, opener, store_module))
 
 
@@ -39,10 +41,13 @@ def alarms() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    gc.collect()  # an interrupt in the __del__ of what earlier tests left would be theirs
+    gc.disable()
     before = signal.signal(signal.SIGALRM, interrupt)
     yield
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
+    gc.enable()
 
 
 def is_usable(store: SqliteStore) -> bool:
@@ -61,7 +66,7 @@ def test_hundreds_of_interrupts_at_any_moment_leave_a_store_that_works(store: Sq
     for _ in range(INTERRUPTS):
         try:
             try:
-                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.004))
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.004), AGAIN_S)
                 while True:
                     put(store, lock("x", token=next(numbers)))
                     store.scan("lock/")

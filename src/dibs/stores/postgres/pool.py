@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 IDLE_MAX = 8  # how many connections are kept that nobody uses
 PAUSE_MS = 50
 PAUSE_MS_MAX = 400
+TRY_MS_MIN = 200  # with less time left, what the server refused is not tried again: its reason would be lost
 
 
 class Pool:
@@ -67,7 +68,7 @@ class Pool:
                 again = refused.error.sqlstate in SERIALIZATION or (
                     refused.error.sqlstate == READ_ONLY and self._location.has_several
                 )
-                if not again or steady_ms() + pause_ms >= deadline_ms:
+                if not again or steady_ms() + pause_ms + TRY_MS_MIN >= deadline_ms:
                     raise refusal(refused.error, self._location, refused.user) from None
             if pause_ms:
                 time.sleep(pause_ms / 1000 * (0.5 + new_fraction() / 2))
