@@ -164,7 +164,7 @@ def test_a_store_in_memory_does_not_cross_a_fork(capfd: pytest.CaptureFixture[st
         def child() -> None:
             with pytest.raises(LeaseLost):
                 claim.check()
-            with pytest.raises(Unavailable, match="does not cross a fork"):
+            with pytest.raises(Unavailable, match="cannot be used after a fork"):
                 client.owner("job")
 
         assert in_a_fork(child) == 0

@@ -17,6 +17,8 @@ import pytest
 from dibs import AsyncClient, Client, JobHeld
 from dibs.client.servers import PATIENCE_MS
 from dibs.clock import steady_ms
+from dibs.core.limits import MOVE_MS
+from dibs.ids import new_id
 from tests.processes import ServerProcess, clean_env, dibs, pause, wait_until
 
 if TYPE_CHECKING:
@@ -78,8 +80,9 @@ class Cluster:
 
         def stands_still_and_others_can_write() -> bool:
             self.servers[at].pause()
+            probe = f"probe-{new_id()}"  # one whose answer was lost may be held
             try:
-                others.release("probe", others.acquire("probe").lease_id)
+                others.release(probe, others.acquire(probe).lease_id)
             except Exception:
                 self.servers[at].resume()
                 return False
@@ -226,6 +229,28 @@ def test_a_lease_got_elsewhere_is_not_cut_short_by_a_server_that_wakes_up(cluste
     assert status.remaining_ms is not None
     assert status.remaining_ms > 20_000, "30 s were given, and 15 s would be left of a lease that nobody took"
     there.release("job", lease.lease_id)
+
+
+@pytest.mark.promise("servers:failover")
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "in line"])
+def test_a_claim_that_was_refused_elsewhere_is_not_granted_by_a_server_that_wakes_up(
+    cluster: Cluster, waits: bool
+) -> None:
+    cluster.start(2)
+    there = cluster.client(cluster.servers[1].url)
+    held = there.acquire("job", ttl=60)
+    client = cluster.client()
+    client.owner("job")  # it is at the first now
+    cluster.pause()
+    with pytest.raises(JobHeld):
+        client.acquire("job", ttl=60, wait=1 if waits else None)
+    there.release("job", held.lease_id)
+    cluster.servers[0].resume()  # now it reads the requests that nobody waits for any more
+    here = cluster.client(cluster.servers[0].url)
+    here.release("other", here.acquire("other").lease_id)  # behind them
+    pause(MOVE_MS / 1000 + 0.5)
+    assert kinds(there).count("acquired") == 1
+    assert there.owner("job").status == "free"
 
 
 @pytest.mark.promise("servers:failover")

@@ -83,8 +83,10 @@ class Server:
         engine: Engine,
         guard: TokenGuard,
         inner: uvicorn.Server,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._inner = inner
+        self._loop = loop
         self.store = store
         self.clock = clock
         self.port = port
@@ -138,6 +140,22 @@ class Server:
             ms -= 500
             assert self.ask("GET", "/locks/clock").status == 200
 
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Its event loop does nothing, as that of a paused process."""
+        stands, goes_on = threading.Event(), threading.Event()
+
+        def stand() -> None:
+            stands.set()
+            goes_on.wait(WAIT_S)
+
+        self._loop.call_soon_threadsafe(stand)
+        assert stands.wait(WAIT_S)
+        try:
+            yield
+        finally:
+            goes_on.set()
+
     def begin_stop(self) -> None:
         """What SIGTERM does."""
         self._inner.should_exit = True
@@ -185,7 +203,7 @@ def running(
     directory.start()
     listening = open_socket(BindAddress(host="127.0.0.1"))
     port = listening.getsockname()[1]
-    ready: list[tuple[Engine, uvicorn.Server]] = []
+    ready: list[tuple[Engine, uvicorn.Server, asyncio.AbstractEventLoop]] = []
     up = threading.Event()
 
     async def main() -> None:
@@ -203,7 +221,7 @@ def running(
             gateway_upstream=gateway_upstream,
             admission=admission,
         )
-        ready.append((engine, server))
+        ready.append((engine, server, asyncio.get_running_loop()))
         await server.serve(sockets=[listening])
         await mcp.close()
         api.close()
@@ -216,8 +234,7 @@ def running(
     thread = threading.Thread(target=run)
     thread.start()
     assert up.wait(WAIT_S)
-    engine, uvicorn_server = ready[0]
-    server = Server(store, clock, port, engine, guard, uvicorn_server)
+    server = Server(store, clock, port, ready[0][0], guard, *ready[0][1:])
     try:
         yield server
     finally:

@@ -216,6 +216,20 @@ def test_a_client_that_sends_and_leaves_has_claimed(server: Server, name: str) -
     assert server.acquire(name, {"request_key": "k"}).json["status"] == "acquired"
 
 
+@pytest.mark.parametrize("head", [b"", b"Connection: close\r\n"], ids=["keeps", "closes"])
+@pytest.mark.parametrize("body", [b'{"request_key":"k"}', b'{"request_key":"k","wait_seconds":5}'])
+def test_what_a_client_of_several_servers_asked_and_left_is_not_claimed(
+    server: Server, name: str, head: bytes, body: bytes
+) -> None:
+    """It asked another one since, and may have been refused there."""
+    with server.standing_still(), server.raw() as connection:
+        connection.sendall(acquire(name, head + b"X-Dibs-Servers: 2\r\n", body))
+    server.lease(f"{name}-behind")
+    wait_until(lambda: server.connections() <= 1, "the connection is not closed")
+    assert server.ask("GET", f"/locks/{name}").json["status"] == "free"
+    assert server.ask("GET", f"/locks/{name}/history").json["events"] == []
+
+
 def test_a_client_that_closes_its_sending_side_still_gets_its_answer(fast: Server, name: str) -> None:
     with fast.raw() as connection:
         connection.sendall(acquire(name))

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX
-from dibs.server.handlers import SERVERS_HEADER
+from dibs.server.handlers import may_be_elsewhere
 from dibs.server.protocol import BoundedProtocol
 from dibs.server.response import answer_for
 
@@ -62,6 +62,7 @@ class FastLaneProtocol(BoundedProtocol):
         self._found: dict[bytes, bytes] = {}
         self._body = b""
         self._command: Command | None = None  # the one that is being decided and does not wait
+        self._moves = False  # whether its client may have gone on to another server
 
     # Parsing. What uvicorn prepares for ASGI is prepared only when the request takes the long way.
 
@@ -160,13 +161,16 @@ class FastLaneProtocol(BoundedProtocol):
             super().on_message_complete()
             return
         self._receiving = False
+        self._moves = may_be_elsewhere(self._verb, self._found)
+        if self._moves and self.has_hung_up:
+            self._turn.response_complete = True
+            self.transport.close()
+            return
         try:
             command, wait_ms = self._api.command(self._verb, self._raw_name, b"", self._found, self._body)
             if wait_ms and isinstance(command, Acquire | AcquireAll):
                 self._command = None  # `Waiters` handles a caller that hangs up while it waits
-                self.waiting = self._api.wait(
-                    command, wait_ms, self._finish_waiting, moves=SERVERS_HEADER in self._found
-                )
+                self.waiting = self._api.wait(command, wait_ms, self._finish_waiting, moves=self._moves)
             else:
                 self._command = command
                 self._api.post(command, self._finish)
@@ -176,14 +180,22 @@ class FastLaneProtocol(BoundedProtocol):
     # Answering
 
     def _finish(self, result: Outcome | BaseException) -> None:
+        if not self._write(result) and self._command is not None:
+            self._api.undelivered(self._command, result)
+
+    def _finish_waiting(self, result: Outcome | BaseException) -> bool:
+        """The answer to one who waited for it. False if there is nobody left to take it."""
+        self.waiting = None
+        return self._write(result)
+
+    def _write(self, result: Outcome | BaseException) -> bool:
         """The answer is there: write it, if there is still somebody to read it."""
         turn = self._turn
         turn.response_complete = True
         transport = self.transport
-        if transport.is_closing():
-            if self._command is not None:
-                self._api.undelivered(self._command, result)
-            return
+        if transport.is_closing() or (self._moves and self.has_hung_up):
+            transport.close()
+            return False
         answer = answer_for(result)
         if turn.keep_alive:
             transport.write(self._head(answer) + answer.body)
@@ -191,13 +203,7 @@ class FastLaneProtocol(BoundedProtocol):
             transport.write(self.head_of(answer, close=True) + answer.body)
             transport.close()
         self.on_response_complete()
-
-    def _finish_waiting(self, result: Outcome | BaseException) -> bool:
-        """The answer to one who waited for it. False if there is nobody left to take it."""
-        self.waiting = None
-        is_there = not self.transport.is_closing()
-        self._finish(result)
-        return is_there
+        return True
 
     def _head(self, answer: HttpResponse) -> bytes:
         status, body, request_id, more = answer

@@ -37,7 +37,7 @@ from dibs.server.request import (
     unquote_key,
     whole_number,
 )
-from dibs.server.response import MISDIRECTED, HttpError, HttpResponse, answer_document, answer_for
+from dibs.server.response import MISDIRECTED, ClientGone, HttpError, HttpResponse, answer_document, answer_for
 from dibs.service.queries import claimed, open_sessions
 from dibs.service.rate import RequestRates
 from dibs.wire.inspect import history_document, list_document
@@ -67,6 +67,12 @@ _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _BEGINS = (*_CLAIMS, "session-open")
 _BODILESS = ("inspect", "session-show", "session-end")
 _BODY_OPTIONAL = ("session-keep", "free")
+
+
+def may_be_elsewhere(verb: str, headers: Headers) -> bool:
+    """Whether this claim is from a client that asks another server when this one is slow, and closes the connection
+    then. A server that stood still must not claim for it what it has, or was refused, elsewhere."""
+    return verb in _CLAIMS and SERVERS_HEADER in headers
 
 
 class Api:
@@ -136,13 +142,15 @@ class Api:
         connection: WaitingConnection,
     ) -> HttpResponse:
         command, waits_ms = self.command(verb, raw_name, query, headers, body)
+        moves = may_be_elsewhere(verb, headers)
+        if moves and connection.has_hung_up:
+            raise ClientGone
         if waits_ms and isinstance(command, Acquire | AcquireAll):
-            moves = SERVERS_HEADER in headers
             return answer_for(
                 await LongPoll(self.wait, connection).outcome(command, waits_ms, moves=moves), verb
             )
         result = await self.engine.batcher.submit(command)
-        if connection.is_gone:
+        if connection.is_gone or (moves and connection.has_hung_up):
             self.undelivered(command, result)
         return answer_for(result, verb)
 

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
         def is_gone(self) -> bool:
             """Whether nobody is left to hear an answer."""
 
+        @property
+        def has_hung_up(self) -> bool:
+            """Whether the client has closed its side."""
+
     class Ask(Protocol):
         def __call__(
             self,
@@ -51,10 +55,12 @@ class LongPoll:
         self._ask = ask
         self._connection = connection
         self._waiter: Waiter | None = None
+        self._moves = False
         self._future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     async def outcome(self, command: Acquire | AcquireAll, wait_ms: int, *, moves: bool) -> Outcome:
         """What the caller is told in the end; raises what went wrong, or ClientGone."""
+        self._moves = moves
         self._waiter = self._ask(command, wait_ms, self._settle, moves=moves)
         self._connection.waiting = self
         try:
@@ -74,6 +80,9 @@ class LongPoll:
 
     def _settle(self, result: Outcome | BaseException) -> bool:
         if self._future.done():  # its task was ended
+            return False
+        if self._moves and self._connection.has_hung_up:
+            self._future.set_exception(ClientGone())
             return False
         if isinstance(result, BaseException):
             self._future.set_exception(result)

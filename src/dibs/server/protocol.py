@@ -11,6 +11,7 @@ connection, and the answer might be lost with it).
 
 from __future__ import annotations
 
+import select
 from typing import TYPE_CHECKING, Any
 
 import httptools
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 LINGER_S = 1.0
 PEER = b":peer"  # no header of a request can be called so
 REQUEST_S = REQUEST_MS_MAX / 1000
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)  # Linux only
 
 
 class _Flow(FlowControl):
@@ -127,6 +129,19 @@ class BoundedProtocol(HttpToolsProtocol):
     def is_gone(self) -> bool:
         """Whether nobody is left to hear an answer."""
         return bool(self.transport.is_closing())
+
+    @property
+    def has_hung_up(self) -> bool:
+        """Whether the client has closed its side, even if that was not read yet. It may still listen: only a client
+        that is known to close both sides at once is gone then."""
+        if self.transport.is_closing():
+            return True
+        found = self.transport.get_extra_info("socket")
+        if found is None or not _HUNG_UP:
+            return False
+        end = select.poll()
+        end.register(found.fileno(), _HUNG_UP)
+        return bool(end.poll(0))
 
     def _look(self) -> None:
         """One timer a connection, set again only when it fires: setting it with each request would cost more than the
