@@ -26,7 +26,7 @@ def _apart_from_your_own_dibs(tmp_path_factory: pytest.TempPathFactory) -> Itera
     """No test, nor a process it starts, reaches the store, server or tokens of whoever runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         for name in os.environ.keys() - KEPT:
-            if name.startswith("DIBS_"):
+            if name.startswith(("DIBS_", "CLAUDE", "CODEX_", "GEMINI_")):
                 patch.delenv(name)
         for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):
             patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))

@@ -43,6 +43,15 @@ def _stat(path: str) -> list[bytes]:
         return []
 
 
+def environment(pid: int) -> bytes | None:
+    """The variables with which a process was started, each ended by a NUL byte. None when the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
 def pids() -> list[int]:
     """All processes that are listed. Empty where the system does not tell."""
     try:

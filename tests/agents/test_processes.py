@@ -105,6 +105,22 @@ def test_a_client_that_closes_its_end_lets_go_of_everything(env: dict[str, str])
         assert dibs(env, "session", "list", "--json").data["sessions"] == []
 
 
+def test_an_agent_is_one_holder_in_mcp_and_in_its_shells(env: dict[str, str]) -> None:
+    agent = {**env, "CLAUDE_CODE_SESSION_ID": "3f2a77c0-1"}
+    with connected(agent) as client:
+        assert client.call("claim_job", job="issue-42")["owner"].startswith("claude-3f2a in ")
+        assert dibs(agent, "claim", "issue-42").exit == 0
+        assert dibs(agent, "heartbeat", "issue-42").exit == 0
+        assert dibs({**env, "CLAUDE_CODE_SESSION_ID": "9b01cdef-2"}, "claim", "issue-42").exit == 1
+        assert dibs(agent, "claim", "issue-43").exit == 0
+        assert client.call("claim_job", job="issue-43")["claimed"] is True
+        assert dibs(agent, "claim", "issue-44").exit == 0
+        assert client.call("release_job", job="issue-44")["released"] is True
+        assert dibs(agent, "claim", "issue-45").exit == 0
+        assert client.close_stdin() == 0
+    assert [is_held(env, f"issue-{number}") for number in (42, 43, 44, 45)] == [False, False, False, True]
+
+
 def test_a_client_that_reads_no_more_lets_go_of_everything(env: dict[str, str]) -> None:
     with connected(env) as client:
         client.call("claim_job", job="issue-42")

@@ -108,6 +108,12 @@ def repository_may_not(importer: str, imported: str) -> bool:
     return any(within(imported, f"dibs.{layer}") for layer in above) or is_core_rule(imported)
 
 
+def harness_may_not(importer: str, imported: str) -> bool:
+    """What harnesses send and want to be told stands below the commands that act on it, and asks no store."""
+    above = ("agents", "cli", "client", "compat", "sdk", "server", "service", "stores")
+    return any(within(imported, f"dibs.{layer}") for layer in above) or is_core_rule(imported)
+
+
 # Where the house meets what only other systems' clients need, each time inside a function: the commands, the gateway
 # of `dibs serve`, the MCP tools under their flag, and replies of a server that is OctoStore.
 COMPAT_DOORS = {
@@ -128,6 +134,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "cli": cli_may_not,
     "agents": sdk_may_not,
     "repository": repository_may_not,
+    "harness": harness_may_not,
 }
 
 

@@ -30,7 +30,7 @@ from dibs.sdk import operations
 from dibs.sdk.async_session import AsyncSession
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from dibs.sdk.answers import JobStatus, Lease
     from dibs.sdk.async_claim import AsyncClaim
@@ -47,8 +47,12 @@ class ClaimKeeper(ToolBackend):
 
     keeps = True
 
-    def __init__(self, door: AsyncDoor, owner: str | None = None) -> None:
+    def __init__(
+        self, door: AsyncDoor, owner: str | None = None, joins: Callable[[], str] | None = None
+    ) -> None:
+        """`joins` gives the session of the agent, where its harness names it: its commands and hooks use it, too."""
         super().__init__(door, owner)
+        self._joins = joins
         self._ready: asyncio.Future[AsyncSession] | None = None
         self._closing = asyncio.Event()
         self._session_task: asyncio.Task[None] | None = None
@@ -121,7 +125,7 @@ class ClaimKeeper(ToolBackend):
                 if not kept.entered.done():
                     kept.entered.set_result(None)
                 await wait_for_either(kept.over, self._closing)
-                if self._closing.is_set() and self._session_task is not None:
+                if self._closing.is_set() and self._session_task is not None and self._joins is None:
                     await asyncio.shield(
                         self._session_task
                     )  # ending the session releases all claims in one step
@@ -142,6 +146,15 @@ class ClaimKeeper(ToolBackend):
             if self._kept.get(name) is kept:
                 del self._kept[name]
 
+    async def _adopt(self, job: str, lease_id: str | None) -> None:
+        """Keep here what a command or a hook of the same agent has claimed in its session, if the call is about it."""
+        name = check_name(job)
+        if self._joins is None or lease_id or name in self._kept or name in self._asked_for:
+            return
+        session = await self._open_session()
+        if any(held == name for held, _ in await self.run(holds_of(session.session_id))):
+            await self._take(session.claim(name))
+
     # The session
 
     async def _open_session(self) -> AsyncSession:
@@ -161,9 +174,12 @@ class ClaimKeeper(ToolBackend):
 
     async def _live(self, ready: asyncio.Future[AsyncSession]) -> None:
         try:
-            async with AsyncSession(self.door, TIMEOUT_MS, self.owner, None, "mcp", None) as session:
+            session = AsyncSession(self.door, TIMEOUT_MS, self.owner, None, "mcp", None, self._joins)
+            async with session:
                 ready.set_result(session)
                 await self._closing.wait()
+                if self._joins is not None and self._tasks:  # the session goes on, so each claim is released
+                    await asyncio.wait(set(self._tasks), timeout=CLOSE_SECONDS_MAX)
         except LeaseLost as lost:
             log.warning("the session was lost: %s", lost.why)
         except Exception as error:

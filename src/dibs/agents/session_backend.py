@@ -23,6 +23,7 @@ class SessionBackend(ClaimKeeper):
     async def heartbeat(
         self, job: str, lease_id: str | None, checkpoint: str | None = None, metadata: str | None = None
     ) -> Lease:
+        await self._adopt(job, lease_id)
         kept = self._own(job, lease_id)
         try:
             return await super().heartbeat(job, lease_id, checkpoint, metadata)
@@ -40,6 +41,7 @@ class SessionBackend(ClaimKeeper):
         result: str | None,
         checkpoint: str | None,
     ) -> None:
+        await self._adopt(job, lease_id)
         kept = self._own(job, lease_id)
         if kept is None:
             await super().release(job, lease_id, done=done, result=result, checkpoint=checkpoint)
@@ -58,6 +60,7 @@ class SessionBackend(ClaimKeeper):
         retry_after: float | None,
         checkpoint: str | None,
     ) -> None:
+        await self._adopt(job, lease_id)
         kept = self._own(job, lease_id)
         if kept is None:
             await super().fail(job, lease_id, reason, retry_after=retry_after, checkpoint=checkpoint)
@@ -75,6 +78,7 @@ class SessionBackend(ClaimKeeper):
         ttl: int,
         checkpoint: str | None,
     ) -> Lease:
+        await self._adopt(job, lease_id)
         kept = self._own(job, lease_id)
         if kept is None:
             return await super().hand_over(

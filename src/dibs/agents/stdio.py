@@ -46,13 +46,14 @@ def stdio_mcp(
     owner: str | None,
     around: Callable[[SessionBackend], AbstractContextManager[None]] = nullcontext,  # type: ignore[assignment]
     tools: tuple[Tool, ...] = TOOLS,
+    joins: Callable[[], str] | None = None,
 ) -> Server[Any]:
     """A server for one connection. Its claims are released when the connection ends. `around` is a context manager
-    that is open during the connection."""
+    that is open during the connection. `joins` gives the agent's session, where its harness names it."""
 
     @asynccontextmanager
     async def lifespan(_: Server[Any]) -> AsyncIterator[SessionBackend]:
-        backend = SessionBackend(door, owner)
+        backend = SessionBackend(door, owner, joins)
         with around(backend):
             try:
                 yield backend
@@ -62,7 +63,7 @@ def stdio_mcp(
 
     def backend_for(context: Context) -> SessionBackend:
         backend: SessionBackend = context.lifespan_context
-        if backend.owner is None:
+        if backend.owner is None and joins is None:
             backend.owner = _owner_of(context)
         return backend
 
@@ -115,8 +116,9 @@ class _Ends(AbstractContextManager[None]):
             os._exit(code)
 
 
-def run(settings: Settings, *, action_llama: bool = False) -> None:
-    """Serve until the client is gone. `action_llama`: also offer its two lock tools."""
+def run(settings: Settings, *, action_llama: bool = False, joins: Callable[[], str] | None = None) -> None:
+    """Serve until the client is gone. `action_llama`: also offer its two lock tools. `joins` gives the session of the
+    agent whose commands and hooks claim in it, too."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogLines("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
@@ -125,15 +127,15 @@ def run(settings: Settings, *, action_llama: bool = False) -> None:
         from dibs.compat.action_llama import tools as theirs
 
         tools = (*TOOLS, *theirs.TOOLS)
-    asyncio.run(_serve(settings, tools))
+    asyncio.run(_serve(settings, tools, joins))
 
 
-async def _serve(settings: Settings, tools: tuple[Tool, ...]) -> None:
+async def _serve(settings: Settings, tools: tuple[Tool, ...], joins: Callable[[], str] | None) -> None:
     output = os.dup(1)  # the SDK replaces it
     door = open_door(settings)
     try:
         owner = settings.pick("owner", "DIBS_OWNER")
-        server = stdio_mcp(door, owner, lambda backend: _Ends(backend, output), tools)
+        server = stdio_mcp(door, owner, lambda backend: _Ends(backend, output), tools, joins)
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:

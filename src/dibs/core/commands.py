@@ -175,6 +175,8 @@ class OpenSession(Record):
     ns: str | None = None  # the namespace it will belong to
     payer: str | None = None
     sessions_max: int = 0
+    parent: str | None = None  # the caller's session whose part it will be
+    bound: str | None = None  # the only namespace that the caller's credential is for
 
 
 class KeepSession(Record):

@@ -3,7 +3,8 @@
 A job has one exclusive owner, or any number of shared ones, or up to N owners of N slots. Names that begin with
 `path:` or `repo:` form a tree: a path conflicts with the paths above and below it, and a `repo:` claim with every path
 and every other `repo:` claim of its namespace. Siblings do not conflict. Claims of one session do not exclude each
-other.
+other, and neither do those of a session and of its parent: an agent and its subagent are one worker for everybody else.
+Two children of one parent exclude each other.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def blockers(
     found: list[Blocker] = []
     live = live_holders(draft, lock)
     if not fits(lock.slots, live, mode, slots):
-        found += [Blocker(name=lock.name, holder=holder) for holder in live]
+        live = without_kin(draft, live, session)
+        if not fits(lock.slots, live, mode, slots):
+            found += [Blocker(name=lock.name, holder=holder) for holder in live]
     if in_tree(lock.name):
         names = list(tree_neighbours(draft, lock.ns, lock.name, mode))
         draft.need(*[lock_key(lock.ns, name) for name in names])
@@ -56,7 +59,24 @@ def blockers(
                 if not (mode == SHARED and holder.mode == SHARED)
                 and not (session is not None and session == holder.session)
             ]
+    if found and session is not None:
+        found = [each for each in found if not are_kin(draft, session, each.holder.session)]
     return tuple(found)
+
+
+def are_kin(draft: Draft, one: str | None, other: str | None) -> bool:
+    """Whether one of two sessions is the parent of the other."""
+    if one is None or other is None or one == other:
+        return False
+    child, parent = draft.session(one), draft.session(other)
+    return (child is not None and child.parent == other) or (parent is not None and parent.parent == one)
+
+
+def without_kin(draft: Draft, live: tuple[Holder, ...], session: str | None) -> tuple[Holder, ...]:
+    """The holds that are not those of the session's parent or children."""
+    if session is None:
+        return live
+    return tuple([holder for holder in live if not are_kin(draft, session, holder.session)])
 
 
 def live_holders(draft: Draft, lock: LockRecord) -> tuple[Holder, ...]:
@@ -75,9 +95,14 @@ def own_hold(draft: Draft, lock: LockRecord, session: str | None, mode: str) -> 
 
 
 def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> bool:
-    """Whether a claim of the session above this name covers it. Others that wait for this name wait for that claim in
-    any case, so a claim below it takes nothing from anybody."""
-    if session is None or not in_tree(lock.name):
+    """Whether a claim of the session above this name covers it, or one of its parent or child at or above it. Others
+    that wait for this name wait for that claim in any case, so a claim below it takes nothing from anybody."""
+    if session is None:
+        return False
+    kin = [holder for holder in live_holders(draft, lock) if are_kin(draft, session, holder.session)]
+    if any(not (holder.mode == SHARED and mode == EXCLUSIVE) for holder in kin):
+        return True
+    if not in_tree(lock.name):
         return False
     above = [
         claim.name
@@ -88,7 +113,7 @@ def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> b
     ]
     draft.need(*[lock_key(lock.ns, name) for name in above])
     holders = [holder for name in above for holder in live_holders(draft, draft.lock(lock.ns, name))]
-    return any(holder.session == session for holder in holders)
+    return any(holder.session == session or are_kin(draft, session, holder.session) for holder in holders)
 
 
 def tree_neighbours(draft: Draft, ns: str, name: str, mode: str) -> Iterable[str]:

@@ -223,6 +223,7 @@ class SessionRecord(Record):
     how: str | None = None
     ns: str | None = None  # the namespace it belongs to; None: written by an older version, not said yet
     charge: str | None = None  # where it is counted, for a principal that has a limit
+    parent: str | None = None  # the session whose part it is: they do not exclude each other (`exclusion.py`)
 
     def due_ms(self) -> int | None:
         if self.ended_ms:

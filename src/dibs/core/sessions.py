@@ -32,6 +32,10 @@ _FREED_AT_ONCE = 64
 def open_session(draft: Draft, command: OpenSession) -> Outcome:
     found = draft.session(command.fresh_id)
     if found is None:
+        if command.parent is not None:
+            parent = own_session(draft, command.parent, command.principal, command.bound)
+            if not isinstance(parent, SessionRecord):
+                return parent
         over = over_sessions(draft, command)
         if over is not None:
             return over
@@ -47,6 +51,7 @@ def open_session(draft: Draft, command: OpenSession) -> Outcome:
             metadata=command.metadata,
             ns=command.ns,
             charge=charge(draft, command.payer, "sessions"),
+            parent=command.parent,
         )
         draft.put(found)
         draft.tell(_session_event(draft, found, events.SESSION_OPENED))

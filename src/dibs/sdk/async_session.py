@@ -18,6 +18,7 @@ from dibs.sdk.claims import SessionClaims
 from dibs.sdk.session_hold import SessionHold
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from dibs.core.durations import Duration
@@ -39,9 +40,12 @@ class AsyncSession(SessionClaims[AsyncClaim]):
         ttl: Duration | None,
         metadata: str | None,
         on_lost: OnLost | None,
+        joins: Callable[[], str] | None = None,
     ) -> None:
+        """`joins` gives the id of a session that others use, too: it is renewed here, and not ended."""
         super().__init__(owner)
         self._door = door
+        self._joins = joins
         self._slice_seconds = door.slice_seconds
         self._timeout_ms = timeout_ms
         self._ttl = ttl
@@ -63,6 +67,12 @@ class AsyncSession(SessionClaims[AsyncClaim]):
 
     async def _open(self) -> SessionHold:
         sent_ms = steady_ms()
+        if self._joins is not None:
+            session_id = await asyncio.to_thread(self._joins)
+            found = await drive(self._door, operations.join_session(session_id), self._timeout_ms)
+            self._owner = self._owner or found.owner
+            hold = self._held = SessionHold(found, sent_ms)
+            return hold
         flow = operations.open_session(self._owner, self._ttl, self._metadata, process_mark(os.getpid()))
         hold = self._held = SessionHold(await drive(self._door, flow, self._timeout_ms), sent_ms)
         return hold
@@ -86,6 +96,8 @@ class AsyncSession(SessionClaims[AsyncClaim]):
             hold.check()
 
     async def _ended(self, hold: SessionHold) -> None:
+        if self._joins is not None:
+            return
         try:
             await drive(self._door, operations.end_session(hold.session_id), self._timeout_ms, LEAVING)
         except DibsError as trouble:

@@ -238,6 +238,12 @@ def open_session(
     return answers.session_from(answers.body_of((yield Ask("session-open", "", _given(document)))))
 
 
+def join_session(session_id: str) -> Flow[SessionStatus]:
+    """Renew a session that was opened elsewhere, and say what it is."""
+    answers.body_of((yield Ask("session-keep", session_id, {})))
+    return answers.session_from(answers.body_of((yield Ask("session-show", session_id, {}))))
+
+
 def end_session(session_id: str) -> Flow[None]:
     reply: Reply = yield Ask("session-end", session_id, {})
     if reply.status not in (404, 410):  # ended already is ended

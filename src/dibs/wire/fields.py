@@ -62,6 +62,7 @@ REQUESTS: dict[str, dict[str, str]] = {
         "owner": "text",
         "metadata": "text",
         "process": "text",
+        "parent_id": "id",
     },
     "session-keep": {"ttl_ms": "whole"},
     "session-end": {},

@@ -126,6 +126,11 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
             "",
             "names a process for those who share its machine; the command line fills it in",
         ),
+        "parent_id": (
+            "",
+            "a session of yours whose part this one is, such as an agent's whose subagent opens this one. Claims of a "
+            "session and of its parent do not exclude each other. Two with the same parent exclude each other",
+        ),
     },
     "session-keep": {"ttl_ms": ("as it is", "from now on it lives this long without a sign of life")},
     "session-end": {},
@@ -183,4 +188,5 @@ SEEN_BY = {
     "to_session": NOBODY,
     "request_key": NOBODY,
     "process": NOBODY,
+    "parent_id": NOBODY,
 }

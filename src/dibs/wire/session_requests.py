@@ -31,7 +31,14 @@ def open_session(ns: str, document: Document, caller: Caller) -> OpenSession:
         ns=ns,
         payer=caller.payer,
         sessions_max=caller.limits.sessions,
+        parent=_parent(document),
+        bound=caller.namespace,
     )
+
+
+def _parent(document: Document) -> str | None:
+    given: str | None = document.get("parent_id")
+    return None if given is None else given.lower()
 
 
 def _session_ttl_ms(document: Document) -> int:

@@ -9,6 +9,8 @@ from dibs.errors import MissingExtra
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
 
@@ -33,8 +35,32 @@ def mcp(call: Call) -> Answer:
         raise UsageError("dibs mcp needs standard input and output, and one of them is closed.", "mcp")
     if call.stdin.isatty() and call.stderr is not None:
         call.stderr.write("dibs mcp is meant to be started by an MCP client. Ctrl-D ends it.\n")
-    run(call.settings, action_llama=bool(call.values.get("action_llama")))
+    run(call.settings, action_llama=bool(call.values.get("action_llama")), joins=_agent_session(call))
     return yes({"stopped": True}, "")
+
+
+def _agent_session(call: Call) -> Callable[[], str] | None:
+    """Opens or renews the session of the agent whose MCP client started this, in another thread. None if the client
+    does not name its session, or if another actor is wanted (DIBS_ACTOR, DIBS_SESSION)."""
+    from dibs.cli.framework.actor_session import ActorSession
+    from dibs.cli.framework.agent_shell import agent_here
+    from dibs.cli.framework.context import Call as Another
+
+    agent = None if call.env.get("DIBS_SESSION") else agent_here(call.env, claims=True)
+    if agent is None:
+        return None
+
+    def opened() -> str:
+        own = Another(
+            call.command, call.values, call.env, stdin=None, stdout=None, stderr=None, paint=call.paint
+        )
+        try:
+            session = ActorSession.of_agent(own, agent)
+            return session.opened(session.ttl_ms)
+        finally:
+            own.close()
+
+    return opened
 
 
 def show(call: Call) -> Answer:

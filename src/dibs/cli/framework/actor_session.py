@@ -4,6 +4,9 @@ An agent runs each command in a new shell, so a lease id in a shell variable is 
 name is not lost: `dibs claim`, `heartbeat` and `release` with the same name use one session, and the session proves
 what it holds. The same name means the same worker, so two agents need two names.
 
+A coding agent needs no name: its harness gives its shells the id of its session, which names the actor then
+(`agent_shell.py`). Its process is watched where the harness tells it, and its claims end with that process.
+
 The session's id is kept in a private file under `actors` in the state folder, one for each store, namespace and name.
 The file proves nothing by itself: the store knows whether the session lives. Every claim and heartbeat of the actor
 renews the session. ACTOR_TTL_MS after the last one the session ends and its jobs are released.
@@ -15,16 +18,18 @@ import os
 
 from dibs.cli.framework.parse import UsageError
 from dibs.client.door import OVER_CODES
-from dibs.core.limits import ACTOR_TTL_MS, OWNER_CHARS_MAX
+from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.digest import digest
 from dibs.errors import InvalidInput, RequestRefused
 from dibs.files import replace_file
+from dibs.ids import new_id
 from dibs.paths import state_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
+    from dibs.harness.identity import Agent
     from dibs.wire.documents import Reply
 
 _BYTES_MAX = 256
@@ -53,25 +58,43 @@ def actor_named(call: Call) -> str | None:
 
 
 class ActorSession:
-    """The session of one actor at one store and namespace."""
+    """The session of one actor at one store. That of a named actor is of one namespace; that of an agent is for all,
+    because its hooks claim paths of a repository and its commands claim other jobs."""
 
-    def __init__(self, call: Call, name: str) -> None:
+    def __init__(self, call: Call, name: str, agent: Agent | None = None) -> None:
         settings = call.settings
         self._call = call
         self._name = name
+        self._agent = agent
         self._folder = os.path.join(state_folder(call.env), "actors")
-        self._path = os.path.join(
-            self._folder, digest(settings.url or "", settings.namespace or DEFAULT_NAMESPACE, name)
-        )
+        where = "agent" if agent is not None else settings.namespace or DEFAULT_NAMESPACE
+        self._path = os.path.join(self._folder, digest(settings.url or "", where, name))
+
+    @classmethod
+    def of_agent(cls, call: Call, agent: Agent) -> ActorSession:
+        return cls(call, agent.key, agent)
+
+    @property
+    def ttl_ms(self) -> int:
+        """How long the session lives without a command. The end of a process shows only on its own machine: there the
+        session may live for long."""
+        url = self._call.settings.url
+        is_here = url is None or url.startswith("sqlite:")
+        return AGENT_TTL_MS if is_here and self._mark() != "-" else ACTOR_TTL_MS
+
+    def known(self) -> str | None:
+        """The session that an earlier claim opened, which may have ended since; None if there was none."""
+        return self._read()[0]
 
     def kept(self) -> str:
         """The session that an earlier claim opened, renewed. If it has ended, the request that uses it as proof gets
         the refusal."""
-        session, _ = self._read()
+        session, _, _ = self._read()
         if session is None:
+            who = f"The actor {self._name!a}" if self._agent is None else "This agent"
             raise UsageError(
-                f"The actor {self._name!a} has claimed nothing here. "
-                "Did the claim name the same actor, --url and --namespace?",
+                f"{who} has claimed nothing here. "
+                "Did the claim name the same actor, --url and --namespace? If not, give its --lease ID.",
                 self._call.command,
             )
         self._call.door().call("session-keep", session, {})
@@ -96,7 +119,7 @@ class ActorSession:
             os.close(gate)
 
     def _keep(self, ttl_ms: int) -> str | None:
-        session, kept_ms = self._read()
+        session, kept_ms, mark = self._read()
         if session is None:
             return None
         ttl_ms = max(ttl_ms, kept_ms)
@@ -104,41 +127,107 @@ class ActorSession:
         if (reply.body or {}).get("code") in OVER_CODES:
             return None
         _check(reply)
+        if self._is_resumed(mark):
+            return self._moved(session, ttl_ms)
         if ttl_ms > kept_ms:
-            self._write(session, ttl_ms)
+            self._write(session, ttl_ms, mark)
         return session
 
-    def _open(self, ttl_ms: int) -> str:
-        owner = self._call.settings.pick("owner", "DIBS_OWNER") or self._name
-        reply = self._call.door().call("session-open", "", {"owner": owner, "ttl_ms": ttl_ms})
+    def _is_resumed(self, mark: str) -> bool:
+        """Whether the agent has another process now, and the one that the session watches is gone."""
+        if mark == "-" or self._agent is None or self._agent.subagent or self._mark() in ("-", mark):
+            return False
+        from dibs.client.embedded import is_gone
+
+        return is_gone(mark)
+
+    def _moved(self, session: str, ttl_ms: int) -> str:
+        """The agent was resumed in another process. The old session ends as soon as anybody sees that its process is
+        gone. So a new one, which watches this process, claims the same jobs as a child of the old one, which is ended
+        then: nobody can come in between."""
+        holds = (self._call.door().call("session-show", session, {}).body or {}).get("holds") or ()
+        fresh = self._open(ttl_ms, parent=session)
+        owner = self._owner()
+        for hold in holds:
+            asked = {"session_id": fresh, "owner": owner, "mode": hold["mode"], "request_key": new_id()}
+            door = self._call.door_in(hold["namespace"])
+            try:
+                door.call("acquire", hold["name"], asked)
+            finally:
+                door.close()
+        self._call.door().call("session-end", session, {})
+        return fresh
+
+    def _open(self, ttl_ms: int, parent: str | None = None) -> str:
+        request = {"owner": self._owner(), "ttl_ms": ttl_ms}
+        mark = self._mark()
+        if mark != "-":
+            request["process"] = mark
+        if self._agent is not None and self._agent.parent is not None:
+            above = self.of_agent(self._call, self._agent.parent)
+            parent = above._keep(ttl_ms) or above._open(ttl_ms)  # we have the gate
+        if parent is not None:
+            request["parent_id"] = parent
+        reply = self._call.door().call("session-open", "", request)
         _check(reply)
         session: str = (reply.body or {})["session_id"]
-        self._write(session, ttl_ms)
+        self._write(session, ttl_ms, mark)
         return session
 
-    def _read(self) -> tuple[str | None, int]:
-        """The session's id and its TTL."""
+    def _owner(self) -> str:
+        named = self._call.settings.pick("owner", "DIBS_OWNER")
+        if named or self._agent is None:
+            return named or self._name
+        from dibs.repository.checkout import label_of
+        from dibs.repository.namespace import current_folder
+
+        folder = current_folder()
+        return self._agent.owner("" if folder is None else label_of(self._call.env, folder))
+
+    def _mark(self) -> str:
+        """The mark of the agent's process; `-` where it is not known."""
+        if self._agent is None or not self._agent.pid:
+            return "-"
+        from dibs.client.embedded import process_mark
+
+        return process_mark(self._agent.pid) or "-"
+
+    def _read(self) -> tuple[str | None, int, str]:
+        """The session's id, its TTL, and the mark of its process."""
         try:
             with open(self._path, "rb") as file:
                 words = file.read(_BYTES_MAX).decode("ascii", "replace").split()
         except OSError:
-            return None, 0
-        return (words[0], int(words[1])) if len(words) == 2 and words[1].isdecimal() else (None, 0)
+            return None, 0, "-"
+        if len(words) not in (2, 3) or not words[1].isdecimal():
+            return None, 0, "-"
+        return words[0], int(words[1]), words[2] if len(words) == 3 else "-"
 
-    def _write(self, session: str, ttl_ms: int) -> None:
-        replace_file(self._path, f"{session} {ttl_ms}\n")
+    def _write(self, session: str, ttl_ms: int, mark: str) -> None:
+        replace_file(self._path, f"{session} {ttl_ms} {mark}\n")
+
+
+def actor_session(call: Call, *, claims: bool) -> ActorSession | None:
+    """The session of the caller's actor: the one that it names, else the agent whose command this is."""
+    name = actor_named(call)
+    if name is not None:
+        return ActorSession(call, name)
+    from dibs.cli.framework.agent_shell import agent_here
+
+    agent = agent_here(call.env, claims=claims)
+    return None if agent is None else ActorSession.of_agent(call, agent)
 
 
 def claiming_session(call: Call, ttl_ms: int | None) -> str | None:
     """The session to claim in, opened if there is none; None without an actor."""
-    name = actor_named(call)
-    return None if name is None else ActorSession(call, name).opened(max(ACTOR_TTL_MS, ttl_ms or 0))
+    found = actor_session(call, claims=True)
+    return None if found is None else found.opened(max(found.ttl_ms, ttl_ms or 0))
 
 
 def proving_session(call: Call) -> str | None:
     """The session that proves what the actor claimed; None without an actor."""
-    name = actor_named(call)
-    return None if name is None else ActorSession(call, name).kept()
+    found = actor_session(call, claims=False)
+    return None if found is None else found.kept()
 
 
 def _check(reply: Reply) -> None:

@@ -82,6 +82,8 @@ KEEP = Option("--keep", "start a background process that sends heartbeats until 
 KEEP_FOR = Option(
     "--keep-for", "like --keep, until this process ends (default: the parent of dibs)", value="PID"
 )
+# The variables by which a harness names its agent (`harness/identity.py`, which most commands need not import).
+_AGENTS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID")
 # What every claim takes, in the order in which help shows it.
 CLAIM_OWNER = (TTL, OWNER, METADATA)
 CLAIM_WAIT = (WAIT, NO_WAIT, KEEP_PLACE, TICKET)
@@ -131,10 +133,12 @@ def claim_document(call: Call) -> Document:
 
 
 def is_actor(call: Call) -> bool:
-    """Whether an actor's name identifies the caller, and no session does."""
-    return call.values.get("actor") is not None or (
-        session_id(call) is None and bool(call.env.get("DIBS_ACTOR"))
-    )
+    """Whether an actor identifies the caller, and no session does: by name, or as the coding agent around."""
+    if call.values.get("actor") is not None:
+        return True
+    if session_id(call) is not None:
+        return False
+    return bool(call.env.get("DIBS_ACTOR")) or any(call.env.get(name) for name in _AGENTS)
 
 
 def _actor_session(call: Call, ttl_seconds: int | None) -> str | None:

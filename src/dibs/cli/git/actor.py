@@ -61,7 +61,7 @@ def actor_of(call: Call, *, in_hook: bool = False) -> Actor:
     named = _named(call)
     if named is not None:
         return named
-    chain = _forked_shells(_runner_of_git() if in_hook else _runner(os.getppid()))
+    chain = forked_shells(_runner_of_git() if in_hook else runner(os.getppid()))
     from dibs.client.embedded import process_mark
 
     marks: list[str] = []
@@ -153,7 +153,7 @@ class _Process:
         return self.name in _SHELLS
 
 
-def _look(pid: int) -> _Process | None:
+def look(pid: int) -> _Process | None:
     """None if there is no such process, or if it cannot be seen."""
     try:
         parent = int(proc.stat(pid)[1])
@@ -164,39 +164,39 @@ def _look(pid: int) -> _Process | None:
         return None
 
 
-def _runner(pid: int) -> _Process | None:
+def runner(pid: int) -> _Process | None:
     """The process that runs a command whose parent is `pid`: this parent, or the one above if it only wraps a
     command."""
-    found = _look(pid)
+    found = look(pid)
     for _ in range(_STEPS_MAX):
         if found is None or found.name not in _WRAPPERS:
             return found
-        found = _look(found.parent)
+        found = look(found.parent)
     return None
 
 
 def _runner_of_git() -> _Process | None:
     """The process that runs the git that runs this hook: skips the hook's shell, git, and the shells of git's aliases.
     Without a git, it is the process that runs the hook's command by hand."""
-    found = _look(os.getppid())
-    runner = None
+    found = look(os.getppid())
+    run_by = None
     for _ in range(_STEPS_MAX):
         if found is None:
             break
         if found.name == "git":
-            runner = _runner(found.parent)
-        elif runner is not None and not (found.is_shell and _is_git(found.parent)):
+            run_by = runner(found.parent)
+        elif run_by is not None and not (found.is_shell and _is_git(found.parent)):
             break
-        found = _look(found.parent)
-    return runner or _runner(os.getppid())
+        found = look(found.parent)
+    return run_by or runner(os.getppid())
 
 
 def _is_git(pid: int) -> bool:
-    found = _look(pid)
+    found = look(pid)
     return found is not None and found.name == "git"
 
 
-def _forked_shells(first: _Process | None) -> list[_Process]:
+def forked_shells(first: _Process | None) -> list[_Process]:
     """A shell and the shells it was forked from: they have the same program and the same words."""
     chain: list[_Process] = []
     found = first
@@ -204,5 +204,5 @@ def _forked_shells(first: _Process | None) -> list[_Process]:
         if chain and (found.program, found.words) != (chain[0].program, chain[0].words):
             break
         chain.append(found)
-        found = _look(found.parent)
+        found = look(found.parent)
     return chain

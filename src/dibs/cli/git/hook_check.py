@@ -142,12 +142,21 @@ def _mine(call: Call, holds: Iterable[PathClaim]) -> set[PathClaim]:
 
 
 def _of_session(call: Call) -> set[tuple[str, int]]:
-    session = call.env.get("DIBS_SESSION", "").strip()
+    session = call.env.get("DIBS_SESSION", "").strip() or _agent_session(call)
     if not session:
         return set()
     reply = call.door().call("session-show", session, {})
     holds = (reply.body or {}).get("holds") or ()
     return {(hold["name"], hold["fencing_token"]) for hold in holds}
+
+
+def _agent_session(call: Call) -> str | None:
+    """The session of the coding agent that runs git, if one does and has claimed anything."""
+    from dibs.cli.framework.actor_session import ActorSession
+    from dibs.cli.framework.agent_shell import agent_here
+
+    agent = agent_here(call.env, claims=False)
+    return None if agent is None else ActorSession.of_agent(call, agent).known()
 
 
 def _proves(call: Call, lease: str, hold: PathClaim) -> bool:

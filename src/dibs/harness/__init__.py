@@ -1,0 +1,1 @@
+"""Coding agents and the programs that run them (harnesses): who an agent is, what it does, what it is told."""

@@ -1,0 +1,78 @@
+"""Which agent a process belongs to, as its harness tells by environment variables.
+
+A harness is the program that runs a coding agent: Claude Code, Codex, Gemini CLI. It gives every shell, hook and MCP
+server that it starts the id of the agent's session. One such session is one worker: its commands, hooks and MCP tools
+prove each other's claims. A subagent is a part of it, with an id of its own that only hooks are told.
+"""
+
+from __future__ import annotations
+
+from dibs.core.limits import OWNER_CHARS_MAX
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CLAUDE, CODEX, GEMINI = "claude", "codex", "gemini"
+COPILOT, CURSOR, WINDSURF = "copilot", "cursor", "windsurf"
+# The variables in which harnesses give the session's id to the processes they start.
+VARIABLES = {CLAUDE: "CLAUDE_CODE_SESSION_ID", CODEX: "CODEX_THREAD_ID", GEMINI: "GEMINI_SESSION_ID"}
+# The variable with the process id of the harness itself.
+_PROCESSES = {CLAUDE: "CLAUDE_PID"}
+_ID_CHARS_MAX = 128
+_SHOWN = 4
+
+
+class Agent:
+    """One agent session, or a subagent of it. `pid` is the process of its harness, where that is known."""
+
+    __slots__ = ("harness", "pid", "session", "subagent")
+
+    def __init__(self, harness: str, session: str, subagent: str = "", pid: int = 0) -> None:
+        self.harness = harness
+        self.session = session
+        self.subagent = subagent
+        self.pid = pid
+
+    @property
+    def key(self) -> str:
+        """Identifies the agent among all agents of this user."""
+        return f"{self.harness}:{self.session}" + (f"/{self.subagent}" if self.subagent else "")
+
+    @property
+    def parent(self) -> Agent | None:
+        """The agent whose subagent this is."""
+        return Agent(self.harness, self.session, pid=self.pid) if self.subagent else None
+
+    def owner(self, place: str) -> str:
+        """The name shown to others, such as `claude-3f2a in app@main`."""
+        name = f"{self.harness}-{_short(self.session)}"
+        if self.subagent:
+            name += f"/{_short(self.subagent)}"
+        return f"{name} in {place}"[:OWNER_CHARS_MAX].rstrip() if place else name
+
+
+def _short(identity: str) -> str:
+    """The beginning of an id. Ids that begin with a word and a mark (`agent-1f2e`) are told apart by what follows."""
+    rest = identity.rpartition("-")[2] if identity[:1].isalpha() and "-" in identity[:12] else identity
+    return rest[:_SHOWN] or identity[:_SHOWN]
+
+
+def is_session_id(text: object) -> bool:
+    """Whether a harness could mean this as an id: a short printable word."""
+    return isinstance(text, str) and 0 < len(text) <= _ID_CHARS_MAX and text.isprintable() and " " not in text
+
+
+def agents_of(env: Mapping[str, str]) -> list[Agent]:
+    """The agents that this environment names. Several: one agent's shell runs the harness of another one."""
+    return [
+        Agent(harness, env[variable], pid=pid_of(env, harness))
+        for harness, variable in VARIABLES.items()
+        if is_session_id(env.get(variable))
+    ]
+
+
+def pid_of(env: Mapping[str, str], harness: str) -> int:
+    """The process of the harness, if it tells it; 0 if not."""
+    text = env.get(_PROCESSES.get(harness, ""), "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else 0

@@ -1,0 +1,92 @@
+"""A session and its parent are one worker for everybody else; two children of one parent are two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dibs.client.embedded import EmbeddedDoor
+from dibs.stores.memory import MemoryStore
+from dibs.testing.clock import ManualClock
+
+
+class Family:
+    """A parent with two children, and a stranger, at one store."""
+
+    def __init__(self) -> None:
+        store = MemoryStore(ManualClock(1_763_000_000_000))
+        self.door = EmbeddedDoor(lambda: store)
+        self.parent = self.open()
+        self.child = self.open(parent_id=self.parent)
+        self.sibling = self.open(parent_id=self.parent)
+        self.stranger = self.open()
+
+    def open(self, **more: str) -> str:
+        reply = self.door.call("session-open", "", {"owner": "somebody", "ttl_ms": 60_000, **more})
+        assert reply.status == 201, reply
+        return str((reply.body or {})["session_id"])
+
+    def claim(self, session: str, job: str, **more: Any) -> str:
+        reply = self.door.call("acquire", job, {"session_id": session, **more})
+        return str((reply.body or {})["status"])
+
+    def release(self, session: str, job: str) -> int:
+        return self.door.call("release", job, {"session_id": session}).status
+
+
+@pytest.fixture
+def family() -> Family:
+    return Family()
+
+
+@pytest.mark.promise("excl:kin")
+@pytest.mark.parametrize("job", ["issue-7", "path:src/a"])
+def test_parent_and_child_do_not_block_each_other_and_siblings_and_strangers_do(
+    family: Family, job: str
+) -> None:
+    for first, second in ((family.parent, family.child), (family.child, family.parent)):
+        assert family.claim(first, job) == "acquired"
+        assert family.claim(second, job) == "acquired"
+        assert family.claim(family.sibling, job) == "held"
+        assert family.claim(family.stranger, job) == "held"
+        family.release(first, job)
+        assert family.claim(family.stranger, job) == "held"
+        family.release(second, job)
+    assert family.claim(family.stranger, job) == "acquired"
+
+
+@pytest.mark.promise("excl:kin")
+def test_a_child_claims_below_its_parents_folder_and_its_sibling_only_elsewhere_below_it(
+    family: Family,
+) -> None:
+    assert family.claim(family.parent, "path:src") == "acquired"
+    assert family.claim(family.child, "path:src/a") == "acquired"
+    assert family.claim(family.sibling, "path:src/a") == "held"
+    assert family.claim(family.sibling, "path:src/b") == "acquired"
+    assert family.claim(family.stranger, "path:src/c") == "held"
+
+
+@pytest.mark.parametrize("job", ["issue-7", "path:src/a"])
+def test_somebody_who_waits_for_the_parent_does_not_keep_the_child_out(family: Family, job: str) -> None:
+    family.claim(family.parent, job)
+    assert family.claim(family.stranger, job, wait_seconds=0.01) == "queued"
+    assert family.claim(family.child, job) == "acquired"
+    family.release(family.parent, job)
+    assert family.claim(family.stranger, job) == "held"
+
+
+def test_only_a_live_session_of_ones_own_can_be_a_parent(family: Family) -> None:
+    family.door.call("session-end", family.parent, {})
+    reply = family.door.call("session-open", "", {"owner": "x", "parent_id": family.parent})
+    assert reply.status == 410, reply
+    unknown = "00000000-0000-4000-8000-000000000000"
+    assert family.door.call("session-open", "", {"owner": "x", "parent_id": unknown}).status == 404
+
+
+def test_the_end_of_a_child_leaves_its_parents_claim(family: Family) -> None:
+    family.claim(family.parent, "path:src/a")
+    family.claim(family.child, "path:src/a")
+    family.door.call("session-end", family.child, {})
+    assert family.claim(family.stranger, "path:src/a") == "held"
+    assert family.claim(family.sibling, "path:src/a") == "acquired"
