@@ -56,6 +56,16 @@ def test_a_store_is_exported_and_what_is_in_it_is_said(terminal: Terminal) -> No
     assert terminal("export", "-q").err == ""
 
 
+def test_doctor_says_that_a_store_is_frozen_and_how_that_ends(terminal: Terminal) -> None:
+    terminal("export", "--freeze")
+    ran = terminal("doctor")
+    assert ran.exit == 69
+    assert "BAD  frozen     dibs export froze it" in ran.out
+    assert "run: dibs thaw" in ran.out
+    terminal("thaw")
+    assert "frozen" not in terminal("doctor").out
+
+
 def test_nothing_is_claimed_in_a_store_that_was_exported_with_freeze_until_it_is_thawed(
     terminal: Terminal,
 ) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.cli.framework.result import failure
+from dibs.wire.documents import Reply
 from tests.cli.processes import Machine, finished, first_line
 
 if TYPE_CHECKING:
@@ -132,3 +134,10 @@ def test_hold_is_told_that_the_work_failed(machine: Machine) -> None:
     out = child.communicate("fail no disk\n", timeout=30)[0]
     assert '"failed":true' in out.replace(" ", "")
     assert last(machine) == ("failed", "no disk", 1)
+
+
+def test_the_second_line_of_an_error_is_indented_and_there_is_no_third() -> None:
+    reply = Reply(
+        status=403, body={"code": "forbidden", "details": "No right.\nRun: GRANT\nok   all is well"}
+    )
+    assert failure(reply).text == "No right.\n  Run: GRANT\\nok   all is well"

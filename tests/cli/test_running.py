@@ -159,10 +159,10 @@ def test_doctor_sees_a_token_that_is_not_accepted(outside: Terminal) -> None:
     assert "BAD  allowed    No such token." in ran.out
 
 
-def test_doctor_says_that_a_server_is_not_dibs(outside: Terminal) -> None:
+@pytest.mark.parametrize("body", [{"status": "ok", "storage": "wal", "db_size_bytes": 4096}, {"it": "works"}])
+def test_doctor_says_that_a_server_is_not_dibs(outside: Terminal, body: dict[str, Any]) -> None:
     outside.env["DIBS_TOKEN"] = "some"
-    theirs = reply_of(200, {"status": "ok", "storage": "wal", "db_size_bytes": 4096})
-    with ScriptedServer([theirs]) as server:
+    with ScriptedServer([reply_of(200, body)]) as server:
         ran = outside("doctor", "--url", server.url)
     assert ran.exit == 69
     assert "BAD  answers    this is not a dibs server; nothing can be claimed there" in ran.out

@@ -146,3 +146,7 @@ def test_a_count_that_is_wrong_is_told_by_doctor_and_put_right_by_gc(tmp_path: P
     assert "Counted anew what ci may have." in typed("gc")[1]
     assert "counted wrong" not in typed("doctor")[1]
     assert "Counted anew" not in typed("gc")[1]
+
+
+def test_a_lifetime_that_cannot_be_is_told_in_words_of_the_command(terminal: Terminal) -> None:
+    assert "--expires in seconds is from 1 to " in terminal("token", "create", "ann", "--expires", "0s").err

@@ -267,6 +267,12 @@ def test_a_record_that_dibs_cannot_have_written_is_refused(
     assert not target.scan("")
 
 
+def test_a_file_with_one_key_twice_is_refused(source: MemoryStore, target: MemoryStore) -> None:
+    with pytest.raises(InvalidInput, match="its key does not come after the one before it"):
+        intake(target, file_of(remade(text_of(source), lambda lines: lines.insert(2, lines[1]))))
+    assert not target.scan("")
+
+
 def test_a_store_that_is_not_empty_is_left_alone(source: MemoryStore, target: MemoryStore) -> None:
     ask(target, acquire("mine", ns="theirs"))
     before = target.scan("lock/")

@@ -6,10 +6,10 @@ One of the few client modules that may import stores and the service. Everything
 from __future__ import annotations
 
 from dibs.core.commands import RaiseFloor, Sweep
-from dibs.core.keys import LOCK_PREFIX
+from dibs.core.keys import LOCK_PREFIX, META_KEY
 from dibs.core.limits import SWEEP_BATCH_MAX
 from dibs.core.outcomes import Raised
-from dibs.core.records import LockRecord
+from dibs.core.records import LockRecord, Meta
 from dibs.service.coordinator import Coordinator
 from dibs.stores.port import Opening, maintenance_of
 
@@ -68,6 +68,17 @@ def facts(store: Store) -> Document:
         "now_ms": store.read(()).now_ms,
         "size_bytes": maintenance_of(store).size_bytes(),
     }
+
+
+def frozen(store: Store) -> str | None:
+    """Why nothing can be claimed in a store that is frozen, and what to do. None: it is not."""
+    meta = store.read((META_KEY,)).records[META_KEY].record
+    mark = meta.frozen if isinstance(meta, Meta) else None
+    if mark is None:
+        return None
+    if mark.incomplete:
+        return "an import is not complete, so nothing can be claimed. Repeat the import"
+    return "dibs export froze it, so nothing can be claimed. If its copy is not in use, run: dibs thaw"
 
 
 def probe(store: Store) -> list[Document]:

@@ -141,6 +141,8 @@ def _store(found: Findings, call: Call) -> None:
     _clock(found, facts)
     _disk(found, facts["path"])
     _counts(found, door)
+    if why := store_admin.frozen(door.store()):
+        found.bad("frozen", why)
     try:
         probed = store_admin.probe(door.store())
     except DibsError as error:
@@ -214,8 +216,8 @@ def _server(found: Findings, call: Call, address: ServerAddress) -> str | None:
         return None
     try:
         health = door.health()
-        if health.get("status") != "ok":
-            found.bad("answers", str(health.get("details") or health))
+        if health.get("details"):
+            found.bad("answers", str(health["details"]))
         elif "dibs" not in health:
             found.bad("answers", "this is not a dibs server; nothing can be claimed there")
         else:

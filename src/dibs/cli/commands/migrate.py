@@ -23,7 +23,7 @@ def migrate(call: Call) -> Answer:
     done = bring_up_to_date(call.settings.url)
     was, now = done["was"], done["version"]
     if now is None:
-        says = f"A {done['store']} store has no versions: there is nothing to do."
+        says = f"Stores of the kind {done['store']} have no versions: there is nothing to do."
     elif was == now:
         says = f"The store is at version {now} already."
     else:

@@ -34,6 +34,7 @@ _FLAGS = {
     "retry_after_seconds": "--retry-after",
     "wait_seconds": "--wait",
     "done_seconds": "--done",
+    "expires_seconds is": "--expires in seconds is",
     "ttl_seconds": "--ttl",
     "ttl_ms or --ttl": "--ttl",
     "ttl_ms": "--ttl",
@@ -130,5 +131,6 @@ def failure(reply: Reply) -> Answer:
     if code in _HINTS:
         sentence = f"{sentence.rstrip('.')}. {_HINTS[code]}"
     more = {field: value for field, value in body.items() if field not in _IN_ENVELOPE}
-    # One line, because the sentence may contain a stranger's text, and a second line could look like another answer.
-    return Answer(exit_of_code(code), more, plain(sentence), code=code, message=sentence, is_error=True)
+    # The sentence may contain a stranger's text. A second line is indented, so that it cannot look like another answer.
+    text = "\n  ".join(plain(line) for line in sentence.split("\n", 1))
+    return Answer(exit_of_code(code), more, text, code=code, message=sentence, is_error=True)

@@ -102,13 +102,17 @@ class ArchiveReader:
         """Records, each with its key, then events. Raises InvalidInput at the first line that is wrong, and at the end
         unless all is there."""
         records = events = 0
+        last = ""
         while True:
             checksum = self._sum.hexdigest()
             document = self._next()
             if "record" in document and not events:
                 records += 1
-                with_key = document.get("key")
-                yield checked_record(with_key, document["record"], self._bad)
+                entry = checked_record(document.get("key"), document["record"], self._bad)
+                if entry[0] <= last:  # one key twice would be two answers to one question
+                    raise self._bad("its key does not come after the one before it")
+                last = entry[0]
+                yield entry
             elif "event" in document:
                 events += 1
                 yield checked_event(document["event"], self._bad)
