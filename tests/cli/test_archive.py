@@ -56,6 +56,17 @@ def test_a_store_is_exported_and_what_is_in_it_is_said(terminal: Terminal) -> No
     assert terminal("export", "-q").err == ""
 
 
+@pytest.mark.parametrize("words", [("export",), ("export", "--freeze"), ("thaw",), ("backup", "copy.db")])
+def test_a_store_that_is_not_there_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = dibs(*words, "--url", "sqlite:mistyped.db", home=tmp_path)
+    assert ran.returncode == 64
+    assert b"There is no store at " in ran.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_doctor_says_that_a_store_is_frozen_and_how_that_ends(terminal: Terminal) -> None:
     terminal("export", "--freeze")
     ran = terminal("doctor")

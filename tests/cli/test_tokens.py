@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.cli.conftest import Terminal
+
     Typed = Callable[..., tuple[int, str, str]]
 
 

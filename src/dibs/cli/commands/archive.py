@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
 from dibs.errors import InvalidInput
@@ -26,11 +28,11 @@ def export(call: Call) -> Answer:
 
     freeze, path = bool(call.values.get("freeze")), call.values.get("to")
     if path is not None:
-        done = export_to_file(store_of(call), path, freeze=freeze)
+        done = export_to_file(present_store(call), path, freeze=freeze)
         return yes(done, f"Wrote {_counted(done)} to {path}.{_frozen(done)}")
     if call.stdout is None:
         raise InvalidInput("dibs export writes to standard output, which is closed. Name a file with --to.")
-    done = export_to_stream(store_of(call), call.stdout, freeze=freeze)
+    done = export_to_stream(present_store(call), call.stdout, freeze=freeze)
     if call.stderr is not None and not call.values.get("quiet"):
         call.stderr.write(f"dibs: wrote {_counted(done)}.{_frozen(done)}\n")
     return Answer(0, done, "", is_said=True)
@@ -62,8 +64,20 @@ def import_(call: Call) -> Answer:
 def thaw(call: Call) -> Answer:
     from dibs.client.store_archive import thaw as thaw_store
 
-    done = thaw_store(store_of(call))
+    done = thaw_store(present_store(call))
     return yes(done, "The store can be used again." if done["was_frozen"] else "The store was not frozen.")
+
+
+def present_store(call: Call) -> Any:
+    """The store that was named, if it is there. A path with a typing error would be a new and empty store, and a copy
+    of that would pass for a copy of the other."""
+    url = call.settings.url or ""
+    if url.startswith("sqlite:"):
+        from dibs.stores.sqlite.location import sqlite_path
+
+        if not os.path.exists(sqlite_path(url)):
+            raise InvalidInput(f"There is no store at {sqlite_path(url)}. Check how it is spelt.")
+    return store_of(call)
 
 
 def store_of(call: Call) -> Any:
@@ -95,7 +109,7 @@ def backup(call: Call) -> Answer:
     from dibs.client.store_backup import backup as back_up
 
     path = call.values["file"]
-    done = back_up(store_of(call), path)
+    done = back_up(present_store(call), path)
     return yes(done, f"Copied the store to {path} ({done['bytes']} bytes).", quiet=path)
 
 
