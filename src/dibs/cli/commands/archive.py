@@ -73,7 +73,7 @@ def present_store(call: Call) -> Any:
     of that would pass for a copy of the other."""
     url = call.settings.url or ""
     if url.startswith("sqlite:"):
-        from dibs.stores.sqlite.location import sqlite_path
+        from dibs.client.store_backup import sqlite_path
 
         if not os.path.exists(sqlite_path(url)):
             raise InvalidInput(f"There is no store at {sqlite_path(url)}. Check how it is spelt.")
