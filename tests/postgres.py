@@ -31,7 +31,7 @@ def program(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join(places))
 
 
-def _somebody() -> dict[str, Any]:
+def somebody() -> dict[str, Any]:
     """Arguments for subprocess: PostgreSQL refuses to run as root."""
     if os.getuid() != 0:
         return {}
@@ -40,7 +40,7 @@ def _somebody() -> dict[str, Any]:
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -114,6 +114,10 @@ class PostgresServer:
         self._postgres = postgres
         self._process: subprocess.Popen[bytes] | None = None
 
+    def make(self, initdb: str) -> None:
+        words = [initdb, "-D", self.data, "-U", "dibs", "-A", "trust", "-N", "--no-locale", "-E", "UTF8"]
+        subprocess.run(words, check=True, capture_output=True, cwd=self.folder, timeout=60, **somebody())
+
     def start(self, *more: str) -> None:
         words = [self._postgres, "-D", self.data, "-p", str(self.port), "-k", self.folder, "-h", "127.0.0.1"]
         with open(f"{self.folder}/log", "ab") as log:
@@ -122,7 +126,7 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                **_somebody(),
+                **somebody(),
             )
         wait_until(self.answers, "PostgreSQL answers")
 
@@ -137,8 +141,14 @@ class PostgresServer:
             return False
         return True
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def signal(self, number: int) -> None:
-        """To the server and all its backends, each of which is a process group of its own."""
+        """To the server and all its backends, each of which is a process group of its own. To nobody if it is dead."""
+        if not self.is_running:
+            return
         assert self._process is not None
         for pid in (self._process.pid, *_children(self._process.pid)):
             with suppress(ProcessLookupError):
@@ -146,12 +156,12 @@ class PostgresServer:
 
     def kill(self) -> None:
         """As a power cut would."""
-        assert self._process is not None
         self.signal(signal.SIGKILL)
-        self._process.wait(WAIT_S_MAX)
+        if self._process is not None:
+            self._process.wait(WAIT_S_MAX)
 
     def stop(self) -> None:
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None or not self.is_running:
             return
         self.signal(signal.SIGCONT)
         self._process.send_signal(signal.SIGINT)  # its fast shutdown
@@ -164,14 +174,12 @@ class PostgresServer:
 @contextmanager
 def server(initdb: str, postgres: str) -> Iterator[PostgresServer]:
     """A server that runs while the block does."""
-    who = _somebody()
+    who = somebody()
     with tempfile.TemporaryDirectory(prefix="dibs-pg-", ignore_cleanup_errors=True) as folder:
         if who:
             os.chown(folder, who["user"], who["group"])
-        data = f"{folder}/data"
-        made = [initdb, "-D", data, "-U", "dibs", "-A", "trust", "-N", "--no-locale", "-E", "UTF8"]
-        subprocess.run(made, check=True, capture_output=True, cwd=folder, timeout=60, **who)
-        running = PostgresServer(postgres, folder, data, _free_port())
+        running = PostgresServer(postgres, folder, f"{folder}/data", free_port())
+        running.make(initdb)
         try:
             running.start()
             yield running
@@ -189,8 +197,8 @@ def running(initdb: str, postgres: str) -> Iterator[str]:
 @contextmanager
 def bouncer(pgbouncer: str, url: str) -> Iterator[str]:
     """The URL of a pgbouncer in front of the server at `url`: transaction mode, three backends for everybody."""
-    who = _somebody()
-    port, behind = _free_port(), urlsplit(url)
+    who = somebody()
+    port, behind = free_port(), urlsplit(url)
     with tempfile.TemporaryDirectory(prefix="dibs-pgb-", ignore_cleanup_errors=True) as folder:
         if who:
             os.chown(folder, who["user"], who["group"])

@@ -147,7 +147,7 @@ class ServerProcess:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self.spawn()
-        self.url = wait_until(self._greeting, "the server says where it listens")
+        self.await_start()
 
     def spawn(self) -> None:
         """Start it, and wait for nothing."""
@@ -157,6 +157,10 @@ class ServerProcess:
             self._process = subprocess.Popen(
                 self._words, env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
             )
+
+    def await_start(self) -> None:
+        """Wait until the server that was spawned answers."""
+        self.url = wait_until(self._greeting, "the server says where it listens")
 
     def _greeting(self) -> str | None:
         ended = self.process.poll()

@@ -11,6 +11,7 @@ from dibs.core.keys import META_KEY, lock_key, session_key
 from dibs.core.limits import TICKET_MS
 from dibs.core.records import SHARED, Holder, LockRecord, Meta, SessionRecord, Ticket, Tree
 from dibs.core.replay import ReplayedHold, replay
+from dibs.testing.history import overtaken
 from tests.models.queue import Hold, Place, Run, Wish, World, overlap
 
 if TYPE_CHECKING:
@@ -232,21 +233,5 @@ def nobody_waits_for_nothing(raw: Raw) -> None:
 
 
 def fifo(history: list[Event]) -> None:
-    """Nobody is overtaken on the same job by a later place. Those who share it come in together, in any order."""
-    served: dict[str, set[int]] = {}
-    gone: dict[str, set[int]] = {}
-    queued: dict[str, dict[int, str]] = {}
-    for event in history:
-        if event.kind == kinds.QUEUED:
-            queued.setdefault(event.job, {})[event.ticket] = event.mode
-        elif event.kind == kinds.LEFT:
-            gone.setdefault(event.job, set()).add(event.ticket)
-        elif event.kind == kinds.FORGOTTEN:
-            for each in (served, gone, queued):
-                each.pop(event.job, None)
-        elif event.kind == kinds.ACQUIRED and event.ticket:
-            modes = queued[event.job]
-            earlier = {n for n in modes if n < event.ticket and "exclusive" in (modes[n], event.mode)}
-            passed = served.setdefault(event.job, set())
-            assert not earlier - gone.get(event.job, set()) - passed, "somebody was overtaken"
-            passed.add(event.ticket)
+    """Nobody is overtaken on the same job by a later place."""
+    assert overtaken(history) == []

@@ -45,15 +45,15 @@ class Resource:
     def write(self, token: int) -> None:
         os.write(self._file, f"{token}\n".encode())
 
-    def write_fenced(self, token: int) -> None:
+    def write_fenced(self, token: int, job: str = JOB) -> None:
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            self._fence.admit(name=JOB, token=token)
-            self._db.execute("INSERT INTO writes (token) VALUES (?)", (token,))
+            self._fence.admit(name=job, token=token)
+            self._db.execute("INSERT INTO writes (job, token) VALUES (?, ?)", (job, token))
             self._db.execute("COMMIT")
         except StaleToken:
             self._db.execute("ROLLBACK")
-            self.note(refused=token)
+            self.note(refused=token, job=job)
         except sqlite3.OperationalError:  # somebody was stopped in the middle of writing
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from dibs import Fence
 from dibs.clock import steady_ms
-from tests.faults.contender import OVER
+from tests.faults.contender import JOB, OVER
 from tests.faults.proxy import Fault, Proxy
 from tests.processes import WAIT_S_MAX, ServerProcess, pass_by, start_program, wait_until
 
@@ -171,7 +171,7 @@ def prepare(folder: Path) -> None:
     db = sqlite3.connect(folder / "fenced.db", isolation_level=None)
     db.execute("PRAGMA journal_mode = WAL")
     Fence(db).create()
-    db.execute("CREATE TABLE writes (number INTEGER PRIMARY KEY, token INTEGER NOT NULL)")
+    db.execute("CREATE TABLE writes (number INTEGER PRIMARY KEY, job TEXT NOT NULL, token INTEGER NOT NULL)")
     db.close()
 
 
@@ -179,13 +179,21 @@ def judge(folder: Path, outcome: Outcome) -> None:
     unfenced = folder / "unfenced"
     tokens = [int(line) for line in unfenced.read_text().split()] if unfenced.exists() else []
     outcome.writes, outcome.late = len(tokens), late(tokens)
-    db = sqlite3.connect(folder / "fenced.db")
-    fenced = [token for (token,) in db.execute("SELECT token FROM writes ORDER BY number")]
-    db.close()
+    fenced = fenced_writes(folder).get(JOB, [])
     outcome.fenced_writes, outcome.fenced_late = len(fenced), late(fenced)
     beliefs, outcome.refused = diaries(folder)
     outcome.tenures, outcome.beliefs = len(beliefs), sum(map(len, beliefs.values()))
     outcome.overlaps = overlaps(beliefs)
+
+
+def fenced_writes(folder: Path) -> dict[str, list[int]]:
+    """The tokens of the writes that the fence let through, in their order, by job."""
+    db = sqlite3.connect(folder / "fenced.db")
+    found: dict[str, list[int]] = {}
+    for job, token in db.execute("SELECT job, token FROM writes ORDER BY number"):
+        found.setdefault(job, []).append(token)
+    db.close()
+    return found
 
 
 def diaries(folder: Path) -> tuple[dict[int, list[tuple[int, int]]], int]:
@@ -216,10 +224,12 @@ def overlaps(beliefs: dict[int, list[tuple[int, int]]]) -> list[str]:
     """`check()` looked at the clock somewhere between before and after. Wrong for certain: an owner believed later than
     one that came after it."""
     found = []
-    for token, times in beliefs.items():
-        last_ms = max(before for before, _ in times)
-        for later, later_times in beliefs.items():
-            first_ms = min(after for _, after in later_times)
-            if later > token and last_ms > first_ms:
-                found.append(f"{token} believed at {last_ms}, {later} already at {first_ms}")
+    earliest: tuple[int, int] | None = None  # among those with a larger token
+    for token in sorted(beliefs, reverse=True):
+        last_ms = max(before for before, _ in beliefs[token])
+        first_ms = min(after for _, after in beliefs[token])
+        if earliest is not None and last_ms > earliest[0]:
+            found.append(f"{token} believed at {last_ms}, {earliest[1]} already at {earliest[0]}")
+        if earliest is None or first_ms < earliest[0]:
+            earliest = (first_ms, token)
     return found

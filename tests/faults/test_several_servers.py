@@ -18,8 +18,8 @@ from dibs import AsyncClient, Client, JobHeld
 from dibs.client.servers import PATIENCE_MS
 from dibs.clock import steady_ms
 from dibs.core.limits import MOVE_MS
-from dibs.ids import new_id
-from tests.processes import ServerProcess, clean_env, dibs, pause, wait_until
+from tests.faults.cluster import TOKEN, Cluster, end
+from tests.processes import ServerProcess, dibs, pause, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,74 +27,8 @@ if TYPE_CHECKING:
 
     from dibs import Lease
 
-TOKEN = "dibs_several"
 FAULTS = ["killed", "paused", "told to end"]
 WAIT_S = 40
-
-
-class Cluster:
-    """Servers on one store, with one tokens file. The first is the one that clients ask first."""
-
-    def __init__(self, folder: Path, store_url: str, stack: ExitStack) -> None:
-        self.folder = folder
-        self._store_url = store_url
-        self._stack = stack
-        self.servers: list[ServerProcess] = []
-        self._tokens = folder / "tokens"
-        self._tokens.touch(mode=0o600)
-        self._tokens.write_text(f"agent:{TOKEN}:admin\n")
-
-    def start(self, count: int, *flags: str) -> None:
-        for _ in range(count):
-            home = self.folder / f"server-{len(self.servers)}"
-            home.mkdir()
-            words = ("--tokens", str(self._tokens), *flags)
-            server = ServerProcess(home, store=self._store_url, flags=words)
-            self._stack.callback(_end, server)
-            server.start()
-            self.servers.append(server)
-
-    @property
-    def url(self) -> str:
-        return ",".join(server.url for server in self.servers)
-
-    def client(self, url: str | None = None, **more: Any) -> Client:
-        return self._stack.enter_context(Client(url or self.url, TOKEN, **more))
-
-    def env(self) -> dict[str, str]:
-        return clean_env(self.folder / "home", DIBS_URL=self.url, DIBS_TOKEN=TOKEN)
-
-    def hit(self, fault: str, at: int = 0) -> None:
-        """What happens to the server that the client is at."""
-        server = self.servers[at]
-        if fault == "killed":
-            server.kill()
-        elif fault == "told to end":
-            server.process.send_signal(signal.SIGTERM)
-        else:
-            self.pause(at)
-
-    def pause(self, at: int = 0) -> None:
-        """SIGSTOP, but not in the middle of a write: SQLite's lock would keep the others from theirs."""
-        others = self.client(self.servers[at - 1].url, timeout=2)
-
-        def stands_still_and_others_can_write() -> bool:
-            self.servers[at].pause()
-            probe = f"probe-{new_id()}"  # one whose answer was lost may be held
-            try:
-                others.release(probe, others.acquire(probe).lease_id)
-            except Exception:
-                self.servers[at].resume()
-                return False
-            return True
-
-        wait_until(stands_still_and_others_can_write, "a server stands still outside of a write")
-
-
-def _end(server: ServerProcess) -> None:
-    if server.process.returncode is None:
-        server.resume()
-    server.kill()
 
 
 @pytest.fixture(params=["sqlite"])
@@ -353,7 +287,7 @@ def test_servers_of_two_stores_in_one_list_are_found_out_before_anything_is_done
     (tmp_path / "server-9").mkdir()
     words = ("--tokens", str(tmp_path / "tokens"))
     stranger = ServerProcess(tmp_path / "server-9", store=f"sqlite://{tmp_path}/other.db", flags=words)
-    cluster._stack.callback(_end, stranger)
+    cluster.stack.callback(end, stranger)
     stranger.start()
     url = f"{cluster.servers[0].url},{stranger.url}"
     env = {**cluster.env(), "DIBS_URL": url}

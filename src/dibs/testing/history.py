@@ -109,3 +109,30 @@ def overlaps(holds: Iterable[ObservedHold]) -> list[str]:
         if last is None or hold.until_ms > last.until_ms:
             before[hold.job] = hold
     return wrong
+
+
+def overtaken(history: Iterable[Event], *, plain: bool = False) -> list[str]:
+    """`queue:fifo`: who was served before another that came earlier. Those who share a job come in together, in any
+    order. `plain`: all claims are exclusive, each for one job, so that nobody may pass a line either."""
+    wrong: list[str] = []
+    lines: dict[tuple[str, str], dict[int, str]] = {}
+    for event in history:
+        line = lines.setdefault((event.ns, event.job), {})
+        if event.kind == "queued":
+            line[event.ticket] = event.mode
+        elif event.kind == "left":
+            line.pop(event.ticket, None)
+        elif event.kind == "forgotten":
+            line.clear()
+        elif event.kind == "acquired":
+            before = {
+                number
+                for number, mode in line.items()
+                if (number < event.ticket or (plain and not event.ticket)) and EXCLUSIVE in (mode, event.mode)
+            }
+            if before:
+                wrong.append(
+                    f"seq {event.seq}: {event.owner!r} was given {event.job!r} before {sorted(before)}"
+                )
+            line.pop(event.ticket, None)
+    return wrong
