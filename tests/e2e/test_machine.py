@@ -110,7 +110,7 @@ def test_who_has_claims_of_their_own_is_not_split_from_them(service: ServerProce
     env = env_of(service, home)
     told = dibs(env, "claim", "other")
     assert told.exit == 64
-    assert "holds live claims" in told.err
+    assert "has live claims" in told.err
     assert dibs(own, "release", "mine", "--lease", lease).exit == 0
     assert dibs(env, "claim", "other").exit == 0
 

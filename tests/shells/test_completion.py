@@ -132,7 +132,7 @@ def test_fish_completes_a_line_and_says_what_it_offers(shells: Shells) -> None:
     need_shell("fish")
     shells("dibs claim issue-1842; dibs claim github://acme/app/42")
     lines = {
-        "dibs heartb": "heartbeat\trenew a claim, and say how far the work has come",
+        "dibs heartb": "heartbeat\trenew a claim, and record how far the work has come",
         "dibs release iss": "issue-1842",
         "dibs --json owner iss": "issue-1842",
         "dibs release github:": "github://acme/app/42",

@@ -17,6 +17,8 @@ from dibs.loglines import LogLines
 from dibs.server.accesslog import hide_secrets
 from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE
 from dibs.service.auth import MachineGuard, TokenGuard, ensure_token_file
+from dibs.stores.registry import default_url
+from dibs.stores.sqlite.location import sqlite_path
 
 if TYPE_CHECKING:
     import asyncio
@@ -65,6 +67,8 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
         guard = TokenGuard(settings.tokens_file)
         return guard, f"tokens   {guard.path} ({len(guard)}); SIGHUP reads it again"
     if not address.is_local:
+        if _is_missing(settings.store or default_url()):
+            raise _nobody_let_in(settings)  # and no store is left behind
         return TokenGuard(None), ""  # who is let in is for the store to say
     path = paths.token_path()
     made = ensure_token_file(path, _login())
@@ -90,14 +94,26 @@ def open_directory(
     stack.callback(directory.stop)
     guard.directory = directory
     if guard.path is None and not directory:
-        raise InvalidInput(
-            f"{settings.bind} can be reached from other machines, and no token lets anybody in. Run `dibs token create "
-            "NAME --role admin --url STORE`, or give --tokens FILE, or bind to 127.0.0.1."
-        )
+        raise _nobody_let_in(settings)
     if guard.path is None or directory:
         lead = "" if guard.path is None else "\n  "
         return f"{lead}tokens   in the store ({len(directory)}); dibs token list shows them"
     return ""
+
+
+def _is_missing(store_url: str) -> bool:
+    """Whether it is a file that opening would make."""
+    if not store_url.startswith("sqlite:"):
+        return False
+    path = sqlite_path(store_url)
+    return not os.path.exists(path) and (store_url == default_url() or os.path.isdir(os.path.dirname(path)))
+
+
+def _nobody_let_in(settings: ServerSettings) -> InvalidInput:
+    return InvalidInput(
+        f"{settings.bind} can be reached from other machines, and no token lets anybody in. Run `dibs token create "
+        "NAME --role admin --url STORE`, or give --tokens FILE, or bind to 127.0.0.1."
+    )
 
 
 def make_folders(socket_path: str, store_url: str) -> None:
