@@ -41,6 +41,7 @@ CORE_VALUES = {
     "outcomes",
     "record",
     "records",
+    "references",
     "view",
 }
 # The parts of the stores that are no store.

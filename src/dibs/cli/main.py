@@ -147,12 +147,35 @@ def _completed(words: list[str], env: Mapping[str, str], opener: Opener | None) 
 
 def _in_repository(command: Command, call: Call) -> Answer:
     """Run the command. Its `path:` and `repo:` names belong to the namespace of the repository around."""
+    if _may_be_spelled_otherwise(call):
+        from dibs.cli.git.job_names import fold
+
+        fold(call)
     if not _may_be_in_tree(call):
-        return command.run(call)
+        return _run(command, call)
     from dibs.cli.git.namespace import settle, shown
 
     settle(call)
-    return shown(call, command.run(call))
+    return shown(call, _run(command, call))
+
+
+def _run(command: Command, call: Call) -> Answer:
+    if call.written:
+        from dibs.cli.git.job_names import use_names_in_use
+
+        use_names_in_use(call)
+    return command.run(call)
+
+
+def _may_be_spelled_otherwise(call: Call) -> bool:
+    """Looks only at the characters of names, as `_may_be_in_tree` does. `issue-1842` has only one spelling."""
+    given = call.values.get("job") or call.values.get("name")
+    for name in given if isinstance(given, list) else (given,):
+        if isinstance(name, str) and (
+            "/" in name or "#" in name or name[:1] == "!" or name[:1].isupper() or name.startswith("path:")
+        ):
+            return not call.values.get("exact")
+    return False
 
 
 def _may_be_in_tree(call: Call) -> bool:

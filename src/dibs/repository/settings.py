@@ -32,6 +32,7 @@ OFF, WARN, REQUIRE = "off", "warn", "require"
 BLOCK = "block"
 TEAM_FILE = ".dibs.toml"
 _MADE = "where the repository comes from"
+_TABLES = ("names",)  # read elsewhere: repository/job_names.py
 _KEYS = ("policy", "own", "unreachable", "url", "namespace")
 _CHOICES = {"policy": (OFF, WARN, REQUIRE), "unreachable": (BLOCK, WARN)}
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -92,7 +93,7 @@ def _look_for_slips(path: str, table: Mapping[str, Any]) -> None:
     from dibs.suggestion import did_you_mean  # only where something was mistyped
 
     for key in table:
-        hint = "" if key in _KEYS else did_you_mean(key, (*_KEYS, "lock_policy"))
+        hint = "" if key in (*_KEYS, *_TABLES) else did_you_mean(key, (*_KEYS, "lock_policy"))
         if hint:
             raise InvalidInput(f"{path}: there is no setting {key!a}.{hint}")
 

@@ -16,6 +16,7 @@ from dibs.cli.framework.flags import (
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import is_failure, no, refusal_exit, yes
 from dibs.cli.framework.spec import ANY, Argument, Command, Option
+from dibs.cli.git.job_names import one_names
 from dibs.cli.git.namespace import settle
 from dibs.cli.text import claim_many as claim_many_text
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
@@ -107,6 +108,7 @@ def _names(call: Call, most: int) -> list[str]:
     names = [line.strip() for line in lines if line.strip()]
     if not names:
         raise InvalidInput("Standard input holds no names: it was empty.")
+    names = one_names(call, names)
     settle(call, names)
     return names
 

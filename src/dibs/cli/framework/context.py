@@ -66,6 +66,7 @@ class Call:
         self._stdin_used = False
         self.unconfirmed = unconfirmed
         self.repository_namespace: str | None = None
+        self.written: dict[str, str] = {}  # names that were spelled otherwise, and how
 
     @property
     def env(self) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ GROUPS = (
         "Sessions",
         ("session run", "session open", "session keep", "session end", "session show", "session list"),
     ),
-    ("Look", ("owner", "list", "history")),
+    ("Look", ("owner", "list", "history", "name")),
     (
         "Operate",
         (
@@ -65,6 +65,7 @@ _MODULES = {
     "owner": "cli.commands.inspect",
     "list": "cli.commands.inspect",
     "history": "cli.commands.inspect",
+    "name": "cli.commands.name",
     "run-secret create": "compat.action_llama.run_secret",
     "run-secret list": "compat.action_llama.run_secret",
     "run-secret end": "compat.action_llama.run_secret",
@@ -123,6 +124,7 @@ SUMMARIES = {
     "owner": "show who has a job, since when and for how long",
     "list": "list the jobs that are claimed",
     "history": "show what happened to a job",
+    "name": "show the one name of a job, and why it is that",
     "run-secret create": "begin a run and print its secret",
     "run-secret list": "list the runs that are active",
     "run-secret end": "end a run and free what it locked",

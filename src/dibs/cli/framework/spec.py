@@ -150,12 +150,13 @@ NAMESPACE = Option(
     env="DIBS_NAMESPACE",
     filled=True,
 )
+EXACT = Option("--exact", "take names as they are written, byte for byte; see `dibs name`")
 TIMEOUT = Option("--timeout", "how long a server may take to answer (default 10s)", value="TIME")
 JSON = Option("--json", "print one JSON document for every outcome")
 QUIET = Option("--quiet", "print only what a script needs, or nothing", short="-q")
 HELP = Option("--help", "show this help", short="-h")
 VERSION = Option("--version", "show the version", short="-V")
-GLOBAL = (URL, NAMESPACE, TIMEOUT, JSON, QUIET, HELP, VERSION)
+GLOBAL = (URL, NAMESPACE, EXACT, TIMEOUT, JSON, QUIET, HELP, VERSION)
 
 # Flags of `dibs lock` that grite accepts anywhere; here they may come before the command's words, too.
 LOCK_ACTOR = Option(
