@@ -66,6 +66,7 @@ WORDS: dict[str, list[str]] = {
     "owner": ["job"],
     "list": [],
     "history": ["job"],
+    "name": ["job"],
     "break": ["job", "--reason", "r"],
     "free": ["job"],
     "gc": [],

@@ -47,11 +47,12 @@ def test_a_done_mark_under_an_older_spelling_counts(terminal: Terminal) -> None:
     assert terminal("claim", ADDRESS).exit == 4
 
 
-def test_several_spellings_of_one_job_are_claimed_once(terminal: Terminal) -> None:
-    found = terminal("claim-all", ADDRESS, "acme/app#42", "issue-7", "--json").data
+def test_several_jobs_in_one_step_have_their_one_names(terminal: Terminal) -> None:
+    found = terminal("claim-all", ADDRESS, "issue-7", "--json").data
     assert [lease["name"] for lease in found["leases"]] == [ISSUE, "issue-7"]
     picked = terminal("claim-any", stdin=f"{ADDRESS}\nacme/app#43\n".encode()).out
     assert "github://acme/app/issues/43" in picked
+    assert "twice" in terminal("claim-all", "acme/app#44", "https://github.com/acme/app/issues/44").err
 
 
 def test_name_tells_the_one_name_and_why(terminal: Terminal) -> None:

@@ -37,16 +37,10 @@ def fold(call: Call) -> None:
 
 
 def one_names(call: Call, given: Iterable[str]) -> list[str]:
-    """The one names, in order. Of several spellings of one job, the first counts."""
     names = names_here(call)
-    found: list[str] = []
-    seen: dict[str, str] = {}
-    for written in given:
-        name = names.of(written)
-        if seen.setdefault(name, written) == written:
-            found.append(name)
-    call.written |= {name: written for name, written in seen.items() if name != written}
-    return found
+    found = [(names.of(written), written) for written in given]
+    call.written |= {name: written for name, written in found if name != written}
+    return [name for name, _ in found]
 
 
 def use_names_in_use(call: Call) -> None:
@@ -54,8 +48,8 @@ def use_names_in_use(call: Call) -> None:
     look at each would be no step of one."""
     if call.command not in _ONE:
         return
+    from dibs.client.name_in_use import name_in_use
     from dibs.client.queueing import drive
-    from dibs.client.spelling import name_in_use
 
     job = call.values["job"]
     names = job if isinstance(job, list) else [job]
