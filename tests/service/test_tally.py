@@ -216,3 +216,28 @@ def test_what_is_there_at_the_start_is_counted_a_page_at_a_time_while_others_go_
     assert told == ["own", "0", "9"], "and not again"
     world.acquire("another")
     assert world.counts() == (10, 2, 8)
+
+
+def test_what_others_did_is_read_with_one_question_unless_it_fills_a_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between two servers, every question is a part of how long a hand-off takes."""
+    world = World()
+    asked: list[int] = []
+    events = world.store.events
+
+    def counted(after: int, limit: int, *rest: Any, **options: Any) -> Any:
+        asked.append(after)
+        return events(after, limit, *rest, **options)
+
+    monkeypatch.setattr(world.store, "events", counted)
+    monkeypatch.setattr(tally_module, "LIST_PAGE_DEFAULT", 3)
+    for number in range(2):
+        world.acquire_elsewhere(f"x{number}")
+    world.tally.catch_up(world.store)
+    assert asked == [0]
+    for number in range(2, 8):
+        world.acquire_elsewhere(f"x{number}")
+    world.tally.catch_up(world.store)
+    assert asked == [0, 2, 5, 8]
+    assert world.tally.live == 8

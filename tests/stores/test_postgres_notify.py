@@ -82,6 +82,34 @@ def test_a_watch_is_woken_by_a_commit_of_another_server(connect: Callable[..., P
 
 
 @pytest.mark.usefixtures("_never_looks")
+def test_a_watch_believes_the_number_in_a_note_and_nothing_that_is_no_number(
+    schema: Schema, connect: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = connect(), connect()
+    near.watch(0, 1)
+    wait_until(lambda: hears(near), "it listens")
+    looks: list[bytes] = []
+    rows = near._pool.rows
+
+    def look(sql: bytes, values: tuple[bytes, ...] = ()) -> Any:
+        looks.append(sql)
+        return rows(sql, values)
+
+    def has_looked(times: int) -> bool:
+        return len(looks) == times
+
+    monkeypatch.setattr(near._pool, "rows", look)
+    waiting = Waiting(lambda: near.watch(0, WAIT_MS))
+    wait_until(lambda: looks, "it has looked before it waits")
+    for number, text in enumerate(("", "x", "-1", "9" * 5_000, "1e9"), start=2):
+        schema.run(f"SELECT pg_notify('{near._location.channel}', '{text}')")
+        wait_until(partial(has_looked, number), f"{text[:9]!r} has it look and wait on")
+    put(far, lock("x"), events=(event("x"),))
+    waiting.ends()
+    assert len(looks) == 6
+
+
+@pytest.mark.usefixtures("_never_looks")
 @pytest.mark.promise("queue:one-wake")
 def test_only_who_waits_for_the_record_that_goes_looks(
     connect: Callable[..., PostgresStore], monkeypatch: pytest.MonkeyPatch

@@ -103,17 +103,22 @@ class Tally:
 
     def catch_up(self, store: Store) -> None:
         """Read what others wrote."""
-        while events := store.events(
-            self._told_seq if self.is_counting else self._seen_seq, LIST_PAGE_DEFAULT
-        ):
-            if not self.is_counting:
-                for event in events:
-                    self._fold(event)
-                self._seen_seq = events[-1].seq
-            untold = [event for event in events if event.seq > self._told_seq]
-            if untold:
-                self._told_seq = untold[-1].seq
-                self._on_read(untold)
+        is_all = False
+        while not is_all:
+            events = store.events(self._told_seq if self.is_counting else self._seen_seq, LIST_PAGE_DEFAULT)
+            is_all = len(events) < LIST_PAGE_DEFAULT
+            if events:
+                self._read(events)
+
+    def _read(self, events: Sequence[Event]) -> None:
+        if not self.is_counting:
+            for event in events:
+                self._fold(event)
+            self._seen_seq = events[-1].seq
+        untold = [event for event in events if event.seq > self._told_seq]
+        if untold:
+            self._told_seq = untold[-1].seq
+            self._on_read(untold)
 
     def look(self, store: Store) -> None:
         """Read what others wrote, if they did: the cheap way of asking often."""

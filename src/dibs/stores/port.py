@@ -139,7 +139,8 @@ class Store(ABC):
     def events(
         self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
     ) -> list[Event]:
-        """Up to `limit` events with `seq` above `after`, in order; with `job` only those of (namespace, name).
+        """The first `limit` events with `seq` above `after`, in order; with `job` only those of (namespace, name).
+        Fewer mean that there are no more.
 
         With `one_log`, nothing with a number up to that of the last event returned becomes visible later. Numbers
         between two events may be missing where the store is not `gapless`.

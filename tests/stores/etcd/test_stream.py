@@ -67,6 +67,32 @@ def test_a_stream_that_is_cut_is_replaced_and_nothing_is_missed(connect: Callabl
         assert woken == [True]
 
 
+def test_a_watch_that_is_told_of_an_event_does_not_ask_whether_it_is_there(
+    connect: Callable[[], EtcdStore],
+) -> None:
+    writer, watching = connect(), connect()
+    after = writer.commit({}, {}, [event("x")])
+    watching.watch(after, 300)
+    wait_until(lambda: watching._stream.hears, "the stream is there")
+    looks, woken = [], []
+    original = watching._range
+
+    def counting(begin: bytes, *rest: Any, **options: Any) -> Any:
+        looks.append(begin)
+        return original(begin, *rest, **options)
+
+    watching._range = counting  # type: ignore[method-assign]
+    thread = threading.Thread(
+        target=lambda: woken.append(watching.watch(after, int(WAIT_S_MAX * 1000))), daemon=True
+    )
+    thread.start()
+    wait_until(lambda: looks, "it has looked before it waits")
+    writer.commit({}, {}, [event("x")])
+    thread.join(WAIT_S_MAX)
+    assert woken == [True]
+    assert len(looks) <= 2  # the second may be the look that comes by itself
+
+
 def test_of_many_who_wait_only_the_one_concerned_is_woken(connect: Callable[[], EtcdStore]) -> None:
     writer, waiting = connect(), connect()
     keys = [key_of(f"job-{number}") for number in range(20)]

@@ -15,7 +15,7 @@ from dibs.stores.etcd.capabilities import CAPABILITIES
 from dibs.stores.etcd.due_index import DueIndex
 from dibs.stores.etcd.errors import Refusal, translated
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
-from dibs.stores.etcd.layout import Layout, end_of, seq_of
+from dibs.stores.etcd.layout import Layout, end_of, revision_of, seq_of
 from dibs.stores.etcd.log import EventLog, read_events
 from dibs.stores.etcd.prune import Pruner
 from dibs.stores.etcd.store_time import EtcdTime
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.stores.etcd.location import EtcdLocation
+    from dibs.stores.etcd.stream import Waiting
 
     Document = dict[str, Any]
     Places = tuple[int, int | None, bool]  # version, due, live
@@ -252,20 +253,23 @@ class EtcdStore(Store, Maintenance):
         return read_events(self._log, after, limit, job, newest=newest)
 
     def watch(self, after: int, timeout_ms: int) -> bool:
-        return self._until(
-            None, timeout_ms, lambda: self._log.last_seq(self._range(self._layout.last)) > after
-        )
+        def is_so(waiting: Waiting) -> bool:
+            if waiting.heard_revision > revision_of(after):
+                return True
+            return self._log.last_seq(self._range(self._layout.last)) > after
+
+        return self._until(None, timeout_ms, is_so)
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
         """Woken when that record is deleted, and not by anything else."""
         record = self._layout.record(key)
-        return self._until(record, timeout_ms, lambda: not self._range(record, keys_only=True))
+        return self._until(record, timeout_ms, lambda _: not self._range(record, keys_only=True))
 
-    def _until(self, key: bytes | None, timeout_ms: int, is_so: Callable[[], bool]) -> bool:
+    def _until(self, key: bytes | None, timeout_ms: int, is_so: Callable[[Waiting], bool]) -> bool:
         until_ms = steady_ms() + timeout_ms
         waiting = self._stream.join(key)  # before the first look: what comes after it is not missed
         try:
-            while not is_so():
+            while not is_so(waiting):
                 left_ms = until_ms - steady_ms()
                 if left_ms <= 0:
                     return False

@@ -1,8 +1,9 @@
 """One stream from etcd for all who wait in this process: it says when events were written and which records went.
 
-What it says is a hint. Whoever waits looks at the store itself when told, and now and then without: often while there
-is no stream, seldom while there is one. So a stream that is cut, that moves to another member, or that fell behind a
-compaction loses nothing: when the next one begins, all who wait look once.
+Whoever waits for events is told the revision of the newest and need not ask for it. Everybody looks at the store itself
+now and then without being told: often while there is no stream, seldom while there is one. So a stream that is cut, that
+moves to another member, or that fell behind a compaction loses nothing: when the next one begins, all who wait look
+once.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Waiting:
     def __init__(self, key: bytes | None) -> None:
         self.key = key
         self.told = threading.Event()
+        self.heard_revision = 0  # of the newest event, as the stream has told since this wait began
 
 
 class EtcdStream:
@@ -93,10 +95,11 @@ class EtcdStream:
         if connection is not None:
             connection.cut()
 
-    def _tell(self, key: bytes | None) -> None:
+    def _tell(self, key: bytes | None, revision: int) -> None:
         with self._lock:
             concerned = list(self._waiting.get(key, ()))
         for each in concerned:
+            each.heard_revision = max(each.heard_revision, revision)
             each.told.set()
 
     def _tell_all(self) -> None:
@@ -149,7 +152,7 @@ class EtcdStream:
     def _hear(self, events: list[Document]) -> None:
         for event in events:
             key = unb64(event["kv"]["key"])
-            self._tell(None if key == self._layout.last else key)
+            self._tell(None if key == self._layout.last else key, int(event["kv"]["mod_revision"]))
 
     def _request(self) -> bytes:
         """Two watches on one stream: the newest event, and records that are deleted."""

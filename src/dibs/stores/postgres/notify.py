@@ -1,8 +1,9 @@
 """Who waits is woken by the commit that concerns it: LISTEN on a connection and a thread of its own.
 
-A commit notifies with the number of the last event and a mark for each record it deleted. A note is a hint and no news:
-whoever is woken looks at the store, and looks now and then without one. So where notes do not come, because pgbouncer
-stands in between or the connection is away, nothing is missed, only later.
+A commit notifies with the number of the last event and a mark for each record it deleted. Whoever waits for events has
+the number with the note, and does not ask for it again: that would be a round trip in every hand-off between servers.
+Everybody looks now and then without a note. So where notes do not come, because pgbouncer stands in between or the
+connection is away, nothing is missed, only later.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 MARKS_MAX = 800  # in one note, which may have 8,000 bytes
 EVERYBODY = "*"
+SEQ_DIGITS_MAX = 20
 _AGAIN_S = 0.5
 _AGAIN_S_MAX = 10.0
 _POOLED_S = 60.0
@@ -48,11 +50,13 @@ class NoteWait:
 
     def __init__(self, listener: Listener, mark: str | None) -> None:
         self.mark = mark
+        self.heard_seq = 0  # the last event, as notes have told since this wait began
         self._listener = listener
         self._woken: LockType = allocate_lock()
         self._woken.acquire()
 
-    def wake(self) -> None:
+    def wake(self, seq: int = 0) -> None:
+        self.heard_seq = max(self.heard_seq, seq)
         if self._woken.locked():
             try:
                 self._woken.release()
@@ -105,12 +109,12 @@ class Listener:
         except ValueError:
             pass
 
-    def told(self, marks: Iterable[str], *, events: bool) -> None:
-        """Wake whom a commit concerns."""
+    def told(self, marks: Iterable[str], *, events: bool, seq: int = 0) -> None:
+        """Wake whom a commit concerns. `seq` is the last event after it, 0 if that is not known."""
         found = set(marks)
         for each in tuple(self._waits):
             if EVERYBODY in found or (events if each.mark is None else each.mark in found):
-                each.wake()
+                each.wake(seq)
 
     def close(self) -> None:
         stop, self._stop = self._stop, None
@@ -141,7 +145,11 @@ class Listener:
         self.told((EVERYBODY,), events=True)  # what came before is not heard
         while self._stop is not None:
             for note in link.notes(woken_by, _SILENCE_MS):
-                self.told(note.split()[1:], events=True)
+                seq, *marks = note.split() or [""]
+                # Anybody who may connect may notify: what is no number only wakes.
+                self.told(
+                    marks, events=True, seq=int(seq) if seq.isdecimal() and len(seq) < SEQ_DIGITS_MAX else 0
+                )
 
 
 class _Link:

@@ -148,7 +148,7 @@ class PostgresStore(Store, Maintenance):
         written = {key: Versioned(version=version, record=record) for key, record in kept.items()}
         self._keep({**dict.fromkeys(gone, ABSENT), **written})
         if events or gone:
-            self._listener.told(hint.split(), events=bool(events))
+            self._listener.told(hint.split(), events=bool(events), seq=int(last))
         return int(last)
 
     def scan(
@@ -183,7 +183,7 @@ class PostgresStore(Store, Maintenance):
     def watch(self, after: int, timeout_ms: int) -> bool:
         """Woken by whoever commits an event, on whichever machine; looks every so often without that."""
         with NoteWait(self._listener, None) as wait:
-            return self._until(lambda: self._last_seq() > after, wait, timeout_ms)
+            return self._until(lambda: wait.heard_seq > after or self._last_seq() > after, wait, timeout_ms)
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
         """Woken by whoever deletes the record."""
