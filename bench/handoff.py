@@ -54,9 +54,10 @@ class Line(Protocol):
 
 
 class DibsLine:
-    def __init__(self, connections: list[Connection], control: Connection) -> None:
+    def __init__(self, connections: list[Connection], control: Connection, job: str = JOB) -> None:
         self._connections = connections
         self._control = control
+        self._job = job
 
     @classmethod
     async def open(cls, url: str, token: str, workers: int) -> DibsLine:
@@ -65,7 +66,7 @@ class DibsLine:
 
     async def join(self, worker: int) -> None:
         body = {"ttl_seconds": 600, "wait_seconds": 600, "owner": f"worker-{worker}"}
-        self._connections[worker].send("POST", f"/locks/{JOB}/acquire", body)
+        self._connections[worker].send("POST", f"/locks/{self._job}/acquire", body)
 
     async def owned(self, worker: int) -> Any:
         reply = await self._connections[worker].receive()
@@ -74,13 +75,13 @@ class DibsLine:
         return reply["lease_id"]
 
     async def release(self, worker: int, proof: Any) -> None:
-        self._connections[worker].send("POST", f"/locks/{JOB}/release", {"lease_id": proof})
+        self._connections[worker].send("POST", f"/locks/{self._job}/release", {"lease_id": proof})
 
     async def released(self, worker: int) -> None:
         await self._connections[worker].receive()
 
     async def length(self) -> int:
-        reply = await self._control.ask("GET", f"/locks/{JOB}")
+        reply = await self._control.ask("GET", f"/locks/{self._job}")
         return int(reply["waiting"])
 
 

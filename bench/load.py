@@ -51,10 +51,27 @@ def fresh_tag() -> str:
 
 
 def wrk(
-    script: str, url: str, connections: int, seconds: int, args: Sequence[str] = (), token: str | None = None
+    script: str,
+    url: str,
+    connections: int,
+    seconds: int,
+    args: Sequence[str] = (),
+    token: str | None = None,
+    threads: int = 1,
 ) -> Sample:
-    """Run one Lua script. One thread is enough for tens of thousands a second, and leaves the cores free."""
-    argv = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", f"{script}.lua"]
+    """Run one Lua script. One thread is enough for tens of thousands a second, and leaves the cores free. Several are
+    for several servers (`lua/common.lua`), each with as many connections."""
+    connections = -(-connections // threads) * threads
+    argv = [
+        "wrk",
+        f"-t{threads}",
+        f"-c{connections}",
+        f"-d{seconds}s",
+        "--timeout",
+        "10s",
+        "-s",
+        f"{script}.lua",
+    ]
     if token is not None:
         argv += ["-H", f"Authorization: Bearer {token}"]
     # From the scripts' own folder: Lua's require() looks in the current one.

@@ -112,5 +112,6 @@ def describe(folder: Path) -> dict[str, str]:
         "fsync_4k_ms": f"{fsync_ms(folder):.3f}",
         "wrk": _version("wrk", "-v"),
         "etcd": _version("etcd", "--version"),
+        "postgres": _version("psql", "--version"),
         "redis": _version("redis-server", "--version"),
     } | _python_versions()

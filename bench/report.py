@@ -15,7 +15,7 @@ from stats import Spread, paired_ratio, spread
 from targets import ACQUIRE, CYCLE
 
 HERE = Path(__file__).parent
-BEGIN, END = "<!-- results: begin (written by run.py) -->", "<!-- results: end -->"
+RESULTS, STORES = "results", "stores"  # the marked places of README.md
 TITLES = {
     CYCLE: "Acquire and release, requests/s (half of them acquires)",
     ACQUIRE: "Acquire only, requests/s",
@@ -121,10 +121,10 @@ def save(document: dict[str, object], cells: Sequence[Cell], markdown: str) -> P
     return path
 
 
-def write_readme(markdown: str) -> None:
-    """Put the tables between the two markers of README.md, and touch nothing else there."""
+def write_readme(place: str, markdown: str) -> None:
+    """Put the tables between the two markers of a place in README.md, and touch nothing else there."""
     path = HERE / "README.md"
-    text = path.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    path.write_text(f"{before}{BEGIN}\n\n{markdown.strip()}\n\n{END}{after}")
+    begin, end = f"<!-- {place}: begin (written by run.py) -->", f"<!-- {place}: end -->"
+    before, _, rest = path.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    path.write_text(f"{before}{begin}\n\n{markdown.strip()}\n\n{end}{after}")

@@ -3,6 +3,8 @@
 python bench/run.py --quick         a smoke run of about a minute, nothing is written
 python bench/run.py                 the full run; writes bench/results/<date>.json and .md
 python bench/run.py --readme        the same, and puts the tables into bench/README.md
+python bench/run.py --parts stores --rounds 2 --into FILE
+                                    servers on PostgreSQL and etcd; adds its rounds to those in FILE
 """
 
 from __future__ import annotations
@@ -12,17 +14,20 @@ import shlex
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import cold_start
 import expiry
 import machine
 import report
+import store_report
+import stores
 from interleave import Cell, Plan, measure_all
 from procs import BenchError, end_on_sigterm
 from targets import DibsTarget, Target, all_targets
 
-PARTS = ("http", "cold", "expiry")
+PARTS = ("http", "cold", "expiry", "stores")
 
 
 @dataclass(slots=True)
@@ -40,7 +45,9 @@ def say(text: str) -> None:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument(
-        "--parts", default="http,cold,expiry", help=f"comma list of {', '.join(PARTS)} (default: all)"
+        "--parts",
+        default="http,cold,expiry",
+        help=f"comma list of {', '.join(PARTS)} (default: all but stores)",
     )
     made.add_argument(
         "--only", default="", help="comma list of targets: dibs, noop-asgi, noop-lane, etcd, redis"
@@ -54,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--quick", action="store_true", help="one round of one second, few runs, nothing written"
     )
+    made.add_argument("--into", type=Path, help="stores: keep its rounds in this file, beside those it has")
     made.add_argument("--readme", action="store_true", help="put the tables into README.md too")
     made.add_argument(
         "--install", action="store_true", help="install wrk, redis-server, etcd-server (apt, root)"
@@ -143,9 +151,32 @@ def expiry_part(args: argparse.Namespace, results: Results) -> None:
     results.failed |= late.flagged()
 
 
+def stores_part(args: argparse.Namespace, results: Results) -> None:
+    counts = (
+        [1, 32] if args.connections == parser().get_default("connections") else args.connections.split(",")
+    )
+    few = args.quick
+    plan = stores.StorePlan(
+        rounds=args.rounds,
+        seconds=args.seconds,
+        connections=[int(count) for count in counts],
+        hand_offs=20 if few else 200,
+        jobs=20 if few else 100,
+        folder=args.folder,
+    )
+    found = stores.read(args.into)
+    for _ in stores.measure(plan, found, say):
+        if args.into:  # after each round: a run that is ended loses no more than one
+            stores.write(args.into, found, results.document["machine"])
+    how = f"{found.rounds()} rounds in all, {args.seconds} seconds a turn, {datetime.now(UTC):%Y-%m-%d}."
+    results.lines += [how, "", *store_report.tables(found)]
+    results.document["stores"] = asdict(found)
+    results.failed |= found.flagged()
+
+
 def run_parts(args: argparse.Namespace, results: Results) -> None:
     """A part that fails is told and does not take the figures of the others with it."""
-    runners = {"http": http_part, "cold": cold_part, "expiry": expiry_part}
+    runners = {"http": http_part, "cold": cold_part, "expiry": expiry_part, "stores": stores_part}
     for part in args.parts.split(","):
         say(f"--- {part}")
         try:
@@ -180,7 +211,8 @@ def main(argv: list[str] | None = None) -> int:
     if publish and not args.quick:
         say(f"written: {report.save(results.document, results.cells, markdown).name}")
     if publish and args.readme:
-        report.write_readme(markdown)
+        # Servers on databases have a place of their own: they are measured apart from the rest.
+        report.write_readme(report.STORES if args.parts == "stores" else report.RESULTS, markdown)
     return 1 if results.failed else 0
 
 

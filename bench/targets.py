@@ -45,7 +45,7 @@ class Target(Protocol):
     def open(self, folder: Path) -> contextlib.AbstractContextManager[Server]: ...
 
 
-def _need_programs(*programs: str) -> str | None:
+def need_programs(*programs: str) -> str | None:
     absent = [program for program in programs if shutil.which(program) is None]
     return f"{', '.join(absent)} not installed" if absent else None
 
@@ -81,7 +81,7 @@ class DibsTarget:
 
     def missing(self) -> str | None:
         own_module = tuple(self.command[1:]) == ("-m", "dibs")
-        return _need_programs("wrk") or (_need_modules("dibs") if own_module else None)
+        return need_programs("wrk") or (_need_modules("dibs") if own_module else None)
 
     @contextlib.contextmanager
     def open(self, folder: Path) -> Iterator[HttpServer]:
@@ -108,7 +108,7 @@ class NoopTarget:
         return f"noop-{self.way}"
 
     def missing(self) -> str | None:
-        return _need_programs("wrk") or _need_modules("uvicorn", "uvloop", "httptools")
+        return need_programs("wrk") or _need_modules("uvicorn", "uvloop", "httptools")
 
     @contextlib.contextmanager
     def open(self, folder: Path) -> Iterator[HttpServer]:
@@ -136,7 +136,7 @@ class EtcdTarget:
     workloads: tuple[str, ...] = (CYCLE, ACQUIRE)
 
     def missing(self) -> str | None:
-        return _need_programs("wrk", "etcd")
+        return need_programs("wrk", "etcd")
 
     @contextlib.contextmanager
     def open(self, folder: Path) -> Iterator[EtcdServer]:
@@ -148,14 +148,14 @@ class EtcdTarget:
         # etcd 3.4 refuses to start on arm64 and others unless told that this is known.
         env = {"ETCD_UNSUPPORTED_ARCH": arch} if (arch := _unsupported_arch()) else {}
         with serving(argv, folder / "etcd.log", http_ready(f"{url}/health"), env):
-            yield EtcdServer(url, _grant_lease(url))
+            yield EtcdServer(url, grant_lease(url))
 
 
 def _unsupported_arch() -> str | None:
     return {"aarch64": "arm64", "armv7l": "arm", "riscv64": "riscv64"}.get(os.uname().machine)
 
 
-def _grant_lease(url: str) -> str:
+def grant_lease(url: str) -> str:
     """The lease all keys of one cell hang on: one grant for each acquire would be two writes to our one."""
     request = urllib.request.Request(f"{url}/v3/lease/grant", data=b'{"TTL":"3600"}', method="POST")
     with urllib.request.urlopen(request, timeout=5) as reply:
@@ -185,7 +185,7 @@ class RedisTarget:
     workloads: tuple[str, ...] = (ACQUIRE,)
 
     def missing(self) -> str | None:
-        return _need_programs("redis-server", "redis-benchmark")
+        return need_programs("redis-server", "redis-benchmark")
 
     @contextlib.contextmanager
     def open(self, folder: Path) -> Iterator[RedisServer]:

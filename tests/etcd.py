@@ -64,6 +64,11 @@ class Member:
                 self._words, stdout=log, stderr=log, cwd=self._folder, env=env, **self._who
             )
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -130,6 +130,11 @@ class PostgresServer:
             )
         wait_until(self.answers, "PostgreSQL answers")
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def answers(self) -> bool:
         import psycopg
 
@@ -172,8 +177,8 @@ class PostgresServer:
 
 
 @contextmanager
-def server(initdb: str, postgres: str) -> Iterator[PostgresServer]:
-    """A server that runs while the block does."""
+def server(initdb: str, postgres: str, *more: str) -> Iterator[PostgresServer]:
+    """A server that runs while the block does. `more` are words of its command line; fsync is off without them."""
     who = somebody()
     with tempfile.TemporaryDirectory(prefix="dibs-pg-", ignore_cleanup_errors=True) as folder:
         if who:
@@ -181,7 +186,7 @@ def server(initdb: str, postgres: str) -> Iterator[PostgresServer]:
         running = PostgresServer(postgres, folder, f"{folder}/data", free_port())
         running.make(initdb)
         try:
-            running.start()
+            running.start(*more)
             yield running
         finally:
             running.stop()

@@ -7,10 +7,19 @@
 local common = {}
 local threads = {}
 
+-- Several servers: BENCH_PORTS names a port for each thread.
+local ports = {}
+for port in string.gmatch(os.getenv("BENCH_PORTS") or "", "%d+") do
+  table.insert(ports, port)
+end
+
 -- Runs once for each thread, in the main state. Counters are globals of the thread's state: done() reads them there.
 function common.setup(thread)
   table.insert(threads, thread)
   thread:set("thread_id", #threads)
+  if #ports > 0 then
+    thread.addr = wrk.lookup("127.0.0.1", ports[(#threads - 1) % #ports + 1])[1]
+  end
 end
 
 -- Names are fresh in every run (`tag`), thread and request, and all of one length: 24 characters of the base64
