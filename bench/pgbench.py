@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import psycopg
 import databases
+import psycopg
 from load import GRACE_SECONDS, Sample
 from procs import BenchError
 from sql_server import ACQUIRE, RELEASE, TABLE

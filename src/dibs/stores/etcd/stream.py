@@ -1,9 +1,9 @@
 """One stream from etcd for all who wait in this process: it says when events were written and which records went.
 
 Whoever waits for events is told the revision of the newest and need not ask for it. Everybody looks at the store itself
-now and then without being told: often while there is no stream, seldom while there is one. So a stream that is cut, that
-moves to another member, or that fell behind a compaction loses nothing: when the next one begins, all who wait look
-once.
+now and then without being told: often while there is no stream, seldom while there is one. So a stream that is cut,
+that moves to another member, or that fell behind a compaction loses nothing: when the next one begins, all who wait
+look once.
 """
 
 from __future__ import annotations
