@@ -193,7 +193,8 @@ def test_when_all_guards_are_killed_the_job_is_kept_while_anything_of_the_comman
 ) -> None:
     with work(machine, tmp_path, "--ttl", "20s") as begun:
         waiter = next_owner(machine)
-        begun.hit(run=KILL, guardian=KILL, warden=KILL)
+        begun.hit(run=STOP, warden=STOP, guardian=STOP)  # so that none of them acts when the first is gone
+        begun.hit(guardian=KILL, warden=KILL, run=KILL)
         wait_until(lambda: len(begun.living) == 2, "the command itself went with its guardian")
         for _ in range(5):
             assert machine.run("claim", "job")[0] == 1
