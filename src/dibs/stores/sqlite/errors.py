@@ -35,10 +35,7 @@ def translate(
         unknown = unknown and reason == sqlite3.SQLITE_IOERR
         return StoreFull(f"The disk that holds {path} is full. Make room, then try again.", unknown=unknown)
     if reason in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
-        return StoreUnavailable(
-            f"{path} was in use by another process for more than {busy_ms / 1000:g} seconds. Try again; if it stays "
-            "so, look for a program that keeps a transaction open on it."
-        )
+        return _busy(path, busy_ms)
     if reason in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return _corrupt(path, error)
     if reason in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
@@ -52,6 +49,24 @@ def translate(
             f"Reading or writing {path} failed ({_name(error)}). Check the disk.", unknown=unknown
         )
     return StoreUnavailable(f"SQLite refused to work on {path}: {error} ({_name(error)}).", unknown=unknown)
+
+
+def _busy(path: str, busy_ms: int) -> DibsError:
+    from dibs.stores.sqlite.lock_holder import write_lock_holder
+
+    long = f"for more than {busy_ms / 1000:g} seconds"
+    found = write_lock_holder(path)
+    if found is None:
+        return StoreUnavailable(
+            f"{path} was in use by another process {long}. Try again; if it stays so, look for a program that keeps "
+            "a transaction open on it."
+        )
+    pid, is_stopped = found
+    if is_stopped:
+        what = f"which is stopped. Let it go on (kill -CONT {pid}), or end it."
+    else:
+        what = f"Try again; if it stays so, look at what process {pid} does."
+    return StoreUnavailable(f"{path} was in use by process {pid} {long}{', ' if is_stopped else '. '}{what}")
 
 
 @contextmanager

@@ -1,0 +1,31 @@
+"""Who holds the write lock of an SQLite file, as far as the kernel says. Linux only: /proc/locks."""
+
+from __future__ import annotations
+
+import os
+
+_WRITE_LOCK = 120  # the byte of the -shm file that a writer locks, by SQLite's format of the WAL index
+
+
+def write_lock_holder(path: str) -> tuple[int, bool] | None:
+    """The process that writes, and whether it is stopped. None: nobody, or it cannot be known."""
+    try:
+        inode = os.stat(path + "-shm").st_ino
+        with open("/proc/locks", encoding="ascii") as file:
+            lines = [line.split() for line in file]
+        for words in lines:
+            if len(words) < 8 or words[1:4] != ["POSIX", "ADVISORY", "WRITE"]:
+                continue
+            first, last = words[6], words[7]
+            if int(words[5].rpartition(":")[2]) != inode or int(first) > _WRITE_LOCK:
+                continue
+            if last == "EOF" or int(last) >= _WRITE_LOCK:
+                return int(words[4]), _is_stopped(int(words[4]))
+    except (OSError, ValueError):  # another system, or a line of another form
+        pass
+    return None
+
+
+def _is_stopped(pid: int) -> bool:
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()[0] in "Tt"
