@@ -1,7 +1,7 @@
-"""What the access log may say: every request, and nothing that proves who somebody is.
+"""The access log has a line for every request, without anything that proves an identity.
 
-A secret may stand in a query (the gateway's clients put it there) or in a path (a session's id proves the session).
-Names of query parameters are compared as the server reads them, percent signs decoded.
+A secret may be in a query (the gateway's clients put it there) or in a path (a session's id proves the session). Names
+of query parameters are compared after percent-decoding, as the server reads them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _without(text: str) -> str:
 
 
 def _parameter(part: str) -> str:
-    """Also one whose signs are not where they should be: `a;secret=x`, `secret%3Dx`."""
+    """Also finds malformed ones: `a;secret=x`, `secret%3Dx`."""
     names = _NAME.findall(unquote_plus(part).lower())
     return (
         part

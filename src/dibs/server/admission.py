@@ -1,4 +1,4 @@
-"""How many connections there may be, in all and from one client.
+"""Bounds the number of connections, in all and from one client.
 
 A client is an address; on a Unix socket, a user of this machine. Behind a proxy all clients have one address: then the
 operator sets the bound per client to 0 (no bound), and the proxy counts.
@@ -57,15 +57,15 @@ class Admission:
         self.leaving = 0  # turned away, and still being told so
 
     def enter(self, client: str) -> TooManyConnections | None:
-        """Count a connection of `client` in, or say why not. Who was counted in must leave."""
+        """Count a connection of `client`, or raise. A connection that was counted must `leave`."""
         of_client = self._by_client.get(client, 0)
         if self._most and self._count >= self._most:
             refusal = TooManyConnections(
-                f"This server has {self._count} connections, which is all it takes.", 503, "capacity_exceeded"
+                f"This server has {self._count} connections, which is its limit.", 503, "capacity_exceeded"
             )
         elif self._most_per_client and of_client >= self._most_per_client:
             refusal = TooManyConnections(
-                f"You have {of_client} connections to this server, which is all it gives one client.",
+                f"You have {of_client} connections to this server, which is the limit for one client.",
                 429,
                 "rate_limited",
             )
@@ -85,7 +85,7 @@ class Admission:
             del self._by_client[client]
 
     def may_be_told(self) -> bool:
-        """Whether there is room for one more that is told why it was turned away; more are just cut off."""
+        """Whether one more refused connection may be told why. Beyond this bound connections are just cut off."""
         return self.leaving < CONNECTIONS_TURNED_AWAY_MAX
 
     def _note(self, client: str, refusal: TooManyConnections) -> None:
@@ -107,7 +107,7 @@ class Admission:
 
 
 def client_of(transport: asyncio.BaseTransport) -> str:
-    """Who is at the other end, as far as counting goes."""
+    """The client at the other end, as connections are counted."""
     uid = peer_uid(transport.get_extra_info("socket"))
     if uid is not None:
         return f"user {uid}"
@@ -116,7 +116,7 @@ def client_of(transport: asyncio.BaseTransport) -> str:
 
 
 def peer_uid(connection: socket.socket | None) -> int | None:
-    """The user at the other end of a Unix socket, as the kernel noted it when it connected."""
+    """The user at the other end of a Unix socket. The kernel recorded it when the client connected."""
     if connection is None or connection.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
         return None
     try:

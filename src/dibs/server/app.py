@@ -1,7 +1,7 @@
-"""The comfortable way through HTTP: Starlette's router over the handlers.
+"""The general way through HTTP: Starlette's router over the handlers.
 
-Routes match the path as it was sent, still percent-encoded: a `%2F` is part of a name, a `/` is not. Whatever the
-framework refuses (no such address, no such method) is told in our words.
+Routes match the path as it was sent, still percent-encoded: a `%2F` is part of a name, a `/` is not. If the framework
+refuses a request (no such address, no such method), the answer has our own words and format.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Segment(Convertor[str]):
-    """One segment, perhaps empty: an empty name deserves to be told what is wrong with it."""
+    """One segment. It may be empty, so that the error for an empty name can say what is wrong."""
 
     regex = "[^/]*"
 
@@ -45,7 +45,7 @@ register_url_convertor("segment", _Segment())
 
 
 class _Endpoint:
-    """An ASGI app around one handler. It has its whole answer before it sends anything."""
+    """An ASGI app around one handler. It sends nothing before the whole answer is ready."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -66,7 +66,7 @@ async def _send(answer: HttpResponse, send: Send) -> None:
 
 
 class _Guarded:
-    """An ASGI app of somebody else's, that raises what it refuses before it sends anything."""
+    """Wraps an ASGI app that raises its refusals before it sends anything."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -79,7 +79,7 @@ class _Guarded:
 
 
 def build_app(api: Api, gateway: Gateway | None = None, mcp: ASGIApp | None = None) -> ASGIApp:
-    """Every address of the server; with `mcp` at /mcp."""
+    """All routes of the server; `mcp` is served at /mcp."""
     routes = [*_routes(api), *_as_routes(gateway.routes() if gateway is not None else [])]
     if mcp is not None:
         routes.append(Route("/mcp", _Guarded(mcp), methods=["POST"]))
@@ -91,7 +91,7 @@ def build_app(api: Api, gateway: Gateway | None = None, mcp: ASGIApp | None = No
             return
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         try:
-            # "app" in the scope has the router raise what it refuses, instead of answering in plain text.
+            # With "app" in the scope, the router raises its refusals instead of answering in plain text.
             await router({**scope, "app": app, "path": raw_path.decode("latin-1")}, receive, send)
         except HTTPException as error:
             await _send(answer_for_error(_refused(error)), send)

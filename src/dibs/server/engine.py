@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """For one event loop, whose thread asks and is answered. The store stays its opener's."""
+    """For one event loop: its thread sends commands and gets the answers. The caller opens and closes the store."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class Engine:
         )
         self.waiters = Waiters(self.batcher.post, loop.call_later, self._first_waits, self.decider.server)
         self.store_id = ""  # known once it has started
-        self.on_tokens: Callable[[], None] = lambda: None  # called when tokens were changed
+        self.on_tokens: Callable[[], None] = lambda: None  # called after a change of tokens
         self._steady = steady
         self._started_ms = steady()
 
     def start(self) -> None:
-        """Note the outage that ended with this start, and begin to answer. What is held is counted meanwhile."""
+        """Record the outage that ended with this start, and begin to answer. Live leases are counted meanwhile."""
         self.tally.begin(self.store)
         self.tally.count_page(self.store)
         self.decider.beat_if_due()
@@ -95,7 +95,7 @@ class Engine:
         self.sweeper.news()
         self.batcher.hurry(0)
 
-    # These run on the batcher's thread. The waiters hear of it on the event loop, after the answers were given.
+    # These run on the batcher's thread. The waiters are told on the event loop, after the answers were sent.
 
     def _committed(self, events: Sequence[Event], last_seq: int) -> None:
         self.tally.committed(events, last_seq)

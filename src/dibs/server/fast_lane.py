@@ -1,9 +1,9 @@
-"""The short way through HTTP for acquire (one, any, all), renew, release and looking at a job.
+"""The fast way through HTTP for acquire (one, any, all), renew, release and the state of a job.
 
-A request that is one of those and in no way unusual goes from the parser to the handlers and back, without ASGI, a task
-or a coroutine. Everything else takes the long way: another address, a query, a pipelined request behind one that is
-not answered, HTTP/1.0, `Expect`, chunks, a large body, a client that does not read. Both ways call the same handlers
-and write the same bytes; `tests/server/test_lane.py` holds them to that.
+An ordinary request of these kinds goes from the parser to the handlers and back, without ASGI, a task or a coroutine.
+Everything else takes the general way: another address, a query, a pipelined request behind one that is not answered,
+HTTP/1.0, `Expect`, chunks, a large body, a client that does not read. Both ways call the same handlers and write the
+same bytes; `tests/server/test_lane.py` checks that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BODY_BYTES_MAX = HIGH_WATER_LIMIT
 
 
 class _Turn:
-    """What uvicorn wants to know about the request that is being answered."""
+    """What uvicorn needs to know about the request that is being answered."""
 
     __slots__ = ("disconnected", "keep_alive", "message_event", "response_complete")
 
@@ -61,10 +61,10 @@ class FastLaneProtocol(BoundedProtocol):
         self._raw_name = b""
         self._found: dict[bytes, bytes] = {}
         self._body = b""
-        self._command: Command | None = None  # the one that is being decided and does not wait
+        self._command: Command | None = None  # the one that is being decided, if it does not wait
         self._moves = False  # whether its client may have gone on to another server
 
-    # Parsing. What uvicorn prepares for ASGI is prepared only when the request takes the long way.
+    # Parsing. uvicorn's preparations for ASGI are made only if the request takes the general way.
 
     def on_message_begin(self) -> None:
         self._receiving = self._in_head = True
@@ -85,14 +85,14 @@ class FastLaneProtocol(BoundedProtocol):
             self._use_asgi()
 
     def begin_turn(self) -> None:
-        """From here on it is our turn to speak."""
+        """From here on it is the server's turn to send."""
         turn = self._turn
         turn.response_complete = False
         turn.keep_alive = not self._closes()
         self.cycle = turn
 
     def _recognise(self) -> bool:
-        """Is this a hot verb, and in no way unusual? Then what its handler needs is kept."""
+        """Whether this is an ordinary request for a hot verb. If so, keeps what its handler needs."""
         url = self.url
         if b"?" in url or b"#" in url or not url.isascii() or not self.route(self.parser.get_method(), url):
             return False
@@ -111,7 +111,7 @@ class FastLaneProtocol(BoundedProtocol):
         return self._is_plain(headers.get(b"connection"))
 
     def route(self, method: bytes, url: bytes) -> bool:
-        """Is this the address of a hot verb? Then verb and name are kept."""
+        """Whether this is the address of a hot verb. If so, keeps verb and name."""
         if not url.startswith(_PLACE):
             return False
         verb: str | None = "inspect"
@@ -127,7 +127,7 @@ class FastLaneProtocol(BoundedProtocol):
         return True
 
     def _is_plain(self, connection: bytes | None) -> bool:
-        """Nothing before it is unanswered, the head came in one piece, and the connection goes on."""
+        """All requests before it are answered, the head came in one piece, and the connection stays open."""
         return (
             not self._busy()
             and not self._head_bytes
@@ -184,12 +184,12 @@ class FastLaneProtocol(BoundedProtocol):
             self._api.undelivered(self._command, result)
 
     def _finish_waiting(self, result: Outcome | BaseException) -> bool:
-        """The answer to one who waited for it. False if there is nobody left to take it."""
+        """Write the answer for a waiter. False if its client is gone."""
         self.waiting = None
         return self._write(result)
 
     def _write(self, result: Outcome | BaseException) -> bool:
-        """The answer is there: write it, if there is still somebody to read it."""
+        """Write the answer, if the client is still there."""
         turn = self._turn
         turn.response_complete = True
         transport = self.transport
@@ -217,8 +217,8 @@ class FastLaneProtocol(BoundedProtocol):
         )
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """A client that has said all it wants to say may still want to hear the answer, if that comes soon. One that
-        waits in line cannot be told from one that hung up, and must not be given a job that it will not use."""
+        """A client that closed its sending side may still read the answer, if that comes soon. A client that waits in
+        line and did so looks like one that hung up, and must not be given a job that it will not use."""
         if self.waiting is None and self.cycle is self._turn and self._busy() and not self._receiving:
             self._turn.keep_alive = False
             return True
@@ -226,7 +226,7 @@ class FastLaneProtocol(BoundedProtocol):
 
 
 class _Joined:
-    """uvicorn makes a new list of default headers (the date) once a second: as lines, made as often."""
+    """uvicorn's default headers as lines. uvicorn makes a new list (with the date) once a second, and so does this."""
 
     def __init__(self) -> None:
         self._headers: list[tuple[bytes, bytes]] = []

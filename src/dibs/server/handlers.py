@@ -1,7 +1,7 @@
-"""What each address does, whichever way a request came in: Starlette's routes and the fast lane both call this.
+"""What each address does. Starlette's routes and the fast lane both call this.
 
 The order of the checks is the contract's: the body's type, size, syntax and fields first, then who asks, then what the
-values mean. `Api.command` is all of that for every verb; the answer is `answers.answer_for` of its outcome.
+values mean. `Api.command` does all of that for every verb; `answers.answer_for` makes the answer from the outcome.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     Headers = Mapping[bytes, bytes]
     Found = TypeVar("Found")
 
-STORE_HEADER = b"x-dibs-store"  # the store that a request is for, from a client of several servers
-SERVERS_HEADER = b"x-dibs-servers"  # from a client that has others to ask
+STORE_HEADER = b"x-dibs-store"  # the store that a client of several servers expects
+SERVERS_HEADER = b"x-dibs-servers"  # from a client that can ask other servers
 _SEQ_MAX = 2**63 - 1
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _BEGINS = (*_CLAIMS, "session-open")
@@ -86,7 +86,7 @@ class Api:
             engine.on_tokens = guard.directory.hurry
         self._locks_max = locks_per_principal
         self._rates = RequestRates()
-        self.is_draining = False  # about to end: who holds something is served, nobody begins anything
+        self.is_draining = False  # about to end: refuses new claims and sessions
         self._probe = HealthProbe(engine.store)
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
 
@@ -95,11 +95,11 @@ class Api:
         self._probe.close()
 
     def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
-        """Who sent this Authorization header; raises when nobody who is let in."""
+        """The caller with this Authorization header; raises if it is not accepted."""
         return self._guard.caller(authorization, peer)
 
     def check_open(self) -> None:
-        """Raises ServerDraining when nothing new may begin here."""
+        """Raises ServerDraining if no new claim or session may begin here."""
         if self.is_draining:
             raise ServerDraining(
                 "This server is about to end and takes no new claims. Ask another one, or again in a moment.",
@@ -109,8 +109,8 @@ class Api:
     def command(
         self, verb: str, raw_name: bytes, query: bytes, headers: Headers, body: bytes
     ) -> tuple[Command, int]:
-        """The command that a request asks for, and for how many milliseconds its caller would wait; raises what is
-        wrong with it."""
+        """The command of a request, and for how many milliseconds its caller would wait. Raises for an invalid
+        request."""
         document: dict[str, Any] = {}
         if verb not in _BODILESS and (body or verb not in _BODY_OPTIONAL):
             check_head(headers)
@@ -155,8 +155,7 @@ class Api:
         return answer_for(result, verb)
 
     async def sessions(self, headers: Headers) -> HttpResponse:
-        """The caller's open sessions; for every other role than agent, everybody's in the namespaces that the token is
-        for."""
+        """The caller's open sessions. For roles other than agent: all sessions in the token's namespaces."""
         caller = self.caller_for("sessions", headers)
         require(caller, "sessions")
         whose = caller.principal if caller.role == AGENT else None
@@ -167,7 +166,7 @@ class Api:
             for document in documents:
                 if (
                     document["user_id"] != caller.principal
-                ):  # the id proves the session: not even an operator needs it
+                ):  # the id proves the session, so not even an operator sees it
                     document["session_id"] = document["session_id"][:8] + "…"
             return answer_document({"sessions": documents})
 
@@ -188,7 +187,7 @@ class Api:
         return await self._read(read)
 
     async def history(self, raw_name: bytes, query: bytes, headers: Headers) -> HttpResponse:
-        """The newest events of a job; with `after` those that follow it, for reading on."""
+        """The newest events of a job; with `after`, the events that follow it."""
         ns, asked = self._reader("history", query, headers)
         name = check_name(decode_name(raw_name))
         limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
@@ -204,13 +203,13 @@ class Api:
         return await self._probe.health()
 
     async def ready(self) -> HttpResponse:
-        """Whether new claims are taken here, for whoever chooses among servers."""
+        """Whether new claims are taken here, for load balancers."""
         self.check_open()
         health = await self.health()
         return answer_document({"status": "ready"}) if health.status == 200 else health
 
     async def proof(self, query: bytes, server: tuple[str, int | None] | None) -> HttpResponse:
-        """Show somebody who has a token of this server that the server has it too, before it is sent."""
+        """Prove to a client that this server knows the client's token, before the client sends it."""
         asked = parse_query(query)
         nonce = asked.get("nonce", "")
         if not is_id(nonce) or server is None:
@@ -245,20 +244,20 @@ class Api:
                 MISDIRECTED,
             )
 
-    # For doors of their own beside these routes (the gateway).
+    # For other routes beside these (the gateway).
 
     def caller_of(self, headers: Headers) -> Caller:
-        """Who asks: by their token, or as the user at the other end of the machine's socket."""
+        """The caller: known by token, or as the user at the other end of the machine's socket."""
         return self._guard.caller(headers.get(b"authorization"), headers.get(b":peer"))
 
     def caller_for(self, verb: str, headers: Headers) -> Caller:
-        """Who asks, of whom one more request is counted."""
+        """The caller, with one more request counted for it."""
         caller = self.caller_of(headers)
         self._rates.charge(caller, verb)
         return caller
 
     def look_for_tokens(self) -> None:
-        """Know at once what was changed here. Other servers know it within the bound of `auth:revoked`."""
+        """Learn at once of changes made here. Other servers learn of them within the bound of `auth:revoked`."""
         if self._guard.directory is not None:
             self._guard.directory.look()
 
@@ -292,7 +291,7 @@ class Api:
         return namespace_for(caller, in_header)
 
     async def _read(self, read: Callable[[], Found]) -> Found:
-        """Reading may be long, and must keep neither the event loop nor the commits waiting."""
+        """A long read must delay neither the event loop nor the commits."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, read)
 
 
@@ -311,7 +310,7 @@ def _name_part(asked: Mapping[str, str], field: str) -> str:
 
 
 def _states(asked: Mapping[str, str]) -> tuple[str, ...]:
-    """Which jobs a list shows: what is held, unless `status` says otherwise."""
+    """Which jobs a list shows: held ones, unless `status` says otherwise."""
     text = asked.get("status", HELD)
     states = STATES if text == "all" else tuple(text.split(","))
     if not set(states) <= set(STATES):

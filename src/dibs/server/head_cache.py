@@ -1,13 +1,12 @@
-"""The shortest way: a request whose headers have been seen before need not be parsed again.
+"""Headers that have been seen before need not be parsed again.
 
-A client sends the same headers with every request, to the byte. Parsing them costs more than deciding what they ask
-for. So when a request has gone through the lane whole, in one read, its head (everything between the request line and
-the body) is remembered with what it said. The next request with the same head is taken apart with two searches and a
+A client sends exactly the same headers with every request. Parsing them costs more than deciding the request. So when a
+whole request came in one read and went through the fast lane, its head (everything between the request line and the
+body) is remembered with the result of parsing it. The next request with the same head is parsed with two searches and a
 look-up.
 
-Nothing is taken on trust: only a head that the real parser accepted, and that was in no way unusual, is ever
-remembered; the request line is held to what the parser allows in it; and whatever does not fit goes to the parser
-untouched, as if this file were not there.
+This is safe: only an ordinary head that the real parser accepted is remembered, the request line is checked by the
+parser's own rules, and everything else goes to the parser unchanged, as if this file did not exist.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from dibs.server.fast_lane import FastLaneProtocol
 if TYPE_CHECKING:
     from typing import Any
 
-# What may stand in a path without being looked at more closely. A query or fragment is for the long way.
+# Characters of a path that need no closer look. A request with a query or fragment takes the general way.
 _PLAIN = bytes(each for each in range(0x21, 0x7F) if each not in b"?#")
 _END = b"\r\n\r\n"
 _heads: dict[bytes, tuple[int, dict[bytes, bytes]]] = {}  # shared: many connections, few kinds of client
@@ -50,7 +49,7 @@ class HeadCacheProtocol(FastLaneProtocol):
         super().on_message_complete()
 
     def _take(self, data: bytes) -> bool:
-        """Serve the request in `data` if it is one, whole and alone, with a head that is known."""
+        """Serve `data` if it is exactly one whole request with a known head."""
         end = data.find(_END)
         line_end = data.find(b"\r\n")
         known = _heads.get(data[line_end:end]) if 0 < line_end < end else None
@@ -76,7 +75,7 @@ class HeadCacheProtocol(FastLaneProtocol):
         length = len(self._body)
         head = data[line_end:end]
         if data[:line_end] != b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url):
-            return  # an empty line came first, or something else that the parser allows and `_take` does not
+            return  # an empty line came first, or something else that only the parser accepts
         if len(data) != end + 4 + length or len(head) > HEAD_BYTES_MAX // 16 or head in _heads:
             return
         if len(_heads) >= HEADS_KEPT:

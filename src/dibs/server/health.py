@@ -1,4 +1,4 @@
-"""Whether the store answers, for whoever asks: one look at a time, however many ask."""
+"""Whether the store answers. There is one look at a time, however many callers ask."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class HealthProbe:
-    """Has a thread of its own, so that no listing keeps it waiting. Belongs to one event loop."""
+    """Has a thread of its own, so that a long listing cannot delay it. Belongs to one event loop."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -31,8 +31,8 @@ class HealthProbe:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def health(self) -> HttpResponse:
-        """Asks the store, and waits for it no longer than a load balancer would. Whoever asks meanwhile shares the
-        answer: no token is needed, so it must cost the same however many ask."""
+        """Ask the store, and wait no longer than a load balancer would. Callers that ask meanwhile share the answer: no
+        token is needed, so the cost must not grow with the number of callers."""
         if self._under_way is None:
             loop = asyncio.get_running_loop()
             self._under_way = loop.run_in_executor(self._thread, _health, self._store)
@@ -46,15 +46,15 @@ class HealthProbe:
     def _done(self, probed: asyncio.Future[HttpResponse]) -> None:
         self._under_way = None
         if not probed.cancelled():
-            probed.exception()  # whoever waited for it was told
+            probed.exception()  # those who waited for it were told
 
 
 def _health(store: Store) -> HttpResponse:
-    """`ok`, or `degraded` with what the store has shown to be wrong with it: some of it may still be readable."""
+    """`ok`, or `degraded` with the known fault of the store: some of it may still be readable."""
     store.read((META_KEY,))
     storage, size = store.capabilities.name, maintenance_of(store).size_bytes()
     document = {"status": "ok", "dibs": __version__, "storage": storage, "db_size_bytes": size}
-    if isinstance(store.trouble(), StoreUnavailable):  # it may be over, and nobody have written since
+    if isinstance(store.trouble(), StoreUnavailable):  # the fault may be over, but nobody has written since
         with contextlib.suppress(StoreUnavailable):
             store.commit({}, {}, ())
     trouble = store.trouble()

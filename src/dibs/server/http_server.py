@@ -1,4 +1,4 @@
-"""uvicorn with our protocol, our addresses and our way to end."""
+"""uvicorn with our protocol, our routes and our shutdown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # uvicorn would raise the signal again when it is done, and the process would not end with 0.
+        # uvicorn would raise the signal again at its end, and the exit code would not be 0.
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -49,13 +49,13 @@ class HttpServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def dismiss_waiters(self) -> None:
-        """Who waits in line is told the ticket it can come back with, here or elsewhere."""
+        """Give each waiter its ticket, so that it can continue here or at another server."""
         self.api.engine.waiters.close()
         if self._gateway is not None:
             self._gateway.close()
 
     def close_idle_connections(self) -> None:
-        """Who says nothing is hung up on; who is being answered is told that this was the last answer."""
+        """Close idle connections. Connections with a request under way are told that its answer is the last one."""
         for connection in list(self.server_state.connections):
             connection.shutdown()
 
@@ -83,7 +83,7 @@ def make_server(
     )
     config = uvicorn.Config(
         build_app(api, gateway, mcp),
-        # Called once a connection, as the class it asks for would be.
+        # uvicorn calls this once for each connection, in place of a class.
         http=connect,  # type: ignore[arg-type]
         ws="none",
         lifespan="off",

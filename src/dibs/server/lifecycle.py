@@ -1,12 +1,11 @@
 """How a server ends.
 
-SIGTERM drains, if there are other servers on the store to go to: no new claims and no new sessions, waiters are sent
-elsewhere with their tickets, and everything that those need who hold something is still served (renew, release,
-heartbeat, transfer, a look). That ends when nobody has asked for anything for a moment, and in any case after
-`--drain`. Then, or at once on SIGINT, on a second signal, or where there is no other server, it stops accepting,
-finishes what is under way and writes what was taken, within SHUTDOWN_MS_MAX.
-
-A server that is alone does not drain: its clients have nowhere to go and wait for it to come back.
+SIGTERM drains the server, if there are other servers on the store: it takes no new claims and no new sessions, and
+sends waiters elsewhere with their tickets. Clients that hold something are still served (renew, release, heartbeat,
+transfer, a look). Draining ends when nobody has asked for a moment, and in any case after `--drain`. Then the server
+stops accepting, finishes the requests under way and writes the accepted commands, within SHUTDOWN_MS_MAX. It does so at
+once on SIGINT, on a second signal, or if there is no other server. A server that is alone does not drain: its clients
+have no other server and wait for it to come back.
 """
 
 from __future__ import annotations
@@ -56,13 +55,13 @@ class Lifecycle:
                 self._drain.cancel()
 
     def stop(self) -> None:
-        """Take nothing more and finish what is under way; asked a second time, without waiting for anybody."""
+        """Accept nothing more and finish the requests under way; on a second call, without waiting."""
         if self._server.should_exit:
             self._server.force_exit = True
         self._server.should_exit = True
 
     def drain(self) -> None:
-        """Send away who can go, serve on who cannot, then stop. Asked a second time, stop."""
+        """Refuse new claims, still serve clients that hold something, then stop. On a second call, stop at once."""
         if self._drain is not None or self._server.should_exit or self._drain_ms == 0:
             self.stop()
         else:
@@ -80,9 +79,9 @@ class Lifecycle:
                 self.stop()
 
     async def _has_others(self) -> bool:
-        """Whether another server stands on the store. One that ended a moment ago was heard lately, too: so who was
-        heard is listened to until it is heard again. Servers say nothing while nobody holds anything; then there is
-        nobody to drain for either."""
+        """Whether there is another server on the store. A server that ended a moment ago also has a recent pulse, so
+        this waits for one more pulse of it. Servers send no pulse while nobody holds anything; then there is nobody to
+        drain for."""
         with contextlib.suppress(TimeoutError, DibsError):  # without its store it serves nobody
             async with asyncio.timeout(HEALTH_MS_MAX / 1000):
                 first = await self._others()
@@ -95,7 +94,7 @@ class Lifecycle:
         return False
 
     async def _others(self) -> dict[str, int]:
-        """When each of the others was heard last, of those that were heard lately."""
+        """The last pulse of each other server with a recent pulse."""
         return await asyncio.to_thread(_others_of, self._server.api.engine)
 
     async def _serve_on(self, drain_ms: int) -> None:

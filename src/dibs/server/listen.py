@@ -26,7 +26,7 @@ class BindAddress:
 
     @property
     def is_local(self) -> bool:
-        """Can only this machine reach it?"""
+        """Whether only this machine can reach it."""
         if self.path or self.host == "localhost":
             return True
         try:
@@ -53,7 +53,7 @@ def parse_bind(text: str) -> BindAddress:
 
 
 def open_socket(address: BindAddress, *, shared: bool = False, group: str | None = None) -> socket.socket:
-    """A socket that listens there. Every way it can fail is said in words. A Unix socket is for this user only; a
+    """A socket that listens there. Every failure has its own message. A Unix socket is for this user only; a
     `shared` one for everybody, or for the members of `group`."""
     made = socket.socket(socket.AF_UNIX if address.path else _family(address), socket.SOCK_STREAM)
     try:
@@ -87,8 +87,8 @@ def url_of(address: BindAddress, listening: socket.socket) -> str:
 
 
 def _notice_the_dead(made: socket.socket) -> None:
-    """Have the kernel ask silent clients whether they are still there; connections inherit this. A machine that lost
-    its power says no farewell, and its place in a line must not be kept for as long as it would have waited."""
+    """Make the kernel probe silent clients; connections inherit this. A machine that lost its power does not close its
+    connections, and its place in line must not be kept for its whole waiting time."""
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 2)):
         if hasattr(socket, option):  # macOS calls the first by another name
@@ -99,11 +99,11 @@ def _family(address: BindAddress) -> int:
     try:
         return socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
     except OSError:
-        raise InvalidInput(f"{address.host!r} is no address of a machine. {_FORM}") from None
+        raise InvalidInput(f"{address.host!r} is not a host address. {_FORM}") from None
 
 
 def _bind_unix(made: socket.socket, path: str) -> None:
-    """Bind, for this user only. A socket file that nobody listens on is left over from a crash and goes."""
+    """Bind, for this user only. A socket file that nobody listens on is left over from a crash and is removed."""
     if _is_left_over(path):
         os.unlink(path)
     before = os.umask(0o177)

@@ -1,10 +1,10 @@
 """`/mcp`: the MCP server over streamable HTTP, in front of the server's own coordinator.
 
-Each request stands alone. It is let in by the same tokens as every other, its principal and namespace are the token's,
-and what a tool asks goes through `Api` like a request of its own. There is no connection to watch between two calls, so
-the lease id is a claim's handle. A caller that waits in line gives its place up when its connection goes.
+Each request is independent. It needs the same tokens as every other, has the token's principal and namespace, and a
+tool asks `Api` like an HTTP request. There is no connection to watch between two calls, so the lease id proves a claim.
+A caller that waits in line loses its place when its connection ends.
 
-The `mcp` SDK is large: it is loaded when somebody first asks. A server on a machine without it says what is missing.
+The `mcp` SDK is large, so it is loaded at the first request. A server without it says what is missing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ApiDoor(AsyncDoor):
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody is there any more to be answered."""
+        """Whether the client is gone."""
         return bool(self._connection.transport.is_closing())
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
@@ -80,7 +80,7 @@ class ApiDoor(AsyncDoor):
         )
 
     def close(self) -> None:
-        """Nothing of it is ours."""
+        """There is nothing to close."""
 
 
 class HttpBackend(ToolBackend):
@@ -97,8 +97,8 @@ class HttpBackend(ToolBackend):
 
 
 class McpEndpoint:
-    """An ASGI app. Raises what keeps a request out; nothing has been sent then. `hosts` are the names, besides this
-    machine's own, under which it may be asked for."""
+    """An ASGI app. Raises its refusals before it has sent anything. `hosts` are further names of this machine that
+    requests may use."""
 
     def __init__(self, api: Api, hosts: Iterable[str] = ()) -> None:
         self._api = api
@@ -121,12 +121,12 @@ class McpEndpoint:
             await asyncio.wait([self._task], timeout=SHUTDOWN_MS_MAX / 2000)
 
     def _check(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """A page in somebody's browser can be made to ask us under a name of its own. So the name must be one of ours,
-        and what sent the page too."""
+        """A page in a browser can send us requests under a host name of its own. So both Host and Origin must name this
+        machine."""
         hosts = [value for name, value in headers if name == b"host"]
         if not hosts or not all(self._knows(b"//" + host) for host in hosts):
             raise HttpError(
-                "The Host header names another machine than this one. Ask under the name it listens on, or start it "
+                "The Host header does not name this machine. Use the name it listens on, or start the server "
                 "with --mcp-host NAME.",
                 421,
             )
@@ -178,7 +178,7 @@ class McpEndpoint:
             door = ApiDoor(self._api, dict(reversed(scope["headers"])), scope["dibs.connection"])
             return HttpBackend(door)
 
-        # Host and Origin were looked at above: there the refusal says what to do about it.
+        # Host and Origin were checked above, where the refusal says what to do.
         return StreamableHTTPSessionManager(
             build_server(backend_for, kept=False),
             json_response=True,

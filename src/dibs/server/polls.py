@@ -1,7 +1,7 @@
 """A caller that waits for its answer, and the connection it waits on.
 
-A connection that is lost, or that receives another request, tells the object in its `waiting` attribute. The fast lane
-puts the `Waiter` itself there; a request served through ASGI puts a `LongPoll` there, which also has a task to end.
+A connection that is lost, or that receives another request, calls the object in its `waiting` attribute. The fast lane
+puts the `Waiter` itself there; a request served through ASGI puts a `LongPoll` there, which also ends a task.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
             """The client is gone."""
 
         def hurry(self) -> None:
-            """The client wants something else now: it is told where it stands."""
+            """The client sent another request: answer this one with its place in line."""
 
     class WaitingConnection(Protocol):
-        """A connection, as far as waiting on it goes."""
+        """A connection, as seen by a waiting caller."""
 
         waiting: Waiting | None
 
         @property
         def is_gone(self) -> bool:
-            """Whether nobody is left to hear an answer."""
+            """Whether the client is gone."""
 
         @property
         def has_hung_up(self) -> bool:
@@ -59,7 +59,7 @@ class LongPoll:
         self._future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     async def outcome(self, command: Acquire | AcquireAll, wait_ms: int, *, moves: bool) -> Outcome:
-        """What the caller is told in the end; raises what went wrong, or ClientGone."""
+        """The final outcome for the caller; raises its error, or ClientGone."""
         self._moves = moves
         self._waiter = self._ask(command, wait_ms, self._settle, moves=moves)
         self._connection.waiting = self

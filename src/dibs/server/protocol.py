@@ -1,12 +1,12 @@
 """uvicorn's HTTP connection with bounds on how long and how much a client may keep the server waiting.
 
-What uvicorn leaves open and this closes: a head without end, a request that never finishes, a connection that says
-nothing, one that asks and does not read the answers. Requests are taken from what was read a few at a time, and nothing
-is read while one of them waits for its turn: what a connection keeps in memory does not grow with what it sends.
+This bounds what uvicorn does not: a head without end, a request that never finishes, a silent connection, a client that
+asks and does not read the answers. Requests are parsed a few at a time, and nothing is read while one of them waits for
+its turn, so the memory for a connection does not grow with what the client sends.
 
-What uvicorn says in plain text, this says in JSON, and so that the client can read it: the answer, then the end of our
-side, then a short while in which what the client still sends is thrown away (closing at once would reset the
-connection, and the answer might be lost with it).
+uvicorn's plain-text errors become JSON, sent so that the client can read them: the answer, then the end of our side,
+then a short time in which further input is discarded (closing at once would reset the connection, and the answer might
+be lost).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _HUNG_UP = getattr(select, "POLLRDHUP", 0)  # Linux only
 
 
 class _Flow(FlowControl):
-    """uvicorn reads on with every answer, and whenever a body is asked for. This one does so when no request waits for
-    its turn."""
+    """uvicorn resumes reading with every answer, and whenever a body is asked for. This one does so only if no request
+    waits for its turn."""
 
     def __init__(self, transport: asyncio.Transport, pipeline: deque[Any]) -> None:
         super().__init__(transport)
@@ -57,7 +57,7 @@ class _Flow(FlowControl):
 
 class BoundedProtocol(HttpToolsProtocol):
     keep_alive_s = KEEP_ALIVE_MS / 1000
-    cycle: Any  # the request that is being answered, if any; its class differs by the way it takes
+    cycle: Any  # the request that is being answered, if any; its class depends on the way it takes
 
     def __init__(
         self,
@@ -74,18 +74,18 @@ class BoundedProtocol(HttpToolsProtocol):
         self._client = ""  # as the admission counts it; empty if it was turned away
         self._unread = b""  # read and not yet parsed; there is some only while the pipeline holds a request
         self._parsing = False
-        self._unsent_bytes = 0  # what the client had not taken when that was last looked at
+        self._unsent_bytes = 0  # unread bytes of answers at the last look
         self._unsent_since_s = 0.0
-        self.access_log = self.config.access_log  # not whether somebody else put a handler on its logger
-        self._receiving = False  # a request has begun and is not complete
-        self._in_head = False  # and its headers are not
+        self.access_log = self.config.access_log  # not whether somebody added a handler to its logger
+        self._receiving = False  # a request has begun and is incomplete
+        self._in_head = False  # and its headers are incomplete
         self._head_bytes = 0  # parsed while in the head, whole parts only
         self._part_bytes = 0  # of what is being parsed
         self._since_s = 0.0  # when the client's turn began: to send a request, or the rest of one
         self._timer: asyncio.TimerHandle | None = None
         self._refusal: HttpError | None = None
         self._deaf = False
-        self.peer = b""  # the user at the other end of a Unix socket, where that is who asks
+        self.peer = b""  # the user at the other end of a Unix socket, if that identifies the caller
         self.waiting: Waiting | None = None  # the caller that waits in line for its answer, if one does
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -127,7 +127,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody is left to hear an answer."""
+        """Whether the client is gone."""
         return bool(self.transport.is_closing())
 
     @property
@@ -144,8 +144,8 @@ class BoundedProtocol(HttpToolsProtocol):
         return bool(end.poll(0))
 
     def _look(self) -> None:
-        """One timer a connection, set again only when it fires: setting it with each request would cost more than the
-        request's parsing."""
+        """One timer per connection, set again only when it fires: setting it for each request would cost more than
+        parsing the request."""
         now_s = self.loop.time()
         if self._is_slow_reader(now_s):
             self.transport.abort()  # closing would wait until it has read what is left
@@ -163,7 +163,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer = self.loop.call_later(max(min(left_s, REQUEST_S), 0.001), self._look)
 
     def _is_slow_reader(self, now_s: float) -> bool:
-        """Whether answers have waited for the client for REQUEST_MS_MAX, and it took next to nothing of them."""
+        """Whether answers have waited for the client for REQUEST_MS_MAX, and it read almost nothing."""
         unsent = self.transport.get_write_buffer_size()
         if not unsent or self._unsent_bytes - unsent >= SLOW_READER_BYTES_MIN or not self._unsent_bytes:
             self._unsent_bytes, self._unsent_since_s = unsent, now_s
@@ -184,8 +184,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._parse()
 
     def _parse(self) -> None:
-        """Take requests from what was read, until one has to wait for its turn."""
-        if self._parsing:  # an answer was there at once; whoever parses goes on
+        """Parse requests from the input, until one has to wait for its turn."""
+        if self._parsing:  # the answer came at once; the outer call continues parsing
             return
         self._parsing = True
         try:
@@ -210,8 +210,8 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(self._refusal or HttpError("This is not an HTTP request.", 400))
         except httptools.HttpParserUpgrade as upgrade:
-            # No upgrade is served, and the parser skips the body of a request that asks for one: it is parsed again,
-            # as the plain request it also is.
+            # No upgrade is served, and the parser skips the body of a request that asks for one. So it is parsed again
+            # as a plain request.
             self._unread = self._plain_head() + data[upgrade.args[0] :] + self._unread
             self.parser = _new_parser(self)
         else:
@@ -227,7 +227,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._end_waiting()
         self._check_head()
-        self._in_head = False  # not before: what is refused has no place among the requests to be answered
+        self._in_head = False  # not before: a refused request has no place among the requests to be answered
         if self.peer:
             self.headers.append((PEER, self.peer))
         if not self.parser.should_upgrade():
@@ -236,7 +236,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.cycle.keep_alive = False
 
     def _plain_head(self) -> bytes:
-        """The head of the request that was parsed last, without what asks for an upgrade."""
+        """The head of the last request, without the headers that ask for an upgrade."""
         lines = [b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url)]
         for name, value in self.headers:
             if name == b"connection":
@@ -246,8 +246,8 @@ class BoundedProtocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def _end_waiting(self) -> None:
-        """Something came behind a request that waits. Reading is about to stop until that is answered, and then we
-        would not see the client hang up: so it is answered now."""
+        """More input came after a request that waits. Reading stops until that request is answered, and meanwhile we
+        would not see the client hang up. So it is answered now."""
         if self.waiting is not None:
             self.waiting.hurry()
 
@@ -256,12 +256,12 @@ class BoundedProtocol(HttpToolsProtocol):
         if size > HEAD_BYTES_MAX or len(self.headers) > HEADERS_MAX:
             self._refusal = _head_too_large()
         elif self.parser.get_method() == b"CONNECT":
-            # What a client sends behind it is no HTTP, so the connection is of no more use.
+            # What the client sends after it is not HTTP, so the connection cannot be used any more.
             self._refusal = HttpError(UNSUPPORTED, 405)
         else:
             self._refusal = self._check_host()
         if self._refusal is not None:
-            raise self._refusal  # ends the parsing; `_parse_part` takes it from there
+            raise self._refusal  # ends the parsing; `_parse_part` handles it
 
     def _check_host(self) -> HttpError | None:
         hosts = sum([name == b"host" for name, _ in self.headers])
@@ -276,7 +276,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
-        self._unsent_bytes = 0  # a slow reader's answers do not get this far
+        self._unsent_bytes = 0  # answers to a slow reader do not get this far
         if self.transport.is_closing():
             return
         if self.pipeline:
@@ -292,12 +292,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def _refuse(self, refusal: HttpError) -> None:
-        """Answer what cannot be read, after the answers that are still under way, and listen no more."""
+        """Answer an unreadable request, after the answers that are still under way, and read no more."""
         self._deaf = True
         self._refusal = refusal
         self._end_waiting()
         if self._receiving and not self._in_head:
-            # Its body went wrong, so it has a place in the line, and will never be complete: this takes its place.
+            # Its body is invalid, so it has a place among the requests and will never be complete. The refusal takes
+            # its place.
             if self.pipeline:
                 self.pipeline.popleft()
             else:

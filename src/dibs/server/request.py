@@ -1,7 +1,6 @@
-"""From the bytes of a request to values: the body, the name in the address, the query. All of it is a stranger's.
-
-Each fault is a refusal with its own sentence: 415 for what is not JSON by its own word, 413 for too much, 400 for what
-cannot be read. What the values mean is not looked at here (`wire/requests.py`).
+"""Parses the parts of a request: the body, the name in the address, the query. All of it is untrusted. Each fault is a
+refusal with its own message: 415 for a type that is not JSON, 413 for too much, 400 for invalid text.
+`wire/requests.py` checks the values.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from dibs.server.polls import WaitingConnection
 
-    Known = Callable[[dict[bytes, bytes]], object]  # raises for who is not
+    Known = Callable[[dict[bytes, bytes]], object]  # raises for an unknown caller
 
 _decode = msgspec.json.Decoder().decode
 _OWN = OWN_TYPE.encode()
@@ -37,7 +36,7 @@ _BAD_PERCENT = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 def check_head(headers: Mapping[bytes, bytes]) -> None:
-    """What can be refused before the body has come: its type, and a length that is too large."""
+    """Refuse what can be refused before the body has come: a wrong type, a length that is too large."""
     kind = headers.get(b"content-type")
     if kind not in (JSON, _OWN) and (kind is None or not _JSON_TYPE.fullmatch(kind)):
         raise HttpError("Send JSON, with the header Content-Type: application/json.", 415)
@@ -51,14 +50,14 @@ def too_large(most: int = BODY_BYTES_MAX) -> HttpError:
 
 
 def parse_json(body: bytes) -> Any:
-    """The document in `body`. A field given twice is refused: which of the two was meant is anybody's guess."""
+    """The document in `body`. A field given twice is refused, because it is unclear which one was meant."""
     try:
         document = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if isinstance(error, RecursionError):
             raise _too_deep() from None
         raise InvalidInput("The request body is not valid JSON.") from None
-    # Two counts of bytes tell the common body, flat and short, from one that needs a closer look.
+    # Two counts of bytes show whether the body is flat, as most are, or needs a closer look.
     if body.count(b"{") + body.count(b"[") > JSON_DEPTH_MAX and _depth(document) > JSON_DEPTH_MAX:
         raise _too_deep()
     if not isinstance(document, dict) or body.count(b":") != len(document):
@@ -81,7 +80,7 @@ def _depth(document: object) -> int:
             elif isinstance(value, list):
                 inner += value
         level = inner
-    return depth - 1  # the innermost values are no level of their own
+    return depth - 1  # the innermost values do not count as a level
 
 
 def _check_repeats(body: bytes) -> None:
@@ -147,24 +146,24 @@ def unquote_key(value: str) -> str:
 
 
 class HttpRequest:
-    """One request, as the handlers want it."""
+    """One request, as the handlers need it."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.raw_name: bytes = scope["path_params"].get("name", "").encode("latin-1")
         self.query: bytes = scope["query_string"]
         self.connection: WaitingConnection = scope["dibs.connection"]
         self.server: tuple[str, int | None] | None = scope["server"]
-        self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of a repeated one, the first
+        self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # if it is repeated, the first
         self._receive = receive
 
     async def body(self, known: Known) -> bytes:
-        """All of the body, once its head is in order."""
+        """The whole body, after its head was checked."""
         check_head(self.headers)
         return await self.rest(known)
 
     async def rest(self, known: Known | None = None) -> bytes:
-        """All of the body. Of somebody whom `known` refuses, no more than STRANGERS_BODY_BYTES_MAX are kept in memory;
-        nor of anybody, without it."""
+        """The whole body. If `known` refuses the caller, or is not given, at most STRANGERS_BODY_BYTES_MAX are kept in
+        memory."""
         parts: list[bytes] = []
         size, more = 0, True
         while more:

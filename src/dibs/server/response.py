@@ -1,7 +1,7 @@
-"""What goes back over HTTP: a status, a JSON body, an id for the request. The same bytes on either way through.
+"""HTTP responses: a status, a JSON body, an id for the request. Both ways through the server give the same bytes.
 
-Errors have exactly the keys error, code, details and request_id; where asking later helps, retry_after_ms too, and the
-Retry-After header. What is not ours is told as an internal error, and logged under the request's id.
+Errors have exactly the keys error, code, details and request_id; where asking later helps, also retry_after_ms and the
+Retry-After header. An unexpected exception is answered as an internal error, and logged with the request's id.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_CONTENT = 204  # has no body, and no headers about one
 
 
 class HttpError(DibsError):
-    """HTTP itself was used in a way we do not serve: no such address, method, media type, size."""
+    """The HTTP request is not one that we serve: unknown address, method, media type, or too large."""
 
     def __init__(
         self, details: str, status: int, *, code: str = "invalid_input", headers: tuple[Header, ...] = ()
@@ -45,11 +45,11 @@ class HttpError(DibsError):
 
 
 class ClientGone(Exception):
-    """The client left: nobody is there to be answered."""
+    """The client is gone."""
 
 
 class HttpResponse(NamedTuple):
-    """A response, still without what a connection adds (date, connection: close)."""
+    """A response, without the headers that a connection adds (date, connection: close)."""
 
     status: int
     body: bytes
@@ -68,7 +68,7 @@ class HttpResponse(NamedTuple):
 
 
 def answer_for(result: Outcome | BaseException, verb: str = "") -> HttpResponse:
-    """The answer that says an outcome to who asked `verb`, or what went wrong instead. Never raises."""
+    """The response for the outcome of `verb`, or for its error. Never raises."""
     if isinstance(result, BaseException):
         return answer_for_error(result)
     try:

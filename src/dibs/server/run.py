@@ -1,6 +1,5 @@
-"""`dibs serve`: open the store, let the right people in, listen, and end cleanly.
-
-How it ends is `lifecycle.py`. Standard error gets one line for what matters; no line ever holds a token or a lease id.
+"""`dibs serve`: open the store and the tokens, listen, and end cleanly. `lifecycle.py` has the end. Standard error gets
+one line for each important event; no line ever holds a token or a lease id.
 """
 
 from __future__ import annotations
@@ -41,14 +40,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dibs")
 
-# Reading requests and waiting for the disk are two threads. The default of 5 ms between switches starves the second.
+# One thread reads requests, another waits for the disk. The default of 5 ms between switches starves the second.
 SWITCH_INTERVAL_S = 0.001
-# Nearly nothing a server makes is in a cycle: looking for them after every 700 new objects is a tenth of its time.
+# Almost no object of a server is in a reference cycle. Collecting after every 700 new objects would take a tenth of its
+# time.
 GC_THRESHOLDS = (50_000, 20, 100)
 
 
 def serve(settings: ServerSettings) -> None:
-    """Serve until told to stop. Raises DibsError for everything that keeps it from starting."""
+    """Serve until told to stop. Raises DibsError if it cannot start."""
     check_extras()
     address = parse_bind(settings.bind)
     set_up_logging(settings)
@@ -80,7 +80,7 @@ def _open(store_url: str) -> Store:
         return store
     store.close()
     raise InvalidInput(
-        f"A server cannot stand on {without_secrets(store_url)}: it writes several times a second. Workers can "
+        f"A server cannot use {without_secrets(store_url)}: it writes several times a second. Workers can "
         "use a git store directly, without a server; for a server take SQLite."
     )
 
@@ -96,7 +96,7 @@ def _remove(path: str) -> None:
 
 
 def _names_of(settings: ServerSettings, address: BindAddress) -> tuple[str, ...]:
-    """What this machine may be called in a request to /mcp, besides localhost."""
+    """The names of this machine in requests to /mcp, besides localhost."""
     return (*settings.mcp_hosts, os.uname().nodename, *([address.host] if address.host else ()))
 
 
@@ -145,4 +145,4 @@ async def _serve(
         await mcp.close()
         api.close()
         if not await asyncio.to_thread(engine.stop, SHUTDOWN_MS_MAX // 2):
-            log.error("the store did not take the last writes in time; who waited for them was not answered")
+            log.error("the store did not finish the last writes in time; their callers got no answer")

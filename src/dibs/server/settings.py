@@ -34,13 +34,14 @@ class ServerSettings:
     gateway_upstream: str | None = None
     rlock_ttl_ms: int = RLOCK_TTL_MS_DEFAULT
     token_floor: int = 0
-    # One service for all users of the machine: who asks is who the kernel says. `group`: only its members may.
+    # One service for all users of the machine: the kernel says which user asks. `group`: only its members may ask.
     system: bool = False
     group: str | None = None
     # 0 is no bound.
     connections: int = CONNECTIONS_MAX
     connections_per_client: int = CONNECTIONS_PER_CLIENT_MAX
-    # Names of this machine that /mcp is asked under, besides the obvious ones.
+    # Further names of this machine in requests to /mcp.
     mcp_hosts: tuple[str, ...] = ()
-    # How long a server that is told to end goes on for those who hold something. None: while there are other servers.
+    # How long a server that is told to end still serves clients that hold something. None: the default, if there are
+    # other servers.
     drain_ms: int | None = None

@@ -1,4 +1,4 @@
-"""What a server needs before it listens: its extras, its log, who is let in, and the words it begins with."""
+"""What a server needs before it listens: its extras, its log, its tokens, and its first lines of output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dibs")
 
-# The store, its readers, the turned away that are still being told so, and what Python opens.
+# For the store, its readers, refused connections that are still being answered, and Python's own files.
 FILES_OF_OUR_OWN = 100 + CONNECTIONS_TURNED_AWAY_MAX
 
 
@@ -55,7 +55,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGuard, str]:
-    """Who is let in, and the words about where their tokens are."""
+    """The guard, and a line that says where its tokens are."""
     if settings.system:
         if not address.path or settings.tokens_file is not None:
             raise InvalidInput(
@@ -69,7 +69,7 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
     if not address.is_local:
         if _is_missing(settings.store or default_url()):
             raise _nobody_let_in(settings)  # and no store is left behind
-        return TokenGuard(None), ""  # who is let in is for the store to say
+        return TokenGuard(None), ""  # the store's tokens decide
     path = paths.token_path()
     made = ensure_token_file(path, _login())
     return TokenGuard(
@@ -84,7 +84,7 @@ def open_directory(
     settings: ServerSettings,
     address: BindAddress,
 ) -> str:
-    """Let the store's tokens in, too. Returns the words about them."""
+    """Accept the store's tokens, too. Returns a line about them."""
     if settings.system:
         return ""
     from dibs.service.directory import CredentialDirectory
@@ -117,7 +117,7 @@ def _nobody_let_in(settings: ServerSettings) -> InvalidInput:
 
 
 def make_folders(socket_path: str, store_url: str) -> None:
-    """As the unit of the init system would: the socket's for all to see, the store's for the service alone."""
+    """Make the folders as an init system would: the socket's is readable by all, the store's by the service alone."""
     try:
         os.makedirs(os.path.dirname(socket_path), mode=0o755, exist_ok=True)
         if store_url == SYSTEM_STORE:
@@ -169,7 +169,7 @@ def _gateway_line(settings: ServerSettings, url: str) -> str:
 
 
 def connections_max(wanted: int) -> int:
-    """As many as are wanted, or as this process may have open files for."""
+    """The wanted number, or fewer if this process may not open so many files."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
