@@ -228,7 +228,7 @@ def test_a_file_that_was_changed_is_refused(source: MemoryStore, target: MemoryS
     text = text_of(source)
     with pytest.raises(InvalidInput, match="changed or damaged"):
         intake(target, file_of(text.replace('"a1"', '"b1"', 1)))
-    with pytest.raises(InvalidInput, match="goes on after its end"):
+    with pytest.raises(InvalidInput, match="continues after its end"):
         intake(target, file_of(text + text))
     with pytest.raises(InvalidInput, match="newer dibs"):
         intake(target, file_of(text.replace('"dibs_archive":1', '"dibs_archive":2', 1)))

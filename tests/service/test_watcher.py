@@ -98,7 +98,7 @@ def test_a_store_that_fails_is_asked_again_after_a_pause(
     world.store.fails = False
     assert world.told.acquire(timeout=WAIT_S)
     assert world.store.waits < 10
-    assert caplog.text.count("does not tell of news") == 1
+    assert caplog.text.count("does not report news") == 1
 
 
 def test_what_is_known_already_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
-"""Who may ask: the store's tokens (`service/directory.py`), and those of a file that only its owner can read.
+"""Which callers are accepted: by the store's tokens (`service/directory.py`), and by those of a file that only its
+owner can read.
 
-`wire/tokenfile.py` has the form of a line. Blank lines and lines that begin with `#` are skipped. The role is
-agent unless the line says otherwise. A token without a namespace may name any. The file holds SHA-256 hashes; a line
-with the token itself is taken too, with a warning that says how to change it.
+`wire/tokenfile.py` has the form of a line. Blank lines and lines that begin with `#` are skipped. The role is agent
+unless the line says otherwise. A token without a namespace may use any. The file holds SHA-256 hashes; a line with the
+token itself is accepted too, with a warning that says how to change it.
 
 A token is found by a dictionary lookup of its hash. The time of the lookup may depend on the hash, but timing it
 reveals only something about the hash of a guess, which says nothing about a 256-bit token. That is as safe as
@@ -39,8 +40,8 @@ _BEARER = b"Bearer "
 
 class TokenGuard:
     """The callers that are let in: by the store's tokens (`directory`), and by those of a file. `path` None: there is
-    no file. `reload` reads the file again. `own`: the file is the user's own token, which their client reads: it holds
-    the token itself and has to."""
+    no file. `reload` reads the file again. `own`: the file is the user's own token. It must hold the token itself,
+    because the user's client reads it."""
 
     def __init__(
         self,
@@ -80,8 +81,8 @@ class TokenGuard:
         return len(self._callers)
 
     def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
-        """Who sent this Authorization header; `peer` is for guards that know the users of the machine. Raises the two
-        errors of the contract."""
+        """The caller with this Authorization header; `peer` is for guards that know the users of the machine. Raises
+        the two errors of the contract."""
         authorization = authorization and authorization.strip()  # blanks around a header's value are ignored
         if not authorization or not authorization.startswith(_BEARER):
             raise AuthenticationRequired("Bearer token required")

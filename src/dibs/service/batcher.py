@@ -46,8 +46,8 @@ class Batcher:
     """Commands and answers are on the event loop's thread; the writing is on another thread, which this starts.
 
     `run` decides a batch on that other thread, and `chore` is called there between batches: it returns in how many
-    milliseconds it wants to be again. `deliver` brings a call onto the loop (`call_soon_threadsafe`), `soon` puts one
-    off until the loop has seen to what else is ready (`call_soon`).
+    milliseconds it wants to be called again. `deliver` brings a call onto the loop (`call_soon_threadsafe`), `soon`
+    postpones one until the loop has handled everything that is ready (`call_soon`).
 
     The loop decides when the next batch begins: after it has delivered the last answers and read new requests. A
     thread that took the next batch at once would take twice as many batches of half the size, and compete with the

@@ -11,11 +11,10 @@ more and compared. Versions never repeat, so equal versions mean that nothing ch
 **A conflict costs only the commands in conflict.** Commands whose records did not change are committed without the
 others. Those are tried again after a short pause, and finally refused because the store is too busy.
 
-**A commit carries what the store can take.** When the next command would make it compare more than `commit_keys_max`
-records, it is committed without that one, which begins the next. A commit whose text is too long is halved.
-
-It is synchronous and holds no state but the store: the embedded client calls it directly, the server from the thread
-that `service/batcher.py` keeps for it.
+**A commit is never larger than the store allows.** If the next command would make it compare more than
+`commit_keys_max` records, the batch is committed without that command, which begins the next batch. A commit whose text
+is too long is halved. The coordinator is synchronous and has no state but the store: the embedded client calls it
+directly, the server from the thread of `service/batcher.py`.
 """
 
 from __future__ import annotations
@@ -77,8 +76,8 @@ class _Batch:
     def load(self, keys: Iterable[str]) -> None:
         wanted = [key for key in keys if key not in self.versions]
         if self.versions:
-            # Before the first decision all can be read anew, and is of one moment again. For many keys, or after a
-            # decision that rests on them, they are compared at the end instead.
+            # Before the first decision, all records can be read again, so that they are of one moment. If there are
+            # many keys, or a decision already depends on them, they are compared at the end instead.
             if len(self._seen) > 1 or len(self.versions) > REREAD_KEYS_MAX:
                 self._is_of_one_moment = False
             else:
@@ -145,9 +144,9 @@ class _Batch:
 
 
 class Coordinator:
-    """One per store and process. Right after each commit, `on_events` is told what was committed, in order, and
-    `on_handed` which waiters were given what they waited for. A commit whose reply was lost is not told: whoever must
-    not miss one follows the store's events."""
+    """One per store and process. Right after each commit, `on_events` gets the committed events in order, and
+    `on_handed` the waiters that were given their jobs. A commit whose reply was lost is not reported: a caller that
+    must not miss one follows the store's events."""
 
     def __init__(
         self,
@@ -217,7 +216,8 @@ class Coordinator:
                 continue
             except StoreUnavailable as error:
                 # Did the write happen? Deciding again finds out: an acquire recognises its own fresh lease id, a
-                # release its own ending. What cannot be recognised must not be done twice, and says so instead.
+                # release its own ending. A command that cannot recognise its own effect must not be repeated; it says
+                # that the outcome is unknown.
                 unknown += 1
                 if not error.unknown or unknown > UNKNOWN_RETRIES_MAX:
                     raise
@@ -234,7 +234,7 @@ class Coordinator:
     def _overtaken(
         self, commands: Sequence[Command], todo: list[int], batch: _Batch, failed: dict[int, BaseException]
     ) -> list[int]:
-        """The commands to postpone, so that the others can be committed. None, if it would be all of them, or if the
+        """The commands to postpone, so that the others can be committed. None, if that would be all of them, or if the
         beat is among them: an outage must be recorded before everything else."""
         if len(todo) < 2:
             return []
@@ -269,11 +269,11 @@ class Coordinator:
             return failed[index]
         try:
             return batch.decide(command)
-        except InvalidInput as error:  # what was asked is too much for this store
+        except InvalidInput as error:  # the command is too large for this store
             return error
         except (DibsError, _Full):
-            raise  # the store's, or for another batch
-        except Exception as error:  # a fault of one rule must not take the batch down with it
+            raise  # an error of the store, or a matter for the next batch
+        except Exception as error:  # a fault in one rule must not fail the whole batch
             return error
 
     def _commit(self, batch: _Batch) -> None:

@@ -1,5 +1,5 @@
-"""Making, showing, replacing and revoking the tokens of a store: the same for a server's routes and for the command on
-a store of one's own. Everything here raises what is wrong; none of it is on the way of a claim.
+"""Makes, shows, replaces and revokes the tokens of a store, for a server's routes and for the command on a store of
+this machine. Errors are raised. No claim needs this module.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ VERBS = ("tokens", "token-create", "token-rotate", "token-revoke", "token-limit"
 
 
 def credential_pages(store: Store) -> Iterator[list[Credential]]:
-    """All tokens on record, also those that are over."""
+    """All tokens on record, also revoked and expired ones."""
     after = ""
     while page := store.scan(CREDENTIAL_PREFIX, after, LIST_PAGE_DEFAULT):
         records = [versioned.record for _, versioned in page]
@@ -54,7 +54,7 @@ def credentials(store: Store, name: str | None = None) -> list[Credential]:
 
 
 class CredentialAdmin:
-    """What one caller asks about tokens."""
+    """The requests of one caller about tokens."""
 
     def __init__(self, store: Store, caller: Caller) -> None:
         if not store.capabilities.serves:
@@ -66,7 +66,8 @@ class CredentialAdmin:
         self._caller = caller
 
     def ask(self, verb: str, name: str, wanted_id: str, document: object) -> Reply:
-        """The reply to one of VERBS. `name` is whose token, `wanted_id` the beginning of its hash, or empty."""
+        """The reply to one of VERBS. `name` is the token's principal, `wanted_id` the beginning of its hash, or
+        empty."""
         require(self._caller, verb)
         if verb == "tokens":
             return self._list()
@@ -143,7 +144,7 @@ class CredentialAdmin:
         return self._caller.namespace in (None, credential.namespace)
 
     def _live(self, name: str, wanted_id: str) -> list[Credential]:
-        """The tokens that are meant; at least one."""
+        """The tokens that name and id select; at least one."""
         now_ms = self._store.read(()).now_ms
         found = [
             each
@@ -158,7 +159,7 @@ class CredentialAdmin:
 
     def _run(self, command: TokenCommand) -> Reply:
         outcome = self._coordinator.one(command)
-        if not isinstance(outcome, TokenState):  # the store is being moved
+        if not isinstance(outcome, TokenState):  # the store is being moved to another one
             return reply_for(outcome)
         if outcome.credential is None:
             raise UnknownToken("This token is over. Make a new one.")
@@ -166,8 +167,8 @@ class CredentialAdmin:
         return Reply(status=200, body=credential_document(outcome.credential, outcome.now_ms))
 
     def _count(self, command: TokenCommand, credential: Credential) -> None:
-        """A principal that gets a limit may have something already. Its limit holds for new things at once; for old
-        ones, from this count on."""
+        """A principal that gets a limit may already hold something. The limit counts new holds at once, and old ones
+        from this count on."""
         payer = Caller(
             principal=credential.name, namespace=credential.namespace, limits=credential.limits
         ).payer

@@ -25,15 +25,14 @@ def with_token(inherited: str | None, token: str) -> str:
 
 
 def marked(token: str) -> list[int]:
-    """The processes that carry the token, as far as we may look."""
+    """The processes that carry the token, as far as they may be examined."""
     return [pid for pid in pids() if _carries(pid, token.encode())]
 
 
 def none_is_left(token: str, since: int) -> bool:
-    """Whether surely no process carries the token. `since`: when the first that could began, in ticks since boot.
-
-    A process may start another and end before it is looked at. The other is in the next list then: so lists are made
-    until one has nobody new in it."""
+    """Whether surely no process carries the token. `since`: when the first process that could carry it began, in ticks
+    since boot. A process may start another one and end before it is examined. The next list then has the other one, so
+    lists are made until one has no new process."""
     if not has_own_proc() or _hides_processes():
         return False
     seen: set[int] = set()
@@ -72,7 +71,7 @@ def _environment(pid: int) -> bytes:
 
 
 def _is_whole(environment: bytes) -> bool:
-    """Whether it is still what the program was started with. Some write their title over it; one that is just being
+    """Whether the environment is still complete. Some programs write their title over it; a process that is just being
     started has none yet."""
     return environment.endswith(b"\0") and all(b"=" in each for each in environment[:-1].split(b"\0"))
 
@@ -85,7 +84,7 @@ def _is_in(token: bytes, environment: bytes) -> bool:
 
 
 def _hides_processes() -> bool:
-    """Whether /proc is mounted so that others' processes are not even listed."""
+    """Whether /proc is mounted so that it does not list other users' processes."""
     try:
         with open("/proc/self/mountinfo", "rb") as file:
             found = [line.split() for line in file if b" /proc " in line]

@@ -1,9 +1,7 @@
-"""Who the tokens of a store let in, in memory. No request reads the store for it.
-
-A server looks at the register of changes every CREDENTIAL_LOOK_MS, which is one record, and sooner when it hears of a
-change. So a token that was made or revoked anywhere is known here within that time. A server that could not look for
-CREDENTIAL_STALE_MS_MAX does not guess: it lets nobody in by the store's tokens until it has looked. That is the bound
-of the promise `auth:revoked`.
+"""The tokens of a store, in memory, so that no request reads the store for them. A server looks at the register of
+changes, which is one record, every CREDENTIAL_LOOK_MS, and sooner when it hears of a change. So it knows a token that
+was made or revoked anywhere within that time. A server that could not look for CREDENTIAL_STALE_MS_MAX accepts none of
+the store's tokens until it has looked. That is the bound of the promise `auth:revoked`.
 """
 
 from __future__ import annotations
@@ -32,36 +30,36 @@ _NEVER_MS = 2**63
 
 
 class TokensUnchecked(StoreUnavailable):
-    """Nobody knows whether the token is still valid."""
+    """This server cannot know whether the token is still valid."""
 
     retry_after_ms = 1_000
 
 
 class CredentialDirectory:
-    """One per server. `look` may be called from any thread, one at a time; `caller` from the event loop's."""
+    """One per server. Any thread may call `look`, one at a time; only the event loop's thread may call `caller`."""
 
     def __init__(self, store: Store, steady: Callable[[], int] = steady_ms) -> None:
         self._store = store
         self._steady = steady
         self._looking = threading.Lock()
         self._changes = -1
-        self._known: dict[bytes, tuple[Caller, int]] = {}  # by hash; with when it is over
+        self._known: dict[bytes, tuple[Caller, int]] = {}  # by hash; with the time of its end
         self._keys: dict[str, bytes] = {}  # hashes by their name in proofs
         self._looked_ms = self._loaded_ms = -_NEVER_MS
-        self._ahead_ms = 0  # of the store's clock before ours
+        self._ahead_ms = 0  # how far the store's clock is ahead of ours
         self._wake = threading.Event()
         self._stopping = False
         self._failed = False
         self._thread = threading.Thread(target=self._follow, name="dibs-tokens", daemon=True)
 
     def __len__(self) -> int:
-        """How many tokens let somebody in now."""
+        """How many tokens are valid now."""
         now_ms = self._steady() + self._ahead_ms
         return len([over_ms for _, over_ms in list(self._known.values()) if now_ms < over_ms])
 
     def caller(self, key: bytes) -> Caller | None:
-        """Whom the token with this hash lets in. None: the store does not know it. Raises when it is over, and when
-        nobody has looked for too long."""
+        """The caller of the token with this hash. None: the store does not know it. Raises if the token has ended, and
+        if the last look is too old."""
         known = self._known.get(key)
         if known is None:
             return None
@@ -80,7 +78,7 @@ class CredentialDirectory:
         return self._keys.get(key_id)
 
     def look(self) -> None:
-        """Read what changed. Raises what the store raises."""
+        """Read the changes. Raises the store's errors."""
         with self._looking:
             self._look()
             if self._steady() - self._loaded_ms > CREDENTIAL_RELOAD_MS:
@@ -98,7 +96,7 @@ class CredentialDirectory:
             self._thread.join(CREDENTIAL_STALE_MS_MAX / 1000)
 
     def hurry(self) -> None:
-        """Somebody heard of a change."""
+        """Look soon, because there is a change."""
         self._wake.set()
 
     def _follow(self) -> None:
@@ -139,8 +137,8 @@ class CredentialDirectory:
                 self._note(self._known, self._keys, record)
 
     def _read_again(self) -> None:
-        """Read all tokens, as a store that was put back needs it. There may be many, so looking goes on meanwhile; what
-        it finds is read once more at the end."""
+        """Read all tokens, which is necessary after a restore. There may be many, so looking continues meanwhile;
+        tokens that change meanwhile are read once more at the end."""
         changes, began_ms = self._changes, self._steady()
         known, keys = self._load(self._look_if_due)
         self._known, self._keys = known, keys

@@ -2,16 +2,16 @@
 it.
 
 Before a batch is decided, the deciding thread checks whether it was stopped, suspended, stuck in a write, or cut off
-from its store. If so, a `Beat` goes first. It asks for the pulses of all servers, and if none of them could serve
-meanwhile, notes the outage before any expiry is decided. `Liveness` knows since when there was no gap;
+from its store. If so, a `Beat` goes first. It reads the pulses of all servers, and if none of them could serve
+meanwhile, records the outage before any expiry is decided. `Liveness` knows since when there was no gap;
 `StallCheckedStore` notices a gap between that look and the reading of the records; `Decider` puts the two around the
 coordinator.
 
-A server without a gap has nothing to find out before a batch. Its pulse is written apart, from between batches and from
-between the tries of one that others overtake. It is a record of its own, so servers do not get in each other's way.
+A server without a gap has nothing to check before a batch. Its pulse is written between batches, and between the tries
+of a batch that conflicts. The pulse is a separate record for each server, so servers do not conflict.
 
-Contention is not an outage. A store that answers in time, with records or with a conflict, works, and so does this
-process: every such answer is a tick.
+Contention is not an outage. If a store answers in time, with records or with a conflict, both the store and this
+process work: every such answer is a tick.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ class Liveness:
         return max(self._noted_ms + PULSE_MS - self._steady(), 0)
 
     def beat(self, store_now_ms: int) -> Beat:
-        """A beat that says since when, on the store's clock."""
+        """A beat with the time since when there was no gap, on the store's clock."""
         self._note_gap()
         self._beat_since_ms = self._since_ms
         return Beat(alive_since_ms=store_now_ms - (self._steady() - self._since_ms))
 
     def noted(self) -> None:
-        """The store took the beat. It says how things stood when its records were read, at the last tick: a stop since
-        then, in the commit, is a gap that the next tick finds."""
+        """The store accepted the beat. It is true for the moment when its records were read, at the last tick. A stop
+        since then, in the commit, is a gap that the next tick finds."""
         self._noted_ms = self._steady()
         self._noted_since_ms = self._beat_since_ms
         self._good_ms = self._ticked_ms
@@ -122,14 +122,15 @@ class StallCheckedStore(StoreProxy):
 
     def read(self, keys: Iterable[str]) -> Snapshot:
         snapshot = self.inner.read(keys)
-        # Asked after the read: a stop before it shows here, one after it cannot have made its time too late.
+        # Checked after the read: a stop before the read is seen here, and a stop after it does not affect the time that
+        # was read.
         if self._liveness.stalled():
             unknown, self._unknown = self._unknown, False
             if unknown:
                 raise StoreUnavailable(
-                    "The server was stopped while it wrote; ask how things stand.", unknown=True
+                    "The server was stopped during a write; the outcome is unknown.", unknown=True
                 )
-            raise ProcessPaused("The server was stopped; it notes so and decides again.")
+            raise ProcessPaused("The server was stopped; it records that and decides again.")
         self._liveness.tick()
         return snapshot
 
@@ -169,19 +170,19 @@ class Decider:
         self._coordinator = Coordinator(
             watched, lambda events: on_commit(events, watched.last_seq), on_handed, pause=pause
         )
-        # Beats have a way of their own: one may be sent while a batch is tried again, whose fate may be unknown.
+        # Beats have their own coordinator: one may be sent while a batch with an unknown outcome is tried again.
         own = StallCheckedStore(store, self.liveness)
         self._beats = Coordinator(own, lambda events: on_commit(events, own.last_seq), pause=pause)
 
     def run(self, commands: Sequence[Command]) -> list[Result]:
-        """One result a command. Raises what all of them met."""
+        """One result per command. Raises an error that concerns all of them."""
         try:
             results = self._run(commands)
         except ProcessPaused:
             raise
         except StoreUnavailable as error:
             return self._look_only(commands, error)
-        # A part of them may have been answered before the process was stopped, and another part not.
+        # Some may have been answered before the process was stopped, others not.
         late = [index for index, result in enumerate(results) if isinstance(result, ProcessPaused)]
         if late and len(late) < len(results):
             again = self.run([commands[index] for index in late])
@@ -190,7 +191,7 @@ class Decider:
         return results
 
     def _look_only(self, commands: Sequence[Command], error: StoreUnavailable) -> list[Result]:
-        """There is no room for a beat, or writing fails otherwise; who only looks writes nothing."""
+        """Writing fails, for instance because the disk is full. Commands that only look need no beat."""
         looks = [command for command in commands if isinstance(command, Inspect | InspectSession)]
         if not looks:
             raise error
@@ -202,9 +203,9 @@ class Decider:
             self._guarded(self._beat)
 
     def _beat_if_contended(self) -> None:
-        """Others are first, again and again. Whoever comes up meanwhile must not take that for an outage."""
+        """After repeated conflicts, send a beat. A server that starts meanwhile must not mistake this for an outage."""
         if not self.liveness.beat_due_in_ms() and not self.liveness.has_gap():
-            with suppress(StoreUnavailable):  # what goes on will meet it, too
+            with suppress(StoreUnavailable):  # the batch will meet the same error
                 self._beat()
 
     def _run(self, commands: Sequence[Command]) -> list[Result]:
@@ -214,7 +215,7 @@ class Decider:
         return results
 
     def _guarded(self, call: Callable[[], Answer]) -> Answer:
-        """Call it, again if this process was stopped meanwhile. A store that fails us cuts us off."""
+        """Call it, and again if this process was stopped meanwhile. An error of the store means that we are cut off."""
         for stalls in range(1, STALLS_MAX + 1):
             self.liveness.tick()
             try:
@@ -222,7 +223,7 @@ class Decider:
             except Contended:
                 raise
             except ProcessPaused:
-                # Reads that are always that slow would otherwise be tried for ever.
+                # Otherwise reads that are always slow would be tried for ever.
                 if stalls == STALLS_MAX:
                     self.liveness.cut_off()
                     raise
@@ -243,12 +244,12 @@ class Decider:
         noted = self._beats.one(beat)
         assert isinstance(noted, BeatRecorded)
         if noted.frozen:
-            return  # nothing is decided while it is, so there is nothing to be early with
+            return  # nothing is decided while the store is frozen, so no lease can end early
         self.liveness.noted()
         if noted.outage_ms:
-            log.warning("outage of %d ms noted: leases that were live get time to renew", noted.outage_ms)
+            log.warning("outage of %d ms recorded: leases that were live get time to renew", noted.outage_ms)
 
 
 def _says_less(error: StoreUnavailable) -> bool:
-    """Whether an error says nothing against the store: it answered others, or was not asked."""
+    """Whether an error does not mean that the store failed: it answered others, or was not asked."""
     return isinstance(error, Contended | ProcessPaused)

@@ -5,7 +5,7 @@ the pid, and the start time, because pids are reused. The start time is left out
 
 Dead means certainly dead. `is_gone` is true only if it is proven; a process that cannot be seen counts as alive. A
 proof is one of: no process has that number in our own PID namespace; the one that has it began at another time; or it
-has ended and merely was not collected by its parent. A process whose first thread ended while others work is alive.
+has ended and its parent has not collected it yet. A process whose first thread ended while others work is alive.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 _GENERATIONS_MAX = 64
 _GUARDED = (
-    "guarded"  # no boot is called that: versions that do not know such marks take the session for alive
+    "guarded"  # no boot has this name, so versions that do not know such marks count the session as alive
 )
 
 
 def process_mark(pid: int) -> str | None:
-    """The mark of a process, or None when there is no such process, or nothing to name it by."""
+    """The mark of a process, or None if there is no such process or it cannot be identified."""
     namespace = pid_namespace()
     if not namespace or pid <= 0 or _number_is_free(pid):
         return None
@@ -35,7 +35,7 @@ def process_mark(pid: int) -> str | None:
 
 def guarded_mark(token: str, pids: Sequence[int]) -> str | None:
     """The mark of a command: of the processes that guard it, and of everything that has `token` in its environment
-    (see descendants.py). It is gone when all of that is."""
+    (see descendants.py). It is gone when all of these have ended."""
     marks = [process_mark(pid) for pid in pids]
     if None in marks or not token.isalnum():
         return None
@@ -44,7 +44,7 @@ def guarded_mark(token: str, pids: Sequence[int]) -> str | None:
 
 
 def is_gone(mark: str | None) -> bool:
-    """Whether the process of the mark has certainly ended: it was of this boot and namespace, and is gone."""
+    """Whether the process of the mark has certainly ended: it belonged to this boot and namespace, and is gone."""
     if mark is None:
         return False
     if mark.startswith(f"{_GUARDED}:"):
@@ -65,7 +65,7 @@ def _is_guarded_gone(mark: str) -> bool:
 
 
 def _earliest(guards: list[str]) -> int:
-    """When the first of the guards began, in ticks since boot; 0 where that is not known."""
+    """When the first of the guards began, in ticks since boot; 0 if that is not known."""
     starts = [guard.partition(":")[2] for guard in guards]
     return min([int(start) if start.isdecimal() else 0 for start in starts])
 
@@ -86,8 +86,8 @@ def _is_process_gone(number_and_start: str) -> bool:
 
 
 def _number_is_free(pid: int) -> bool:
-    """Whether surely no living process has this number: by its handle, which tells of the whole process and asks for no
-    permission, or by what signals and /proc tell."""
+    """Whether surely no living process has this number. Uses a process handle, which covers all threads and needs no
+    permission, or else signals and /proc."""
     handle = _handle(pid)
     if handle is None:
         return not _takes_signals(pid) or is_dead_leader(pid)
@@ -95,14 +95,14 @@ def _number_is_free(pid: int) -> bool:
         import select
 
         return bool(select.select([handle], [], [], 0)[0])  # readable once all its threads have ended
-    except (OSError, ValueError):  # more files than select can look at
+    except (OSError, ValueError):  # more files than select can handle
         return is_dead_leader(pid)
     finally:
         os.close(handle)
 
 
 def _handle(pid: int) -> int | None:
-    """A handle on the process, where the system has such a thing and hands it out. None proves nothing."""
+    """A handle on the process, if the system gives one. None proves nothing."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError, OverflowError):
@@ -110,7 +110,7 @@ def _handle(pid: int) -> int | None:
 
 
 def _takes_signals(pid: int) -> bool:
-    """False only if there is no such process. One that is not ours to signal is there."""
+    """False only if there is no such process. A process that we may not signal exists."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -121,9 +121,8 @@ def _takes_signals(pid: int) -> bool:
 
 
 def lineage(pid: int) -> list[str]:
-    """The marks of a process and of those it descends from, nearest first. Empty where /proc shows another namespace.
-
-    The first process of all is nobody's ancestor here: everybody would descend from it."""
+    """The marks of a process and its ancestors, nearest first. Empty if /proc shows another namespace. Process 1 does
+    not count as an ancestor, because every process descends from it."""
     before = f"{boot_id()}:{pid_namespace()}:"
     marks: list[str] = []
     while pid > (1 if marks else 0) and len(marks) < _GENERATIONS_MAX and has_own_proc():
@@ -136,6 +135,6 @@ def lineage(pid: int) -> list[str]:
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks since boot. Empty when that cannot be seen."""
+    """When a process started, in ticks since boot. Empty if that cannot be read."""
     fields = stat(pid) if has_own_proc() else []
     return fields[19].decode() if fields else ""

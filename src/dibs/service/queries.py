@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dibs.stores.port import Store
 
 
-SESSIONS_AT_ONCE = 100  # of which each may hold many jobs
+SESSIONS_AT_ONCE = 100  # each may hold many jobs
 
 
 class Page(Record):
@@ -43,17 +43,17 @@ def claimed(
     limit: int = LIST_PAGE_MAX,
     states: Sequence[str] = (HELD,),
 ) -> Page:
-    """Up to `limit` jobs that stand so right now, whose name begins with `prefix` and comes after `after`. What is
-    held or parked costs what it returns; for other states every job on record is looked at, LIST_LOOKS_MAX of them in
-    one call: then the page may be short, even empty, and `next_after` says where to go on. The store is asked for a
-    few at a time, because it has other callers."""
+    """Up to `limit` jobs in these states now, whose name begins with `prefix` and comes after `after`. Held and parked
+    jobs cost only what is returned. For other states every job on record is looked at, LIST_LOOKS_MAX of them in one
+    call: then the page may be short, even empty, and `next_after` says where to continue. The store is asked for a few
+    at a time, because it has other callers."""
     now_ms = store.read(()).now_ms
     found: list[LockRecord] = []
     key = lock_key(ns, after) if after else ""
     live = set(states) <= {HELD, PARKED}
     looked, step = 0, min(limit + 1, LIST_PAGE_DEFAULT)
     while True:
-        # Jobs that stand otherwise are skipped here, so a page of the store may be less than one of ours.
+        # Jobs in other states are skipped here, so a page of the store may give less than one of ours.
         page = store.scan(lock_key(ns, prefix), key, step, live=live)
         locks = [versioned.record for _, versioned in page if isinstance(versioned.record, LockRecord)]
         at_ms, settled = _settled(store, locks)
@@ -71,10 +71,9 @@ def claimed(
 
 
 def _settled(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecord]]:
-    """The locks with their live holds only, and the time at which that was so.
-
-    Whether a hold is live is known from the lock, its owner's session, the outages and the time together, so each lock
-    is read again with them. One that got another owner meanwhile is read once more, with the other session."""
+    """The locks with their live holds only, and the time of that state. Whether a hold is live depends on the lock, its
+    owner's session, the outages and the time together, so each lock is read again with them. A lock that got another
+    owner meanwhile is read once more, with the other session."""
     now_ms = 0
     settled: dict[str, LockRecord] = {lock_key(lock.ns, lock.name): lock for lock in locks}
     todo = {key: lock for key, lock in settled.items() if lock.holders}
@@ -100,7 +99,8 @@ def _settled(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecor
 
 
 def open_sessions(store: Store, principal: str | None, bound: str | None = None) -> list[SessionState]:
-    """The live sessions, of one principal or of all; for a credential that is for one namespace, only of that one."""
+    """The live sessions, of one principal or of all; for a credential with a namespace, only those of that
+    namespace."""
     found: list[SessionState] = []
     after = ""
     while True:
@@ -120,8 +120,8 @@ def open_sessions(store: Store, principal: str | None, bound: str | None = None)
 def _live_states(
     store: Store, sessions: list[SessionRecord], principal: str | None, bound: str | None
 ) -> list[SessionState]:
-    """How these sessions stand. All that is known to be needed is read at once, and once more with what was missing: so
-    each answer is of one moment, and many sessions cost hardly more reads than one."""
+    """The states of these sessions. All records that are known to be needed are read at once, and once more with those
+    that were missing. So each answer is of one moment, and many sessions cost hardly more reads than one."""
     found: dict[str, Outcome] = {}
     needed = {session.id: {session_key(session.id), *session.holds} for session in sessions}
     while needed:
@@ -142,5 +142,5 @@ def _live_states(
 def inspect_one(
     store: Store, session_id: str, principal: str | None = None, bound: str | None = None
 ) -> Outcome:
-    """Look at one session and at what it holds, all of one moment. Without a principal: whosever it is."""
+    """One session and what it holds, all of one moment. Without a principal, a session of any principal."""
     return Coordinator(store).one(InspectSession(session=session_id, principal=principal, bound=bound))

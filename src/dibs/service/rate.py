@@ -1,7 +1,6 @@
-"""How many requests a second a principal may send to this server: a token bucket for each that has a limit.
-
-It holds one second's worth. What keeps or lets go of something is never refused, only charged: a principal that asks
-too much must not lose its leases for it. Each server counts for itself.
+"""Bounds how many requests a second a principal may send to this server: a token bucket for each principal with a
+limit. It holds one second's worth. Heartbeats and releases are charged but never refused: a principal that asks too
+much must not lose its leases. Each server counts for itself.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ BUCKETS_MAX = 10_000
 
 
 class RateLimited(DibsError):
-    """More was asked in a second than the token allows."""
+    """More requests in a second than the token allows."""
 
     code = "rate_limited"
 
@@ -54,5 +53,5 @@ class RequestRates:
                 max(1, -(-(1000 - left) // rate)),
             )
         if len(self._buckets) >= BUCKETS_MAX and key not in self._buckets:
-            self._buckets.clear()  # principals come and go; who starts anew has a full bucket
+            self._buckets.clear()  # principals come and go; a new entry has a full bucket
         self._buckets[key] = (max(left - 1000, -rate * 1000), now_ms)

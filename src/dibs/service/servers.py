@@ -1,4 +1,4 @@
-"""Which servers stand on this store, known from their pulses (`core/outages.py`), and who of them sweeps what."""
+"""Which servers use this store, known from their pulses (`core/outages.py`), and which of them sweeps what."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def pulses_of(store: Store) -> list[Pulse]:
-    """All pulses, that of a server of an older version included."""
+    """All pulses, including that of a server of an older version."""
     found = store.scan(PULSE_KEY, limit=LIST_PAGE_DEFAULT)
     return [versioned.record for _, versioned in found if isinstance(versioned.record, Pulse)]
 
 
 def after_gap(store: Store, beat: Beat) -> Beat:
-    """The beat of a server that does not know what was meanwhile, with what the store can tell it."""
+    """The beat of a server after a gap, with what the store knows about that time."""
     pulses = pulses_of(store)
     return beat.replace(
         heard_ms=accounted_ms(pulses),
@@ -34,31 +34,31 @@ def after_gap(store: Store, beat: Beat) -> Beat:
 
 
 def _is_idle(store: Store) -> bool:
-    """Servers write no pulse while nobody has or waits for anything, and so none of them is missed then."""
+    """Servers write no pulse while nobody holds or waits for anything, so a missing pulse means nothing then."""
     return not any(store.scan(prefix, limit=1, live=True) for prefix in (LOCK_PREFIX, SESSION_PREFIX))
 
 
 class SweepShare:
-    """What of all that is due this server sweeps: its own part at once, and another's when that one is late with it.
+    """Which of the due keys this server sweeps: its own part at once, and another server's part when that one is late.
 
-    A key belongs to one of the live servers by its hash. The server after that takes over after SWEEP_GRACE_MS, the one
-    after it after twice as long: so two that wait for a third do not both begin at once."""
+    A key belongs to one of the live servers by its hash. The next server takes over after SWEEP_GRACE_MS, the one after
+    it after twice as long, so that two servers do not both begin at once."""
 
     def __init__(self, server: str, steady: Callable[[], int]) -> None:
         self._server = server
         self._steady = steady
         self._servers = [server]
-        self._left_ms: dict[str, int] = {}  # what was left to others, and since when
+        self._left_ms: dict[str, int] = {}  # keys left to others, and since when
 
     def know(self, store: Store) -> None:
-        """Look who is there."""
+        """Take note of the live servers."""
         self._servers = sorted({self._server, *live_servers(pulses_of(store), store.read(()).now_ms)})
 
     def know_nobody(self) -> None:
         self._servers = [self._server]
 
     def of(self, keys: list[str]) -> list[str]:
-        """Those of `keys`, which are all that is due, that are to be swept here and now."""
+        """Those of `keys` that are to be swept here and now. `keys` are all due keys."""
         count = len(self._servers)
         if count == 1:
             return keys

@@ -5,9 +5,8 @@ at the earliest known deadline, finds every expiry within that bound, including 
 servers on one store divide what is due among them (`service/servers.py`). Beats are sent only while somebody holds
 something, so an idle server does not write to its disk.
 
-What other processes did is looked for in between: one of them may have handed over a job to somebody who waits here.
-`service/watcher.py` says when there is something, and the store is asked for nothing else then. A store that cannot
-tell is looked at every NEWS_MS while callers wait here.
+In between, it looks for changes by other processes: one of them may have handed a job to a caller who waits here.
+`service/watcher.py` reports such news. A store that cannot report news is polled every NEWS_MS while callers wait here.
 """
 
 from __future__ import annotations
@@ -72,16 +71,16 @@ class Sweeper:
         self._knew_ms = steady() - SERVERS_INTERVAL_MS
 
     def news(self) -> None:
-        """There is something in the store that is not known here. For any thread; the next round reads it."""
+        """The store has something new. For any thread; the next round reads it."""
         self._has_news = True
 
     def step(self) -> int:
-        """One round. Returns in how many milliseconds the next one is wanted; raises what the store raises."""
+        """One round. Returns in how many milliseconds the next one is wanted; raises the store's errors."""
         self._decider.liveness.tick()
         try:
             return self._step()
         except Contended:
-            raise  # the store is there
+            raise  # the store answers
         except Exception:
             self._decider.liveness.cut_off()
             raise
@@ -100,13 +99,13 @@ class Sweeper:
         if now_ms - self._pruned_ms >= PRUNE_INTERVAL_MS:
             self._pruned_ms = now_ms
             self.prune()
-        # If there is more, whoever asked meanwhile comes first.
+        # If there is more, commands that came meanwhile go first.
         rest_ms = 0 if self.sweep() or self._tally.is_counting else self._rest_ms()
         self._sweep_at_ms = self._steady() + rest_ms
         return rest_ms
 
     def sweep(self) -> bool:
-        """Do what is due and our part. Whether there is more of it."""
+        """Sweep the due keys of our part. Returns whether there are more."""
         due = self._store.due(SWEEP_BATCH_MAX).keys
         keys = self._share.of(due)
         if not keys:
@@ -117,11 +116,11 @@ class Sweeper:
             elif isinstance(result, BaseException):
                 raise result
             elif isinstance(result, Swept) and result.frozen:
-                return False  # the same keys would come again at once
+                return False  # otherwise the same keys would come again at once
         return len(due) == SWEEP_BATCH_MAX
 
     def prune(self) -> int:
-        """Drop history beyond what is kept."""
+        """Drop history beyond the bounds."""
         before_ms = self._store.read(()).now_ms - self._keep_events_ms
         return self._store.prune(keep=self._keep_events, before_ms=before_ms)
 
@@ -136,7 +135,7 @@ class Sweeper:
 
     def _know_servers(self, now_ms: int) -> None:
         if not self._tally.is_busy:
-            self._share.know_nobody()  # others write no pulse, and there is next to nothing to divide
+            self._share.know_nobody()  # others write no pulse then, and there is almost nothing to divide
         elif now_ms - self._knew_ms >= SERVERS_INTERVAL_MS:
             self._knew_ms = now_ms
             self._share.know(self._store)
@@ -149,5 +148,5 @@ class Sweeper:
         if due_ms is None:
             return late_ms
         wait_ms = due_ms - self._store.read(()).now_ms
-        # What is due already and was not swept just now (another server may be at it) is not asked about in a spin.
+        # Keys that are due but were not swept just now (another server may be doing it) must not cause a busy loop.
         return min(max(wait_ms, SWEEP_INTERVAL_MS), late_ms)

@@ -1,12 +1,14 @@
-"""Running counts from events: who holds how many jobs, how many are held and waited for, what happened meanwhile.
+"""Running counts from events: how many jobs each principal holds, how many are held and waited for, how often things
+happened.
 
-The counts follow the store's events in their order, each exactly once. Events of our own commits are known without
-reading them back, as long as the numbers show that nobody else wrote in between; if somebody did, or if the store's
-numbers have gaps, all of them are read from the store (and `on_read` is told, for those who wait for what others do).
-Only the thread that commits changes a tally; any thread may read it.
+The counts follow the store's events in their order, each exactly once. Events of our own commits need not be read back,
+as long as the numbers show that nobody else wrote in between. If somebody did, or if the store's numbers have gaps, all
+events are read from the store (and `on_read` gets them, for callers who wait for what others do). Only the thread that
+commits changes a tally; any thread may read it.
 
-What is there at the start is counted a page at a time, between batches: a server with a million leases answers at once.
-Until then its numbers are too small; what happens meanwhile is told at once, and counted when the pages are.
+Leases that exist at the start are counted a page at a time, between batches, so that a server with a million leases
+answers at once. Until that is finished its numbers are too small. Events that come meanwhile are reported at once, and
+counted after the pages.
 """
 
 from __future__ import annotations
@@ -40,18 +42,18 @@ class Tally:
         self._claims: dict[tuple[str, str, int], str] = {}  # namespace, job, token: whose credential
         self._by_principal: Counter[tuple[str, str | None]] = Counter()  # and namespace; None: all of them
         self._seen_seq = 0  # what is counted
-        self._told_seq = 0  # what was told; more than is counted while the pages are
+        self._told_seq = 0  # what was reported; ahead of what is counted while pages are counted
         self._pages: Iterator[None] = iter(())
         self.is_counting = False
 
     @property
     def waiting(self) -> int:
-        """How many places in lines are taken, at whichever server."""
+        """How many places in lines are taken, at all servers."""
         return len(self._places)
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody has something that a silence of all servers could cost."""
+        """Whether somebody holds something that a silence of all servers could end."""
         return bool(self.live or self.sessions or self.is_counting)
 
     def live_of(self, principal: str, namespace: str | None = None) -> int:
@@ -60,22 +62,22 @@ class Tally:
         return self._by_principal[principal, namespace]
 
     def build(self, store: Store) -> None:
-        """Count what is held, waited for and open; idle jobs are not looked at. Events that come while the scan goes on
-        are folded in after it: folding is by token, so one that the scan has seen already changes nothing that its
-        successors do not put right."""
+        """Count holds, waiters and open sessions; idle jobs are skipped. Events that come during the scan are applied
+        after it. They are applied by token: if the scan already saw the effect of an event, later events correct the
+        count."""
         self.begin(store)
         while self.is_counting:
             self.count_page(store)
 
     def begin(self, store: Store) -> None:
-        """From here on events are followed; `count_page` counts what was there before them."""
+        """From here on events are followed; `count_page` counts what existed before them."""
         newest = store.events(0, 1, newest=True)
         self._seen_seq = self._told_seq = newest[-1].seq if newest else 0
         self._pages = self._count_pages(store, store.read(()).now_ms)
         self.is_counting = True
 
     def count_page(self, store: Store) -> None:
-        """Count the next page; after the last one, what happened meanwhile."""
+        """Count the next page; after the last page, count the events that came meanwhile."""
         for _ in self._pages:
             return
         self.is_counting = False
@@ -96,7 +98,7 @@ class Tally:
     def committed(self, events: Sequence[Event], last_seq: int) -> None:
         """Our own commit wrote `events`, and the last event of the store is now `last_seq`."""
         if not self._gapless or self.is_counting or last_seq - len(events) != self._seen_seq:
-            return  # others wrote before us, or may have; `catch_up` reads theirs and ours in order
+            return  # others wrote before us, or may have written; `catch_up` reads all events in order
         self._seen_seq = self._told_seq = last_seq
         for event in events:
             self._fold(event)
@@ -121,7 +123,7 @@ class Tally:
             self._on_read(untold)
 
     def look(self, store: Store) -> None:
-        """Read what others wrote, if they did: the cheap way of asking often."""
+        """Read what others wrote, if there is anything. Cheap enough to call often."""
         if store.watch(self._told_seq, 0):
             self.catch_up(store)
 

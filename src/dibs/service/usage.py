@@ -1,8 +1,7 @@
-"""Counting anew what principals with a limit have. The rules keep their records right (`core/quota.py`). This is for
-the day on which a limit is set for somebody who has something already, and for what an older dibs wrote.
-
-It goes record by record, while others work: what is taken or ended meanwhile is counted right. Until it is through, the
-count is too low.
+"""Counts again what principals with a limit have. The rules keep these records right (`core/quota.py`). This is needed
+when a limit is set for somebody who already holds something, and for records that an older dibs wrote. It counts record
+by record while others work; what is taken or ended meanwhile is counted correctly. Until it has finished, the count is
+too low.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _TICKET_PREFIX = "ticket/"
 
 
 def recount(store: Store, payer: str) -> None:
-    """Count anew what one principal has."""
+    """Count again what one principal has."""
     coordinator = Coordinator(store)
     coordinator.one(BeginCount(payer=payer))
     principal = payer.partition("/")[2]
@@ -40,8 +39,8 @@ def recount(store: Store, payer: str) -> None:
 
 
 def disagreeing(store: Store) -> list[str]:
-    """The principals whose usage record does not say what the records say. One that changes at this moment may be
-    among them."""
+    """The principals whose usage record disagrees with the other records. One that changes at this moment may be among
+    them."""
     counted: Counter[tuple[str | None, str]] = Counter()
     for _, record in _records(store):
         for _, charged, what in _charges(record):
@@ -73,7 +72,7 @@ def _scan(store: Store, prefix: str, *, live: bool = False) -> Iterator[tuple[st
 
 
 def _charges(record: Stored) -> list[tuple[str, str | None, str]]:
-    """Whose, charged how, and as what."""
+    """The principal, the charge, and what it counts as."""
     if isinstance(record, LockRecord):
         return [(each.principal, each.charge, "held") for each in record.holders]
     if isinstance(record, Ticket):

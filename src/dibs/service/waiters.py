@@ -82,8 +82,8 @@ class Waiters:
     """`post` has a command decided (`Batcher.post`), `later` is the event loop's `call_later`. `on_first` is called
     when the first caller is parked: from then on the store is watched closely for hand-overs by others.
 
-    `seat` names this server in the store, where a place says which server keeps its owner waiting. A caller that went
-    on to another server with its ticket has left this one, not the line."""
+    `seat` is this server's name in the store: a place in line names the server at which its owner waits. A caller that
+    continues at another server with its ticket has left this server, but not the line."""
 
     def __init__(
         self,
@@ -97,8 +97,9 @@ class Waiters:
         self._later = later
         self._on_first = on_first
         self._parked: dict[Place, Waiter] = {}
-        self._asking: dict[Waiter, None] = {}  # those who were parked and are asking again
-        # Places given up for callers who hung up. One may have been taken up again meanwhile, by its request key.
+        self._asking: dict[Waiter, None] = {}  # those who were parked and ask again
+        # Places given up for callers who hung up. A caller may have taken its place again meanwhile, by its request
+        # key.
         self._leaving: set[Place] = set()
         self._keeping = False
         self._closed = False
@@ -114,9 +115,9 @@ class Waiters:
         *,
         moves: bool = False,
     ) -> Waiter:
-        """Claim, and wait in line for up to `wait_ms`. `answer` is called once, on the event loop; it says whether
-        there was still somebody to take the answer. `moves`: a caller that hangs up may have gone to another server,
-        and is given the time to say so there."""
+        """Claim, and wait in line for up to `wait_ms`. `answer` is called once, on the event loop; it returns whether
+        the caller was still there. `moves`: a caller that hangs up may have gone to another server, and gets time to
+        ask there."""
         waiter = Waiter(self, command, wait_ms, answer, moves)
         asked = command if self.seat is None else command.replace(seat=self.seat)
         self._post(asked, lambda result: self._asked(waiter, result))
@@ -138,7 +139,8 @@ class Waiters:
             waiter = self._parked.pop(place, None)
             if waiter is not None:
                 if event.kind == kinds.LEFT and event.reason == "left" and place not in self._leaving:
-                    # Given up by somebody who has its ticket: it is told how things stand, and not put back in line.
+                    # Another request with its ticket gave the place up. The caller is told the state, and not put back
+                    # in line.
                     waiter.command = waiter.command.replace(wait=False, ticket=0, ticket_id=None)
                     waiter.queued = None
                 self._ask_again(waiter)
@@ -146,24 +148,24 @@ class Waiters:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody is kept waiting any more: who asks is told at once where it stands."""
+        """Whether this server keeps nobody waiting any more. Callers are then told their place at once."""
         return self._closed
 
     def close(self) -> None:
-        """Tell everybody where they stand; their places stay theirs for as long as a waiter may be silent."""
+        """Tell all waiters their places, which they keep for as long as a waiter may be silent."""
         self._closed = True
         for waiter in list(self._parked.values()):
             self.on_timeout(waiter)
         self._later(LAST_WORD_MS / 1000, self._answer_with_last_known_places)
 
     def on_timeout(self, waiter: Waiter) -> None:
-        """Ask a last time, so that the caller hears its position of now, or that it just got the job."""
+        """Ask a last time, so that the caller gets its current position, or the job if it just got it."""
         waiter.wait_ms = 0
         if waiter.place is not None and self._parked.pop(waiter.place, None) is not None:
             self._ask_again(waiter)
 
     def abandon(self, waiter: Waiter) -> None:
-        """The caller is gone: leave the line. One whose first answer is still out is dealt with when that comes."""
+        """The caller is gone: leave the line. If its first answer has not come yet, this happens when it comes."""
         if waiter.timer is not None:
             waiter.timer.cancel()
         if waiter.place is not None and self._parked.pop(waiter.place, None) is not None:
@@ -173,7 +175,7 @@ class Waiters:
                 self._leave(waiter)
 
     def on_not_taken(self, waiter: Waiter, result: Result) -> None:
-        """An answer to somebody who hung up. A place is given up, and so is a job."""
+        """The caller of this answer hung up. Give up its place, or its job."""
         if isinstance(result, Queued):
             self._note(waiter, result)
             self._leave(waiter)
@@ -181,7 +183,7 @@ class Waiters:
             self.on_undelivered(waiter.command, result)
 
     def on_undelivered(self, command: Command, result: Result) -> None:
-        """Nobody was there to take the answer to a claim. What it got, and nobody was ever told of, is given back."""
+        """The caller of a claim was gone when the answer came. Give back what the claim got."""
         if isinstance(command, Acquire | AcquireAny | AcquireAll) and isinstance(
             result, Granted | GrantedAll
         ):
@@ -197,7 +199,7 @@ class Waiters:
         elif isinstance(result, Queued) and waiter.wait_ms > 0 and not self._closed:
             self._park(waiter, result)
         elif isinstance(result, BaseException) and waiter.queued is not None:
-            # Something failed under a waiter that has a place: with its ticket it can come back, without it could not.
+            # Something failed for a waiter with a place. It gets its ticket, because without it it could not come back.
             waiter.finish(waiter.queued)
         else:
             waiter.finish(result)
@@ -213,7 +215,7 @@ class Waiters:
         earlier = self._parked.pop(waiter.place, None)
         if (
             earlier is not None
-        ):  # the same ticket or request key asked for by two connections: the last one waits
+        ):  # two connections asked with the same ticket or request key: the last one waits
             earlier.finish(queued)
         if not self._parked:
             self._on_first()
@@ -232,13 +234,13 @@ class Waiters:
             self._asked(waiter, error)
 
     def _answer_with_last_known_places(self) -> None:
-        """The store does not answer and this server must end."""
+        """For the case that the store does not answer and this server must end."""
         for waiter in list(self._asking):
             if waiter.queued is not None and not waiter.gone:
                 waiter.finish(waiter.queued)
 
     def _keep(self) -> None:
-        """Say that everybody here is still asking. Whoever's place is gone finds out why by asking again."""
+        """Renew the places of all waiters here. A waiter whose place is gone asks again and finds out why."""
         places = list(self._parked)
         self._keeping = bool(places)
         if not places:
@@ -268,7 +270,7 @@ class Waiters:
             if isinstance(result, Left) and result.was_in and not result.elsewhere:
                 return  # `on_events` hears of it
             self._leaving.discard(place)
-            # Not in line any more: the job was handed over while the caller hung up, and nobody is there for it.
+            # Not in line any more: the job was handed over while the caller hung up.
             if isinstance(result, Left) and not result.elsewhere:
                 names = command.names if isinstance(command, AcquireAll) else (command.name,)
                 self._give_back(command, [(name, queued.ticket_id) for name in names], result.now_ms)
@@ -284,9 +286,9 @@ class Waiters:
         self._quietly(leave, left)
 
     def _give_back(self, command: Claim, leases: list[tuple[str, str]], now_ms: int) -> None:
-        """Let go of what nobody was there to take. With a request key the caller can still ask for it, and must get
-        it: a lost reply is not lost ownership. So it is kept for as long as a waiter may be silent, and for its whole
-        time once it is asked for again."""
+        """Release what the caller did not receive. With a request key the caller can still ask for it and must get it:
+        a lost reply is not a lost lease. So it is kept for as long as a waiter may be silent, and for its whole TTL
+        once the caller asks again."""
         for name, lease_id in leases:
             lease: dict[str, Any] = {
                 "ns": command.ns,
@@ -301,7 +303,7 @@ class Waiters:
                 self._quietly(shorter, lambda result: None)
 
     def _quietly(self, command: Command, callback: Callable[[Result], None]) -> None:
-        """Nobody is left to hear that it failed; at worst the place or the lease runs out by itself."""
+        """Nobody is there to be told of a failure; at worst the place or the lease runs out by itself."""
         try:
             self._post(command, callback)
         except Exception:

@@ -22,8 +22,8 @@ log = logging.getLogger("dibs")
 
 
 class StoreWatcher:
-    """`known_seq` is the last event known here, `is_wanted` whether anybody waits, and `tell` is called on this thread
-    when there is more. `looked` must be called when what was told has been read."""
+    """`known_seq` returns the last event known here, `is_wanted` whether anybody waits. `tell` is called on this thread
+    when there is news; `looked` must be called after the news was read."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class StoreWatcher:
             self._thread.start()
 
     def stop(self) -> None:
-        """It may sleep in the store for a moment yet. Nobody waits for it."""
+        """The thread may still sleep in the store for a moment. Nobody waits for it."""
         self._stop.set()
         self._wake.set()
         self._looked.set()
@@ -74,12 +74,12 @@ class StoreWatcher:
             news = self._store.watch(known_seq, WATCH_MS)
         except Exception as error:
             if not self._failed and not self._stop.is_set():
-                log.warning("the store does not tell of news, which is looked for instead: %s", error)
+                log.warning("the store does not report news, so it is polled instead: %s", error)
             self._failed = True
             self._stop.wait(SWEEP_LATE_MS_MAX / 1000)
             return
         self._failed = False
         if news and self._known_seq() == known_seq and not self._stop.is_set():
             self._tell()
-            # Not asked again before that was read: the store would answer at once.
+            # Do not ask again before the news was read: the store would answer at once.
             self._looked.wait(SWEEP_LATE_MS_MAX / 1000)

@@ -1,9 +1,9 @@
 """A whole store as text, to be moved to another one: `dibs export` and `dibs import`.
 
-    lines.py    the format: JSON lines between a header and a trailer, and how they are read with suspicion
+    lines.py    the format: JSON lines between a header and a trailer, and a reader that checks them
     checks.py   whether a record of such a file is one that dibs could have written
     export.py   from a store to lines, all as of one moment
     intake.py   from lines into a store, completely or not at all
 
-Written to the store port alone: any two stores will do.
+It uses only the store port, so it works between any two stores.
 """

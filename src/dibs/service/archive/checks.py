@@ -1,4 +1,4 @@
-"""Whether a record is one that dibs could have written. Anybody can make a file. Without this look a rule would meet a
+"""Whether a record is one that dibs could have written. Anybody can make a file. Without this check a rule would meet a
 field of the wrong type much later, in a server."""
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
     Bad = Callable[[str], DibsError]
 
-NUMBER_MAX = 2**53  # what every JSON reader and every database keeps exactly
+NUMBER_MAX = 2**53  # integers that every JSON reader and every database keep exactly
 
 
 def checked_record(key: Any, values: Any, bad: Bad) -> tuple[str, Stored]:
-    """The record that is kept under `key`, if it is one."""
+    """The record under `key`; raises if it is invalid."""
     if not isinstance(key, str) or not isinstance(values, dict):
         raise bad("a record has a key and fields")
     try:
         made: Stored = class_of(key).load(values)
     except KeyError as error:
-        raise bad(f"{error.args[0]!a} is missing, or is something that only a newer dibs knows") from None
+        raise bad(f"{error.args[0]!a} is missing, or only a newer dibs knows it") from None
     except (LookupError, TypeError, ValueError, AttributeError):
         raise bad("its fields are not those of a record") from None
     wrong = wrong_field(made)
@@ -40,7 +40,7 @@ def checked_record(key: Any, values: Any, bad: Bad) -> tuple[str, Stored]:
     try:
         expected = _key_of(made)
     except DibsError as error:
-        raise bad(f"it has a name that is none ({error.details})") from None
+        raise bad(f"it has an invalid name ({error.details})") from None
     if expected not in (None, key):
         raise bad("the record is not the one that its key names")
     return key, made
@@ -58,11 +58,11 @@ def checked_event(values: Any, bad: Bad) -> Event:
 
 
 def wrong_field(record: Record) -> str | None:
-    """The first field whose value is not of the field's type; None: there is none."""
+    """The first field with a value of the wrong type, or None."""
     defaults, types = record._defaults, record._types
     for field in record._fields:
         value = getattr(record, field)
-        if field in defaults and value is defaults[field]:  # the file left it out, as most are
+        if field in defaults and value is defaults[field]:  # the file left it out, as most fields
             continue
         if not _fits(value, types[field], record._modules[field]):
             return field
@@ -98,8 +98,8 @@ def _is_unicode(text: str) -> bool:
 
 
 def _key_of(record: Stored) -> str | None:
-    """The key that a record belongs under, after a look at its names; None: one of its kind, or of a kind that others
-    look after."""
+    """The key that a record belongs under, after its names were checked. None: there is only one record of this kind,
+    or others check it."""
     if isinstance(record, LockRecord):
         return lock_key(_named(record), record.name)
     if isinstance(record, Ticket):

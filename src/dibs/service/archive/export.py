@@ -1,8 +1,7 @@
-"""From a store to an archive, all as of one moment.
-
-A store that can show itself as of one moment (`Maintenance.moment`) is read so, while others go on. Any other is read
-twice: versions never repeat, so if both times every record had the same version, then all of them were true together in
-between. On a store that others keep changing this does not come about; freezing it does.
+"""Copies a store to an archive, as of one moment. If a store can show one moment (`Maintenance.moment`), that is read
+while others write. Any other store is read twice: versions never repeat, so if every record had the same version both
+times, all of them existed together in between. On a store that others keep changing this never succeeds; then freeze
+it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 PAGE = 1_000
 TRIES_MAX = 5
-LEFT_OUT = ("pulse",)  # kinds of records that are about the servers of this store
+LEFT_OUT = ("pulse",)  # records about the servers of this store
 NO_END = 2**53  # more than there are events
 SPOOL_CHARS = 1 << 16
 
@@ -49,7 +48,7 @@ class Exported(Record):
 
 
 class _Survey:
-    """Which records there are, in which versions: equal for two looks means that nothing changed in between."""
+    """The records and their versions. If two surveys are equal, nothing changed in between."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -64,7 +63,7 @@ class _Survey:
 
 
 class _Source:
-    """What is read: a store, or a store as it was at one moment."""
+    """The source: a store, or a store as it was at one moment."""
 
     def __init__(self, store: Store, reader: Store | StoreMoment, *, frozen: bool) -> None:
         self._reader = reader
@@ -79,7 +78,7 @@ class _Source:
         return seen
 
     def copy(self, write: Write, counted: _Survey, now_ms: int, last_seq: int) -> tuple[Exported, _Survey]:
-        """Write an archive of what is there now. Returns what was seen on the way."""
+        """Write an archive of the current state. Returns the survey of what was read."""
         seen, writer = _Survey(), ArchiveWriter(write)
         counts = dict(counted.counts)
         writer.header(ArchiveHeader(at_ms=now_ms, store=self._name, frozen=self._frozen, counts=counts))
@@ -101,7 +100,7 @@ class _Source:
                     yield key, found.version, found.record
 
     def _events(self, last_seq: int) -> Iterator[Event]:
-        if not self._one_log:  # there are no numbers to turn pages by
+        if not self._one_log:  # without one log there are no numbers for pages
             yield from self._reader.events(0, NO_END)
             return
         after = 0
@@ -113,7 +112,7 @@ class _Source:
 
 
 def export(store: Store, write: Write, *, freeze: bool = False) -> Exported:
-    """Write all of `store` as an archive. With `freeze`, nothing in the store changes from then on."""
+    """Write all of `store` as an archive. With `freeze`, the store does not change from then on."""
     frozen = _frozen(store, freeze=freeze)
     moment = maintenance_of(store).moment()
     if moment is None:
@@ -126,7 +125,7 @@ def export(store: Store, write: Write, *, freeze: bool = False) -> Exported:
 
 
 def _frozen(store: Store, *, freeze: bool) -> bool:
-    """Whether the store is frozen: was so, or is so from now on."""
+    """Whether the store is frozen now; freezes it if asked."""
     meta = store.read((META_KEY,)).records[META_KEY].record
     mark = meta.frozen if isinstance(meta, Meta) else None
     if mark is None and freeze:
@@ -152,6 +151,6 @@ def _of_two_looks(store: Store, write: Write, *, frozen: bool) -> Exported:
                 return done
         survey = again
     raise StoreUnavailable(
-        "Others kept changing the store while it was read: a copy would not be of one moment. Nothing was written. "
+        "Others kept changing the store while it was read, so a copy would not be of one moment. Nothing was written. "
         "Stop them, or freeze the store."
     )

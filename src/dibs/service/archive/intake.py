@@ -1,14 +1,15 @@
-"""From an archive into a store, completely or not at all.
+"""Brings an archive into a store, completely or not at all.
 
 1. The whole file is read and checked before the store is touched.
-2. The store is frozen, and looked at: it must be empty, or (`adds`) hold none of the file's namespaces.
-3. The freeze is marked as incomplete. From here on a kill leaves a store that nobody can use, and says so; the same
-   import again finishes it. Records are written in parts, each only while the mark is ours: of two imports at once, the
-   one that began later goes on.
-4. The mark goes in one write with the floor under the fencing tokens. The time since step 2 counts as an outage, so
-   that whoever held a lease has time to find the new place.
+2. The store is frozen and checked: it must be empty, or (`adds`) hold none of the file's namespaces.
+3. The freeze is marked as incomplete. If the import is killed from here on, the store refuses to be used and says so;
+   the same import again finishes it. Records are written in parts, each only while the mark is ours: of two imports at
+   once, the later one continues.
+4. One write removes the mark and sets the floor under the fencing tokens. The time since step 2 counts as an outage, so
+   that owners of leases have time to find the new store.
 
-Instants are moved: the moment of the file becomes the moment at which the import began. A lease has as much time left.
+Times are shifted: the moment of the file becomes the moment at which the import began. So a lease has as much time left
+as before.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ if TYPE_CHECKING:
 PART_RECORDS = 500
 PART_CHARS = 256 * 1024  # etcd takes requests of 1.5 MiB
 PART_TRIES = 20
-OWN_KINDS = ("lock", "ticket", "session", "tree")  # a store that has none of these is empty
+OWN_KINDS = ("lock", "ticket", "session", "tree")  # a store without any of these is empty
 NAMES_SHOWN = 3
 EVER_MS = 2**53
 
 
 class Imported(Record):
-    """What an import brought in. `events` is 0 when it added to a store, whose history has another order."""
+    """What an import brought in. `events` is 0 if it added to a store, because that store has its own history."""
 
     records: int
     events: int
@@ -67,19 +68,18 @@ class _Contents(Record):
 
 
 class _TakenOver(Exception):
-    """The mark is not ours any more."""
+    """Another import has replaced our mark."""
 
 
 def floor_after(known: int, now_ms: int) -> int:
-    """A floor above every token that a store can have handed out, when what it did since is not known.
-
-    A job's number rises by one with each owner, so it stays far behind the time in milliseconds. And the time goes on:
-    the floor is above that of an earlier move as well, of which this copy may know nothing."""
+    """A floor above every token that the store can have given out since the copy. A job's number rises by one with each
+    owner, so it stays far below the time in milliseconds. Time also rises, so the floor is above that of an earlier
+    move that this copy may not know."""
     return max(known + 1, now_ms)
 
 
 def checked(file: BinaryIO) -> _Contents:
-    """Read the whole archive, and raise InvalidInput for whatever is wrong with it."""
+    """Read the whole archive, and raise InvalidInput for any fault."""
     file.seek(0)
     reader = ArchiveReader(file)
     meta, highest, namespaces = Meta(), 0, set()
@@ -114,7 +114,7 @@ def intake(
         return _Intake(store, contents, adds=adds).run(file, floor)
     except _TakenOver:
         raise InvalidInput(
-            "Another import into this store began after this one, and goes on. This one stopped; what it wrote is "
+            "Another import into this store began after this one, and continues. This one stopped; what it wrote is "
             "replaced by the other."
         ) from None
 
@@ -147,7 +147,7 @@ class _Intake:
         return Imported(records=records, events=events, floor=floor, adds=self._adds)
 
     def _begin(self) -> FreezeMark:
-        """Freeze the store for this import; refuse it if what is there would be lost or mixed up."""
+        """Freeze the store for this import. Refuse it if existing records would be lost or mixed up."""
         meta = self._store.read((META_KEY,)).records[META_KEY].record
         mark = meta.frozen if isinstance(meta, Meta) else None
         source = self._contents.checksum
@@ -213,8 +213,8 @@ class _Intake:
         )
 
     def _clear(self, *, is_same: bool) -> None:
-        """Take back what an unfinished import left in a store that was empty. Records of the same file stay, and are
-        written over."""
+        """Remove what an unfinished import left in an empty store. Records of the same file stay, and are
+        overwritten."""
         self._store.prune(keep=0, before_ms=EVER_MS)
         if is_same:
             return
@@ -238,7 +238,7 @@ class _Intake:
         self._put({}, events)
 
     def _put(self, puts: dict[str, Stored | None], events: Sequence[Event] = ()) -> None:
-        """Write, as long as the mark is ours. A record of a kind that the store looks after itself is left as it is."""
+        """Write, as long as the mark is ours. Records that the store manages itself are not changed."""
         for _ in range(PART_TRIES):
             found = self._store.read((*puts, META_KEY)).records
             meta = found[META_KEY].record
@@ -263,7 +263,7 @@ class _Intake:
         )
 
     def _note_outages(self, by_ms: int) -> None:
-        """What the source knew of outages, for leases that live on because of them."""
+        """Record the outages that the source knew, for leases that live longer because of them."""
         outages = tuple([shifted(each, by_ms) for each in self._contents.meta.outages])  # type: ignore[arg-type]
         if not outages or self._adds:
             return
@@ -283,7 +283,7 @@ class _Intake:
 def _parts(
     entries: Iterable[tuple[str, Stored] | Event],
 ) -> Iterator[list[tuple[str, Stored] | Event]]:
-    """Some at a time, records apart from events: no more than a commit takes."""
+    """Parts that fit into one commit, records apart from events."""
     part: list[tuple[str, Stored] | Event] = []
     chars = 0
     for entry in entries:
@@ -302,5 +302,5 @@ def _parts(
 
 
 def _chars(entry: tuple[str, Stored] | Event) -> int:
-    """About how long it is as text."""
+    """About its length as text."""
     return len(repr(entry))

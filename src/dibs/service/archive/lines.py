@@ -5,8 +5,8 @@
     {"event": {...}}
     {"end": {"records": 3, "events": 1, "checksum": "..."}}
 
-Records come in the order of their keys, events in theirs. The checksum is over every byte before the last line: a file
-that was cut off or changed is noticed before anything of it is used.
+Records are ordered by key, events by number. The checksum covers every byte before the last line: a file that was cut
+off or changed is noticed before anything of it is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ABOUT = "dibs_archive"
 
 
 class ArchiveHeader(Record):
-    """What the first line says. `at_ms` is the time of the store that was copied, at the moment it was."""
+    """The first line. `at_ms` is the time of the copied store at the moment of the copy."""
 
     at_ms: int
     store: str = ""
@@ -72,7 +72,7 @@ class ArchiveWriter:
 
 
 class ArchiveReader:
-    """Reads an archive from its beginning. `header` is there at once; `checksum` when all was read."""
+    """Reads an archive from its beginning. `header` is available at once; `checksum` after everything was read."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -85,7 +85,7 @@ class ArchiveReader:
         document = self._next()
         version = document.get(_ABOUT)
         if version is None:
-            raise InvalidInput("This is not what dibs export writes: its first line says nothing about that.")
+            raise InvalidInput("This file was not made by dibs export: its first line is not a header.")
         if not isinstance(version, int) or version > FORMAT:
             raise InvalidInput(
                 f"A newer dibs made this file: its format is {version!a}, and this dibs knows {FORMAT}. Upgrade dibs."
@@ -99,8 +99,8 @@ class ArchiveReader:
         return header
 
     def entries(self) -> Iterator[tuple[str, Stored] | Event]:
-        """Records, each with its key, then events. Raises InvalidInput at the first line that is wrong, and at the end
-        unless all is there."""
+        """Records, each with its key, then events. Raises InvalidInput at the first invalid line, and at the end if
+        something is missing."""
         records = events = 0
         last = ""
         while True:
@@ -126,11 +126,11 @@ class ArchiveReader:
     def _check_end(self, told: object, found: dict[str, Any]) -> None:
         if told != found:
             raise InvalidInput(
-                "The file was changed or damaged: its last line does not fit the others. Export it again."
+                "The file was changed or damaged: its checksum does not match. Export it again."
             )
         if self._file.read(1):
             raise InvalidInput(
-                "The file goes on after its end: two were joined, perhaps. Import them one by one."
+                "The file continues after its end; perhaps two files were joined. Import them one by one."
             )
 
     def _next(self) -> dict[str, Any]:
