@@ -48,7 +48,7 @@ def test_migrate_makes_a_schema_once_and_doctor_finds_all_well(schema: Schema, t
     assert dibs(env, "migrate", off).out == "The store is at version 1 already.\n"
     checked = dibs(env, "doctor", off)
     assert checked.exit == 0, checked
-    assert "who waits is woken (LISTEN)" in checked.out
+    assert "waiters are notified (LISTEN)" in checked.out
 
 
 def test_without_psycopg_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,7 +182,7 @@ def test_behind_pgbouncer_nobody_listens_and_who_waits_is_served_all_the_same(
     drop(far, key_of("x"))
     waiting.ends()
     says = {each["check"]: each["says"] for each in near.probe()}
-    assert says["wake"].startswith("a pooler stands in between")
+    assert says["wake"].startswith("a pooler is in between")
 
 
 @pytest.mark.usefixtures("_never_looks")

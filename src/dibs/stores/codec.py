@@ -1,7 +1,7 @@
-"""Records and events as readable JSON text: what a store writes is what a person can look at.
+"""Records and events as JSON text that people can read.
 
-Two writers of the same text, each where it is the cheaper. A server has `msgspec` loaded anyway, and it is several
-times as fast. The embedded `dibs claim` has not, and uses `dibs/jsontext.py`, which costs it next to no import.
+Two encoders write the same text. A server has `msgspec` loaded anyway, which is several times as fast. The embedded
+`dibs claim` uses `dibs/jsontext.py`, which costs almost nothing to import.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def encode(record: Stored | Event) -> str:
 
 
 def decode(key: str, text: str) -> Stored:
-    """The record that is kept under `key`. Text that is not one is StoreCorrupt: somebody else wrote it."""
+    """The record under `key`. Raises StoreCorrupt for other text: dibs did not write it."""
     try:
         return class_of(key).load(_from_text(text))
     except (ValueError, LookupError, TypeError, AttributeError) as error:

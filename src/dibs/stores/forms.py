@@ -1,4 +1,4 @@
-"""How the URL of a store may be written, and what is said about one that names none."""
+"""The forms of a store's URL, and the error for an invalid one."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ class NamesNoStore(InvalidInput):
 
 
 def names_no_store(url: str) -> NamesNoStore:
-    """For a URL that no store can make sense of, its own included."""
+    """The error for a URL that no store understands."""
     hint = f" Did you mean sqlite://{os.path.abspath(url)}?" if url.startswith(("/", "./", "../")) else ""
     return NamesNoStore(f"{without_secrets(url)!r} names no store. These forms do: {', '.join(FORMS)}.{hint}")

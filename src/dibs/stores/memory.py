@@ -41,7 +41,8 @@ class MemoryStore(Store, Maintenance):
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
-        # Entering a Condition is not safe from interrupts, which may come after it took its lock. Entering the lock is.
+        # Entering a Condition is not safe: an interrupt may come after it took its lock. Entering the lock itself is
+        # safe.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._records: dict[str, Versioned] = {}
@@ -134,7 +135,7 @@ class MemoryStore(Store, Maintenance):
 
 
 def open_url(url: str, opening: Opening) -> MemoryStore:
-    """A new one with every call, on wall time that nobody can step."""
+    """A new store with every call. Its clock starts at wall time and then is steady."""
     if url != "memory://":
         raise names_no_store(url)
     offset_ms = clock.wall_ms() - clock.steady_ms()

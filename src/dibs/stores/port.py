@@ -1,4 +1,4 @@
-"""The store port: what dibs asks of a store, and the contract of each call.
+"""The store port: what dibs needs from a store, and the contract of each call.
 
 A store keeps records under string keys, each with a version, and a log of events. It compares and swaps; it never looks
 inside a record except to ask `record.due_ms()` and `record.is_live()`, and it never decides anything.
@@ -10,12 +10,11 @@ default that a store may replace: `until_gone`, `notices`, `trouble`. `Maintenan
 Five things hold for every method:
 
 1. Calls are synchronous and may come from any thread. A store serialises them itself.
-2. An error of the driver beneath never leaves: it becomes one of `dibs.errors` (StoreUnavailable, StoreFull,
-   StoreReplaced, StoreCorrupt, StoreTooNew; NotAllowed where the store itself has rules about who may write) at one
-   place in the store.
-3. `StoreUnavailable(unknown=True)` means "the write may have happened". It is allowed only from `commit`. Everything
-   else means that nothing was changed.
-4. Time is the store's: one clock for everybody who shares the store, in milliseconds, never running backwards.
+2. Errors of the driver never leave the store. They become one of `dibs.errors` (StoreUnavailable, StoreFull,
+   StoreReplaced, StoreCorrupt, StoreTooNew; NotAllowed if the store restricts writing) in one place of the store.
+3. `StoreUnavailable(unknown=True)` means "the write may have happened". It is allowed only from `commit`.
+   Every other error means that nothing was changed.
+4. Time comes from the store: one clock for everybody who shares the store, in milliseconds. It never runs backwards.
 5. Keys are text of any printable characters; their order is the order of their code points.
 """
 
@@ -70,70 +69,70 @@ class Due(Record):
 
 
 class Capabilities(Record):
-    """What a store is, declared. The contract suite holds it to this; the docs' table is made from it."""
+    """What a store declares about itself. The contract suite checks it; the table in the docs is made from it."""
 
     name: str
     clock: str  # whose clock decides expiry, in a few words
     reach: str  # "process", "host" or "network": who can share it
     watch: str  # "direct", "polling" or "native"
     durable: bool  # what was committed survives kill -9 and power loss
-    commit_keys_max: int  # how many keys one commit may compare; it writes none that it does not compare
-    # Events of all jobs have one order, and one with a lower `seq` never becomes visible after one with a higher: who
-    # read up to a number has read all below it. If not, only each job's own events are in order.
+    commit_keys_max: int  # how many keys one commit may compare; it writes only keys that it compares
+    # Events of all jobs have one order, and an event with a lower `seq` never becomes visible after one with a higher.
+    # So a reader that has read up to a number has read all below it. If not, only each job's own events are in order.
     one_log: bool = True
-    # Events are numbered one after another. If not, `seq` rises and leaves numbers out: a gap says nothing.
+    # Events are numbered without gaps. If not, `seq` rises but may skip numbers: a gap means nothing.
     gapless: bool = True
-    serves: bool = True  # a server may stand on it: it writes several times a second
-    poll_ms: int = 0  # how often somebody who waits should look, at most; 0: as often as it likes
-    cannot: tuple[str, ...] = ()  # what it cannot do, one reason a line
+    serves: bool = True  # a server may use it: servers write several times a second
+    poll_ms: int = 0  # a waiter should look at most this often; 0: as often as it likes
+    cannot: tuple[str, ...] = ()  # what it cannot do, with the reason; one per line
 
 
 class Opening(Record):
-    """What a store may want to know of who opens it. Fields that are added later have a default, too."""
+    """Who opens a store, and how. Fields that are added later have a default, too."""
 
     serves: bool = False  # a server: it stays, and writes all the time
-    # Whether a store of an older format is brought up to this one. None: as its URL says; if it says nothing, yes.
+    # Whether a store of an older format is upgraded. None: as its URL says; the default is yes.
     migrate: bool | None = None
 
 
 class Store(ABC):
-    """See the module's text for what holds for all methods."""
+    """The module's text says what applies to all methods."""
 
     capabilities: Capabilities
 
     @abstractmethod
     def read(self, keys: Iterable[str]) -> Snapshot:
-        """Every key asked for, absent ones as ABSENT, and the time. With no keys it just tells the time.
-
-        Sees everything committed before the call began, by anyone."""
+        """Every key asked for, absent ones as ABSENT, and the time. With no keys it returns only the time. Sees
+        everything that anyone committed before the call began."""
 
     @abstractmethod
     def commit(
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
     ) -> int:
-        """All of it or none, if every key in `expect` is still at its version (0: absent); else raise Conflict.
+        """Write all or nothing, if every key in `expect` is still at its version (0: absent); else raise Conflict.
 
         `puts` writes records (None deletes; deleting an absent key is fine). Every key in `puts` is in `expect`.
-        `events` are appended in order and given rising `seq` numbers, the next ones where `gapless`. Returns the `seq`
-        of the last event in the store after this commit; where the store is not `gapless`, of the last one of
-        `events`, and if there are none, of the last one that this connection knows of. When it returns, the write is
-        durable (if `capabilities.durable`) and visible to everyone. Versions of a key never repeat, also not after it
-        was deleted and written anew. `expect` has `commit_keys_max` keys at most. A store that takes only so many bytes
-        in one write raises CommitTooLarge for more."""
+        `events` are appended in order and get rising `seq` numbers, without gaps if `gapless`. Returns the `seq` of the
+        last event in the store after this commit. If the store is not `gapless`: of the last one of `events`, or
+        without `events`, of the last one that this connection knows. When it returns, the write is durable (if
+        `capabilities.durable`) and visible to everyone. Versions of a key never repeat, even after it was deleted and
+        written again. `expect` has `commit_keys_max` keys at most. A store with a limit on the bytes of one write
+        raises CommitTooLarge for more."""
 
     @abstractmethod
     def scan(
         self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
     ) -> list[tuple[str, Versioned]]:
         """Up to `limit` records whose key begins with `prefix` and comes after the key `after`, in key order; with
-        `live` only those whose `is_live()` is true. On a large store it costs what it returns."""
+        `live` only those whose `is_live()` is true. The cost depends on what it returns, not on the size of the
+        store."""
 
     @abstractmethod
     def due(self, limit: int) -> Due:
         """Up to `limit` keys whose record's `due_ms()` is at or before the store's time, the longest due first.
 
-        `next_ms` is the earliest `due_ms()` of all records, due or not: a sweeper sleeps until then. `due(0)` asks for
-        that alone."""
+        `next_ms` is the earliest `due_ms()` of all records, due or not: a sweeper sleeps until then. `due(0)` returns
+        only that."""
 
     @abstractmethod
     def events(
@@ -142,21 +141,18 @@ class Store(ABC):
         """The first `limit` events with `seq` above `after`, in order; with `job` only those of (namespace, name).
         Fewer mean that there are no more.
 
-        With `one_log`, nothing with a number up to that of the last event returned becomes visible later. Numbers
-        between two events may be missing where the store is not `gapless`.
-
-        With `newest` the last ones instead of the first, still in order. An empty list is no error, also when what came
-        after `after` has been pruned."""
+        With `one_log`, no event with a number up to that of the last returned event becomes visible later. Numbers may
+        be missing if the store is not `gapless`. With `newest` the last events instead of the first, still in order. An
+        empty list is not an error, even if the events after `after` have been pruned."""
 
     @abstractmethod
     def watch(self, after: int, timeout_ms: int) -> bool:
         """Wait until the store holds an event with `seq` above `after`, or the time is over. True if it does."""
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
-        """Wait until there is no record under `key`, or the time is over. True if there is none.
-
-        What somebody in a line waits for: its ticket goes when the job is handed over. A store that many may wait at
-        should wake the one whom a commit concerns, and not all of them, as this does."""
+        """Wait until there is no record under `key`, or the time is over. True if there is none. Waiters use it: a
+        ticket is deleted when the job is handed over. A store for many waiters should wake only the one that a commit
+        concerns; this default wakes all of them."""
         until_ms = steady_ms() + timeout_ms
         while True:
             newest = self.events(0, 1, newest=True)
@@ -169,19 +165,18 @@ class Store(ABC):
 
     @abstractmethod
     def prune(self, *, keep: int, before_ms: int) -> int:
-        """Drop events that are older than `before_ms`, and the oldest beyond `keep`. Returns how many went.
-
-        Events are written in the order of their times, so what goes is always the beginning of the log.
-
-        Sequence numbers are not used again, even when all events are gone."""
+        """Drop events that are older than `before_ms`, and the oldest beyond `keep`. Returns how many were dropped.
+        Events are written in the order of their times, so always the beginning of the log is dropped. Sequence numbers
+        are not used again, even if all events were dropped."""
 
     def notices(self) -> list[str]:
-        """What people should be told about the store, noticed while it was used: one sentence or two each."""
+        """Messages for people about the store, noticed during its use: one sentence or two each."""
         return []
 
     def trouble(self) -> DibsError | None:
-        """What its use has shown to be wrong with the store, and has not shown to be over: damage that was read, a
-        write that failed for want of room. What a call raises at once need not be remembered for this."""
+        """A fault of the store that was noticed during its use and is not known to be over: damage that was read, a
+        write that failed because the disk is full. Errors that every call raises at once need not be remembered
+        here."""
         return None
 
     @abstractmethod
@@ -190,48 +185,49 @@ class Store(ABC):
 
 
 class StoreMoment(ABC):
-    """A store as it was at one moment, however long it is looked at. `now_ms` is the store's time then."""
+    """A store as it was at one moment, however long reading takes. `now_ms` is the store's time at that moment."""
 
     now_ms: int
 
     @abstractmethod
     def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
-        """As the store's own, without `live`."""
+        """Like `Store.scan`, without `live`."""
 
     @abstractmethod
     def events(self, after: int, limit: int) -> list[Event]:
-        """As the store's own."""
+        """Like `Store.events`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of it. Calling it again does nothing."""
+        """Free its resources. Calling it again does nothing."""
 
 
 class Maintenance:
-    """What a store may offer to the people who look after it. A store that has any of it inherits this as well."""
+    """Optional methods for operators. A store that has any of them inherits this class as well."""
 
     def moment(self) -> StoreMoment | None:
         """The store as it is now, to be read page by page while others write. None: the store cannot do that."""
         return None
 
     def size_bytes(self) -> int:
-        """About how much room the store takes. 0: not known."""
+        """About how large the store is. 0: not known."""
         return 0
 
     def tidy(self) -> dict[str, Any]:
-        """Remove what the store keeps for itself and no longer needs. Returns what it did, for people."""
+        """Remove internal data that the store no longer needs. Returns what it did, for people."""
         return {}
 
     def migrated(self) -> tuple[int, int] | None:
-        """The version of the format that was found on opening (0: there was no store), and the one it is at now. None:
-        it has no versions."""
+        """The version of the format on opening (0: there was no store), and the version now. None: it has no
+        versions."""
         return None
 
     def probe(self) -> list[dict[str, Any]]:
-        """Try what the store's location allows and leave nothing behind: `check`, `ok` and `says` for each try."""
+        """Test what the store's location allows, and leave nothing behind. Returns `check`, `ok` and `says` for each
+        test."""
         return []
 
 
 def maintenance_of(store: Store) -> Maintenance:
-    """The store's own, or the defaults."""
+    """The store itself if it has these methods, or the defaults."""
     return store if isinstance(store, Maintenance) else Maintenance()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class StoreProxy(Store):
-    """Overrides also what the port has a default for: the inner store may do better."""
+    """Also forwards the methods that have a default in the port, because the inner store may have its own."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner

@@ -1,4 +1,4 @@
-"""Which store a URL means. A store's module is imported when somebody asks for it, and not before.
+"""Which store a URL means. A store's module is imported only when its URL is opened.
 
     memory://               in this process, gone with it; every call makes a new one
     sqlite:///var/dibs.db   the file /var/dibs.db (three slashes: an absolute path)
@@ -10,8 +10,8 @@
     postgresql://host/db    the schema `dibs` of a PostgreSQL database; postgres:// is the same
     etcd://host:2379/prefix an etcd cluster, by one or several members; etcds:// with TLS
 
-What stands before the first `:` or `+` picks the store. A package of yours gives another one by an entry point of the
-group `dibs.stores`, named like the scheme; docs/how-to/write-a-store.md has an example.
+The text before the first `:` or `+` selects the store. A package of your own adds one by an entry point of the group
+`dibs.stores`, named like the scheme; docs/how-to/write-a-store.md has an example.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Opener = Callable[[str, Opening], Store]
 
 GROUP = "dibs.stores"
-# From a scheme to the function that opens such a URL, written as in an entry point.
+# The function that opens the URLs of each scheme, written as in an entry point.
 SHIPPED = {
     "memory": "dibs.stores.memory:open_url",
     "sqlite": "dibs.stores.sqlite.location:open_url",
@@ -49,7 +49,7 @@ def default_url() -> str:
 
 
 def open_store(url: str, opening: Opening = _FOR_ANYBODY) -> Store:
-    """The store that `url` names, opened. `opening` says who opens it, as far as a store may want to know."""
+    """Open the store that `url` names. `opening` says who opens it."""
     before, colon, _ = url.partition(":")
     scheme = before.partition("+")[0]
     if not colon:
@@ -90,7 +90,7 @@ def _registered(scheme: str, url: str) -> Opener:
 
 
 def capabilities() -> tuple[Capabilities, ...]:
-    """What each store that dibs ships says about itself. Imports all of them: for documentation."""
+    """The capabilities of each store that dibs ships. Imports all of them, so it is only for documentation."""
     from dibs.stores import etcd, git, postgres
     from dibs.stores.memory import MemoryStore
     from dibs.stores.sqlite import SqliteStore

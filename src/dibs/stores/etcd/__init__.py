@@ -6,13 +6,13 @@
     transaction.py   transactions within the server's limits
     log.py           events, in chapters
     prune.py         dropping the beginning of the log
-    due_index.py     what is due first
-    clock.py         whose time it is, and the guard
+    due_index.py     the index of due records
+    clock.py         the store's time, and the guard
     store_time.py    the clock's keys in etcd
-    stream.py        one stream that wakes who waits
-    gateway.py       calls: members in turn, tokens, what may be repeated
+    stream.py        one stream that wakes waiters
+    gateway.py       calls: members in turn, tokens, retries
     connection.py    one HTTP connection
-    errors.py        what etcd's refusals mean, in words
+    errors.py        what etcd's errors mean, in words
     probe.py         what `dibs doctor` finds out
     location.py      what a URL means
 

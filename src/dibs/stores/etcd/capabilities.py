@@ -15,7 +15,7 @@ CAPABILITIES = Capabilities(
     gapless=False,
     cannot=(
         "number events without gaps: numbers come from revisions of the cluster",
-        "carry more than 100 records or 1.5 MiB in one change: etcd takes no more in a transaction",
-        "compact or defragment itself: that is for who runs etcd",
+        "carry more than 100 records or 1.5 MiB in one change: etcd accepts no more in a transaction",
+        "compact or defragment itself: that is for the operator of etcd",
     ),
 )

@@ -1,23 +1,23 @@
 """The store's time, without anybody's wall clock.
 
 etcd has no clock that can be read, but it counts: a lease of etcd (nothing to do with leases of dibs) says how much of
-its time is left, in whole seconds of the leader's steady clock. One such lease, made once and long enough for ever, is
+its time is left, in whole seconds of the leader's steady clock. One such lease, made once and practically endless, is
 the **stopwatch**. Three keys:
 
-    time        the latest time that any commit was decided at. Every commit raises it, every read looks at it.
+    time        the time of the latest decision. Every commit raises it, every read reads it.
     stopwatch   the lease's id, and what the store's time was when it was started
-    boot/ID     for one boot of one machine: how its steady clock and the store's time go together
+    boot/ID     for one boot of one machine: the offset of its steady clock to the store's time
 
-From these a process knows the time when it begins, and goes on by its own steady clock. The time it tells is the
-highest of what it knows: `time`; the stopwatch (its start plus the seconds that surely passed); the note of its boot.
-None of them can be ahead of what really passed, as long as steady clocks are steady. A wall clock is read once, when
-the prefix is first used; one that is wrong, or is set, moves no lease.
+A process computes its first time from these, and continues by its own steady clock. Its time is the highest of these:
+`time`; the stopwatch (its start plus the seconds that surely passed); the note of its boot. None of them can be ahead
+of the time that really passed, as long as steady clocks are steady. A wall clock is read once, when the prefix is first
+used; a wrong or changed wall clock moves no lease.
 
 **The guard.** Every CHECK_MS the process compares how far its own clock and the stopwatch came since the last check,
 and over the last minutes. If they differ by more than the tolerance, one of the two is wrong: the process refuses to
-decide anything, says so, and goes by the stopwatch alone afterwards. A note of a boot is trusted only if it passes the
-same check. A change of etcd's leader starts the stopwatch anew: then it says less than passed, and nobody is judged
-by it.
+decide anything, says so, and afterwards uses the stopwatch alone. A note of a boot is trusted only if it passes the
+same check. A change of etcd's leader restarts the stopwatch. Then it shows less time than has passed, and is not used
+for this check.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CHECK_MS = 2_000
-RECOVER_MS = 30_000  # a clock that came too far is watched for so long before it is believed again
-UNCOUNTED_MS = 10_000  # for how long our own clock is believed alone, while etcd changes its leader
-BASE_MS = 600_000  # over how long a small difference may add up before it is looked for anew
+RECOVER_MS = 30_000  # a clock that ran too fast is watched for so long before it is trusted again
+UNCOUNTED_MS = 10_000  # for how long our own clock alone is trusted, while etcd changes its leader
+BASE_MS = 600_000  # over how long small differences add up before the comparison starts again
 SECOND_MS = 1_000
 DRIFT_PARTS = 1_000  # steady clocks may differ by one in so many
-CATCH_UP_MS = 1_500  # the stopwatch is read in whole seconds: only a larger lead of it says anything
+CATCH_UP_MS = 1_500  # the stopwatch is read in whole seconds: only a larger lead means anything
 
 
 class StopwatchReading(Record):
-    """The stopwatch, read once: when by our steady clock, and what it said."""
+    """One reading of the stopwatch: our steady clock at that moment, and the value."""
 
     before_ms: int
     after_ms: int
@@ -51,7 +51,7 @@ class StopwatchReading(Record):
 
 
 class BootNote(Record):
-    """How the steady clock of one boot goes with the store's time, and the reading by which that was known."""
+    """The offset of one boot's steady clock to the store's time, and the reading that it came from."""
 
     offset_ms: int
     before_ms: int
@@ -71,8 +71,8 @@ class BootNote(Record):
 
 
 def difference_ms(old: StopwatchReading, new: StopwatchReading) -> int | None:
-    """How much further our clock came than the stopwatch between two readings; negative: less far. 0 while it is within
-    the tolerance. None: the two cannot be compared."""
+    """How much more our clock advanced than the stopwatch between two readings; negative: less. 0 within the tolerance.
+    None: the two cannot be compared."""
     if (old.lease, old.term) != (new.lease, new.term):
         return None
     ours_min, ours_max = new.before_ms - old.after_ms, new.after_ms - old.before_ms
@@ -86,7 +86,7 @@ def difference_ms(old: StopwatchReading, new: StopwatchReading) -> int | None:
 
 
 class EtcdClock:
-    """One per connection. Holds no I/O: `store_time.py` brings it what etcd says."""
+    """One per connection. It does no I/O: `store_time.py` gives it what it reads from etcd."""
 
     def __init__(self, steady_ms: Callable[[], int]) -> None:
         self.steady_ms = steady_ms
@@ -102,13 +102,13 @@ class EtcdClock:
         return self._offset_ms is not None
 
     def is_trusted(self) -> bool:
-        """Whether it ran well for long enough after it last did not."""
+        """Whether it has run well for long enough since its last fault."""
         return self.steady_ms() >= self._distrusted_until_ms
 
     def begin(
         self, mark_ms: int, started_ms: int, reading: StopwatchReading | None, note: BootNote | None
     ) -> bool:
-        """Set the clock from what etcd holds. False if the boot's note was of no use, and is to be written anew."""
+        """Set the clock from the data in etcd. False if the boot's note is unusable and must be written again."""
         at_ms = self.steady_ms() if reading is None else reading.after_ms
         self._base = self._newest = reading
         if reading is not None and note is not None and difference_ms(note.reading(), reading) == 0:
@@ -120,7 +120,7 @@ class EtcdClock:
         return False
 
     def note(self) -> BootNote | None:
-        """For others of this boot."""
+        """The note for other processes of this boot."""
         if self._newest is None or self._offset_ms is None:
             return None
         return BootNote(offset_ms=self._offset_ms, **self._newest.dump())
@@ -129,15 +129,15 @@ class EtcdClock:
         return self._newest is None or not 0 <= self.steady_ms() - self._newest.after_ms < CHECK_MS
 
     def check(self, mark_ms: int, started_ms: int, reading: StopwatchReading | None) -> int:
-        """Compare with the stopwatch. Returns by how much our clock came too far; less than 0: not far enough; 0:
-        neither. After it came too far it goes by what etcd says alone, and is not trusted for RECOVER_MS."""
+        """Compare with the stopwatch. Returns by how much our clock is too fast; below 0: too slow; 0: neither. A clock
+        that was too fast uses only etcd's data afterwards, and is not trusted for RECOVER_MS."""
         base, newest, self._newest = self._base, self._newest, reading
         if reading is None or base is None or newest is None:
             self._base = reading
             return 0
         off_ms = difference_ms(newest, reading) or difference_ms(base, reading) or 0
         if off_ms > 0:
-            # What was told since the last good check may have been too much. It is not told again.
+            # Times returned since the last good check may have been too high. They are not returned again.
             self._last_ms = 0
             self._base = reading
             self._distrusted_until_ms = reading.after_ms + RECOVER_MS
@@ -154,14 +154,14 @@ class EtcdClock:
         return off_ms
 
     def _bound_what_nobody_counted(self, mark_ms: int, old: StopwatchReading, new: StopwatchReading) -> None:
-        """The leader has changed: our clock alone says how long that took, and is believed for a short while only."""
+        """The leader has changed: only our clock says how long that took, and it is trusted for a short time only."""
         assert self._offset_ms is not None
         if new.after_ms - old.after_ms > UNCOUNTED_MS:
             self._last_ms = 0
             self._set(max(mark_ms, self._offset_ms + old.after_ms + UNCOUNTED_MS), new.after_ms)
 
     def saw(self, mark_ms: int) -> None:
-        """Somebody decided at this time."""
+        """Another process decided at this time."""
         with self._lock:
             if mark_ms > self._now_ms():
                 self._set(mark_ms, self.steady_ms())
@@ -185,5 +185,5 @@ class EtcdClock:
 
 
 def _surely_passed(started_ms: int, reading: StopwatchReading) -> int:
-    """The store's time by the stopwatch: at least this."""
+    """The lower bound of the store's time by the stopwatch."""
     return started_ms + max(0, reading.elapsed_s - 1) * SECOND_MS

@@ -1,7 +1,7 @@
 """One HTTP/1.1 connection to one member of etcd: a request at a time, or a stream that is read line by line.
 
-Our own, and small: `http.client` would parse the headers of every answer with the email package, which costs more than
-the whole rest of a call. Nothing here is retried; `gateway.py` decides that.
+It is our own, because `http.client` parses the headers of every answer with the email package, which costs more than
+the rest of a call. Nothing here is retried; `gateway.py` decides that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINE_BYTES_MAX = 64 * 1024
 
 
 class EtcdConnection:
-    """Connects when it is made. Raises LostConnection for whatever goes wrong."""
+    """The constructor connects. Every failure raises LostConnection."""
 
     def __init__(self, endpoint: tuple[str, int], tls: ssl.SSLContext | None, timeout_ms: int) -> None:
         self.endpoint = endpoint
@@ -43,7 +43,7 @@ class EtcdConnection:
         self._file = self._socket.makefile("rb")
 
     def is_usable(self) -> bool:
-        """False when the other side has closed it, or says something that nobody asked for."""
+        """False if the other side has closed it, or sent something that nobody asked for."""
         try:
             return not select.select([self._socket], [], [], 0)[0]
         except (OSError, ValueError):
@@ -83,14 +83,14 @@ class EtcdConnection:
             try:
                 each.close()
             except OSError:
-                pass  # there is nothing else to do with it
+                pass  # nothing else can be done with it
 
     def cut(self) -> None:
-        """From another thread: whoever reads from it is told at once that it is over."""
+        """End it from another thread: a thread that reads from it returns at once."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it is over already
+            pass  # it has ended already
 
     def _send(self, path: str, body: bytes, token: str | None) -> None:
         proof = f"Authorization: {token}\r\n" if token else ""
@@ -99,7 +99,7 @@ class EtcdConnection:
         self._socket.sendall(head.encode() + body)
 
     def _wait(self) -> None:
-        """What is left of the call's time is how long the next step may take."""
+        """The next step may take the rest of the call's time."""
         left_ms = self._deadline_ms - steady_ms()
         if left_ms <= 0:
             raise TimeoutError
@@ -157,7 +157,7 @@ def _is_chunked(headers: dict[bytes, bytes]) -> bool:
 
 
 def _lost(error: Exception, *, sent: bool) -> LostConnection:
-    # By their names: importing `ssl` takes longer than a claim, and without TLS nobody needs it.
+    # Compared by name: importing `ssl` takes longer than a claim, and is not needed without TLS.
     name = type(error).__name__
     is_tls = name in ("SSLError", "SSLCertVerificationError")
     return LostConnection(_why(error, name), sent=sent, is_tls=is_tls)

@@ -1,8 +1,8 @@
-"""What is due first, without walking over everything that is due some day.
+"""Finds the first due records without reading the whole index.
 
 etcd up to 3.4 counts all keys of a range before it returns the first few of them, so on a large store the range must be
-narrow. The earliest key is most often not far behind the earliest of last time: the range ends there, and is made wider
-until it holds something. A small store is read as a whole.
+narrow. The earliest key is usually not far behind the last earliest one. So the range ends a little after that, and is
+widened until it holds something. A small store is read as a whole.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 SMALL = 1_000
 FIRST_STEP_MS = 1_000
-STEPS_MAX = 14  # beyond 4 hours or so everything is looked at
+STEPS_MAX = 14  # beyond about 4 hours everything is read
 
 
 class DueIndex:
-    """`ask` takes one range and gives the answer to it; `now` is the store's time."""
+    """`ask` reads one range; `now` is the store's time."""
 
     def __init__(self, layout: Layout, ask: Callable[[Document], Document], now: Callable[[], int]) -> None:
         self._layout = layout
@@ -36,8 +36,8 @@ class DueIndex:
         self._earliest_ms = 0
 
     def first(self, limit: int) -> list[tuple[int, str]]:
-        """The first `limit` in the order of their times, or fewer if those are due within the time looked at; at least
-        one, if there is any; and all that are due now, up to the limit."""
+        """Up to `limit` keys in the order of their times: at least one if there is any, and all that are due now, up to
+        the limit. It may return fewer than `limit`, because only a part of the index was read."""
         until_ms, step_ms = max(self._now(), self._earliest_ms), FIRST_STEP_MS
         for _ in range(STEPS_MAX if self._is_large else 0):
             found = self._range(self._layout.due(until_ms + 1, ""), limit)

@@ -1,4 +1,4 @@
-"""What etcd says no with, as errors of dibs. The one place where they are translated.
+"""Translates etcd's errors into errors of dibs. This is the only place.
 
 etcd's gateway answers an error with a gRPC code and a sentence. Three things matter: whether the same call may be made
 again at once, at another member; whether a write may have happened; and what a person should do.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 UNKNOWN = 2
 INVALID_ARGUMENT, PERMISSION_DENIED, RESOURCE_EXHAUSTED = 3, 7, 8
 FAILED_PRECONDITION, OUT_OF_RANGE, UNIMPLEMENTED, DATA_LOSS, UNAUTHENTICATED = 9, 11, 12, 15, 16
-# Nothing was proposed to the cluster when etcd answers with one of these.
+# When etcd answers with one of these, nothing was proposed to the cluster.
 _BEFORE_WRITE = (
     INVALID_ARGUMENT,
     PERMISSION_DENIED,
@@ -36,7 +36,7 @@ NO_ROOM = "its quota is used up. Compact and defragment it, then disarm the alar
 
 
 class Refusal(Exception):
-    """etcd's answer to a call that it did not carry out, or may not have. Never leaves this store."""
+    """etcd's error for a call that it did not execute, or may not have executed. Never leaves this store."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class Refusal(Exception):
 
     @property
     def is_passing(self) -> bool:
-        """Whether another member, or the same one in a moment, may say something else."""
+        """Whether another member, or the same one a moment later, may answer differently."""
         return not self.is_before_write or any(each in self.message for each in _PASSING)
 
     @property
@@ -63,8 +63,8 @@ class Refusal(Exception):
 
 
 class LostConnection(Exception):
-    """No answer came. `sent`: the request may have arrived. `is_tls`: the two do not agree on certificates, and will
-    not in a moment either."""
+    """No answer came. `sent`: the request may have arrived. `is_tls`: the certificates do not match, so a retry does
+    not help."""
 
     def __init__(self, why: str, *, sent: bool, is_tls: bool = False) -> None:
         super().__init__(why)
@@ -74,7 +74,7 @@ class LostConnection(Exception):
 
 
 def translated(error: Refusal | LostConnection, where: str, *, writes: bool) -> DibsError:
-    """`writes`: the call was a commit, whose outcome may be unknown."""
+    """The error of dibs. `writes`: the call was a commit, whose outcome may be unknown."""
     if isinstance(error, LostConnection):
         unknown = writes and error.sent
         what = "Check ca, cert and key in the URL" if error.is_tls else "Try again in a moment"

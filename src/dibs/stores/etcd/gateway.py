@@ -1,10 +1,10 @@
 """Calls to etcd through its JSON gateway: connections kept alive, members tried in turn, every call bounded in time.
 
-    reading   is repeated at the next member until an answer comes or ETCD_MS_MAX is over.
-    writing   is sent once. It is repeated only if nothing can have been written: no connection was made, or etcd said
-              no before it proposed anything to the cluster.
+    reading   A read is repeated at the next member until an answer comes or ETCD_MS_MAX is over.
+    writing   A write is sent once. It is repeated only if nothing can have been written: no connection was made, or
+              etcd refused before it proposed anything to the cluster.
 
-A member that did not answer is not asked first the next time. A token that has run out is asked for anew.
+A member that did not answer is not asked first the next time. A new token is requested when the old one has expired.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.05
 IDLE_MAX = 16
-PROXY_FAILED = (502, 503, 504)  # what stands before etcd could not reach it
+PROXY_FAILED = (502, 503, 504)  # a proxy could not reach etcd
 
 
 class EtcdGateway:
-    """For any thread. Raises errors of dibs, and Refusal for those that the caller has asked to see."""
+    """For any thread. Raises errors of dibs, and Refusal for errors that the caller wants to handle."""
 
     def __init__(self, location: EtcdLocation) -> None:
         self.location = location
@@ -46,7 +46,7 @@ class EtcdGateway:
         self._forget()
 
     def _forget(self) -> None:
-        """Also after a fork: what the parent has open is neither used nor closed properly here."""
+        """Also after a fork: the parent's connections are neither used nor properly closed here."""
         self._pid = os.getpid()
         self._lock = allocate_lock()
         self._idle: list[EtcdConnection] = []
@@ -55,11 +55,11 @@ class EtcdGateway:
         self._closed = False
 
     def read(self, path: str, document: Document, *, refusals: bool = False) -> Document:
-        """What changes nothing, or may be done twice."""
+        """A call that changes nothing, or may be repeated."""
         return self._call(path, document, writes=False, refusals=refusals)
 
     def write(self, path: str, document: Document) -> Document:
-        """What must not be done twice. StoreUnavailable(unknown=True) if it may have been done."""
+        """A call that must not be repeated. StoreUnavailable(unknown=True) if it may have been executed."""
         return self._call(path, document, writes=True, refusals=False)
 
     def _call(self, path: str, document: Document, *, writes: bool, refusals: bool) -> Document:
@@ -81,12 +81,12 @@ class EtcdGateway:
                     self._token = None
                 else:
                     self._turn_from(endpoint)
-            # Each member once without a pause; after that they are given time to elect a leader.
+            # Try each member once without a pause; then pause, so that they can elect a leader.
             if failed >= len(self.location.endpoints):
                 time.sleep(PAUSE_S)
 
     def _is_too_late(self, error: LostConnection | Refusal, began_ms: int, failed: int) -> bool:
-        """Members that cannot be reached at all are not waited for as long as those that are at work."""
+        """Unreachable members get less time than members that answer."""
         if isinstance(error, LostConnection) and error.is_tls and failed >= len(self.location.endpoints):
             return True
         return steady_ms() - began_ms >= (ETCD_TRY_MS_MAX if _is_unsent(error) else ETCD_MS_MAX)
@@ -104,7 +104,7 @@ class EtcdGateway:
         left_ms = max(1, until_ms - steady_ms())
         token = self._authenticated(endpoint, min(left_ms, ETCD_TRY_MS_MAX))
         connection = self._connection(endpoint, min(left_ms, ETCD_TRY_MS_MAX))
-        # A write has all the time there is: it cannot be tried elsewhere.
+        # A write may use all the time, because it cannot be tried elsewhere.
         status, raw = connection.request(
             path, body, token, left_ms if writes else min(left_ms, ETCD_TRY_MS_MAX)
         )
@@ -136,7 +136,7 @@ class EtcdGateway:
         return self.location.endpoints[self._first]
 
     def _turn_from(self, endpoint: tuple[str, int]) -> None:
-        """Ask the next one first, unless another thread did so already."""
+        """Ask the next member first, unless another thread has already changed that."""
         with self._lock:
             if self.location.endpoints[self._first] == endpoint:
                 self._first = (self._first + 1) % len(self.location.endpoints)
@@ -149,13 +149,13 @@ class EtcdGateway:
         try:
             status, raw = connection.request("/v3/auth/authenticate", body, None, timeout_ms)
         except LostConnection as error:
-            raise LostConnection(error.why, sent=False) from None  # of the call itself nothing was sent
+            raise LostConnection(error.why, sent=False) from None  # the call itself was not sent
         self._keep(connection)
         self._token = str(_answer(status, raw)["token"])
         return self._token
 
     def stream(self, path: str, body: bytes, silence_ms: int) -> tuple[EtcdConnection, Iterator[bytes]]:
-        """A connection of its own, and the lines that come on it. Raises LostConnection or Refusal."""
+        """A separate connection, and the lines that it receives. Raises LostConnection or Refusal."""
         endpoint = self._endpoint()
         try:
             token = self._authenticated(endpoint, ETCD_TRY_MS_MAX)
@@ -189,11 +189,9 @@ def _answer(status: int, raw: bytes) -> Document:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        # A member without the gateway answers 404 and plain text; something else than etcd answers anything.
+        # A member without the gateway answers 404 and plain text; a server other than etcd may answer anything.
         is_etcd = status in PROXY_FAILED
-        raise Refusal(
-            UNKNOWN if is_etcd else UNIMPLEMENTED, f"status {status}, and nothing that could be read"
-        )
+        raise Refusal(UNKNOWN if is_etcd else UNIMPLEMENTED, f"status {status}, with an unreadable body")
     if status == 200 and "error" not in document:
         return document
     return _refused(document)

@@ -4,10 +4,10 @@
     d/DUE/KEY                  when the record under KEY is due: 16 digits, so that the order of keys is that of times
     l/KEY                      the record under KEY is live
     e/CHAPTER/FIRST.LAST.COUNT.ID   the events of one commit, one JSON text a line
-    h/NAMESPACE/JOB NUL CHAPTER/ID  those of them that are about one job, each behind its place in the commit
-    c/CHAPTER                  a chapter of the log began when this was written
+    h/NAMESPACE/JOB NUL CHAPTER/ID  those about one job, each after its place in the commit
+    c/CHAPTER                  the mark of a chapter, written when it began
     chapter                    the chapter that commits write to
-    last                       written with every commit that has events: its mod revision is that of the newest
+    last                       written with every commit that has events: its mod revision is that of the newest event
     floor                      the lowest number of an event that is not pruned
     time, stopwatch, boot/ID   see clock.py
 
@@ -46,7 +46,7 @@ class Layout:
         return b"%s%016d/%s" % (self.dues, max(0, due_ms), _bytes(key))
 
     def split_due(self, raw: bytes) -> tuple[int, str]:
-        """When, and the key of which record."""
+        """The time, and the key of the record."""
         rest = raw[len(self.dues) :]
         return int(rest[:16]), rest[17:].decode()
 
@@ -67,12 +67,13 @@ class Layout:
 
 
 def end_of(prefix: bytes) -> bytes:
-    """The first key after all that begin with `prefix`, which ends with no 0xff: none of ours does."""
+    """The first key after all that begin with `prefix`. The prefix must not end with 0xff; none of ours does."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
 def seq_of(revision: int, index: int) -> int:
-    """The number of an event: the revision of its commit, and its place in it. Far below 2**53 for decades."""
+    """The number of an event, made from the revision of its commit and its place in it. It stays below 2**53 for
+    decades."""
     return (revision << SEQ_BITS) | index
 
 

@@ -20,7 +20,7 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 class EtcdLocation(Record):
-    """Where the members of a cluster listen, who asks, and below which prefix the keys are."""
+    """The addresses of the members, the user, and the prefix of the keys."""
 
     endpoints: tuple[tuple[str, int], ...]
     prefix: str = PREFIX
@@ -59,7 +59,7 @@ def etcd_location(url: str) -> EtcdLocation:
     options = _options(query)
     tls = scheme == "etcds" or options.get("tls", "no") == "yes" or bool(options.keys() - {"tls"})
     if options.get("tls", "yes") not in ("yes", "no") or (tls and options.get("tls") == "no"):
-        raise InvalidInput("tls in an etcd URL is yes or no, and not no beside ca, cert or key.")
+        raise InvalidInput("tls in an etcd URL is yes or no; with ca, cert or key it cannot be no.")
     if ("cert" in options) != ("key" in options):
         raise InvalidInput("cert and key in an etcd URL are given together.")
     if who and not (user and colon):
@@ -96,7 +96,8 @@ def _endpoint(text: str, url: str) -> tuple[str, int]:
 
 
 def _prefix(path: str) -> str:
-    """Without empty parts: two slashes stand between the prefix and what is kept, so no prefix is inside another."""
+    """The prefix without empty parts. Two slashes separate it from the keys, so no store is inside another one's
+    prefix."""
     prefix = "/".join([part for part in _decoded(path).split("/") if part])
     if any(each < " " or each == "\x7f" for each in prefix):
         raise InvalidInput("The prefix in an etcd URL holds a control character.")
@@ -116,7 +117,7 @@ def _options(query: str) -> dict[str, str]:
 
 
 def _decoded(text: str) -> str:
-    """With %40 and the like as what they stand for."""
+    """Percent-decoded text."""
     first, *others = text.split("%")
     raw = bytearray(first.encode())
     for part in others:

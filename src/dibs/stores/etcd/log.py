@@ -1,13 +1,13 @@
 """The log of events: one key for each commit that has any, in chapters.
 
-A commit cannot know its revision before it is made, so it cannot be in the key. What orders events is the mod revision
-of the key; what keeps reading cheap are **chapters**: a commit with events compares the key `chapter` and writes below
-its number, so everything in a chapter was written between the marks of that chapter and of the next. Who looks for what
-came after a number reads one chapter and what follows it, and not all history. Every CHAPTER_COMMITS or so somebody
-begins a new one; who was about to write to the old one is told so by the compare, and tries again at once.
+A commit does not know its revision before it is made, so the revision cannot be in the key. Events are ordered by the
+mod revision of the key. **Chapters** make reading cheap: a commit with events compares the key `chapter` and writes
+below its number, so everything in a chapter was written between the marks of that chapter and of the next. To find
+events after a number, one reads one chapter and those after it, and not all history. A new chapter begins about every
+CHAPTER_COMMITS commits. For a commit to the old chapter the compare then fails, and it is tried again at once.
 
-`last` is written with every commit that has events. Its mod revision is that of the newest, and its version counts the
-commits: that is how one knows that a chapter is full.
+`last` is written with every commit that has events. Its mod revision is that of the newest event. Its version counts
+the commits, which shows when a chapter is full.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHAPTER_COMMITS = 256
 
 
 class LoggedCommit:
-    """The key of one commit's events: what it says without being read. Counts and times are in its name."""
+    """The key of one commit's events. Its name holds counts and times, so the value need not be read for them."""
 
     __slots__ = ("count", "first_ms", "key", "last_ms", "revision")
 
@@ -52,7 +52,7 @@ class LoggedCommit:
 
 
 class Appending:
-    """What one commit adds to the log: operations, a compare, and how large they are."""
+    """What one commit adds to the log: operations, a compare, and their size."""
 
     def __init__(self, compare: Document, ops: list[Document], size: int) -> None:
         self.compare = compare
@@ -61,7 +61,7 @@ class Appending:
 
 
 class EventLog:
-    """The writing end, and what both ends know of chapters. For any thread."""
+    """Writes the log, and knows the chapters for writing and reading. For any thread."""
 
     def __init__(self, gateway: EtcdGateway, layout: Layout) -> None:
         self.gateway = gateway
@@ -106,11 +106,11 @@ class EventLog:
         return [(self.layout.job_log(*job, chapter) + name, _joined(lines)) for job, lines in jobs.items()]
 
     def chapter_op(self) -> Document:
-        """For the other branch of a commit: whether it failed only because a chapter ended."""
+        """For the failure branch of a commit: finds out whether it failed only because a chapter ended."""
         return range_op(self.layout.chapter)
 
     def has_turned(self, answer: Document) -> bool:
-        """The answer to `chapter_op`. True if another chapter has begun since we last knew."""
+        """Takes the answer to `chapter_op`. True if another chapter has begun since."""
         with self._lock:
             before = self._chapter
             self._learn(answer["response_range"].get("kvs"))
@@ -130,13 +130,13 @@ class EventLog:
         self._commits = max(self._commits, int(before))
 
     def last_seq(self, kvs: list[Document] | None) -> int:
-        """The number of the newest event, from the key `last`; 0: there never was one."""
+        """The number of the newest event, from the key `last`; 0: there was never an event."""
         if not kvs:
             return 0
         return seq_of(int(kvs[0]["mod_revision"]), int(unb64(kvs[0]["value"])) - 1)
 
     def look(self) -> tuple[int, int]:
-        """The number of the newest event, and the lowest that is not pruned. Brings the chapters up to date."""
+        """The number of the newest event, and the lowest that is not pruned. Updates the chapters."""
         keys = self.layout
         after = keys.chapter_mark(max(self.starts)) + b"\0"
         answer = self.gateway.read(
@@ -156,7 +156,8 @@ class EventLog:
         return self.last_seq(last), int(unb64(floor[0]["value"])) if floor else 0
 
     def chapter_of(self, revision: int) -> int:
-        """Where a commit of this revision is. The one that begins a chapter is itself still in the one before."""
+        """The chapter of the commit with this revision. The commit that begins a chapter is itself in the chapter
+        before."""
         return max([number for number, start in list(self.starts.items()) if start < revision], default=0)
 
     def entries(self, chapter: int) -> list[LoggedCommit]:
@@ -192,8 +193,8 @@ def read_events(
 
 
 def _page(log: EventLog, begin: bytes, end: bytes, first: int, limit: int, *, newest: bool) -> list[Event]:
-    """Events from `first` on below one range of keys, as far as `limit` commits have them. One more is asked for: the
-    events of the commit that `first` is in may all come before it."""
+    """Events from `first` on in one range of keys, from up to `limit` commits. One more commit is read, because the
+    events of the commit with `first` may all come before `first`."""
     request = range_request(
         begin, end, limit=limit + 1, since=revision_of(first), by_revision="DESCEND" if newest else "ASCEND"
     )
@@ -203,7 +204,8 @@ def _page(log: EventLog, begin: bytes, end: bytes, first: int, limit: int, *, ne
 
 
 def _of_job(log: EventLog, job: tuple[str, str], first: int, limit: int, *, newest: bool) -> list[Event]:
-    """A job's own keys are in the order of chapters. The newest are looked for in the last few, then in more."""
+    """A job's own keys are ordered by chapter. The newest events are looked for in the last few chapters, then in
+    more."""
     oldest, last = log.chapter_of(revision_of(first)), max(log.starts)
     begin, end = log.layout.job_log(*job, oldest), end_of(log.layout.job(*job))
     if not newest:
@@ -218,7 +220,7 @@ def _of_job(log: EventLog, job: tuple[str, str], first: int, limit: int, *, newe
 
 
 def events_in(kv: Document) -> list[Event]:
-    """The events in one key: of a commit, or those of one job in it, which say their place."""
+    """The events in one key: all of a commit, or those of one job, each with its place."""
     revision = int(kv["mod_revision"])
     found = []
     for index, line in enumerate(unb64(kv["value"]).decode().split("\n")):

@@ -1,6 +1,6 @@
-"""Dropping the beginning of the log. First the key `floor` is raised, by which everybody at once sees less. Then the
-keys below it are deleted, the oldest first, on a thread of their own: whoever prunes also decides claims, and is not to
-wait for that. What was left, because the process ended or etcd was away, is deleted after the next prune.
+"""Drops the beginning of the log. First the key `floor` is raised, which hides the old events from all readers at once.
+Then the keys below it are deleted, the oldest first, on a separate thread, because the thread that prunes also decides
+claims. If the process ends or etcd is away, the rest is deleted after the next prune.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-LOOKS_MAX = 200  # chapters that are counted in one prune, if it is not known what they hold
+LOOKS_MAX = 200  # how many chapters of unknown size are counted in one prune
 COMMITS_AT_ONCE = 200
 DELETES_AT_ONCE = 100
 
 
 class Pruner:
-    """Remembers what ended chapters hold, so that it is counted once. One prune at a time."""
+    """Remembers the size of ended chapters, so that each is counted once. One prune at a time."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -57,7 +57,7 @@ class Pruner:
         return dropped
 
     def wait(self, timeout_s: float) -> bool:
-        """Until what was pruned is deleted."""
+        """Wait until the pruned keys are deleted."""
         if self._deleting is not None:
             self._deleting.join(timeout_s)
         return self._deleting is None or not self._deleting.is_alive()
@@ -66,11 +66,11 @@ class Pruner:
         return range(self._log.chapter_of(revision_of(floor)), max(self._log.starts) + 1)
 
     def _entries(self, chapter: int, floor: int) -> list[LoggedCommit]:
-        """Of a chapter, those with events that are not pruned."""
+        """The commits of a chapter that have events that are not pruned."""
         return [entry for entry in self._log.entries(chapter) if entry.end_seq() > floor]
 
     def _by_count(self, keep: int, floor: int, last: int) -> int:
-        """The number of the first event to keep if only the newest `keep` are. 0: all, or not known yet."""
+        """The number of the first of the newest `keep` events. 0: keep all, or not known yet."""
         if keep <= 0:
             return last + 1
         left, looks = keep, 0
@@ -96,7 +96,7 @@ class Pruner:
         return 0
 
     def _by_age(self, before_ms: int, floor: int) -> int:
-        """The number of the first event that is not older; 0: the first there is."""
+        """The number of the first event that is not older; 0: keep all."""
         found = 0
         for chapter in self._chapters(floor):
             for entry in self._entries(chapter, floor):
@@ -144,10 +144,10 @@ class Pruner:
                     self._delete(keys[at : at + DELETES_AT_ONCE])
             self._forget_chapters(self._log.chapter_of(revision_of(floor)))
         except DibsError:
-            pass  # etcd is away; the next prune comes back to it
+            pass  # etcd is away; the next prune continues
 
     def _forget_chapters(self, until: int) -> None:
-        """The marks of chapters that nobody reads any more."""
+        """Delete the marks of chapters that nobody reads any more."""
         if until > 1:
             keys = self._log.layout
             request = delete_op(keys.chapters, keys.chapter_mark(until))
@@ -156,7 +156,7 @@ class Pruner:
             del self._counts[chapter]
 
     def _gone(self, floor: int) -> list[LoggedCommit]:
-        """Some commits all of whose events are below the floor. None: all are deleted."""
+        """Some commits whose events are all below the floor. None: all are deleted."""
         chapter = self._log.chapter_of(revision_of(floor))
         request = range_request(
             self._log.layout.log, self._log.layout.log_of(chapter + 1), limit=COMMITS_AT_ONCE, keys_only=True

@@ -1,8 +1,8 @@
 """The port's methods over etcd. `layout.py` says what is kept where, `log.py` has the events, `clock.py` the time.
 
 A commit is one transaction: it compares the mod revision of every record that was looked at, writes the records, their
-places in the two indexes (what is due, what is live), the events, and raises the store's time. The indexes' old places
-must be known for that: they are remembered from reading a record, and read again if they were forgotten.
+entries in the two indexes (due, live) and the events, and raises the store's time. It must know the old index entries:
+they are remembered when a record is read, and read again if they were forgotten.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     Places = tuple[int, int | None, bool]  # version, due, live
 
 PLACES_MAX = 50_000
-OTHER_OPS = 2  # of a commit, beside what it writes: the time, and a look at the newest event
+OTHER_OPS = 2  # further operations of a commit: the time, and a look at the newest event
 TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended
 INNER_OPS_MAX = 64
 
 
 class EtcdStore(Store, Maintenance):
-    """Reaches out for nothing before it is first asked. `time` is for tests that move it."""
+    """Does not connect before the first call. `time` is for tests that move it."""
 
     capabilities = CAPABILITIES
 
@@ -83,7 +83,7 @@ class EtcdStore(Store, Maintenance):
             except Refusal as error:
                 if not error.is_compacted:
                     raise translated(error, self.location.shown(), writes=False) from None
-                records, revision = {}, 0  # compacted between two pages: all of it anew
+                records, revision = {}, 0  # compacted between two pages: read all of it again
                 continue
             self._time.saw(answer["responses"][0])
             for key, kvs in zip(page, _ranges(answer["responses"][1:]), strict=True):
@@ -93,7 +93,7 @@ class EtcdStore(Store, Maintenance):
             revision = int(answer["header"]["revision"])
 
     def _read_page(self, keys: list[str], revision: int) -> Document:
-        """One moment: all pages of a read are of the revision of the first."""
+        """All pages of a read have the revision of the first, so they show one moment."""
         ops = [range_op(self._layout.record(key), revision=revision) for key in keys]
         packs = [inner(ops[at : at + INNER_OPS_MAX]) for at in range(0, len(ops), INNER_OPS_MAX)]
         request = {"success": [self._time.looking(), *(packs if len(packs) > 1 else ops)]}
@@ -173,7 +173,7 @@ class EtcdStore(Store, Maintenance):
     def _writes(
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]
     ) -> tuple[list[Document], int]:
-        """The operations that write `puts` and their places in the indexes, and how large they are."""
+        """The operations that write `puts` and their index entries, and their size."""
         layout, ops, size = self._layout, [], 0
         places = self._old_places(expect, puts)
         for key, record in puts.items():
@@ -196,7 +196,7 @@ class EtcdStore(Store, Maintenance):
         return ops, size + sum([len(key.encode()) for key in (*expect, *puts)]) * 4
 
     def _old_places(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> dict[str, Places]:
-        """Where the indexes have the records that are about to be replaced."""
+        """The index entries of the records that are about to be replaced."""
         found: dict[str, Places] = {}
         for key in puts:
             places = self._places.get(key)
@@ -224,7 +224,7 @@ class EtcdStore(Store, Maintenance):
         keys = [unb64(kv["key"])[len(root) :].decode() for kv in kvs]
         if not live:
             return [(key, self._found(key, kv)) for key, kv in zip(keys, kvs, strict=True)]
-        # What went between the two looks is left out; the page is short then, and not wrong.
+        # Records deleted between the two reads are left out; the page is then shorter, but not wrong.
         found = self.read(keys).records
         return [(key, found[key]) for key in keys if _is_live(found[key])]
 
@@ -241,7 +241,7 @@ class EtcdStore(Store, Maintenance):
         return Due(keys=keys[: max(0, limit)], next_ms=found[0][0] if found else None)
 
     def _ask(self, request: Document) -> Document:
-        """One range, and the time beside it."""
+        """One range, and the time with it."""
         answer = self._gateway.read("/v3/kv/txn", {"success": [self._time.looking(), request]})
         self._time.saw(answer["responses"][0])
         found: Document = answer["responses"][1]["response_range"]
@@ -261,13 +261,13 @@ class EtcdStore(Store, Maintenance):
         return self._until(None, timeout_ms, is_so)
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
-        """Woken when that record is deleted, and not by anything else."""
+        """Only the deletion of that record wakes it."""
         record = self._layout.record(key)
         return self._until(record, timeout_ms, lambda _: not self._range(record, keys_only=True))
 
     def _until(self, key: bytes | None, timeout_ms: int, is_so: Callable[[Waiting], bool]) -> bool:
         until_ms = steady_ms() + timeout_ms
-        waiting = self._stream.join(key)  # before the first look: what comes after it is not missed
+        waiting = self._stream.join(key)  # before the first look, so that nothing after it is missed
         try:
             while not is_so(waiting):
                 left_ms = until_ms - steady_ms()
@@ -285,12 +285,12 @@ class EtcdStore(Store, Maintenance):
         return self._time.trouble or self._trouble
 
     def size_bytes(self) -> int:
-        """Of the whole of etcd, its other users included: it does not say more."""
+        """The size of the whole etcd, including other users: etcd has no figure for a prefix."""
         status = self._gateway.read("/v3/maintenance/status", {})
         return int(status.get("dbSizeInUse") or status.get("dbSize") or 0)
 
     def tidy(self) -> dict[str, Any]:
-        """Compacting and defragmenting is for who runs etcd: others may be in it."""
+        """Compacting and defragmenting is for the operator of etcd, because others may use it."""
         return {"boots": self._time.forget_old_boots()}
 
     def probe(self) -> list[dict[str, Any]]:
@@ -305,7 +305,7 @@ class EtcdStore(Store, Maintenance):
 
 
 def _ranges(responses: list[Document]) -> list[list[Document]]:
-    """What each range found, those in inner transactions included, in order."""
+    """The results of all ranges in order, including those in inner transactions."""
     found: list[list[Document]] = []
     for each in responses:
         if "response_txn" in each:

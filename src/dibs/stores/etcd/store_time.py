@@ -1,4 +1,4 @@
-"""Brings the clock what etcd says: the time of the last commit, the stopwatch, the note of this boot."""
+"""Reads for the clock what etcd holds: the time of the last commit, the stopwatch, the note of this boot."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 STOPWATCH_S = 10 * 365 * 24 * 3600
 BOOT_KEPT_MS = 30 * 24 * 3600 * 1000
-BEHIND_MS = 5_000  # a stopwatch that says so much less than the time of the last commit is started anew
+BEHIND_MS = 5_000  # a stopwatch that is so far behind the time of the last commit is restarted
 
 
 class ClockOff(StoreUnavailable):
-    """This machine's clock and etcd's do not run alike. Nothing was decided."""
+    """This machine's clock and etcd's run at different speeds. Nothing was decided."""
 
 
 class Stopwatch:
@@ -53,7 +53,7 @@ class Stopwatch:
         return str(self._gateway.read("/v3/lease/grant", {"TTL": str(STOPWATCH_S)})["ID"])
 
     def read(self, lease: str) -> tuple[int, str] | None:
-        """Whole seconds since it was started, and in which term of which leader; None if it is gone."""
+        """Whole seconds since its start, with the leader and its term; None if it is gone."""
         found = self._gateway.read("/v3/lease/timetolive", {"ID": lease})
         left_s = int(found.get("TTL", 0))
         if left_s < 0:
@@ -61,7 +61,7 @@ class Stopwatch:
         return int(found.get("grantedTTL", 0)) - left_s, str(found["header"].get("raft_term", ""))
 
     def stop(self, lease: str) -> None:
-        """One that nobody will read again. It does no harm if it stays."""
+        """End a stopwatch that nobody will read again. A failure does no harm."""
         try:
             self._gateway.read("/v3/lease/revoke", {"ID": lease}, refusals=True)
         except (Refusal, DibsError):
@@ -91,7 +91,8 @@ class EtcdTime:
         self.trouble: DibsError | None = None
 
     def ready(self) -> None:
-        """Before a read or a commit: the clock is set, and was compared lately. Raises ClockOff if it is off."""
+        """Before a read or a commit: make sure that the clock is set and was compared lately. Raises ClockOff if it is
+        off."""
         if self._clock.is_set and self.trouble is None and not self._clock.check_is_due():
             return
         with self._lock:
@@ -109,18 +110,18 @@ class EtcdTime:
         return range_op(self._layout.time)
 
     def saw(self, answer: Document) -> None:
-        """The answer to `looking`."""
+        """Take the answer to `looking`."""
         kvs = answer["response_range"].get("kvs")
         if kvs:
             self._clock.saw(int(unb64(kvs[0]["value"])))
 
     def raising(self) -> Document:
-        """Raises the key `time`, and never lowers it."""
+        """The operation that raises the key `time`; it never lowers it."""
         value = b"%016d" % self._clock.now_ms()
         return inner([put_op(self._layout.time, value)], [compare_value(self._layout.time, "LESS", value)])
 
     def forget_old_boots(self) -> int:
-        """Notes of boots that nobody has looked at for BOOT_KEPT_MS. Returns how many went."""
+        """Delete notes of boots that nobody has used for BOOT_KEPT_MS. Returns how many were deleted."""
         self.ready()
         boots = self._layout.boot("")
         request = range_request(boots, end_of(boots))
@@ -146,7 +147,7 @@ class EtcdTime:
         mark_ms, (revision, started_ms, lease), (note_revision, note) = state
         reading = self._reading(lease)
         if not self._clock.begin(mark_ms, started_ms, reading, note) and not self._write_note(note_revision):
-            # Another process of this boot was first: its note is taken.
+            # Another process of this boot was first: use its note.
             self._clock = EtcdClock(self._clock.steady_ms)
             self._begin()
             return
@@ -170,11 +171,11 @@ class EtcdTime:
         if reading is not None and (note is None or note.term != reading.term):
             self._write_note(
                 note_revision
-            )  # the leader has changed: a note of before is of no use to newcomers
+            )  # the leader has changed: an older note is useless to new processes
         self._restart_if_behind(reading, started_ms, mark_ms, revision, lease)
 
     def _state(self) -> tuple[int, tuple[int, int, str], tuple[int, BootNote | None]] | None:
-        """`time`, the stopwatch with its revision, and this boot's note with its; None: the prefix is not in use."""
+        """`time`, and the stopwatch and this boot's note with their revisions; None: the prefix is not in use."""
         keys = (self._layout.time, self._layout.stopwatch, self._layout.boot(self._boot_id()))
         answer = self._gateway.read("/v3/kv/txn", {"success": [range_op(key) for key in keys]})
         time, watch, note = [(each["response_range"].get("kvs") or [None])[0] for each in answer["responses"]]
@@ -188,7 +189,7 @@ class EtcdTime:
         return int(unb64(time["value"])), stopwatch, (int(note["mod_revision"]), found)
 
     def _make(self) -> None:
-        """A prefix that nobody has used: the wall clock is read, this once."""
+        """Begin to use a new prefix. The wall clock is read only here."""
         lease, now_ms = self._stopwatch.start(), self._wall_ms()
         keys = self._layout
         made = self._gateway.read(
@@ -220,7 +221,8 @@ class EtcdTime:
     def _restart_if_behind(
         self, reading: StopwatchReading | None, started_ms: int, mark_ms: int, revision: int, lease: str
     ) -> None:
-        """After a change of leader the stopwatch says less than passed; after a restored backup it is gone."""
+        """After a change of leader the stopwatch shows less time than has passed; after a restored backup it is
+        gone."""
         if reading is not None and started_ms + reading.elapsed_s * 1_000 > mark_ms - BEHIND_MS:
             return
         now_ms = self._clock.now_ms()
@@ -235,7 +237,8 @@ class EtcdTime:
         self._stopwatch.stop(lease if made.get("succeeded") else fresh)
 
     def _write_note(self, revision: int) -> bool:
-        """Whoever writes it first wins: all processes of a boot then agree to the millisecond. False: somebody did."""
+        """The first process that writes it wins: all processes of a boot then agree to the millisecond. False: another
+        was first."""
         note = self._clock.note()
         if note is None:
             return True

@@ -1,4 +1,4 @@
-"""One stream from etcd for all who wait in this process: it says when events were written and which records went.
+"""One stream from etcd for all waiters of this process: it reports new events and deleted records.
 
 Whoever waits for events is told the revision of the newest and need not ask for it. Everybody looks at the store itself
 now and then without being told: often while there is no stream, seldom while there is one. So a stream that is cut,
@@ -31,7 +31,7 @@ PAUSE_S = 0.2
 
 
 class Waiting:
-    """One who waits: for events (key None), or for one record to go."""
+    """One waiter: for events (key None), or for the deletion of one record."""
 
     def __init__(self, key: bytes | None) -> None:
         self.key = key
@@ -40,7 +40,7 @@ class Waiting:
 
 
 class EtcdStream:
-    """For any thread. Its own thread begins when somebody first waits."""
+    """For any thread. Its own thread starts with the first waiter."""
 
     def __init__(self, gateway: EtcdGateway, layout: Layout) -> None:
         self._gateway = gateway
@@ -54,7 +54,7 @@ class EtcdStream:
         self.hears = False
 
     def join(self, key: bytes | None) -> Waiting:
-        """Before the first look: what happens after it is not missed."""
+        """Call it before the first look, so that nothing after it is missed."""
         if os.getpid() != self._pid:  # threads do not cross a fork
             self._pid, self._lock, self._thread, self.hears = os.getpid(), threading.Lock(), None, False
             self._waiting = {}
@@ -72,7 +72,7 @@ class EtcdStream:
                 self._waiting.pop(waiting.key, None)
 
     def wait(self, waiting: Waiting, left_ms: int) -> None:
-        """Until told, or until it is time to look again."""
+        """Wait until a report, or until it is time to look again."""
         with self._lock:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._work, name="dibs-etcd-watch", daemon=True)
@@ -119,7 +119,7 @@ class EtcdStream:
             except Refusal as error:
                 bad_token = error.code == UNAUTHENTICATED
             except (ValueError, LookupError, TypeError):
-                pass  # something that is not etcd; polling goes on
+                pass  # something that is not etcd; polling continues
             self.hears = False
             if self._connection is not None:
                 self._gateway.stream_failed(self._connection, bad_token=bad_token)
@@ -141,7 +141,7 @@ class EtcdStream:
                 raise Refusal(int(error.get("grpc_code", 2)), str(error.get("message", "")))
             result = document.get("result", {})
             if result.get("canceled"):
-                return  # it fell behind a compaction, most likely; the next stream begins with now
+                return  # it fell behind a compaction, most likely; the next stream begins at the present
             if result.get("created"):
                 created += 1
                 if created == 2:

@@ -1,9 +1,9 @@
-"""Transactions as etcd's gateway takes them, within the server's limits.
+"""Transactions for etcd's gateway, within the server's limits.
 
-etcd allows 128 compares and 128 operations in a transaction (`--max-txn-ops`). An operation may be a transaction of its
-own: it has what its parent left of the 128 (the larger of its parent's two counts is taken off), and its neighbours
-have as much. So many writes go into several inner transactions, and compares stay in the outer one, because only those
-decide about all of it.
+etcd allows 128 compares and 128 operations in a transaction (`--max-txn-ops`). An operation may itself be a
+transaction. It may have what its parent left of the 128 (128 minus the larger of its parent's two counts), and so may
+each of its neighbours. So many writes are put into several inner transactions. Compares stay in the outer one, because
+only those decide about the whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 OPS_MAX = 128
-OVERHEAD_BYTES = 32  # of each operation, beyond its key and its value
+OVERHEAD_BYTES = 32  # bytes of each operation, beyond its key and value
 
 
 def compare_revision(key: bytes, revision: int) -> Document:
@@ -56,8 +56,8 @@ def range_request(
     since: int = 0,
     by_revision: str = "",
 ) -> Document:
-    """`since`: only what was written at that revision or later. `by_revision`: "ASCEND" or "DESCEND"; without it, in
-    the order of keys. Both make etcd look at the whole range."""
+    """`since`: only keys written at that revision or later. `by_revision`: "ASCEND" or "DESCEND"; without it, in the
+    order of keys. Both make etcd read the whole range."""
     request: Document = {"key": b64(key)}
     if end is not None:
         request["range_end"] = b64(end)
@@ -79,8 +79,8 @@ def inner(success: Sequence[Document], compare: Sequence[Document] = ()) -> Docu
 
 
 def packed(ops: list[Document], compares: int, others: int) -> list[Document]:
-    """`ops` in as many inner transactions as it takes, beside `others` that stay outside and `compares`. Raises
-    CommitTooLarge if there are more than one transaction takes."""
+    """`ops` in as many inner transactions as needed, beside `others`, which stay outside, and `compares`. Raises
+    CommitTooLarge if they do not fit."""
     if max(compares, others + len(ops)) <= OPS_MAX:
         return ops
     for parts in range(1, OPS_MAX - others + 1):
@@ -92,7 +92,7 @@ def packed(ops: list[Document], compares: int, others: int) -> list[Document]:
 
 
 def check_size(keys_and_values: int, operations: int) -> None:
-    """Before it is sent: what is larger than etcd takes would otherwise cost the whole way there."""
+    """Check the size before sending: otherwise a transaction that is too large would be sent in vain."""
     if keys_and_values + operations * OVERHEAD_BYTES > ETCD_REQUEST_BYTES_MAX:
         raise too_large()
 

@@ -1,8 +1,8 @@
-"""A branch that goes in the same push as a claim: the server takes both or neither.
+"""A branch in the same push as a claim: the server accepts both or neither.
 
-So a worker that lost its job while it was paused cannot publish what it did: its claim's ref is not what it was, and
-the server refuses the whole push, branch and all. The branch is pushed as `git push` would without force: what is
-there must be an ancestor of what comes, and must still be there when it comes.
+So a worker that lost its job while it was paused cannot publish its work: its claim's ref has changed, and the server
+refuses the whole push, including the branch. The branch is pushed as by `git push` without force: its old commit must
+be an ancestor of the new one, and must not change before the push arrives.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ HOOK_MS_MAX = 3600 * 1000
 
 
 class BranchUpdate:
-    """A ref of the user's, by its full name: what it must be, and what it shall be. `env` leads to its objects."""
+    """A ref of the user, by its full name, with its expected old value and its new value. `env` tells git where its
+    objects are."""
 
     __slots__ = ("env", "name", "new", "old")
 
@@ -45,7 +46,7 @@ class BranchUpdate:
 
 
 def branch_update_for(location: GitLocation, branch: str | None, folder: str) -> BranchUpdate:
-    """The branch of the clone at `folder`, ready to go. Runs the clone's pre-push hook, as a push would."""
+    """The update of a branch of the clone at `folder`. Runs the clone's pre-push hook, as a push would."""
     if location.is_local:
         raise InvalidInput(
             "git: is this clone itself, and nothing is pushed to it. Name a remote: --url git:origin."
@@ -79,7 +80,7 @@ def _at_remote(location: GitLocation, name: str) -> str:
 
 
 class _Clone:
-    """The user's clone, to read from."""
+    """The user's clone, only for reading."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -97,7 +98,7 @@ class _Clone:
         return self.say("rev-parse", "--path-format=absolute", "--git-path", name)
 
     def lead(self) -> dict[str, str]:
-        """How git finds the clone's objects from another repository."""
+        """The environment by which git finds the clone's objects from another repository."""
         env = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": self.path("objects")}
         shallow = self.path("shallow")
         if os.path.exists(shallow):
@@ -118,7 +119,7 @@ class _Clone:
 
 
 def _run_hook(words: list[str], top: str, line: str) -> int:
-    """As git runs it: in the caller's environment and terminal, and all that it says goes to standard error."""
+    """Run it as git does, in the caller's environment and terminal. Its output goes to standard error."""
     try:
         os.fstat(2)
         said: int = 2

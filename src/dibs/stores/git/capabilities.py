@@ -7,7 +7,9 @@ from dibs.stores.port import Capabilities
 
 _NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
 _NO_CREDIT = "give credit for an outage: there is no server to notice one"
-_CLOCK = "each machine's own; a record counts as put when it was first seen, or by the remote's clock less 15 minutes"
+_CLOCK = (
+    "each machine's own; a record's age counts from its first sight, or by the remote's clock less 15 minutes"
+)
 
 LOCAL = Capabilities(
     name="git",
@@ -20,7 +22,7 @@ LOCAL = Capabilities(
     gapless=False,
     serves=False,
     poll_ms=200,
-    cannot=(_NO_ORDER, _NO_CREDIT, "stand behind a server: SQLite is the faster by far"),
+    cannot=(_NO_ORDER, _NO_CREDIT, "be used by a server: SQLite is far faster"),
 )
 REMOTE = LOCAL.replace(
     name="git remote",
@@ -29,8 +31,8 @@ REMOTE = LOCAL.replace(
     cannot=(
         _NO_ORDER,
         _NO_CREDIT,
-        "hand a job over within a second: who waits looks every 5 seconds (every second on a `file://` remote)",
-        "stand behind a server: its beats would be several pushes a second",
-        "outlive a power cut better than the remote's own git does",
+        "hand a job over within a second: waiters look every 5 seconds (every second on a `file://` remote)",
+        "be used by a server: its beats would be several pushes a second",
+        "be more durable than the remote's own git",
     ),
 )

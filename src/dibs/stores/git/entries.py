@@ -1,13 +1,14 @@
-"""A record as a git commit: empty tree, one readable line, then one line of JSON. The parent is what it replaced.
+"""A record as a git commit: empty tree, one readable line, then one line of JSON. The parent is the commit that it
+replaced.
 
     dibs: lock default/issue-42 acquired by agent-7
 
     {"dibs":1,"key":"lock/default/issue-42","version":1731628800,"record":{...},"nonce":"...",...}
 
-So `git log` of a job's ref is that job's history. `version` rises with each change; a commit that changes nothing but
-says "I have looked at this" (a touch) keeps version, nonce and times. `with` names what was changed in the same step,
-and at which versions: how a reader notices that it saw half of a step. `record` is null for what was deleted, or
-never was.
+So `git log` of a job's ref is that job's history. `version` rises with each change. A touch is a commit that changes
+nothing and only marks that the record was looked at; it keeps version, nonce and times. `with` names the keys that were
+changed in the same step, with their versions, so that a reader notices a half-seen step. `record` is null for a key
+that was deleted or never existed.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ class BadEntry(Exception):
 
 
 def tail_of(key: str) -> str:
-    """Where a key's ref is below the prefix: `lock/<hash>`. Any text can be a key; few texts can be a ref."""
+    """The name of a key's ref below the prefix: `lock/<hash>`. Any text can be a key, but few texts can be a ref."""
     return f"{key.split('/', 1)[0]}/{hashlib.sha256(key.encode()).hexdigest()[:40]}"
 
 
 class Entry:
-    """One commit, read. `stored` is the record in its writer's time."""
+    """One parsed commit. `stored` is the record in its writer's time."""
 
     __slots__ = ("body", "events", "key", "oid", "parent", "past", "stored")
 
@@ -62,12 +63,12 @@ class Entry:
 
     @property
     def version(self) -> int:
-        """Also of what was deleted; 0 for what never was."""
+        """Also for a deleted record; 0 if there never was one."""
         return int(self.body["version"])
 
     @property
     def shown_version(self) -> int:
-        """As the port has it: absent is 0."""
+        """The version for the port: absent is 0."""
         return 0 if self.stored is None else self.version
 
     @property
@@ -82,7 +83,7 @@ class Entry:
 
     @property
     def seq(self) -> int:
-        """Of the newest event up to here."""
+        """The number of the newest event up to this commit."""
         return int(self.body.get("seq", 0))
 
     @property
@@ -96,7 +97,7 @@ class Entry:
 
 
 def parse(oid: str, tail: str | None, kind: str, raw: bytes) -> Entry:
-    """The entry in a git object; BadEntry says what is wrong with it. With `tail` it must be that ref's."""
+    """The entry in a git object; raises BadEntry if it is invalid. With `tail` it must belong to that ref."""
     if kind != "commit":
         raise BadEntry(f"it points at a {kind}")
     if len(raw) > GIT_RECORD_BYTES_MAX:
@@ -120,12 +121,12 @@ def parse(oid: str, tail: str | None, kind: str, raw: bytes) -> Entry:
 
 
 def _check(entry: Entry) -> None:
-    """Raise BadEntry or ValueError for what the store or the rules could not bear."""
+    """Raise BadEntry or ValueError for values that would break the store or the rules."""
     stamp, body = entry.stamp, entry.body
     numbers = [body["version"], body.get("seq", 0), body.get("depth", 1), *entry.together.values()]
     numbers += [stamp["now_ms"], stamp["wall_ms"], stamp["steady_ms"], stamp.get("remote_ms", 0)]
     if not all(type(number) is int and 0 <= number <= NUMBER_MAX for number in numbers):
-        raise BadEntry("its numbers are none")
+        raise BadEntry("its numbers are invalid")
     if not isinstance(body["nonce"], str) or not isinstance(stamp["clock"], str):
         raise BadEntry("it has no nonce or no clock")
     for event in (*entry.events, *entry.past):
@@ -137,7 +138,7 @@ def _check(entry: Entry) -> None:
 
 
 def _key_of(stored: Stored) -> str:
-    """The key that a record names itself; empty for one that does not."""
+    """The key that a record itself names; empty if it names none."""
     if isinstance(stored, LockRecord):
         return lock_key(stored.ns, stored.name)
     if isinstance(stored, Ticket):
@@ -156,7 +157,7 @@ def commit_text(body: dict[str, Any], parent: str, tree: str, seconds: int) -> b
     if len(message) > GIT_RECORD_BYTES_MAX - _HEAD_BYTES_MAX:
         raise StoreFull(
             f"The record of {body['key']!r} would have {len(message)} bytes, and a git store takes "
-            f"{GIT_RECORD_BYTES_MAX}. Let some of its owners or waiters go, or take a server (`dibs serve`)."
+            f"{GIT_RECORD_BYTES_MAX}. Use fewer owners or waiters, or a server (`dibs serve`)."
         )
     head = [f"tree {tree}"]
     if parent:
@@ -186,7 +187,7 @@ _TYPES = {"commit": 1, "tree": 2}
 
 
 def pack(objects: Sequence[tuple[str, bytes]], algorithm: str) -> bytes:
-    """A pack of whole objects: how many are written with one git process."""
+    """A pack of whole objects, to write many with one git process."""
     parts = [b"PACK", (2).to_bytes(4, "big"), len(objects).to_bytes(4, "big")]
     for kind, data in objects:
         parts += [_pack_head(_TYPES[kind], len(data)), zlib.compress(data)]

@@ -1,4 +1,4 @@
-"""What a failed git command means, in words. The one door at which git's errors become ours."""
+"""What a failed git command means, in words. This is the only place where git's errors become ours."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreUnavailable", "is_passing", "lost", "may_have_arrived", "refused", "unreachable"]
 
-# Two pushes met in the server's lock files: nothing is wrong, try again. Unless something is.
+# Two pushes met in the server's lock files: nothing is wrong, try again; except together with one of _LASTING.
 _PASSING = ("cannot lock ref", "failed to lock", ".lock': file exists", "reference already exists")
 _FULL = ("no space left", "quota exceeded")
 _LASTING = ("permission denied", "read-only file system", *_FULL)
-# Said before anything was sent.
+# Texts of git before anything was sent.
 _NOT_SENT = (
     "unable to access",
     "could not read from remote repository",
@@ -38,7 +38,7 @@ _NOT_SENT = (
     "service not enabled",
     "repository not exported",
 )
-# Said to whoever may read and not write.
+# Texts for a user who may read but not write.
 _READ_ONLY = (
     "service not enabled",
     "repository not exported",
@@ -74,7 +74,7 @@ def is_passing(result: GitResult) -> bool:
 
 
 def may_have_arrived(result: GitResult) -> bool:
-    """Whether the server may have done what it was asked and the answer got lost."""
+    """Whether the server may have accepted the push although its answer was lost."""
     if result.timed_out:
         return True
     if not result.code or b"\n!\t" in b"\n" + result.out:  # it answered, ref by ref
@@ -85,7 +85,7 @@ def may_have_arrived(result: GitResult) -> bool:
 
 
 def unreachable(location: GitLocation, result: GitResult) -> StoreUnavailable:
-    """A read failed: nothing is known, so nothing is given."""
+    """The error for a failed read."""
     where = without_secrets(location.remote)
     if _says(result, _CREDENTIALS):
         return StoreUnavailable(
@@ -99,14 +99,14 @@ def lost(location: GitLocation, result: GitResult, *, unknown: bool) -> StoreUna
     where = without_secrets(location.remote)
     if unknown:
         return StoreUnavailable(
-            f"{where} did not say whether it took the push: {result.words}. Ask how things stand.",
+            f"{where} did not say whether it accepted the push: {result.words}. The outcome is unknown.",
             unknown=True,
         )
     return StoreUnavailable(f"{where} cannot be written: {result.words}.")
 
 
 def refused(location: GitLocation, result: GitResult) -> DibsError:
-    """The refs are as they were expected to be, and the push was refused all the same."""
+    """The error for a push that was refused although the refs were as expected."""
     where = without_secrets(location.remote) or location.git.git_dir
     reasons = [
         line.rpartition("\t")[2]
@@ -125,7 +125,7 @@ def refused(location: GitLocation, result: GitResult) -> DibsError:
         )
     if location.is_local:
         return StoreUnavailable(f"The refs of {where} cannot be written: {said}")
-    other = "" if location.prefix == HEADS_PREFIX else f"; another prefix may do (?prefix={HEADS_PREFIX})"
+    other = "" if location.prefix == HEADS_PREFIX else f"; another prefix may work (?prefix={HEADS_PREFIX})"
     return NotAllowed(
         f"{where} refused the push: {said}. `dibs doctor {location.shown}` finds out what it allows{other}."
     )

@@ -1,7 +1,6 @@
-"""Whether a record that came from outside holds what its class says.
-
-Whoever may push may write a ref by hand. The rules trust the types and the sizes of what a store gives them, so this is
-where a record that would break them is found: it stops its own job and no other.
+"""Checks the field types of a record that came from outside. Anybody who may push may write a ref by hand. The rules
+trust the types and sizes of the records from a store, so this check finds records that would break them. A bad record
+makes only its own job unusable.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ def check_fields(record: Record) -> None:
     """Raise ValueError, naming the field, for a value that is not of its field's type."""
     for field in record._fields:
         if not _fits(getattr(record, field), record._types[field]):
-            raise ValueError(f"{type(record).__name__}.{field} is no {record._types[field]}")
+            raise ValueError(f"{type(record).__name__}.{field} is not {record._types[field]}")
 
 
 def _fits(value: object, annotation: str) -> bool:

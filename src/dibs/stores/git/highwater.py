@@ -1,8 +1,8 @@
 """The highest fencing numbers that this clone has seen, kept in the clone.
 
-A remote can be put back: restored from a backup, or emptied by `git push --mirror` from a clone that has no claims. Its
-numbers would then begin again, and whoever compares them would let an old owner in. A clone that has seen higher ones
-goes on above them, and says so. What nobody has seen, nobody can know.
+A remote can be restored from a backup, or emptied by `git push --mirror` from a clone that has no claims. Its numbers
+would then begin again, and a system that compares them would accept an old owner. A clone that has seen higher numbers
+continues above them, and says so. Numbers that no clone has seen are lost.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class HighWater:
-    """See the module's text. `raised` is what numbers must be above because the remote was put back; 0: it was not.
-    `fallen` names the refs at which that was noticed, with the number seen and the number found."""
+    """See the module's text. `raised`: new numbers must be above this, because the remote was put back; 0: it was not.
+    `fallen` names the refs that showed it, with the number seen before and the number found."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -33,7 +33,8 @@ class HighWater:
 
     def notice(self, found: Mapping[str, int], floor: int, *, whole: bool) -> None:
         """Compare the numbers found, by the tails of their jobs' refs, with those seen before, and remember what is
-        higher. `whole`: `floor` was read with them. It may have risen since otherwise, and nothing has fallen."""
+        higher. `whole`: `floor` was read with them. Otherwise it may have risen since, and a lower number means
+        nothing."""
         risen: dict[str, int] = {}
         for tail, token in found.items():
             at, seen = max(token, floor), self._seen.get(tail, 0)
@@ -67,7 +68,7 @@ class HighWater:
             self._save()
 
     def _forget(self) -> None:
-        """Drop the lowest: a high number is the one that would be missed."""
+        """Drop the lowest, because the high numbers matter most."""
         by_token = sorted(self._seen, key=self._seen.__getitem__)
         for tail in by_token[: len(by_token) - GIT_TOKENS_KEPT * 9 // 10]:
             del self._seen[tail]

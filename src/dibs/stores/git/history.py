@@ -1,4 +1,4 @@
-"""History from the refs' logs: what each commit told, back to where its chain was begun anew."""
+"""History from the refs' logs: the events in each commit, back to the start of its chain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def of_chain(tips: Tips, tip: Entry) -> list[Event]:
-    """All that one ref tells, in order."""
+    """All events of one ref, in order."""
     return _told(tips, [tip])
 
 
@@ -35,7 +35,7 @@ def of_job(tips: Tips, after: int, limit: int, job: tuple[str, str], *, newest: 
 def of_all(tips: Tips, entries: Iterable[Entry], after: int, limit: int, *, newest: bool) -> list[Event]:
     """See the port."""
     moved = [entry for entry in entries if entry.seq > after]
-    if newest:  # each of the refs that told last has told at least one
+    if newest:  # each of the newest refs has at least one event
         moved = sorted(moved, key=lambda tip: tip.seq)[-limit:] if limit > 0 else []
     return _page(_told(tips, moved), after, limit, newest=newest)
 
@@ -52,18 +52,18 @@ def _told(tips: Tips, entries: list[Entry]) -> list[Event]:
         try:
             entry = parse(oid, None, kind, raw)
         except BadEntry:
-            continue  # somebody wrote into the chain by hand; what dibs wrote still counts
+            continue  # somebody changed the chain by hand; the commits of dibs still count
         told += [*entry.past, *entry.events]
     return sorted(told, key=_order)
 
 
 def _order(event: Event) -> tuple[int, str, str]:
-    """By number; events of different jobs may share one, and all clones shall see the same order."""
+    """Sort by number. Events of different jobs may share a number, and all clones must see the same order."""
     return event.seq, event.ns, event.job
 
 
 def prune(tips: Tips, *, keep: int, before_ms: int) -> int:
-    """Begin the chains anew that tell of what is to go; they carry along what stays. See the port."""
+    """Restart the chains that hold events to be dropped; the new chains keep the others. See the port."""
     for _ in range(GIT_TRIES_MAX):
         entries = tips.look([""])
         told = {tail: _told(tips, [entry]) for tail, entry in entries.items() if entry.seq}
@@ -85,5 +85,5 @@ def prune(tips: Tips, *, keep: int, before_ms: int) -> int:
             if tips.refs.swap(plan.swaps):
                 return len(every) - len(kept)
         except NotAllowed:
-            return 0  # the remote takes no ref that does not follow from what it was: history stays
+            return 0  # the remote accepts only fast-forward changes, so history stays
     return 0

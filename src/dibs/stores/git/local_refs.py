@@ -21,7 +21,7 @@ class LocalRefs(Refs):
     )  # git 2.36 and newer; older ones leave it to the system
 
     def _make(self) -> None:
-        """The clone is there."""
+        """Nothing to make: the clone exists."""
 
     def look(self, tails: Sequence[str]) -> dict[str, str]:
         patterns = [self.name(tail).rstrip("/") for tail in tails]
@@ -44,7 +44,7 @@ class LocalRefs(Refs):
             return True
         now = self.look([each.tail for each in swaps])
         if all(now.get(each.tail, "") == each.new for each in swaps):
-            return True  # killed for taking too long, after it was done
+            return True  # killed because it took too long, but it had finished
         if any(now.get(each.tail, "") != each.old for each in swaps):
             return False
         if trouble.is_passing(result):

@@ -4,7 +4,7 @@
     git:origin               a remote of this clone, reached with the clone's own configuration
     git+ssh://host/repo.git  a remote by its address; also git+https://, git+http://, git+file://
 
-Behind the address may stand options: `?prefix=refs/heads/dibs&skew=5m&timeout=1m`.
+Options may follow the address: `?prefix=refs/heads/dibs&skew=5m&timeout=1m`.
 
 A remote's records are kept in a private bare repository, in `dibs/` of the clone's git folder or in the user's state
 folder: no object, ref or file of the user's clone is touched. That repository includes the clone's configuration.
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIX = "refs/dibs"
-HEADS_PREFIX = "refs/heads/dibs"  # for hosts that take nothing but branches
+HEADS_PREFIX = "refs/heads/dibs"  # for hosts that accept only branches
 ADDRESSES = ("git+file://", "git+ssh://", "git+https://", "git+http://")
 _OPTIONS = {"prefix": "DIBS_GIT_PREFIX", "skew": "DIBS_GIT_SKEW", "timeout": "DIBS_GIT_TIMEOUT"}
 _FORBIDDEN = frozenset(" ~^:?*[\\\x7f")
 
 
 class GitLocation:
-    """Where records are, and how to get there. `remote` is empty for the clone itself."""
+    """Where records are, and how to reach them. `remote` is empty for the clone itself."""
 
     def __init__(self, url: str, git: Git, folder: str, remote: str, options: Mapping[str, str]) -> None:
         self.shown = without_secrets(url)  # the URL, for people
@@ -59,7 +59,7 @@ class GitLocation:
 
     @property
     def objects(self) -> str:
-        """Where the objects are, if that is a folder of a file system; else empty."""
+        """The folder of the objects, if it is on a file system; else empty."""
         if self.is_local:
             return os.path.join(self.git.git_dir, "objects")
         if not _is_file(self.address):
@@ -70,7 +70,7 @@ class GitLocation:
 
 
 def location_of(url: str, folder: str | None = None) -> GitLocation:
-    """The place that `url` names, seen from `folder`. Asks git, and reaches for no network."""
+    """The location that `url` names, seen from `folder`. Asks git, but does not use the network."""
     address, options = _split(url)
     if address.startswith(ADDRESSES):
         check_version()
@@ -134,7 +134,7 @@ def _by_name(url: str, clone: Git, name: str, options: dict[str, str]) -> GitLoc
         raise InvalidInput(
             f"The remote {name!r} has {len(pushed)} push addresses, and a claim can only be in one. Name it: git+URL."
         )
-    # Where they differ, claims must be read from where they are written.
+    # If they differ, claims must be read from where they are written.
     remote = name if _addresses(clone, name) == pushed else pushed[0]
     folder = os.path.join(clone.git_dir, "dibs", "remotes")
     location = _private(url, pushed[0], remote, folder, options, clone.folder)
@@ -173,7 +173,7 @@ def _is_file(address: str) -> bool:
 
 
 def _ssh_env(start: str) -> dict[str, str]:
-    """ssh that does not ask, unless somebody has said which ssh to take."""
+    """ssh in batch mode, unless the user configured an ssh command."""
     if os.environ.get("GIT_SSH_COMMAND") or os.environ.get("GIT_SSH"):
         return {}
     words = ["git", "config", "--get", "core.sshCommand"]
@@ -182,7 +182,7 @@ def _ssh_env(start: str) -> dict[str, str]:
 
 
 def check_prefix(prefix: str) -> str:
-    """A prefix for refs that git and hosts take, and that is nobody's own."""
+    """A valid prefix for refs that is used by nobody else."""
     parts = prefix.strip("/").split("/")
     depth = 3 if parts[:2] in (["refs", "heads"], ["refs", "tags"]) else 2
     bad = any(
@@ -196,5 +196,5 @@ def check_prefix(prefix: str) -> str:
         or set(prefix) & _FORBIDDEN
         or not prefix.isprintable()
     ):
-        raise InvalidInput(f"{prefix!r} cannot be a prefix of refs. Take refs/dibs, or refs/heads/dibs.")
+        raise InvalidInput(f"{prefix!r} cannot be a prefix of refs. Use refs/dibs, or refs/heads/dibs.")
     return "/".join(parts)

@@ -1,10 +1,10 @@
-"""From a commit of the port to commits of git: which refs change, to what, and on which condition.
+"""Turns a commit of the port into commits of git: which refs change, to what, and on which condition.
 
-Every key that was looked at takes part. In a clone git compares the ones that stay as they are. A remote compares only
-refs that change, so what was only read is touched there: a new commit with the same version and record, which changes
-nothing but makes the server look. One key is spared that, because everybody reads it and hardly anybody writes it:
-`meta`. It is compared when the push begins, not in the server's transaction. What may slip in between is another job's
-number moving into the floor, which this job does not look at; its own would move with a change of its own ref.
+Every key that was looked at takes part. In a clone git also compares the refs that do not change. A remote compares
+only refs that change, so a record that was only read is touched there: it gets a new commit with the same version and
+record, which makes the server compare it. The exception is `meta`, which every command reads and few write. It is
+compared when the push begins, not in the server's transaction. In between, only the number of another job can move into
+the floor, which this job does not look at; its own number moves only with a change of its own ref.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ NAMED_MAX = 16
 
 
 class CommitPlan:
-    """What one commit needs. `made` are the new entries, by tail. `past` tells the events of a chain that is begun
-    anew; without it none is, and `anew` says whether one was."""
+    """What one commit needs. `made` are the new entries, by tail. `past` returns the events to keep when a chain is
+    restarted; without it no chain is, and `anew` says whether one was."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class CommitPlan:
         }
         told = self._number(events, changes, after_seq)
         version = 1 + max([self._base(key) for key in changes], default=0)
-        # What concerns several jobs comes first: `meta`, sessions, trees. A large step names no more than some.
+        # Records that concern several jobs come first: `meta`, sessions, trees. A large step names only some.
         named = sorted(changes, key=lambda key: (key != META_KEY, key.startswith(LOCK_PREFIX)))[:NAMED_MAX]
         together = {tail_of(key): version for key in named}
         for key, record in changes.items():
@@ -85,10 +85,10 @@ class CommitPlan:
     def _number(
         self, events: Sequence[Event], changes: Mapping[str, Stored | None], after_seq: int
     ) -> dict[str, list[Event]]:
-        """Events with their numbers, by the key in whose commit they are told: their job's, where there is one."""
+        """Events with their numbers, by the key whose commit holds them: their job's, if they have one."""
         homes = [home_of(event, changes) for event in events]
         seqs = [tip.seq for tip in [self._tips.get(tail_of(key)) for key in homes] if tip is not None]
-        # Two clones that know nothing of each other may give one number to events of different jobs.
+        # Two clones that do not know of each other may give the same number to events of different jobs.
         seq = max([after_seq, int(self._stamp["wall_ms"]) * SEQS_A_MS, *seqs])
         told: dict[str, list[Event]] = {}
         for key, event in zip(homes, events, strict=True):
@@ -102,7 +102,8 @@ class CommitPlan:
         return tip.stored if tip is not None else None
 
     def _base(self, key: str) -> int:
-        """The version before. For a key without a ref the clock's: one that was cleared away long ago counted less."""
+        """The version before. For a key without a ref, a version from the clock: it is above the versions of a ref that
+        was deleted long ago."""
         tip = self._tips.get(tail_of(key))
         return tip.version if tip is not None else self._seconds
 
@@ -130,7 +131,7 @@ class CommitPlan:
         body["seq"] = seq
         parent = tip.oid if tip is not None else ""
         body["depth"] = 1 if tip is None else tip.depth + 1
-        # A remote may refuse to begin anew; it is asked again after as many changes more.
+        # A remote may refuse a restarted chain; it is tried again after the same number of changes.
         if tip is not None and self._past is not None and tip.depth and tip.depth % GIT_CHAIN_MAX == 0:
             self.anew = True
             self.begin_anew(tip, body, self._past(tip)[-GIT_PAST_MAX:])
@@ -139,13 +140,13 @@ class CommitPlan:
 
     @staticmethod
     def begin_anew(tip: Entry, body: dict[str, Any], past: list[Event]) -> None:
-        """Make `body` the root of a new chain: what history is kept, it carries along."""
+        """Make `body` the root of a new chain, which carries the kept history."""
         body["depth"], body["was"] = 1, tip.oid
         if past:
             body["past"] = dumped(past)
 
     def put(self, tip: Entry | None, parent: str, body: dict[str, Any]) -> None:
-        """A commit with this body takes the place of `tip`."""
+        """Replace `tip` with a commit with this body."""
         text = commit_text(body, parent, self._refs.tree(), self._seconds)
         oid = oid_of("commit", text, self._refs.algorithm)
         tail = tail_of(body["key"])
@@ -155,7 +156,7 @@ class CommitPlan:
 
 
 def home_of(event: Event, changes: Mapping[str, Stored | None]) -> str:
-    """The key in whose history an event is told."""
+    """The key whose history holds an event."""
     if event.job:
         return lock_key(event.ns, event.job)
     return next(iter(changes), META_KEY)

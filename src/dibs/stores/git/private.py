@@ -1,6 +1,5 @@
-"""The private repository of a remote: made on first use, and thrown away whole when it has grown.
-
-It is a cache. What is in it came from the remote, or was pushed there.
+"""The private repository of a remote. It is made on first use, and deleted when it is too large. It is a cache:
+everything in it came from the remote, or was pushed there.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ ALGORITHMS = ("sha1", "sha256")
 
 
 def make(location: GitLocation, algorithm: str) -> None:
-    """Make the repository, whole or not at all. Two that make it at once make the same."""
+    """Make the repository, completely or not at all. Two processes that make it at once make the same."""
     path = location.git.git_dir
     made = f"{path}.{new_id()}"
     try:
@@ -51,13 +50,13 @@ def _settings(location: GitLocation) -> str:
 
 
 def remake(location: GitLocation, algorithm: str) -> None:
-    """The remote turned out to name objects in another way."""
+    """The remote uses another hash algorithm: make it again."""
     shutil.rmtree(location.git.git_dir, ignore_errors=True)
     make(location, algorithm)
 
 
 def unlock(location: GitLocation, space: str) -> None:
-    """Remove lock files below a space for refs that only the caller writes to."""
+    """Remove lock files below refs that only the caller writes."""
     for folder, _, files in os.walk(os.path.join(location.git.git_dir, space)):
         for name in files:
             if name.endswith(".lock"):
@@ -65,7 +64,7 @@ def unlock(location: GitLocation, space: str) -> None:
 
 
 class RepositoryGuard:
-    """Held by everybody who uses the repository, so that nobody throws it away meanwhile."""
+    """Every user of the repository holds this, so that nobody deletes it meanwhile."""
 
     def __init__(self, folder: str, name: str, *, alone: bool = False, wait: bool = True) -> None:
         self._path = os.path.join(folder, name)
@@ -73,7 +72,7 @@ class RepositoryGuard:
         self._fd = -1
 
     def __enter__(self) -> bool:
-        """Whether it was got; always, if it was to be waited for."""
+        """Whether the guard was taken; always true if it may wait."""
         try:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -90,7 +89,7 @@ class RepositoryGuard:
 
 
 def shrink(location: GitLocation) -> bool:
-    """Throw the cache away if it is large and nobody uses it."""
+    """Delete the cache if it is large and nobody uses it."""
     path = location.git.git_dir
     count = sum(len(files) for _, _, files in os.walk(path))
     if count <= CACHE_FILES_MAX:

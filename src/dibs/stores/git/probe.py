@@ -1,4 +1,4 @@
-"""What a place for refs allows, found out by doing it on refs of a moment. Nothing of it stays."""
+"""Tests what a location allows, on temporary refs. They are deleted afterwards."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from dibs.stores.git.tips import Tips
 
 TTL_MS_MIN = 60_000
-TRIPS_A_TTL = 20  # so that a heartbeat may fail and be repeated, on a bad day, twice
+TRIPS_A_TTL = 20  # so that a heartbeat may fail twice and be repeated
 
 
 class _Stopped(Exception):
-    """A step failed, and the ones after it need it."""
+    """A step failed, and the next steps depend on it."""
 
 
 class Probe:
-    """The steps, in order. Each says what it tried."""
+    """The steps, in order. Each says what it tested."""
 
     def __init__(self, tips: Tips, steady_ms: Callable[[], int]) -> None:
         self._seen = tips
         self._refs: Refs = tips.refs
         self._steady_ms = steady_ms
-        # Where nothing may be deleted they stay, as what was deleted does, until somebody may.
+        # If refs cannot be deleted, these stay like other deleted records, until somebody can delete them.
         self._keys = [f"probe/{new_id()}", f"probe/{new_id()}"]
         self._tails = [tail_of(key) for key in self._keys]
         self._at = ["", ""]
-        self._follows = False  # the remote takes only what follows from what was there
+        self._follows = False  # the remote accepts only fast-forward changes
         self.checks: list[dict[str, Any]] = []
 
     def run(self) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ class Probe:
 
     def _steps(self, began_ms: int) -> None:
         prefix = self._seen.location.prefix
-        self._step("create", [0], f"refs can be made below {prefix}/")
+        self._step("create", [0], f"refs can be created below {prefix}/")
         self._replace()
         self._stale()
         self._step("together", [0, 1], "several refs change in one step, or none")
@@ -80,12 +80,12 @@ class Probe:
             done = self._refs.swap([Swap(self._tails[0], self._at[0], made)])
         except NotAllowed:
             self._follows = True
-            says = "a ref can be changed; the remote refuses to begin one anew, so that the history of a job grows on"
+            says = "a ref can be changed; the remote accepts only fast-forward changes, so a job's history is never cut"
             self._step("replace", [0], says)
             return
         self._at[0] = made
         self._note(
-            "replace", done, "a ref can be replaced by something unrelated, if it is what was expected"
+            "replace", done, "a ref can be replaced by an unrelated commit, if it has the expected value"
         )
 
     def _step(self, check: str, which: list[int], says: str) -> None:
@@ -103,12 +103,12 @@ class Probe:
         self._note(check, done, says if done else "the remote did not do it, and did not say why")
 
     def _stale(self) -> None:
-        """What claims stand on: a change that expects something else is refused."""
+        """The basis of claims: a change with a wrong expected value is refused."""
         swap = Swap(self._tails[0], self._commit(0), self._commit(0))
         self._note(
             "compare",
             not self._refs.swap([swap]),
-            "a change that expects something else than what is there is refused",
+            "a change with a wrong expected value is refused",
         )
 
     def _commit(self, index: int) -> str:
@@ -134,7 +134,7 @@ class Probe:
             self._note("tokens", True, notice)
 
     def _clocks(self) -> None:
-        """Whether this machine may judge by the clock which claims are over."""
+        """Whether this machine may use the clock to decide which claims are over."""
         tips = self._seen
         ahead_ms = tips.time.ahead_ms()
         if ahead_ms is None:
@@ -148,7 +148,7 @@ class Probe:
         says = f"this machine's is {apart} the remote's"
         if tips.time.is_off():
             says += (
-                f", and {format_duration(tips.location.skew_ms)} are allowed for: set it right. Until then another "
+                f", and {format_duration(tips.location.skew_ms)} are allowed: set it right. Until then another "
                 "machine's claim counts as over only when this one has watched it for its whole TTL"
             )
         self._note("clocks", not tips.time.is_off(), says)
@@ -163,7 +163,7 @@ class Probe:
         )
 
     def _other_prefix(self) -> str:
-        """Where it works instead, if it does."""
+        """A prefix that works instead, if there is one."""
         location = self._seen.location
         if location.is_local or location.prefix == HEADS_PREFIX:
             return ""
@@ -188,7 +188,7 @@ class Probe:
                 self._refs.swap([swap])
             except DibsError:
                 name = self._refs.name(swap.tail)
-                self._note("clean up", False, f"{name} was left behind: delete it, or let it be")
+                self._note("clean up", False, f"{name} was left behind; you may delete it")
 
     def _note(self, check: str, ok: bool, says: str) -> None:
         self.checks.append({"check": check, "ok": ok, "says": says})

@@ -1,8 +1,6 @@
-"""Running `git`: bounded in time, never asking anybody anything, and killed with all that it started.
-
-Dibs may be called from a git hook, whose environment names an index, a work tree, a quarantine: none of that is passed
-on. What the user configured to reach a remote is: credential helpers, ssh commands, proxies, config given by
-environment.
+"""Runs `git`: bounded in time, without prompts, and killed with all its children. dibs may be called from a git hook,
+whose environment names an index, a work tree, a quarantine: these are not passed on. The user's configuration for
+remotes is passed on: credential helpers, ssh commands, proxies, configuration in the environment.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
 VERSION_MIN = (2, 34)
 
-# What git sets for its hooks, and what would point git at something else than the repository it is told.
+# Variables that git sets for its hooks, or that would point git at another repository.
 _SCRUBBED = (
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -39,9 +37,9 @@ _SCRUBBED = (
     "GIT_REPLACE_REF_BASE",
     "GIT_INTERNAL_SUPER_PREFIX",
     "GIT_REFLOG_ACTION",
-    "SSH_ASKPASS",  # a window that nobody would see
+    "SSH_ASKPASS",  # a prompt in a window that nobody would see
 )
-# Hooks, signing, background work: nothing of the user's is run by what dibs does.
+# dibs' own git commands run no hooks, signing or background work of the user.
 _CONFIG = (
     "core.hooksPath=/dev/null",
     "core.logAllRefUpdates=false",
@@ -70,7 +68,7 @@ class Git:
         config: Sequence[str] = (),
         extra: Mapping[str, str] | None = None,
     ) -> GitResult:
-        """Run it to its end, whatever that is. `extra` goes into its environment."""
+        """Run it until it ends or its time is over. `extra` goes into its environment."""
         env = {**self._env, **extra} if extra else self._env
         options = [word for setting in (*_CONFIG, *config) for word in ("-c", setting)]
         return run_program(
@@ -87,7 +85,7 @@ class Git:
 
 
 def environment(*, keep: tuple[str, ...] = ()) -> dict[str, str]:
-    """The caller's environment, without what would lead git astray or let it ask."""
+    """The caller's environment, without variables that would point git elsewhere or let it prompt."""
     env = {name: value for name, value in os.environ.items() if name not in _SCRUBBED or name in keep}
     env.update(LC_ALL="C", LANGUAGE="C", GIT_TERMINAL_PROMPT="0", SSH_ASKPASS_REQUIRE="never")
     env.update(GIT_OPTIONAL_LOCKS="0", GCM_INTERACTIVE="never")
@@ -95,7 +93,7 @@ def environment(*, keep: tuple[str, ...] = ()) -> dict[str, str]:
 
 
 def check_version() -> tuple[int, ...]:
-    """The version of git; too old a one is refused."""
+    """The version of git; raises if it is too old."""
     said = run_program(
         ["git", "--version"], env=environment(), folder=None, given=b"", timeout_ms=LOCAL_MS_MAX
     )

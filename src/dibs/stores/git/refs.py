@@ -1,7 +1,7 @@
 """Refs compared and swapped: in a clone with one transaction, at a remote with one atomic push.
 
-A `Swap` says of each ref what it must be and what it shall be. `swap` answers True when all of it happened, False when
-some ref was not what it must be and nothing happened. Everything else is an error, raised.
+A `Swap` has a ref's expected old value and its new value. `swap` returns True if all refs were changed, and False if
+some ref did not have its old value and nothing was changed. Everything else raises an error.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ CLOCK_KEPT_MS = 60_000
 
 
 class Swap:
-    """One ref, below the prefix. An empty `old`: it must not exist. An empty `new`: it shall not. Where both are the
-    same, it is only looked at."""
+    """One ref, below the prefix. An empty `old`: it must not exist. An empty `new`: delete it. If both are the same, it
+    is only compared."""
 
     __slots__ = ("new", "old", "tail")
 
@@ -39,7 +39,7 @@ class Swap:
 
 
 class Refs(ABC):
-    """What the store needs of git. `verifies`: refs that stay as they are can be compared in the same step."""
+    """What the store needs from git. `verifies`: unchanged refs can be compared in the same step."""
 
     verifies: bool
     durably: tuple[str, ...] = ()  # settings that make git wait for the disk
@@ -52,7 +52,7 @@ class Refs(ABC):
         self._read_ms = 0
 
     def clock(self) -> Reading | None:
-        """The clock of the place, if it tells: read anew after a minute."""
+        """The remote's clock, if it has one; read again after a minute."""
         now_ms = clock.steady_ms()
         if self.location.objects and (not self._read_ms or now_ms - self._read_ms > CLOCK_KEPT_MS):
             self._reading = remoteclock.of_folder(self.location.objects, clock.steady_ms)
@@ -61,7 +61,7 @@ class Refs(ABC):
 
     @property
     def algorithm(self) -> str:
-        """How this repository names its objects."""
+        """The hash algorithm of this repository."""
         if not self._algorithm:
             self._make()
             self._algorithm = self.git.ask("rev-parse", "--show-object-format").decode().strip()
@@ -69,22 +69,22 @@ class Refs(ABC):
 
     @abstractmethod
     def _make(self) -> None:
-        """Make what is not there yet."""
+        """Make the repository if it is missing."""
 
     def name(self, tail: str) -> str:
         return f"{self.location.prefix}/{tail}"
 
     @abstractmethod
     def look(self, tails: Sequence[str]) -> dict[str, str]:
-        """What refs point at. A tail that ends in `/` means all below it, an empty one all there are."""
+        """What refs point at. A tail that ends in `/` means all refs below it, an empty one all refs."""
 
     @abstractmethod
     def swap(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None = None) -> bool:
-        """See the module's text. `branch_update`: a branch that goes along, or nothing goes."""
+        """See the module's text. `branch_update`: a branch in the same push, all or nothing."""
 
     def objects(self, oids: Iterable[str]) -> dict[str, tuple[str, bytes]]:
-        """Kind and content of objects. One that is missing has the kind `missing`. Of what is no commit, or too large
-        to be one of ours, there is no content: a ref may point at anything."""
+        """Kind and content of objects. A missing one has the kind `missing`. An object that is not a commit, or is too
+        large to be one of ours, has no content: a ref may point at anything."""
         found = self._kinds(oids)
         given = "".join([f"{oid}\n" for oid, (kind, _) in found.items() if kind == "commit"]).encode()
         if not given:
@@ -119,12 +119,12 @@ class Refs(ABC):
     def keep(self, commits: Sequence[bytes]) -> None:
         """Write commits. No ref points at them yet."""
         objects = [("tree", EMPTY_TREE), *[("commit", each) for each in commits]]
-        # Many are kept as the pack they come in: one file to write, not one for each.
+        # Many are written as one pack, which is one file instead of one for each.
         words = ("unpack-objects", "-q") if len(commits) < LOOSE_MAX else ("index-pack", "--stdin")
         self.git.ask(*words, given=pack(objects, self.algorithm), config=self.durably)
 
     def chain(self, oids: Sequence[str]) -> list[str]:
-        """These commits and all they replaced, one after the other."""
+        """These commits and all commits they replaced, in order."""
         given = "".join([f"{oid}\n" for oid in oids]).encode()
         return self.git.ask("rev-list", "--stdin", given=given).decode().split() if given else []
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RemoteRefs(Refs):
-    """The refs of a remote, by way of a private repository."""
+    """The refs of a remote, through a private repository."""
 
     verifies = False
 
@@ -28,7 +28,8 @@ class RemoteRefs(Refs):
             return {}
         with private.RepositoryGuard(self.location.folder, "use.lock"):
             self._make()
-            # Two that fetch into the same refs would be in each other's way: one has the mirror, others fetch aside.
+            # Two processes that fetch into the same refs would conflict: one uses the mirror, others fetch into other
+            # refs.
             with private.RepositoryGuard(self.location.folder, "mirror.lock", alone=True, wait=False) as mine:
                 space = "refs/mirror" if mine else f"refs/aside/{new_id()}"
                 try:
@@ -44,11 +45,11 @@ class RemoteRefs(Refs):
             private.make(self.location, private.ALGORITHMS[0])
 
     def _fetch(self, tails: Sequence[str], space: str) -> None:
-        # A pattern, also for one ref: a ref that is not there is no error then, and the server lists no others.
+        # A pattern even for one ref: then a missing ref is not an error, and the server lists no others.
         specs = [f"+{self.name(tail)}*:{space}/{tail}*" for tail in tails]
         result = self._timed_fetch(specs)
         if result.code and trouble.is_passing(result):
-            # Nobody else writes there: what is in the way is what a fetch that was killed left behind.
+            # Nobody else writes there, so lock files there are left over from a killed fetch.
             private.unlock(self.location, space)
             result = self._reach("fetch", *_FETCH, self.location.remote, *specs)
         if not result.timed_out and "mismatched algorithms" in result.err:
@@ -75,7 +76,7 @@ class RemoteRefs(Refs):
             os.unlink(path)
 
     def _take_other_algorithm(self) -> None:
-        """The remote names its objects otherwise than was assumed; one without refs tells only when pushed to."""
+        """The remote uses another hash algorithm. A remote without refs shows this only on a push."""
         other = next(name for name in private.ALGORITHMS if name != self.algorithm)
         private.remake(self.location, other)
         self._algorithm = ""
@@ -100,13 +101,14 @@ class RemoteRefs(Refs):
         return self._settle(swaps, result, branch_update)
 
     def _push(self, swaps: Sequence[Swap], branch_update: BranchUpdate | None) -> GitResult:
-        # A single ref needs no transaction, and a host may not offer any.
+        # A single ref needs no transaction, and some hosts have none.
         moves = [(self.name(each.tail), each.old, each.new) for each in swaps]
         if branch_update is not None and branch_update.old != branch_update.new:
             moves.append((branch_update.name, branch_update.old, branch_update.new))
         words = ["push", *_PUSH, *(["--atomic"] if len(moves) > 1 else [])]
         words += [f"--force-with-lease={name}:{old}" for name, old, _ in moves]
-        # By its address, git keeps no tracking ref: here it would point at objects that only the clone has.
+        # With an address instead of a name, git keeps no tracking ref. Here it would point at objects that only the
+        # clone has.
         words.append(self.location.address if branch_update is not None else self.location.remote)
         words += [f"{new}:{name}" for name, _, new in moves]
         return self.git.run(
@@ -114,7 +116,7 @@ class RemoteRefs(Refs):
         )
 
     def _settle(self, swaps: Sequence[Swap], result: GitResult, branch_update: BranchUpdate | None) -> bool:
-        """The push did not say that all is well: what became of it is read from the refs."""
+        """The push did not report success: read its outcome from the refs."""
         if not result.timed_out and "hash algorithm" in result.err:
             self._take_other_algorithm()
             return False
@@ -124,15 +126,15 @@ class RemoteRefs(Refs):
         except trouble.StoreUnavailable as error:
             raise trouble.lost(self.location, result, unknown=maybe) from error
         if not result.code and not result.timed_out:
-            return False  # "up to date": somebody else's, as no two records are alike
+            return False  # "up to date": somebody else's, because no two records are equal
         changed = [each for each in swaps if each.old != each.new]
-        # Also when it was refused: a transport may have sent it twice, and only the second is answered.
+        # Even if it was refused: a transport may have sent it twice, and only the second one was answered.
         if self._is_mine(changed[0], now.get(changed[0].tail, "")):
             return True
         if any(now.get(each.tail, "") != each.old for each in swaps):
-            return False  # and what was sent will not be taken later, either
+            return False  # and what was sent will not be accepted later, either
         if maybe:
-            # Not there yet, but the server may still be at work on it.
+            # Not there yet, but the server may still be working on it.
             raise trouble.lost(self.location, result, unknown=True)
         if branch_update is not None:
             branch_update.check(self.location)
@@ -141,13 +143,13 @@ class RemoteRefs(Refs):
         raise trouble.refused(self.location, result)
 
     def _is_mine(self, swap: Swap, tip: str) -> bool:
-        """Whether what was pushed is there, or was and somebody has built upon it."""
+        """Whether our push arrived: the ref has our commit, or a commit that follows it."""
         if tip == swap.new:
             return True
         if not tip or not swap.new:
             return False
         chain = self.chain([tip])
-        # A chain that was begun anew names what it took the place of.
+        # A restarted chain names the commit that it replaced.
         return swap.new in chain or swap.new.encode() in self.objects(chain[-1:])[chain[-1]][1]
 
 
@@ -172,7 +174,8 @@ _PUSH = (
 
 
 def _all_accepted(result: GitResult, swaps: Sequence[Swap], prefix: str) -> bool:
-    """Whether the server took every change. "Up to date" is no acceptance, but for a ref that was only looked at."""
+    """Whether the server accepted every change. "Up to date" does not count, except for a ref that was only
+    compared."""
     if result.code or result.timed_out:
         return False
     flags = {}

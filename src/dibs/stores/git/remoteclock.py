@@ -1,7 +1,7 @@
-"""The remote's clock, as far as it can be read: the `Date` of its HTTP answers, or the time its file system gives to a
-new file. ssh and git:// tell no time.
+"""The remote's clock, if it can be read: the `Date` of its HTTP answers, or the time its file system gives to a new
+file. ssh and git:// tell no time.
 
-A reading is kept as two bounds on the machine's steady clock, so that nobody's wall clock takes part in it.
+A reading is kept as two bounds on the machine's steady clock, so it does not depend on a wall clock.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ class Reading:
         self._grain_ms = grain_ms
 
     def least_ms(self, steady_ms: int) -> int:
-        """It is at least this late at the remote."""
+        """The earliest possible time at the remote."""
         return self._said_ms + steady_ms - self._ended_ms
 
     def most_ms(self, steady_ms: int) -> int:
-        """It is at most this late at the remote."""
+        """The latest possible time at the remote."""
         return self._said_ms + self._grain_ms + steady_ms - self._began_ms
 
     def ahead_ms(self, wall_ms: int, steady_ms: int) -> int:
-        """How far a wall clock is ahead of the remote's, at least; negative: behind. 0: not told apart."""
+        """How far a wall clock is at least ahead of the remote's; negative: behind. 0: no difference can be seen."""
         if wall_ms > self.most_ms(steady_ms):
             return wall_ms - self.most_ms(steady_ms)
         return min(0, wall_ms - self.least_ms(steady_ms))
 
 
 def of_folder(folder: str, steady_ms: Callable[[], int]) -> Reading | None:
-    """The clock of the file system that `folder` is on. None where nothing can be written."""
-    # git clears files of this name away, should one be left behind.
+    """The clock of the file system of `folder`. None if it cannot be written."""
+    # git deletes leftover files with this name.
     path = os.path.join(folder, f"tmp_obj_dibs_{new_id()}")
     began_ms = steady_ms()
     try:
@@ -65,7 +65,7 @@ def of_folder(folder: str, steady_ms: Callable[[], int]) -> Reading | None:
 
 
 def of_trace(path: str, began_ms: int, ended_ms: int) -> Reading | None:
-    """The last `Date` in what GIT_TRACE_CURL wrote."""
+    """The last `Date` in the output of GIT_TRACE_CURL."""
     try:
         with open(path, "rb") as file:
             lines = file.read(_TRACE_BYTES_MAX).decode("utf-8", "replace").splitlines()

@@ -1,7 +1,8 @@
 """The port's methods on git.
 
-A read looks anew, always. A commit begins with what was last seen (`tips`), and looks anew when git says that a ref has
-moved: if versions are as expected all the same (somebody only touched it), it tries again, and if not it is a Conflict.
+A read always looks at the refs. A commit begins with what was last seen (`tips`), and looks again when git says that a
+ref has moved. If the versions are still as expected (somebody only touched the ref), it tries again; otherwise it
+raises Conflict.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ class GitStore(Store, Maintenance):
         self.time = self.tips.time
         if (
             not location.is_local and new_fraction() < 1 / 256
-        ):  # few runs look how large the cache is; it grows slowly
+        ):  # only few runs check the size of the cache, because it grows slowly
             private.shrink(location)
         self._riding: tuple[BranchUpdate, Callable[[Mapping[str, Stored | None]], bool]] | None = None
         self._told: dict[str, int] | None = (
-            None  # the newest event of each ref, when `events` last told of all
+            None  # the newest event of each ref at the last `events` call for all jobs
         )
 
     def read(self, keys: Iterable[str]) -> Snapshot:
@@ -94,7 +95,7 @@ class GitStore(Store, Maintenance):
         except NotAllowed:
             if not plan.anew:
                 raise
-        # The remote takes no ref that does not follow from what it was: then its chain grows on.
+        # The remote accepts only fast-forward changes: then its chain keeps growing.
         plan = self._plan(anew=False)
         plan.build(expect, puts, events, self.tips.last_seq)
         return self._swap(plan, puts)
@@ -158,8 +159,8 @@ class GitStore(Store, Maintenance):
             return history.of_all(self.tips, entries.values(), after, limit, newest=newest)
 
     def watch(self, after: int, timeout_ms: int) -> bool:
-        """Looks every `poll_ms`. Numbers go by their writers' clocks, so what counts as news as well is any ref
-        that tells more than it did when `events` was last asked."""
+        """Looks every `poll_ms`. Numbers follow their writers' clocks, so a ref with more events than at the last
+        `events` call also counts as news."""
         until_ms = clock.steady_ms() + timeout_ms
         while True:
             entries = self.tips.look([""])
@@ -200,8 +201,8 @@ class GitStore(Store, Maintenance):
     def carry(
         self, branch: str | None, folder: str, when: Callable[[Mapping[str, Stored | None]], bool]
     ) -> dict[str, Any]:
-        """Let a branch of the clone at `folder` go with the first commit whose puts satisfy `when`: both, or neither.
-        Returns what will be pushed."""
+        """Push a branch of the clone at `folder` together with the first commit whose puts satisfy `when`: both or
+        neither. Returns what will be pushed."""
         from dibs.stores.git.branch_push import branch_update_for
 
         branch_update = branch_update_for(self.location, branch, folder)
@@ -213,4 +214,4 @@ class GitStore(Store, Maintenance):
         }
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """There is nothing to close."""

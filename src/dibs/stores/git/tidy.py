@@ -1,7 +1,6 @@
-"""Clearing away what is long over: refs of deleted records, and of keys that were only looked at.
-
-They keep versions and history for a week. A ref is deleted only while it is what was judged; one that anybody touched
-meanwhile stays. Fencing numbers do not hang on them: those of forgotten jobs are in the store's floor.
+"""Deletes old refs: those of deleted records, and of keys that were only looked at. They keep versions and history for
+a week. A ref is deleted only if it did not change since it was checked. Fencing numbers do not depend on these refs:
+those of forgotten jobs are in the store's floor.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def tidy(tips: Tips) -> dict[str, Any]:
-    """What was done: how many refs went, and which could not be read."""
+    """Returns how many refs were deleted, and which could not be read."""
     removed = 0
     old = _old(tips)
     while old:
@@ -27,7 +26,7 @@ def tidy(tips: Tips) -> dict[str, Any]:
         if tips.refs.swap([Swap(tail, entry.oid, "") for tail, entry in batch]):
             removed += len(batch)
             continue
-        # Somebody changed one of them: what is still old, one by one.
+        # Somebody changed one of them: delete those that are still old, one by one.
         for tail, entry in batch:
             removed += tips.refs.swap([Swap(tail, entry.oid, "")])
     broken = {tips.refs.name(tail): why for tail, why in sorted(tips.broken.items())}

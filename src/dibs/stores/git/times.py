@@ -1,8 +1,8 @@
-"""Whose time it is. Clones' clocks differ, so each reads records in its own time.
+"""The store's time. Clones' clocks differ, so each clone reads records in its own time.
 
 The store's time is this machine's: steady time, tied to wall time once per boot by an anchor that all processes of the
-clone share. A record carries the clocks of whoever put it, and is shifted when it is read, so that it was put `age`
-ago, where `age` is never more than the truth:
+clone share. A record carries its writer's clocks. When it is read, its times are shifted so that it was put `age` ago.
+`age` is never more than the truth:
 
     put on this machine, this boot       exactly: steady time counted since
     put elsewhere                        the longest of: since this machine first saw it, and
@@ -10,12 +10,12 @@ ago, where `age` is never more than the truth:
 
 Two wall clocks are never compared with each other. Both sides read the remote's clock (remoteclock.py): the writer
 notes what it was, at most, and the reader asks what it is, at least. A machine whose own clock is further from the
-remote's than the margin does neither: one of the two clocks is wrong, and nobody knows which. Then, and where a remote
-tells no time, only what this machine has watched itself counts, unless an operator has stated (`skew=`) how far the
-clocks are apart at most.
+remote's than the margin does neither: one of the two clocks is wrong, and nobody knows which. In this case, and if a
+remote tells no time, only the time that this machine has watched a record counts, unless an operator has stated
+(`skew=`) how far the clocks are apart at most.
 
-An age may be too small: who has not seen a record before gives it its whole time from then on. First sights are kept
-in a file, so that short processes add up.
+An age may be too small: a machine that sees a record for the first time gives it its whole TTL from then on. First
+sights are kept in a file, so that many short processes watch as one.
 """
 
 from __future__ import annotations
@@ -37,13 +37,12 @@ if TYPE_CHECKING:
     from dibs.stores.git.remoteclock import Reading
 
 SEEN_MAX = 4_000
-STEP_MS_MAX = (
-    2_000  # between wall and steady time, since a record of this boot was put; beyond, it counts as foreign
-)
+# Of wall and steady time since a record of this boot was put. With a larger difference the record counts as foreign.
+STEP_MS_MAX = 2_000
 
 
 class Clocks:
-    """A machine's clocks, as functions: tests bring their own. `remote`: how it reads the remote's, instead of
+    """A machine's clocks, as functions, so that tests can replace them. `remote` reads the remote's clock, instead of
     asking the remote."""
 
     def __init__(
@@ -61,7 +60,7 @@ class Clocks:
 
 class StoreTime:
     """See the module's text. `folder` holds the anchor and the first sights; `margin_ms` is how far clocks may be
-    apart, and `stated` says whether an operator said so; `remote` reads the remote's clock."""
+    apart, and `stated` whether an operator set it; `remote` reads the remote's clock."""
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class StoreTime:
         self._margin_ms = margin_ms
         self._stated = stated
         self._remote = clocks.remote or remote
-        # The machine's own name for its boot is nobody else's business.
+        # The machine's own boot id is private.
         self._clock_id = hashlib.sha256(clocks.boot_id().encode()).hexdigest()[:16]
         self._last_ms = 0
         self._seen: dict[str, int] = {}
@@ -96,7 +95,7 @@ class StoreTime:
         return self._clocks.wall_ms()
 
     def stamp(self) -> dict[str, Any]:
-        """What a record says about when it was put."""
+        """The time data of a new record."""
         made = {
             "now_ms": self.now_ms(),
             "wall_ms": self._clocks.wall_ms(),
@@ -125,12 +124,12 @@ class StoreTime:
         return None if reading is None or self.is_off() else reading
 
     def notice(self, entries: Iterable[Entry]) -> None:
-        """Remember when records of other machines were first seen. Before they are shifted."""
+        """Remember when records of other machines were first seen. Call it before they are shifted."""
         new = [each.nonce for each in entries if not self._is_own(each) and each.nonce not in self._seen]
         if not new:
             return
         with Locked(os.path.dirname(self._path)):
-            self._load()  # others may have seen them before
+            self._load()  # other processes may have seen them before
             steady_ms = self._clocks.steady_ms()
             for nonce in new:
                 self._seen.setdefault(nonce, steady_ms)
@@ -139,7 +138,7 @@ class StoreTime:
             self._save()
 
     def age_ms(self, entry: Entry) -> int:
-        """How long ago it was put, at least."""
+        """How long ago it was at least put."""
         stamp, steady_ms = entry.stamp, self._clocks.steady_ms()
         if self._is_own(entry):
             return max(0, steady_ms - int(stamp["steady_ms"]))
@@ -147,9 +146,10 @@ class StoreTime:
         return max(seen_ms, self._told_ms(stamp) - self._margin_ms, 0)
 
     def _told_ms(self, stamp: dict[str, Any]) -> int:
-        """How long ago a record of another machine was put, by a clock that both have read. 0: there is none."""
+        """How long ago a record of another machine was put, by the remote's clock that both have read. 0: there is
+        none."""
         if stamp["clock"] == self._clock_id:
-            return 0  # this machine's clock was stepped, and a file system of its own with it
+            return 0  # this machine's clock was stepped, and with it the clock of its own file system
         reading = self._trusted()
         if reading is not None:
             then_ms = stamp.get("remote_ms")
@@ -159,16 +159,17 @@ class StoreTime:
         return 0
 
     def rough_age_ms(self, entry: Entry) -> int:
-        """About how long ago it was put, by wall clocks: for tidying up, where no owner is concerned."""
+        """About how long ago it was put, by wall clocks. Only for tidying up, where no owner is affected."""
         return max(self.age_ms(entry), self._clocks.wall_ms() - int(entry.stamp["wall_ms"]) - self._margin_ms)
 
     def shift_ms(self, entry: Entry) -> int:
-        """What to add to the record's times to have them in this machine's."""
+        """What to add to the record's times to get this machine's time."""
         now_ms = self._offset_ms + self._clocks.steady_ms()
         return now_ms - self.age_ms(entry) - int(entry.stamp["now_ms"])
 
     def _is_own(self, entry: Entry) -> bool:
-        """Of this boot. Machines woken from one snapshot may share a boot's name; their clocks give them away."""
+        """Whether it was put in this boot. Machines started from one snapshot may share a boot id; then their clocks
+        differ."""
         stamp = entry.stamp
         if stamp["clock"] != self._clock_id:
             return False
@@ -177,7 +178,7 @@ class StoreTime:
         return abs(apart_ms) <= STEP_MS_MAX and self._clocks.steady_ms() >= int(stamp["steady_ms"])
 
     def _load(self) -> dict[str, Any] | None:
-        """Take what the file says, if it is of this boot. Else the anchor is made anew, not before the last time."""
+        """Use the file if it is of this boot. Otherwise make a new anchor, not before the last time."""
         try:
             with open(self._path, encoding="utf-8") as file:
                 kept: dict[str, Any] = jsontext.decode(file.read())
@@ -189,9 +190,7 @@ class StoreTime:
                     self._seen[nonce] = min(steady_ms, self._seen[nonce])
                 return kept
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            last_ms = (
-                0  # none yet, or not ours: an anchor and first sights made anew are only later, never early
-            )
+            last_ms = 0  # none yet, or of another boot: a new anchor only makes times later
         self._offset_ms = max(self._clocks.wall_ms(), last_ms) - self._clocks.steady_ms()
         return None
 
@@ -209,7 +208,7 @@ class StoreTime:
 
 
 class Locked:
-    """One process at a time changes the file."""
+    """Lets one process at a time change the file."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

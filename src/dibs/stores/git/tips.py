@@ -1,7 +1,5 @@
-"""What this process last saw of each ref, and what that says.
-
-A read looks anew, always. A commit begins with what was read, and looks anew when git says that a ref has moved.
-History, tidying and the probe use the same view as the store itself.
+"""What this process last saw of each ref. A read always looks at the refs. A commit begins with what was read, and
+looks again when git says that a ref has moved. History, tidying and the probe use the same view as the store itself.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ _META = tail_of(META_KEY)
 
 
 class Tips:
-    """The newest entry of each ref at one location. `lock` is for whoever looks and then acts on it."""
+    """The newest entry of each ref at one location. Hold `lock` to look and then act on the result."""
 
     def __init__(self, location: GitLocation, refs: Refs, clocks: Clocks | None) -> None:
         self.location = location
@@ -79,7 +77,7 @@ class Tips:
             return entries
 
     def _notice_tokens(self, tails: Sequence[str], entries: Mapping[str, Entry]) -> None:
-        """Has the remote been put back? Of refs that were asked for, an absent one counts as 0."""
+        """Check whether the remote was put back. An absent ref that was asked for counts as 0."""
         asked = [
             tail
             for tail in {*self.tokens.known(), *tails}
@@ -96,9 +94,8 @@ class Tips:
         self.tokens.notice(found, floor, whole=_META in entries or _META in tails or "" in tails)
 
     def look_whole(self, tails: Sequence[str]) -> dict[str, Entry]:
-        """`look`, with all that changed in one step seen changed or all unchanged.
-
-        A server moves the refs of one push one after the other, so a reader may come in between."""
+        """Like `look`, but a step is seen completely or not at all. A server moves the refs of one push one after the
+        other, so a reader may come in between."""
         entries: dict[str, Entry] = {}
         for attempt in range(GIT_TORN_TRIES_MAX):
             if attempt:
@@ -106,10 +103,10 @@ class Tips:
             entries = self.look(tails)
             if not self._is_torn(entries, tails):
                 break
-        return entries  # a server that died in the middle of a push leaves what is there
+        return entries  # a server that died during a push leaves such a state for good
 
     def entry(self, key: str) -> Entry | None:
-        """What was last seen of a key. One that cannot be read is StoreCorrupt."""
+        """What was last seen of a key. Raises StoreCorrupt if it cannot be read."""
         tail = tail_of(key)
         if tail in self.broken:
             raise StoreCorrupt(
@@ -120,13 +117,13 @@ class Tips:
         return self.known.get(tail)
 
     def shown(self, entry: Entry) -> Versioned:
-        """An entry as the port has it, in this machine's time."""
+        """An entry in the form of the port, in this machine's time."""
         if entry.stored is None:
             return ABSENT
         return Versioned(version=entry.version, record=shifted(entry.stored, self.time.shift_ms(entry)))
 
     def is_as(self, expect: Mapping[str, int]) -> bool:
-        """Whether what was last seen has the versions expected."""
+        """Whether the last seen entries have the expected versions."""
         found = {tail_of(key): self.entry(key) for key in expect}
         for key, version in expect.items():
             entry = found[tail_of(key)]
@@ -135,17 +132,16 @@ class Tips:
         return True
 
     def is_whole(self, tails: Sequence[str]) -> bool:
-        """Whether all of these were seen before, and no step shows in one and not in another: they may have been
-        looked at one after the other. `meta` is not locked, so this is what keeps it in step with jobs put away."""
+        """Whether all of these were seen before, and no step was seen only in a part of them: they may have been read
+        one after the other. `meta` is not locked, so this keeps it consistent with deleted jobs."""
         if not all(tail in self.known for tail in tails):
             return False
         seen = {tail: tip for tail in tails if (tip := self.known[tail]) is not None}
         return not self._is_torn(seen, tails, new_ms=NEVER_MS)
 
     def _is_torn(self, entries: Mapping[str, Entry], asked: Sequence[str], new_ms: int = NEW_MS) -> bool:
-        """Whether one of these was changed in a step of which another one shows nothing.
-
-        One that was asked for and is not there at all counts while the step is new: later, it was cleared away."""
+        """Whether one of these was changed in a step that another one does not show. A ref that does not exist counts
+        only while the step is new: later, it may have been deleted."""
         for entry in entries.values():
             for tail, version in entry.together.items():
                 other = entries.get(tail)
@@ -157,7 +153,7 @@ class Tips:
         return False
 
     def is_above(self, puts: Mapping[str, Stored | None]) -> bool:
-        """Whether no fencing number is given out that is not above all that this clone has seen of its job."""
+        """Whether all new fencing numbers are above those that this clone has seen of their jobs."""
         for key, record in puts.items():
             if isinstance(record, LockRecord):
                 tip = self.known.get(tail_of(key))
@@ -167,7 +163,7 @@ class Tips:
         return True
 
     def with_floor(self, meta: Versioned) -> Versioned:
-        """`meta` with the floor that numbers must be above since the remote was put back."""
+        """`meta` with a raised floor, if the remote was put back."""
         record = meta.record if isinstance(meta.record, Meta) else Meta()
         floor = max(record.token_floor, self.tokens.raised)
         return Versioned(version=meta.version, record=record.replace(token_floor=floor))
@@ -183,7 +179,7 @@ class Tips:
         ]
 
     def made(self, entries: Mapping[str, Entry], last_seq: int) -> None:
-        """Note what this process has put there itself."""
+        """Remember the entries that this process itself wrote."""
         self.known.update(entries)
         self.last_seq = max(self.last_seq, last_seq)
         self._notice_tokens(list(entries), entries)

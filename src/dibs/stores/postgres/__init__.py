@@ -2,18 +2,18 @@
 
     location.py    what a URL means: hosts, schema, options
     store.py       the port's methods
-    statements.py  what is asked of the database, as SQL functions and queries
+    statements.py  the SQL functions and queries
     schema.py      numbered migrations
-    clock.py       the store's time, held against this process's steady clock
-    pool.py        connections, and what is tried again
-    connection.py  one connection; every wait on it has an end
-    forks.py       what a forked child must not use
-    notify.py      LISTEN: who waits is woken by the commit that concerns it
-    upkeep.py      size, probe and vacuum, for the people who look after the store
-    arrays.py      lists as PostgreSQL writes them
+    clock.py       the store's time, compared with this process's steady clock
+    pool.py        connections and retries
+    connection.py  one connection; every wait on it is bounded
+    forks.py       connections and threads that a forked child must not use
+    notify.py      LISTEN: a waiter is woken by the commit that concerns it
+    upkeep.py      size, probe and vacuum, for operators
+    arrays.py      arrays in PostgreSQL's text form
     errors.py      what an error of PostgreSQL means, in words
 
-psycopg is imported when a store is opened, and not before.
+psycopg is imported only when a store is opened.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["CAPABILITIES", "open_url"]
 
 
 def open_url(url: str, opening: Opening) -> Store:
-    """The store that a `postgresql:` URL names, brought up to date if it is older, unless the URL says otherwise."""
+    """The store that a `postgresql:` URL names, upgraded if it is older, unless the URL says otherwise."""
     try:
         import psycopg  # noqa: F401 - only whether it is there
     except ImportError as error:

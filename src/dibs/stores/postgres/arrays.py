@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def text(value: str) -> bytes:
-    """A parameter. PostgreSQL has no NUL in text, and its library would cut the value off there in silence."""
+    """A parameter. PostgreSQL has no NUL in text, and its library would silently cut the value off there."""
     try:
         encoded = value.encode()
     except UnicodeEncodeError:

@@ -6,12 +6,12 @@ from dibs.stores.port import Capabilities
 
 CAPABILITIES = Capabilities(
     name="postgresql",
-    clock="the database's wall clock, held back where it is stepped forward and never running back",
+    clock="the database's wall clock, corrected when it is stepped forward, and never running backwards",
     reach="network",
     watch="native",
     durable=True,
     commit_keys_max=50_000,
     cannot=(
-        "wake who waits at once behind pgbouncer without a direct address to listen at: it looks every 100 ms then",
+        "wake waiters at once behind pgbouncer without a direct address to listen at: they look every 100 ms then",
     ),
 )

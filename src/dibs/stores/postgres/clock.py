@@ -1,20 +1,18 @@
 """The store's time: the database's wall clock, made fit for leases.
 
-    time = the larger of: wall clock + offset, and the highest time that anything was decided on
+    time = the larger of: wall clock + offset, and the time of the latest decision
 
-Both numbers are in the one row of the table `state`. Wall clocks are stepped, and after a failover it is another
-machine's clock. Two rules keep that away from leases:
+Both numbers are in the one row of the table `state`. Wall clocks can be stepped, and after a failover the clock is
+another machine's. Two rules protect leases from that:
 
-- **Backwards.** Time stands at the highest time known, and the next commit moves the offset so that it goes on from
-  there. Leases last longer by what was lost; a live server commits several times a second.
-- **Forwards.** Every process holds each answer against its own steady clock. Time that passed faster there than here,
-  by more than a tolerance, is a step: the process takes it out of the offset, before it decides anything. The
-  comparison is in favour of the store: of the trip there and back, all of it may have been on either side. Time that
-  was decided on already is never taken back.
+- **Backwards.** Time stops at the highest known time, and the next commit moves the offset so that time continues from
+  there. Leases last that much longer; a live server commits several times a second.
+- **Forwards.** Every process compares each answer with its own steady clock. If the store's time advanced more, by more
+  than a tolerance, that is a step: the process subtracts it from the offset, before it decides anything. The comparison
+  gives the store the benefit of the whole round trip. The time of a decision is never taken back.
 
-A process that was started after the step cannot know of it. While a server lives, the server has corrected it within
-its next few hundred milliseconds. If nobody lived through it, a server that starts takes it for an outage, for which
-leases are given credit.
+A process that was started after the step cannot notice it. A running server corrects it within a few hundred
+milliseconds. If no server ran during the step, the next server treats it as an outage, for which leases get credit.
 """
 
 from __future__ import annotations
@@ -28,22 +26,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TOLERANCE_MS = 50
-SLOWEST = 1_000  # and one in a thousand: steady clocks of two machines differ by far less
-ANCHOR_MS = 60_000  # how long one comparison holds; a slew that hides in the tolerance begins anew then
+SLOWEST = 1_000  # plus one in a thousand: steady clocks of two machines differ by far less
+ANCHOR_MS = 60_000  # how long one comparison is used; then the tolerance starts again
 
 
 class StepWatch:
-    """Tells whether the store's time ran ahead of this process's steady clock. For any thread."""
+    """Detects that the store's time ran ahead of this process's steady clock. For any thread."""
 
     def __init__(self, steady_ms: Callable[[], int] = clock.steady_ms) -> None:
         self.steady_ms = steady_ms
         self._lock = threading.Lock()
-        self._ahead_ms: int | None = None  # store time less steady time, as little as was seen
+        self._ahead_ms: int | None = None  # store time minus steady time, the lowest value seen
         self._since_ms = 0
         self._last_ms = 0
 
     def expected_ms(self, store_ms: int, asked_ms: int) -> int | None:
-        """None if `store_ms`, asked for at `asked_ms`, can be true. Else the latest time that it can be."""
+        """None if `store_ms`, read at `asked_ms`, is possible. Otherwise the latest possible time."""
         with self._lock:
             got_ms = self.steady_ms()
             if self._ahead_ms is not None:
@@ -57,12 +55,12 @@ class StepWatch:
             return None
 
     def handed_out(self, store_ms: int) -> int:
-        """The time to hand out: never less than before."""
+        """The time to return to the caller: never less than before."""
         with self._lock:
             self._last_ms = max(self._last_ms, store_ms)
             return self._last_ms
 
     @property
     def last_ms(self) -> int:
-        """The highest time that was handed out here."""
+        """The highest time returned so far."""
         return self._last_ms

@@ -1,8 +1,7 @@
-"""One connection to PostgreSQL, by libpq's calls that do not wait: every wait is ours, and has an end.
+"""One connection to PostgreSQL, by libpq's non-blocking calls: every wait is ours, and is bounded.
 
-psycopg's own cursors wait for as long as a server keeps its silence, and a server that was stopped keeps it for ever.
-No statement is prepared under a name and nothing is set for the session: behind pgbouncer the next statement may go
-to another backend.
+psycopg's own cursors wait until the server answers, and a stopped server never does. There are no named prepared
+statements and no session settings: behind pgbouncer the next statement may go to another backend.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _LATE = "no answer in time"
 
 
 class QueryRefused(Exception):
-    """The server said no to a statement, and undid it. `sqlstate` says why; the connection can be used on."""
+    """The server refused a statement and rolled it back. `sqlstate` says why; the connection can still be used."""
 
     def __init__(self, sqlstate: str, says: str) -> None:
         super().__init__(says)
@@ -32,7 +31,7 @@ class QueryRefused(Exception):
 
 
 class LinkLost(Exception):
-    """There is no connection, or none any more. `sent`: a statement was under way, and may have been carried out."""
+    """The connection failed or ended. `sent`: a statement was under way, and may have been executed."""
 
     def __init__(self, says: str, *, sent: bool, sqlstate: str = "", late: bool = False) -> None:
         super().__init__(says)
@@ -42,7 +41,7 @@ class LinkLost(Exception):
 
 
 class PostgresConnection:
-    """Made connected, or not at all. One thread uses it at a time."""
+    """The constructor connects, or raises. One thread uses it at a time."""
 
     def __init__(self, conninfo: bytes, deadline_ms: int) -> None:
         self._pg: PGconn = pq.PGconn.connect_start(conninfo)
@@ -67,7 +66,7 @@ class PostgresConnection:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether somebody stands between, who shares backends out: then the backend is not the one that greeted us."""
+        """Whether there is a pooler in between: then the backend is not the one that accepted the connection."""
         (row,) = self.query(b"SELECT pg_backend_pid()", (), steady_ms() + 5_000)
         return int(row[0] or 0) != self._pg.backend_pid
 
@@ -88,7 +87,7 @@ class PostgresConnection:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the server has closed it while nobody used it, as far as can be seen without asking."""
+        """False if the server has visibly closed it while it was idle. Sends nothing."""
         poll = select.poll()
         try:
             poll.register(self._pg.socket, select.POLLIN)
@@ -102,7 +101,7 @@ class PostgresConnection:
     def query(
         self, sql: bytes, values: Sequence[bytes | None], deadline_ms: int
     ) -> list[tuple[bytes | None, ...]]:
-        """The rows that one statement gives. Raises QueryRefused or LinkLost, and nothing else."""
+        """The rows of one statement. Raises only QueryRefused or LinkLost."""
         try:
             self._pg.send_query_params(sql, values)
         except Error as error:
@@ -110,7 +109,7 @@ class PostgresConnection:
         return self._answer(deadline_ms)
 
     def script(self, sql: str, deadline_ms: int) -> list[tuple[bytes | None, ...]]:
-        """Several statements at once, without values. The rows of the last one."""
+        """Several statements at once, without parameters. Returns the rows of the last one."""
         try:
             self._pg.send_query(sql.encode())
         except Error as error:
@@ -162,8 +161,8 @@ class PostgresConnection:
         return ready[0][1]
 
     def notes(self, woken_by: int, timeout_ms: int) -> list[str]:
-        """Wait for notifications, or until the descriptor `woken_by` can be read. What came, if anything did."""
-        found = self._notes()  # some may have come with the answer to a statement
+        """Wait for notifications, or until the descriptor `woken_by` can be read. Returns the notifications."""
+        found = self._notes()  # some may have arrived with the answer to a statement
         if found:
             return found
         poll = select.poll()

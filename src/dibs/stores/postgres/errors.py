@@ -1,4 +1,4 @@
-"""What an error of PostgreSQL means, and what to do about it, in words. Called from pool.py only."""
+"""What an error of PostgreSQL means, and what to do about it. Only pool.py calls this."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SERIALIZATION = (
     "40001",
     "40P01",
-)  # undone because of somebody else's transaction: trying again is what they are for
+)  # rolled back because of another transaction: these should be tried again
 READ_ONLY = "25006"
 MISSING = ("42P01", "42883", "3F000", "42703")  # no such table, function, schema or column
 _LOCKED = "55P03"
@@ -24,12 +24,12 @@ _FULL = ("53100", "53200", "53400")
 
 
 def is_final(lost: LinkLost) -> bool:
-    """Whether connecting again would meet the same: libpq gives no code for what a server says before it lets us in."""
+    """Whether connecting again would fail in the same way. libpq gives no code for errors before the login."""
     return any(each in str(lost) for each in _REFUSED_FOR_GOOD)
 
 
 def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) -> DibsError:
-    """For a connection that could not be made, or that ended."""
+    """The error for a connection that could not be made, or that ended."""
     says = " ".join(location.without_secrets(str(lost)).split()).rstrip(".?") or "the connection ended"
     if lost.late:
         return StoreUnavailable(
@@ -50,7 +50,7 @@ def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) ->
 
 
 def refusal(error: QueryRefused, location: PostgresLocation, user: str) -> DibsError:
-    """For a statement that the server undid. So nothing was changed."""
+    """The error for a statement that was rolled back. Nothing was changed."""
     state, says = error.sqlstate, location.without_secrets(str(error))
     if state == "42501":
         return missing_right(says, location, user)

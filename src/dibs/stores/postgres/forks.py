@@ -1,4 +1,4 @@
-"""A forked child has none of its parent's connections and threads. Whatever has them is told to forget them."""
+"""A forked child must not use its parent's connections and threads. Their owners are told to forget them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _known: list[ref[Forgetful]] = []
 
 
 def forget_after_fork(it: Forgetful) -> None:
-    """Call `it.forget()` in every child from now on, while it is there."""
+    """Call `it.forget()` in every forked child from now on, while the object exists."""
     _known[:] = [each for each in _known if each() is not None]
     _known.append(ref(it))
 

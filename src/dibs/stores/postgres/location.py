@@ -1,16 +1,16 @@
-"""What a `postgresql:` URL means. All of it is libpq's but for a few options of our own after the question mark:
+"""What a `postgresql:` URL means. It is a URL of libpq, plus a few options of our own after the question mark:
 
     postgresql://user@host/database
-    postgresql://user@one:5432,two:5432/database            several hosts: whichever may be written
+    postgresql://user@one:5432,two:5432/database            several hosts: the one that accepts writes
     postgresql:///database?host=/var/run/postgresql         a socket
     postgresql://user@host/database?schema=team&timeout=3s  our own options
 
     schema    the schema that holds the tables: `dibs` unless it is given
     timeout   how long one call may take, connecting included: 5 seconds
     migrate   `off`: never change the schema on opening
-    listen    `host:port` to wait for notifications at, where the URL leads through pgbouncer; `off`: only look
+    listen    `host:port` to wait for notifications at, if the URL leads through pgbouncer; `off`: polling only
 
-What libpq takes from elsewhere (PGPASSWORD, ~/.pgpass, a service file) it takes here, too.
+libpq's other sources (PGPASSWORD, ~/.pgpass, a service file) work here, too.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCHEMA = "dibs"
-TIMEOUT_MS = 5_000  # less than a client waits for its answer, so that it hears why
+TIMEOUT_MS = 5_000  # less than a client's own timeout, so that the client gets the reason
 TIMEOUT_MS_MIN = 100
-NAME_BYTES_MAX = 63  # of anything in PostgreSQL
+NAME_BYTES_MAX = 63  # the limit of PostgreSQL for names
 _OWN = ("schema", "timeout", "migrate", "listen")
 _SECRET = ("password", "sslpassword", "oauth_client_secret")
 _FORM = "postgresql://user@host:5432/database?schema=dibs"
 
 
 class PostgresLocation:
-    """Where the store is and how to get there. `attempts` are libpq's settings, one for each host."""
+    """Where the store is and how to connect. `attempts` are libpq's settings, one for each host."""
 
     def __init__(self, url: str) -> None:
         self.shown = without_secrets(url)
@@ -54,14 +54,14 @@ class PostgresLocation:
 
     @property
     def channel(self) -> str:
-        """What notifications of this store are called, among all of the database."""
+        """The name of this store's notifications within the database."""
         name = f"dibs:{self.schema}"
         if len(name.encode()) <= NAME_BYTES_MAX:
             return name
         return "dibs:" + blake2b(self.schema.encode(), digest_size=16).hexdigest()
 
     def without_secrets(self, says: str) -> str:
-        """A text of libpq's or of the server's, as it may be shown."""
+        """A text of libpq or the server, without secrets."""
         for secret in self._secrets:
             says = says.replace(secret, "***")
         return without_secrets(says)
@@ -79,7 +79,7 @@ class PostgresLocation:
 
 
 def _split(url: str) -> tuple[str, dict[str, str]]:
-    """What is libpq's, and our own options."""
+    """libpq's part of the URL, and our own options."""
     base, mark, query = url.partition("?")
     words = [each for each in query.split("&") if each]
     own = {}
@@ -106,14 +106,14 @@ def _decoded(value: str) -> str:
 
 
 def _settings(url: str, shown: str) -> dict[str, str]:
-    """What libpq reads in its part of the URL. Its own words about a URL that it cannot read may show a password."""
+    """What libpq reads in its part of the URL. libpq's own error for an invalid URL may show a password."""
     try:
         found = pq.Conninfo.parse(arrays.text(url))
     except (OperationalError, InvalidInput):
         raise _unreadable(shown) from None
     settings = {each.keyword.decode(): each.val.decode() for each in found if each.val is not None}
     ports = settings.get("port", "").split(",")
-    # A password with a character in it that should have been written otherwise ends up as one of these.
+    # A password with a character that was not percent-encoded ends up in one of these.
     if any(port and not (port.isdecimal() and 0 < int(port) < 65536) for port in ports) or any(
         "@" in settings.get(key, "") for key in ("host", "dbname")
     ):
@@ -129,7 +129,7 @@ def _unreadable(shown: str) -> InvalidInput:
 
 
 def _attempts(settings: Mapping[str, str], timeout_ms: int) -> list[bytes]:
-    """One setting for each host: libpq itself would wait for a dead one as long as for all."""
+    """One setting for each host, because libpq would spend the whole timeout on a dead host."""
     hosts, ports, addresses = (settings.get(key, "").split(",") for key in ("host", "port", "hostaddr"))
     count = max(len(hosts), len(addresses))
     if any(len(each) not in (1, count) for each in (hosts, ports, addresses)):
@@ -165,7 +165,7 @@ def _schema(name: str) -> str:
         or name.startswith("pg_")
     ):
         raise InvalidInput(
-            f"schema={name!r} in a store's URL cannot be one: 1 to {NAME_BYTES_MAX} bytes, and not beginning with pg_."
+            f"schema={name!r} in a store's URL is invalid: 1 to {NAME_BYTES_MAX} bytes, and not beginning with pg_."
         )
     return name
 

@@ -1,4 +1,4 @@
-"""Who waits is woken by the commit that concerns it: LISTEN on a connection and a thread of its own.
+"""A waiter is woken by the commit that concerns it: LISTEN, with a connection and a thread of its own.
 
 A commit notifies with the number of the last event and a mark for each record it deleted. Whoever waits for events has
 the number with the note, and does not ask for it again: that would be a round trip in every hand-off between servers.
@@ -36,17 +36,17 @@ _SILENCE_MS = 30_000
 
 
 def mark_of(key: str) -> str:
-    """Two keys may share one: then somebody looks in vain."""
+    """Two keys may share a mark: then a waiter looks in vain."""
     return f"{crc32(key.encode()):08x}"
 
 
 def hint_of(keys: Collection[str]) -> str:
-    """For a commit that deletes these."""
+    """The hint of a commit that deletes these keys."""
     return EVERYBODY if len(keys) > MARKS_MAX else " ".join(map(mark_of, keys))
 
 
 class NoteWait:
-    """One who waits: for any event, or with `mark` for one record to go. A context."""
+    """One waiter: for any event, or with `mark` for the deletion of one record. A context manager."""
 
     def __init__(self, listener: Listener, mark: str | None) -> None:
         self.mark = mark
@@ -61,7 +61,7 @@ class NoteWait:
             try:
                 self._woken.release()
             except RuntimeError:
-                pass  # somebody else did
+                pass  # another thread did it
 
     def wait(self, timeout_ms: int) -> None:
         self._woken.acquire(timeout=max(0, timeout_ms) / 1000)
@@ -77,7 +77,7 @@ class NoteWait:
 
 
 class Listener:
-    """Hears the notes of one store, from the first wait on."""
+    """Receives the notes of one store, from the first wait on."""
 
     def __init__(self, location: PostgresLocation) -> None:
         self._location = location
@@ -85,10 +85,10 @@ class Listener:
         forget_after_fork(self)
 
     def forget(self) -> None:
-        """As new: nobody waits, nobody listens."""
+        """Start again: nobody waits, nobody listens."""
         self._waits: list[NoteWait] = []
         self._starting = allocate_lock()
-        self._stop: int | None = None  # closed when it is over
+        self._stop: int | None = None  # closed at the end
         self.hears = False
 
     def add(self, wait: NoteWait) -> None:
@@ -110,7 +110,7 @@ class Listener:
             pass
 
     def told(self, marks: Iterable[str], *, events: bool, seq: int = 0) -> None:
-        """Wake whom a commit concerns. `seq` is the last event after it, 0 if that is not known."""
+        """Wake the waiters that a commit concerns. `seq` is the last event after it, 0 if that is not known."""
         found = set(marks)
         for each in tuple(self._waits):
             if EVERYBODY in found or (events if each.mark is None else each.mark in found):
@@ -127,14 +127,14 @@ class Listener:
             try:
                 with _Link(self._location) as link:
                     if link.is_pooled:
-                        pause_s = _POOLED_S  # a LISTEN would stay behind in a backend that others are given
+                        pause_s = _POOLED_S  # a LISTEN would stay in a backend that others get later
                     else:
                         pause_s = _AGAIN_S
                         self._hear(link, woken_by)
             except (LinkLost, QueryRefused):
                 pause_s = min(_AGAIN_S_MAX, pause_s * 2)
             self.hears = False
-            self.told((EVERYBODY,), events=True)  # they look by themselves from now on
+            self.told((EVERYBODY,), events=True)  # they poll from now on
             if self._stop is not None:
                 _pause(woken_by, pause_s)
         os.close(woken_by)
@@ -142,7 +142,7 @@ class Listener:
     def _hear(self, link: PostgresConnection, woken_by: int) -> None:
         link.script(f"LISTEN {quoted(self._location.channel)}", steady_ms() + self._location.timeout_ms)
         self.hears = True
-        self.told((EVERYBODY,), events=True)  # what came before is not heard
+        self.told((EVERYBODY,), events=True)  # earlier notes were missed
         while self._stop is not None:
             for note in link.notes(woken_by, _SILENCE_MS):
                 seq, *marks = note.split() or [""]

@@ -1,11 +1,11 @@
-"""Connections for any number of threads, and what is tried again.
+"""Connections for any number of threads, and retries.
 
-A call takes a connection that nobody uses, or makes one, and puts it back when it went well. One that failed, or that
-an interrupt left in the middle of an answer, is closed and never used again. There is no lock that a signal could leave
-behind.
+A call takes an idle connection, or makes one, and puts it back after a success. A connection that failed, or that an
+interrupt left in the middle of an answer, is closed and never used again. There is no lock that a signal could leave
+taken.
 
-Reading is tried again on another connection for as long as the call has time. A write is tried again only when the
-server said that it undid it. One whose answer never came may have happened: `unknown`.
+A read is tried again on another connection while the call has time. A write is tried again only if the server said that
+it was rolled back. If no answer came, the write may have happened: `unknown`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Row = tuple[bytes | None, ...]
     T = TypeVar("T")
 
-IDLE_MAX = 8  # how many connections are kept that nobody uses
+IDLE_MAX = 8  # how many idle connections are kept
 PAUSE_MS = 50
 PAUSE_MS_MAX = 400
 TRY_MS_MIN = 200  # with less time left, what the server refused is not tried again: its reason would be lost
@@ -40,11 +40,11 @@ class Pool:
         self._location = location
         self._idle: list[PostgresConnection] = []
         self._closed = False
-        self._first = 0  # the host that was the right one last time
+        self._first = 0  # the host that was last used
         forget_after_fork(self)
 
     def rows(self, sql: bytes, values: Sequence[bytes | None] = (), *, writes: bool = False) -> list[Row]:
-        """The rows that one statement gives. `writes`: it changes something, and must not happen twice."""
+        """The rows of one statement. `writes`: it changes something, and must not happen twice."""
         return self.call(lambda link, deadline_ms: link.query(sql, values, deadline_ms), writes=writes)
 
     def call(
@@ -54,7 +54,7 @@ class Pool:
         writes: bool = False,
         timeout_ms: int | None = None,
     ) -> T:
-        """What `ask` makes of a connection, until a deadline."""
+        """The result of `ask` on a connection, until a deadline."""
         deadline_ms = steady_ms() + (self._location.timeout_ms if timeout_ms is None else timeout_ms)
         pause_ms = 0
         while True:
@@ -95,7 +95,7 @@ class Pool:
         if self._closed:
             raise StoreUnavailable(f"The store at {self._location.shown} was closed. Open it again.")
         if fresh:
-            self.drop_idle()  # what failed for one of them has failed for all, most likely
+            self.drop_idle()  # the others have most likely failed, too
         while self._idle:
             try:
                 link = self._idle.pop()
@@ -107,7 +107,7 @@ class Pool:
         return self._connect(deadline_ms)
 
     def _connect(self, deadline_ms: int) -> PostgresConnection:
-        """To the first host that lets us in, beginning with the last one that did."""
+        """Connect to the first host that accepts us, beginning with the last one that did."""
         attempts = self._location.attempts
         lost: LinkLost | None = None
         for offset in range(len(attempts)):
@@ -138,7 +138,8 @@ class Pool:
                 return
 
     def forget(self) -> None:
-        """In a child: they are its parent's. Dropping them sends nothing, psycopg closes only its own process's."""
+        """In a child the connections are its parent's. Dropping them sends nothing: psycopg closes only those of its
+        own process."""
         self._idle = []
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
-"""What is in the schema, as numbered steps. A step that has been released is never changed; a new one is appended.
+"""The schema as numbered steps. A released step is never changed; new ones are appended.
 
-All steps that a schema lacks are applied in one transaction, under an advisory lock that ends with it: of several
-servers that start at once one does the work and the others find it done. The lock belongs to the transaction and not to
-the session, so all of this works behind pgbouncer.
+All missing steps are applied in one transaction, under an advisory lock that ends with it: if several servers start at
+once, one does the work and the others find it done. The lock belongs to the transaction and not to the session, so all
+of this works behind pgbouncer.
 
-Steps add and do not take away: a server of an older version goes on beside a newer one, with the functions it knows.
-A step that cannot be lived with says so in `state.needs`, the oldest version that may use the schema from then on.
+Steps only add: a server of an older version continues beside a newer one, with the functions it knows. A step that
+older versions cannot work with raises `state.needs`, the oldest version that may use the schema from then on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dibs.stores.postgres.pool import Pool
 
 SERVER_VERSION_MIN = 130_000
-MIGRATE_MS_MAX = 60_000  # how long a server waits for another one that migrates, and for its own steps
+MIGRATE_MS_MAX = 60_000  # how long a server waits for another server's migration, and for its own
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -36,7 +36,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         'CREATE TABLE {s}.events (seq bigint PRIMARY KEY, at_ms bigint NOT NULL, ns text COLLATE "C" NOT NULL,'
         ' job text COLLATE "C" NOT NULL, kind text NOT NULL, body text NOT NULL)',
         "CREATE INDEX events_job ON {s}.events (ns, job, seq)",
-        # One row, written by every commit: room for its next versions on the same page.
+        # One row, written by every commit. The fill factor leaves room for its next versions on the same page.
         "CREATE TABLE {s}.state (id integer PRIMARY KEY CHECK (id = 1), version integer NOT NULL,"
         " needs integer NOT NULL, store_id text NOT NULL, revision bigint NOT NULL, last_seq bigint NOT NULL,"
         " high_ms bigint NOT NULL, offset_ms bigint NOT NULL, offset_no bigint NOT NULL) WITH (fillfactor = 10)",
@@ -52,7 +52,7 @@ VERSION = len(MIGRATIONS)
 
 
 def prepare(pool: Pool, location: PostgresLocation, *, migrate: bool) -> tuple[int, int]:
-    """The version that was found (0: none), and the one that the schema is at now."""
+    """The version that was found (0: none), and the schema's version now."""
     found = pool.call(lambda link, deadline_ms: _look(link, location, deadline_ms))
     if found >= VERSION:
         return found, found
@@ -67,7 +67,7 @@ def prepare(pool: Pool, location: PostgresLocation, *, migrate: bool) -> tuple[i
 
 
 def _look(link: PostgresConnection, location: PostgresLocation, deadline_ms: int) -> int:
-    """The schema's version, if it may be used from here; 0: there is none."""
+    """The schema's version, if this dibs may use it; 0: there is no schema."""
     if link.server_version < SERVER_VERSION_MIN:
         raise StoreUnavailable(
             f"PostgreSQL 13 or newer is needed; the one at {location.shown} is {link.server_version // 10_000}."

@@ -1,22 +1,22 @@
-"""What is asked of the database. `{s}` stands for the schema.
+"""The SQL of the store. `{s}` stands for the schema.
 
-Functions carry a number and are never changed once released: a server of an older version calls the ones it knows while
-a newer one has added its own. Planner settings are part of a function: a plan that was made when the tables were empty
-must not be one that reads all of them.
+Functions have a number and are never changed once released: a server of an older version calls the functions it knows,
+and a newer one adds its own. Planner settings are part of a function, because a plan made for empty tables must not
+scan whole tables later.
 """
 
 from __future__ import annotations
 
 INDEXED = "SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off"
 
-# Wall time in milliseconds. On its own, so that tests can put another in its place.
+# Wall time in milliseconds. A separate function, so that tests can replace it.
 CLOCK = """
 CREATE FUNCTION {s}.clock_1() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint $$
 """
 
-# The time and the number of its offset in a row without a key, and the records asked for. A body comes only if the
-# record is not at the version that the caller has.
+# The first row has no key: it holds the time and the number of its offset. The records follow. A body is sent only if
+# the caller does not have that version.
 READ = f"""
 CREATE FUNCTION {{s}}.read_1(wanted text[], known bigint[])
 RETURNS TABLE (key text, version bigint, note bigint, body text)
@@ -41,9 +41,9 @@ BEGIN
 END $$
 """
 
-# Everything that a commit is, in one statement. `last_seq` null: a record is not at its version, nothing was written.
-# The row of `state` is locked first: commits come one after another, so events are numbered without gaps and nobody
-# sees a number before the ones below it. `handed_ms` is the highest time that the caller decided on.
+# A whole commit in one statement. `last_seq` null: a record is not at its version, and nothing was written. The row of
+# `state` is locked first: commits run one after another, so events are numbered without gaps and become visible in the
+# order of their numbers. `handed_ms` is the time of the caller's latest decision.
 COMMIT = f"""
 CREATE FUNCTION {{s}}.commit_1(
   expect_keys text[], expect_versions bigint[],
@@ -98,7 +98,7 @@ BEGIN
 END $$
 """
 
-# Takes a step of the wall clock out of the offset, if nobody else has changed it meanwhile.
+# Subtracts a step of the wall clock from the offset, unless somebody else has changed it meanwhile.
 CORRECT = """
 CREATE FUNCTION {s}.correct_1(seen_no bigint, latest_ms bigint) RETURNS void
 LANGUAGE sql VOLATILE SET lock_timeout = '4s' AS $$

@@ -1,7 +1,8 @@
 """The port's methods over PostgreSQL: one statement to read, one to write.
 
-Records that were read or written are kept decoded with their version. A read sends the versions it knows, and is sent
-the text of those only that changed: the answer is the database's, and what is kept saves sending and decoding it again.
+Records that were read or written are cached with their version. A read sends the cached versions, and the database
+sends only the text of records that changed. So every answer comes from the database, and the cache only saves sending
+and decoding.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 CACHE_ENTRIES_MAX = 50_000
 POLL_MS_MIN = 20
 POLL_MS_MAX = 100
-HEARD_POLL_MS_MAX = 1_000  # for who is woken; this is for notes that get lost
+HEARD_POLL_MS_MAX = 1_000  # for waiters that are notified; this covers lost notes
 PRUNE_ROWS = 10_000  # in one statement
 CORRECTIONS_MAX = 3  # others may correct the clock at the same moment
 NOTICES_MAX = 10
@@ -64,7 +65,7 @@ class PostgresStore(Store, Maintenance):
 
     @property
     def made(self) -> bool:
-        """Whether this very store made its schema."""
+        """Whether this store object made the schema."""
         return self._versions[0] == 0
 
     def migrated(self) -> tuple[int, int]:
@@ -87,7 +88,7 @@ class PostgresStore(Store, Maintenance):
         return Snapshot(now_ms=now_ms, records=found)
 
     def _timed(self, sql: bytes, values: Sequence[bytes | None]) -> tuple[list[Row], int]:
-        """The rows of a statement whose row without a key tells the time, without that row; and the time."""
+        """The rows of a statement, without the row that holds the time, and the time."""
         tries = 0
         while True:
             asked_ms = self._steps.steady_ms()
@@ -104,7 +105,7 @@ class PostgresStore(Store, Maintenance):
             self._correct(number, now_ms, latest_ms)
 
     def _correct(self, number: bytes | None, now_ms: int, latest_ms: int) -> None:
-        """See clock.py. Where nothing can be written nothing is decided, either."""
+        """See clock.py. If the correction cannot be written, nothing can be decided, either."""
         if len(self._notices) < NOTICES_MAX:
             self._notices.append(
                 f"The clock of PostgreSQL ({self._location.shown}) ran ahead by {(now_ms - latest_ms) / 1000:g} "
@@ -181,12 +182,12 @@ class PostgresStore(Store, Maintenance):
         return found[::-1] if newest else found
 
     def watch(self, after: int, timeout_ms: int) -> bool:
-        """Woken by whoever commits an event, on whichever machine; looks every so often without that."""
+        """Every commit with an event, on any machine, wakes it; it also looks now and then."""
         with NoteWait(self._listener, None) as wait:
             return self._until(lambda: wait.heard_seq > after or self._last_seq() > after, wait, timeout_ms)
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
-        """Woken by whoever deletes the record."""
+        """The commit that deletes the record wakes it."""
         asked = (arrays.text(key),)
         with NoteWait(self._listener, mark_of(key)) as wait:
             return self._until(lambda: not self._pool.rows(self._queries.exists, asked), wait, timeout_ms)
@@ -207,7 +208,7 @@ class PostgresStore(Store, Maintenance):
         return int(last or 0)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
-        """Only ever the beginning of the log goes, so its numbers have no gaps: they count it."""
+        """Only the beginning of the log is dropped, so its numbers have no gaps and can be used to count."""
         young = self._pool.rows(self._queries.first_kept, (arrays.number(before_ms),))
         last_seq = self._last_seq()
         first_kept = int(young[0][0] or 0) if young else last_seq + 1

@@ -1,4 +1,4 @@
-"""What the people who look after the store ask: how large it is, whether all is well, a vacuum."""
+"""For operators: the size of the store, its probe, a vacuum."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def size_bytes(pool: Pool, location: PostgresLocation) -> int:
 
 
 def tidy(pool: Pool, location: PostgresLocation) -> Finding:
-    """What autovacuum does by and by."""
+    """Do now what autovacuum does later."""
     tables = ", ".join(f"{quoted(location.schema)}.{table}" for table in TABLES)
     pool.call(
         lambda link, deadline_ms: link.script(f"VACUUM (ANALYZE) {tables}", deadline_ms),
@@ -60,10 +60,10 @@ def _server(link: PostgresConnection, deadline_ms: int) -> str:
 
 def _wake(pool: Pool, location: PostgresLocation) -> str:
     if not location.listens_at:
-        return "nobody listens (listen=off): who waits looks every 100 ms"
+        return "no notifications (listen=off): waiters look every 100 ms"
     if location.listens_at == location.attempts and pool.call(lambda link, deadline_ms: link.is_pooled):
-        return "a pooler stands in between: who waits looks every 100 ms. With listen=host:port it is woken"
-    return "who waits is woken (LISTEN)"
+        return "a pooler is in between: waiters look every 100 ms. With listen=host:port they are notified"
+    return "waiters are notified (LISTEN)"
 
 
 def _wall_clock(pool: Pool, location: PostgresLocation) -> Finding:
@@ -74,7 +74,7 @@ def _wall_clock(pool: Pool, location: PostgresLocation) -> Finding:
     apart_ms = int(wall or 0) - (asked_ms + clock.wall_ms()) // 2
     says = f"its wall clock and this machine's are {abs(apart_ms)} ms apart"
     if int(offset or 0):
-        says += f"; {abs(int(offset or 0))} ms of steps are taken out of it"
+        says += f"; {abs(int(offset or 0))} ms of steps are subtracted from it"
     if abs(apart_ms) <= SKEW_MS_MAX:
         return _good("database clock", says)
     return {

@@ -1,10 +1,10 @@
 """One wake for one waiter, across threads and processes of a machine: a datagram socket named after what is waited for.
 
-Whoever waits for a record to go binds a socket whose name is made of the store's id and the record's key; whoever
-deletes the record sends a byte there. Names are of Linux's abstract kind: they leave nothing on the disk, and end with
-their socket. A wake is a hint and no news: the waiter looks at the store either way, and looks now and then without
-one. So where there are no such sockets (another system, another network namespace, no descriptor left) nothing is
-missed, only later.
+A process that waits for the deletion of a record binds a socket whose name is made of the store's id and the record's
+key. The process that deletes the record sends a byte there. Names are Linux's abstract ones: they leave nothing on the
+disk, and end with their socket. A wake is only a hint: the waiter looks at the store after it, and now and then without
+it. So without such sockets (another system, another network namespace, no descriptor left) nothing is missed, only
+noticed later.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _HAS_NAMES = sys.platform == "linux"
 
 
 def _address(store_id: str, key: str) -> bytes:
-    """Two keys may share one: then somebody looks in vain, or one of two goes without."""
+    """Two keys may share an address: then a waiter looks in vain, or one of two is not woken."""
     text = key.encode()
     return b"\0dibs-wake/%s/%08x/%s" % (store_id.encode(), crc32(text), text[-32:])
 
 
 class Wakeup:
-    """Waits to be woken for `key`. `can_hear` says whether there is a way to be."""
+    """Waits to be woken for `key`. `can_hear` says whether a wake can arrive."""
 
     def __init__(self, store_id: str, key: str) -> None:
         self._socket: Socket | None = None
@@ -44,7 +44,7 @@ class Wakeup:
             return  # no descriptor is left
         try:
             made.bind(_address(store_id, key))
-        except OSError:  # somebody has the name
+        except OSError:  # the name is taken
             made.close()
             return
         self._socket = made
@@ -74,7 +74,7 @@ class Wakeup:
 
 
 def wake(store_id: str, keys: Iterable[str]) -> None:
-    """Tell whoever waits for these records that they are gone. Never waits, and never fails."""
+    """Wake the processes that wait for the deletion of these records. Never waits, and never fails."""
     if not _HAS_NAMES:
         return
     from _socket import AF_UNIX, MSG_DONTWAIT, SOCK_DGRAM
