@@ -1,4 +1,4 @@
-"""Bearer tokens as a store keeps them, and what can be asked about them. Values only; `issuance.py` has the rules.
+"""Bearer tokens as a store keeps them, and the commands about them. Values only; `issuance.py` has the rules.
 
 A store never holds a token: it holds the SHA-256 of 32 random bytes, and the key of the record is that hash. Most
 commands touch none of this, so nothing on their way imports it.
@@ -11,7 +11,7 @@ from dibs.core.keys import CREDENTIAL_PREFIX, REGISTER_KEY
 from dibs.core.limits import CREDENTIAL_TOMBSTONE_MS
 from dibs.core.record import Record
 
-ID_CHARS = 12  # how much of the hash people are shown, and name a token by
+ID_CHARS = 12  # how much of the hash is shown to people, as the token's id
 
 
 class Credential(Record):
@@ -19,13 +19,13 @@ class Credential(Record):
     tokens file is not accepted."""
 
     digest: str  # SHA-256 of the token, in hexadecimal digits
-    name: str  # whose it is: the principal
+    name: str  # the principal
     since_ms: int
     role: str = AGENT
     namespace: str | None = None
     expires_ms: int = 0  # 0: never
     ended_ms: int = 0  # when it was revoked; 0: it was not
-    life_ms: int = 0  # how long it was made for; one that takes its place is made for as long
+    life_ms: int = 0  # its lifetime; a token that replaces it gets the same
     by: str = ""  # who made it
     limits: Limits = NO_LIMITS
 
@@ -59,7 +59,7 @@ class CredentialRegister(Record):
 
 
 class Usage(Record):
-    """How much a principal has that has a limit; see `quota.py`. `count` is the number of the count."""
+    """How much a principal with a limit has; see `quota.py`. `count` is the number of the count."""
 
     count: int
     held: int = 0

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
 
-# What a frozen store decides as always. Of these the floor, the id and a server's pulse are written, and none of them
-# harms a copy. A beat after a gap looks at the mark itself.
+# Commands that a frozen store decides as usual. They write only the floor, the id and a server's pulse, which do not
+# harm a copy. A beat after a gap looks at the mark itself.
 UNFROZEN = frozenset((Inspect, InspectSession, RaiseFloor, Identify, Freeze, Thaw, Beat))
 
 
@@ -45,8 +45,8 @@ def while_frozen(draft: Draft, command: Command, mark: FreezeMark) -> Outcome:
 
 
 def freeze(draft: Draft, command: Freeze) -> Outcome:
-    """Set the mark, over the one that the command knows of: its owner finds out with its next write. Who repeats an
-    import goes on with the instants of the first try, so that what was written then is what would be written now."""
+    """Set the mark, and replace the mark that the command knows of: its owner finds out with its next write. A repeated
+    import keeps the times of the first try, so that it writes the same records again."""
     meta = draft.meta()
     old = meta.frozen
     if old is not None and old.id not in (command.over, command.id):
@@ -72,7 +72,7 @@ def thaw(draft: Draft, command: Thaw) -> Outcome:
         return Frozen(now_ms=now_ms, mark=mark)
     since_ms = command.since_ms
     if mark is None and command.id is not None:
-        since_ms = None  # a repeat: the first one noted the outage
+        since_ms = None  # a repeat: the first one recorded the outage
     elif since_ms is None and mark is not None:
         since_ms = mark.at_ms
     outages = meta.outages

@@ -1,11 +1,11 @@
 """Outages: times in which no server could serve. How pulses show them, and how they are recorded.
 
-Each server notes now and then that it is up: its **pulse**, a record of its own. What decisions read is another record,
-`Meta`, that is written only when there was an outage. So servers that are all well write nothing that another reads.
+Each server regularly records that it is up: its **pulse**, a separate record for each server. Decisions read another
+record, `Meta`, which is written only when there was an outage. So healthy servers write nothing that another reads.
 
-A pulse at a moment says that all time before it is accounted for: somebody could serve, or it is noted as an outage. A
-server without a gap since its last pulse does not need the others for that. A server that starts, or was paused or cut
-off, reads the newest pulse of all servers: between that pulse and its own start, no server could serve.
+A pulse says that all time before it is accounted for: either some server could serve, or the time is recorded as an
+outage. A server without a gap since its last pulse does not need the others for that. A server that starts, or was
+paused or cut off, reads the newest pulse of all servers: between that pulse and its own start, no server could serve.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
 
 def beat(draft: Draft, command: Beat) -> Outcome:
-    """Note that a server is up. If none was for longer than PULSE_LATE_MS before it, that was an outage.
-
-    A shorter silence before a server that came up after it stays in doubt until that server is heard again: so a server
-    which crashes faster than PULSE_LATE_MS is found out all the same."""
+    """Record that a server is up. If none was up for longer than PULSE_LATE_MS before it, that was an outage. A shorter
+    silence before the start of a server stays in doubt until that server's next pulse. So a server that crashes again
+    and again, faster than PULSE_LATE_MS, is noticed all the same."""
     for server in command.gone:
         _forget(draft, server)
     now_ms = draft.now_ms
@@ -54,18 +53,18 @@ def beat(draft: Draft, command: Beat) -> Outcome:
 
 
 def accounted_ms(pulses: Sequence[Pulse]) -> int | None:
-    """Up to when it is known that somebody could serve, or that nobody could. None: no server was ever here."""
+    """Up to when it is known whether some server could serve. None: there was never a server."""
     return max([pulse.doubt_ms or pulse.at_ms for pulse in pulses], default=None)
 
 
 def live_servers(pulses: Sequence[Pulse], now_ms: int) -> list[str]:
-    """The servers that were heard lately, in an order that all of them agree on."""
+    """The servers with a recent pulse, in an order that is the same for all of them."""
     return sorted([pulse.server for pulse in pulses if now_ms - pulse.at_ms <= PULSE_LATE_MS])
 
 
 def gone_servers(pulses: Sequence[Pulse], now_ms: int) -> tuple[str, ...]:
-    """The servers whose pulse nobody needs any more. That of an older version, which has no name, is kept: an older
-    server would take a missing one for a store without a past."""
+    """The servers whose pulse nobody needs any more. The unnamed pulse of an older version is kept: without it an older
+    server would believe that the store never had a server."""
     return tuple([pulse.server for pulse in pulses if pulse.server and _is_old(pulse, now_ms)])
 
 
@@ -74,7 +73,7 @@ def _is_old(pulse: Pulse, now_ms: int) -> bool:
 
 
 def _forget(draft: Draft, server: str) -> None:
-    """Written with a newer pulse in one decision: the newest of all is never lost."""
+    """Deleted in the same decision that writes a newer pulse, so the newest pulse is never lost."""
     pulse = draft.pulse(server)
     if pulse is not None and _is_old(pulse, draft.now_ms):
         draft.drop(pulse)
@@ -88,7 +87,7 @@ def _accounted_ms(draft: Draft, own: Pulse | None, heard_ms: int | None) -> int 
         return None
     at_ms = max(known)
     for outage in draft.meta().outages:
-        # Another server noted it at this moment, and its pulse was not heard yet; or it was a move of the store.
+        # Another server recorded it at this moment, and its pulse was not read yet; or the store was moved.
         if outage.began_ms - at_ms <= PULSE_LATE_MS:
             at_ms = max(at_ms, outage.ended_ms)
     return at_ms
@@ -101,8 +100,8 @@ def _note(draft: Draft, outage: Outage) -> None:
 
 
 def remember(outages: tuple[Outage, ...], outage: Outage) -> tuple[Outage, ...]:
-    """Keep the newest; merge the two oldest when there are too many. The time between them is not added to what was
-    lost, so that this gives a lease at most the credit of both, and never less than it had."""
+    """Keep the newest; merge the two oldest when there are too many. The time between them is not added to the lost
+    time, so a lease gets at most the credit of both, and never less than it had."""
     kept = [*outages, outage]
     if len(kept) > OUTAGES_KEPT:
         one, two = kept[:2]

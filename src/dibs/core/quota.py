@@ -1,11 +1,8 @@
-"""How much a principal has, for those that have a limit. The promise `quota`.
-
-What such a principal takes is charged to its usage record in the same decision, and the hold, place or session bears
-the charge: which record, and which count of it. Whatever ends it gives the charge back, whoever ends it and however. So
-the record is right because no rule can do one without the other. A principal without a limit costs nothing: what it has
-bears no charge, and nobody looks at a record for it.
-
-A recount begins a new count at nought and charges what there is again. A charge of an older count gives nothing back.
+"""How much a principal with a limit has. The promise `quota`. Each hold, place or session of such a principal is
+charged to its usage record in the same decision. It carries the charge: which record, and which count of it. Every rule
+that ends it gives the charge back. So the record is right, because no rule can do one without the other. A principal
+without a limit costs nothing: its holds carry no charge, and no record is read for it. A recount starts a new count at
+zero and charges everything again. A charge of an older count gives nothing back.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def charge(draft: Draft, payer: str | None, what: str) -> str | None:
-    """Count one more `what` ("held", "waiting" or "sessions"). Returns what the hold, place or session bears."""
+    """Count one more `what` ("held", "waiting" or "sessions"). Returns the charge to carry."""
     if payer is None:
         return None
     usage = usage_of(draft, payer)
@@ -31,7 +28,7 @@ def charge(draft: Draft, payer: str | None, what: str) -> str | None:
 
 
 def give_back(draft: Draft, charged: str | None, what: str) -> None:
-    """What bore this charge is over."""
+    """Give back the charge of something that has ended."""
     if charged is None:
         return
     count, _, payer = charged.partition("/")
@@ -42,7 +39,7 @@ def give_back(draft: Draft, charged: str | None, what: str) -> None:
 
 
 def payer_of(charged: str | None) -> str | None:
-    """Whose charge it is: "namespace/principal", with no namespace for a credential that is for any."""
+    """The principal of a charge: "namespace/principal", without a namespace for a credential that may use any."""
     return None if charged is None else charged.partition("/")[2]
 
 
@@ -51,13 +48,14 @@ def is_current(draft: Draft, charged: str | None, payer: str) -> bool:
 
 
 def recharged(draft: Draft, charged: str | None, payer: str, what: str) -> str | None:
-    """The charge of what was taken before its principal had a limit, or with another credential of it."""
+    """The charge of something that was taken before its principal had a limit, or with another credential of the
+    principal."""
     give_back(draft, charged, what)
     return charge(draft, payer, what)
 
 
 def usage_of(draft: Draft, payer: str) -> Usage:
-    """The record, or one that begins now: no two counts of one record have the same number."""
+    """The record, or a new one: no two counts of one record have the same number."""
     from dibs.core.credentials import Usage  # most principals have no limit
 
     found = draft.get(USAGE_PREFIX + payer)
@@ -65,7 +63,7 @@ def usage_of(draft: Draft, payer: str) -> Usage:
 
 
 def over_held(draft: Draft, ask: AcquireTerms, name: str, jobs: int = 1) -> QuotaExceeded | None:
-    """Whether so many more jobs are too many. Places in line count as jobs: they become some."""
+    """Whether so many more jobs are too many. Places in line count as jobs, because they become jobs."""
     if ask.payer is not None and ask.held_max:
         usage = usage_of(draft, ask.payer)
         if usage.held + usage.waiting + jobs > ask.held_max:
@@ -92,7 +90,7 @@ def over_sessions(draft: Draft, command: OpenSession) -> TooMany | None:
 
 
 def begin_count(draft: Draft, command: BeginCount) -> Outcome:
-    """Begin a principal's count anew. Every record that holds something of it is then to be counted."""
+    """Start a principal's count again. Every record that holds something of it must then be counted."""
     usage = usage_of(draft, command.payer)
     fresh = usage.replace(count=max(usage.count + 1, draft.now_ms), held=0, waiting=0, sessions=0)
     draft.write(USAGE_PREFIX + command.payer, fresh)
@@ -100,8 +98,8 @@ def begin_count(draft: Draft, command: BeginCount) -> Outcome:
 
 
 def count(draft: Draft, command: CountUsage) -> Outcome:
-    """Charge what one record holds of a principal, unless it is charged already. A charge to another record of the same
-    principal, that of its credentials for one namespace, stays there."""
+    """Charge what one record holds of a principal, unless it is charged already. A charge to the principal's record for
+    one namespace stays there."""
     if command.key.startswith(LOCK_PREFIX):
         _count_lock(draft, command)
     elif command.key.startswith(SESSION_PREFIX):
@@ -112,7 +110,7 @@ def count(draft: Draft, command: CountUsage) -> Outcome:
 
 
 def _is_counted_here(draft: Draft, payer: str, ns: str | None, principal: str, charged: str | None) -> bool:
-    """Whether what `principal` has in `ns`, charged so, is to be charged to `payer`."""
+    """Whether what `principal` has in `ns`, with this charge, must be charged to `payer`."""
     own_ns, _, name = payer.partition("/")
     if principal != name or (own_ns and own_ns != ns):
         return False

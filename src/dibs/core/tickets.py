@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 PEEK = 16  # how many tickets are loaded at once
 _MARK_CHARS = 8
-_NO_MARK = "-" * _MARK_CHARS  # of a ticket that was put in line by a version without marks
+_NO_MARK = "-" * _MARK_CHARS  # for a ticket made by a version without marks
 
 
 def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
     """Make a place at the end of the line of each of `names`. Returns the ticket in the line of the first."""
     locks = [draft.lock(ask.ns, name) for name in names]
     parts = tuple([Part(name=lock.name, number=lock.next_ticket) for lock in locks])
-    draft.need(*[ticket_key(ask.ns, part.name, part.number) for part in parts])  # what is written was read
+    draft.need(*[ticket_key(ask.ns, part.name, part.number) for part in parts])  # read what is written
     tickets = [_new_ticket(draft, ask, part, parts if len(parts) > 1 else ()) for part in parts]
     for lock, ticket in zip(locks, tickets, strict=True):
         draft.put(ticket)
@@ -176,7 +176,8 @@ def keep(draft: Draft, ticket: Ticket, seat: str | None = None) -> None:
 
 
 def is_elsewhere(place: Ticket | Holder, seat: str | None) -> bool:
-    """Whether a server speaks (`seat`) of somebody who has gone on to another server with the same ticket."""
+    """Whether the waiter that this server (`seat`) reports about has continued at another server with the same
+    ticket."""
     return seat is not None and place.seat is not None and place.seat != seat
 
 

@@ -1,7 +1,7 @@
 """What a decision may look at: the store's time and the records, read as the rules ask for them.
 
 A record that was not loaded raises `Missing`; the coordinator loads it and decides again. So rules that look at several
-records stay plain straight code, and every record looked at is known: the write happens only if none of them changed.
+records stay simple code, and all records that were looked at are known: the write happens only if none of them changed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Missing(Exception):
 
 
 class View:
-    """Records by key at one instant. `None` is a record known to be absent. `seen` are the keys looked at, and
-    `keys_max` how many of them the store can compare in one commit, if that is to be minded."""
+    """Records by key at one instant. `None` is a record known to be absent. `seen` are the keys looked at; `keys_max`
+    is how many of them the store can compare in one commit, if there is a limit."""
 
     __slots__ = ("keys_max", "now_ms", "records", "seen")
 
@@ -57,7 +57,7 @@ class View:
 
 
 class HandedOver(Record):
-    """A job given to somebody who waited, so that the one waiter can be told without asking again."""
+    """A job given to a waiter, so that this waiter can be told without asking again."""
 
     ns: str
     name: str
@@ -66,9 +66,8 @@ class HandedOver(Record):
 
 
 class Decision(Record):
-    """The answer, what to write for it to be true, and what to tell: history, and whoever waited for it.
-
-    A write of None deletes."""
+    """The answer, the records to write, and what to report: events, and the waiters that got a job. A write of None
+    deletes."""
 
     outcome: Outcome
     writes: dict[str, Stored | None] = {}  # noqa: RUF012 - never mutated; a fresh dict is passed to write

@@ -1,9 +1,8 @@
-"""What a session wants: a refused ask that counts as waiting, for `deadlock.py`.
-
-An agent that asks, is refused, thinks and asks again waits as much as one that stands in line. So the last refusal of a
-session that holds something counts until the session gets something, lets something go or asks for something else, and
-for WANT_MS at most. Being told of a deadlock is a refusal too: whoever else is in the cycle and asks again must be told
-of it as well. So is a wait that was given up.
+"""What a session wants: a refused claim that counts as waiting, for `deadlock.py`. An agent that asks, is refused,
+thinks and asks again waits just like one in line. So the last refusal of a session that holds something counts until
+the session gets something, lets something go or asks for something else, and for WANT_MS at most. A reported deadlock
+is also a refusal: the others in the cycle must be told of it as well when they ask again. So is a wait that was given
+up.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def note_want(draft: Draft, ask: AcquireTerms | Ticket, names: tuple[str, ...]) -> None:
-    """Whoever asked for these was refused."""
+    """The caller asked for these and was refused."""
     session = draft.session(ask.session) if ask.session is not None else None
     if session is not None and session.holds:
         want = Want(
@@ -36,7 +35,7 @@ def note_want(draft: Draft, ask: AcquireTerms | Ticket, names: tuple[str, ...]) 
 
 
 def forget_want(draft: Draft, ask: AcquireTerms) -> None:
-    """The answer to what a session asks now is final: it has moved on from what it was refused before."""
+    """The session got a final answer to a new request, so its earlier refusal does not count any more."""
     session = draft.session(ask.session) if ask.session is not None else None
     if session is not None and session.want is not None and may_use(session, ask.principal, ask.bound):
         draft.put(session.replace(want=None))

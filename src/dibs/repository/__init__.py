@@ -1,1 +1,1 @@
-"""The git repository around a folder: what git knows of it, its settings, its namespace. Every way in asks here."""
+"""The git repository around a folder: what git knows of it, its settings, its namespace. CLI, SDK and MCP use it."""

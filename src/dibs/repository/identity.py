@@ -1,7 +1,6 @@
-"""The name that a repository's namespace has when nobody gave it one. Pure but for links in folders' names.
-
-It is made of where the repository comes from: the address of `origin`, in one spelling for all of its forms, or, where
-there is none, the git folder that all its work trees share.
+"""The default name of a repository's namespace. Pure, except that it resolves links in folder names. It is made from
+the address of `origin`, in one spelling for all its forms, or without an `origin` from the git folder that all work
+trees share.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _DIGITS = 12
 
 
 def namespace_of(repository: Repository) -> str:
-    """`acme-app.1f2e3d4c5b6a`: two words to read, and a number that tells it from all others."""
+    """`acme-app.1f2e3d4c5b6a`: two readable words, and a number that makes it unique."""
     origin = repository.origin()
     place = normalised(origin, repository.top) if origin else os.path.realpath(repository.common)
     if not origin and os.path.basename(place) == ".git":

@@ -1,9 +1,8 @@
-"""In which namespace a name is, for all ways in.
-
-What was named counts for all names: a flag or an argument, or DIBS_NAMESPACE. Else `path:` and `repo:` names are in the
-namespace of the repository around a folder, so that two repositories never meet: the one that the repository's own
-settings name (`settings`), else one that is made of where it comes from (`identity`). Other names are not concerned,
-and cost nothing: git is asked when the first name of a tree comes, once in a process for each folder.
+"""The namespace of a name, for CLI, SDK and MCP. A flag, an argument or DIBS_NAMESPACE applies to all names. Otherwise
+`path:` and `repo:` names are in the namespace of the repository around a folder, so that two repositories never
+conflict: the one in the repository's own settings (`settings`), or one made from its origin (`identity`). Other names
+are not affected, and cost nothing: git is asked at the first `path:` or `repo:` name, once in a process for each
+folder.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 TREES = ("path:", "repo:")
 SEVERAL = ("acquire-any", "acquire-all")
-# What tells a repository from the folder it is in, if a hook of git's says so.
+# Variables by which a git hook names the repository.
 _VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR")
 _known: dict[tuple[str | None, ...], str] = {}
 _NOT_ASKED = object()
@@ -38,13 +37,13 @@ def namespace_for_names(namespaces: str | Namespaces | None, names: tuple[object
 
 
 def told(namespaces: str | Namespaces | None, reply: Reply, names: tuple[object, ...]) -> Reply:
-    """The reply, with the namespace in it for whoever did not name it."""
+    """The reply, with the namespace in it if the caller did not name one."""
     return namespaces.told(reply, names) if isinstance(namespaces, Namespaces) else reply
 
 
 class Namespaces:
-    """Which namespace each name is in, for a client that was made in `folder`, wherever its process goes later: a claim
-    must be renewed where it was made. `stated` is for all names, `other` for those that are in no tree."""
+    """The namespace of each name, for a client that was made in `folder`. The process may change its folder later, but
+    a claim must be renewed where it was made. `stated` is for all names, `other` for names outside of trees."""
 
     def __init__(
         self, stated: str | None, other: str | None, env: Mapping[str, str], folder: str | None
@@ -56,8 +55,8 @@ class Namespaces:
         self._found: object = _NOT_ASKED
 
     def of(self, names: Iterable[object]) -> str | None:
-        """The namespace of these names. None: `default`, or the one that the token is bound to. Raises InvalidInput
-        for names of several."""
+        """The namespace of these names. None: `default`, or the one that the token is bound to. Raises InvalidInput if
+        they are in several."""
         found, inside, wanted = self._place_of(names)
         if found is None or not inside:
             return found
@@ -65,7 +64,7 @@ class Namespaces:
         return found
 
     def _place_of(self, names: Iterable[object]) -> tuple[str | None, list[str], list[str]]:
-        """Their namespace; and which of them are there because they are in the repository's tree."""
+        """Their namespace, and which of them are in the repository's tree."""
         wanted = [name for name in names if isinstance(name, str)]
         inside = [name for name in wanted if in_tree(name)] if self.stated is None else []
         found = self.repository() if inside else None
@@ -74,7 +73,7 @@ class Namespaces:
         return found, inside, wanted
 
     def repository(self) -> str | None:
-        """The namespace of the repository around. None: there is none, or it does not count."""
+        """The namespace of the surrounding repository. None: there is none, or it does not apply."""
         if self._found is _NOT_ASKED:
             self._found = None
             if self.stated is None and self._folder is not None:
@@ -82,14 +81,14 @@ class Namespaces:
         return self._found  # type: ignore[return-value]  # text or None, once it was asked for
 
     def is_known(self, names: Iterable[object]) -> bool:
-        """Whether telling takes no time, because git need not be asked."""
+        """Whether the answer is known without asking git."""
         if self.stated is not None or self._found is not _NOT_ASKED:
             return True
         return not any(isinstance(name, str) and in_tree(name) for name in names)
 
     def told(self, reply: Reply, names: tuple[object, ...]) -> Reply:
-        """A reply with the namespace that it is about, where that is not the usual one. A list of all names says as
-        well where those of the repository's tree are: they are to be listed apart."""
+        """A reply with its namespace, if that is not the usual one. A list of all names also names the namespace of the
+        repository's tree, which must be listed separately."""
         if reply.body is None or not self.is_known(names):
             return reply
         body, namespace = reply.body, self._place_of(names)[0]
@@ -110,7 +109,7 @@ class Namespaces:
 
 
 def names_of(verb: str, name: str, document: Document | None = None) -> tuple[object, ...]:
-    """The names that a question is about; a prefix counts as one. Sessions and runs are in no tree."""
+    """The names in a request; a prefix counts as a name. Sessions and runs are in no tree."""
     if verb in SEVERAL:
         names = (document or {}).get("names")
         return tuple(names) if isinstance(names, list | tuple) else ()
@@ -118,12 +117,12 @@ def names_of(verb: str, name: str, document: Document | None = None) -> tuple[ob
 
 
 def covers_tree(prefix: str) -> bool:
-    """Whether names of a tree, and others, may begin with a prefix."""
+    """Whether both tree names and other names may begin with a prefix."""
     return any(tree.startswith(prefix) and tree != prefix for tree in TREES)
 
 
 def check_together(namespace: str, inside: list[str], wanted: list[str], instead: str) -> None:
-    """One step has one namespace. Raises InvalidInput where only some of the names are in the repository's."""
+    """One step has one namespace. Raises InvalidInput if only some of the names are in the repository's."""
     if len(inside) == len(wanted):
         return
     for name in wanted:
@@ -135,7 +134,7 @@ def check_together(namespace: str, inside: list[str], wanted: list[str], instead
 
 
 def namespace_around(env: Mapping[str, str], folder: str) -> str | None:
-    """The namespace of the repository around a folder; None outside of one. Asked for once in a process."""
+    """The namespace of the repository around a folder; None outside of one. Git is asked once per process."""
     key = (folder, *[env.get(name) for name in _VARIABLES])
     if key not in _known:
         repository = repository_around(env, folder)
@@ -148,8 +147,8 @@ def namespace_around(env: Mapping[str, str], folder: str) -> str | None:
 
 
 def repository_around(env: Mapping[str, str], folder: str) -> Repository | None:
-    """The repository whose work tree a folder is in. Raises InvalidInput where there is one that git does not tell of:
-    a claim that quietly went elsewhere would keep nobody out."""
+    """The repository whose work tree contains a folder. Raises InvalidInput if there seems to be one that git does not
+    report: a claim that silently went elsewhere would keep nobody out."""
     if root_around(env, folder) is None:
         return None
     from dibs.repository.work_tree import NotInWorkTree, Repository
@@ -163,7 +162,8 @@ def repository_around(env: Mapping[str, str], folder: str) -> Repository | None:
 
 
 def root_around(env: Mapping[str, str], folder: str) -> str | None:
-    """The folder that seems to be the top of a work tree, found without git. Empty: git was told where it is."""
+    """The folder that seems to be the top of a work tree, found without git. Empty: the environment tells git where it
+    is."""
     if env.get("GIT_DIR"):
         return ""
     while not os.path.lexists(os.path.join(folder, ".git")):
@@ -175,7 +175,7 @@ def root_around(env: Mapping[str, str], folder: str) -> str | None:
 
 
 def current_folder() -> str | None:
-    """Where the process is; None if that is gone."""
+    """The current folder; None if it was deleted."""
     try:
         return os.getcwd()
     except OSError:

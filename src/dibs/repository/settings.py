@@ -1,15 +1,14 @@
-"""What the hooks of a repository shall do: off, warn or require, and the rest of it. Says where each setting came from.
-
-Three places, and the one nearest to whoever commits wins:
+"""The settings of a repository's hooks, and where each came from. There are three places, the most personal first; the
+first that has a setting wins:
 
 1. `git config dibs.KEY` (also `git -c dibs.policy=off commit` for once, and the user's own ~/.gitconfig),
 2. `dibs/config.toml` in the clone's git folder, which its work trees share; then grite's `grite/config.toml` beside
    it, of which `lock_policy` counts,
 3. `.dibs.toml` at the top of the work tree, tracked, for the whole team.
 
-That is git's own order. The other way round would only look stricter: a hook runs on the machine of whoever it would
-stop, and `--no-verify` skips it. The tracked file cannot name a URL: whoever may push could then say where everybody's
-token is sent.
+That is git's own order. The opposite order would only look stricter: a hook runs on the machine of the person who
+commits, and `--no-verify` skips it. The tracked file cannot name a URL: anybody who may push could then change where
+everybody's token is sent.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Policy:
 
 
 def policy_of(repository: Repository) -> Policy:
-    """What applies in this work tree. Raises InvalidInput, naming the place, for what cannot be meant."""
+    """What applies in this work tree. Raises InvalidInput, which names the place, for an invalid value."""
     team = os.path.join(repository.top, TEAM_FILE)
     clone = os.path.join(repository.common, "dibs", "config.toml")
     grite = os.path.join(repository.common, "grite", "config.toml")
@@ -83,14 +82,14 @@ def _of_file(path: str, *, tracked: bool) -> dict[str, tuple[str, str]]:
 
 
 def _of_grite(path: str) -> dict[str, tuple[str, str]]:
-    """grite's own file of the clone, for those who come from it. Only its policy: the rest is about grite."""
+    """grite's own file of the clone, for users of grite. Only its policy is used."""
     policy = (read_toml(path) or {}).get("lock_policy")
     return {} if policy is None else {"policy": (_checked("policy", policy, path), path)}
 
 
 def _look_for_slips(path: str, table: Mapping[str, Any]) -> None:
-    """A key that is almost one of ours would leave a guard off that somebody believes is on."""
-    from dibs.suggestion import did_you_mean  # only where something was mistyped
+    """A misspelt key would leave a check off that somebody believes is on."""
+    from dibs.suggestion import did_you_mean  # only if something was misspelt
 
     for key in table:
         hint = "" if key in (*_KEYS, *_TABLES) else did_you_mean(key, (*_KEYS, "lock_policy"))

@@ -1,7 +1,6 @@
-"""What git knows: where a repository keeps its things, which paths are staged, which are about to be pushed.
-
-Asks the git program, with output that NUL bytes separate, so that no name is misread. The environment goes along as it
-is: in a hook it says which index and which work tree are meant. Changes nothing.
+"""What git knows: the folders of a repository, which paths are staged, which are about to be pushed. It asks the git
+program, with NUL bytes between names, so that no name is misread. The environment is passed on unchanged: in a hook it
+names the index and the work tree. Changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from dibs.git_program import GitResult
 
-# One path a line of change, both sides of a rename, submodules too, whatever the user's configuration says.
+# One path per change, both sides of a rename, submodules too, independent of the user's configuration.
 _NAMES = ("-z", "--name-only", "--no-renames", "--ignore-submodules=none")
 _MS_MAX = 10 * 60_000  # a large repository may take long to compare
 
@@ -33,7 +32,7 @@ class Push:
 
 
 class NotInWorkTree(InvalidInput):
-    """There is no work tree of a repository around."""
+    """The folder is in no work tree of a repository."""
 
 
 class Repository:
@@ -50,8 +49,8 @@ class Repository:
 
     @classmethod
     def here(cls, env: Mapping[str, str], folder: str | None = None) -> Repository:
-        """The repository around a folder, by default the current one. Raises NotInWorkTree where there is none, and
-        InvalidInput where git does not tell."""
+        """The repository around a folder, by default the current one. Raises NotInWorkTree if there is none, and
+        InvalidInput if git does not report it."""
         asked = ("--show-toplevel", "--git-common-dir", "--git-dir")
         done = _run(env, ("rev-parse", "--path-format=absolute", *asked), folder=folder)
         lines = os.fsdecode(done.out).splitlines()
@@ -63,7 +62,7 @@ class Repository:
         return cls(env, top, common, own, folder)
 
     def settings(self) -> dict[str, str]:
-        """What `git config` says under `dibs.`, by key; of several values the last, as git does."""
+        """The values of `git config` under `dibs.`, by key; of several values the last, as git does."""
         done = self._run(("config", "-z", "--get-regexp", r"^dibs\."))
         found: dict[str, str] = {}
         for line in _parts(done.out):
@@ -72,7 +71,7 @@ class Repository:
         return found
 
     def origin(self) -> str:
-        """The address of the remote `origin`, as git would use it; empty where there is none."""
+        """The address of the remote `origin`, as git would use it; empty if there is none."""
         done = self._run(("remote", "get-url", "origin"))
         return "" if done.code else os.fsdecode(done.out).removesuffix("\n")
 
@@ -83,8 +82,8 @@ class Repository:
         return os.path.join(self.top, named[0]) if named else os.path.join(self.common, "hooks")
 
     def staged(self) -> list[str]:
-        """Paths, from the top, in which the next commit differs from what it is based on. In a merge, from every side
-        of it: what comes in as another made it is not this commit's doing."""
+        """Paths, from the top, in which the next commit differs from the commit it is based on. In a merge, from every
+        side of it: a path that is the same on one side was not changed by this commit."""
         paths = self._changed_since(())
         for other in self._merged():
             kept = set(self._changed_since((other,)))
@@ -103,11 +102,12 @@ class Repository:
             return []
 
     def pushed(self, remote: str, pushes: Iterable[Push]) -> list[str]:
-        """Paths that commits change which are new to the remote, each once. Of a merge only what it changes itself."""
+        """Paths changed by commits that are new to the remote, each once. For a merge, only what the merge itself
+        changes."""
         given = [push for push in pushes if push.local.strip("0")]
         if not given:
             return []
-        # An id that this clone does not have (the remote went on without it) tells nothing, and is passed over.
+        # An id that this clone does not have (the remote has newer commits) is skipped.
         known = [push.remote for push in given if push.remote.strip("0")]
         tracked = (f"--remotes={remote}",) if remote else ()
         ids = (*(push.local for push in given), "--not", *known, *tracked)
@@ -135,12 +135,13 @@ def _run(
 
 
 def _parts(output: bytes) -> list[str]:
-    """Names are UTF-8 whatever the locale is, as names of jobs are. Bytes that are no text stay what they are."""
+    """Names are UTF-8 in every locale, as names of jobs are. Bytes that are not text are kept."""
     return [part.decode("utf-8", "surrogateescape") for part in output.split(b"\0") if part]
 
 
 def pushes_of(lines: str) -> list[Push]:
-    """What git writes to a pre-push hook: local ref, local id, remote ref, remote id. The first may hold blanks."""
+    """The lines that git writes to a pre-push hook: local ref, local id, remote ref, remote id. The first may hold
+    blanks."""
     fields = [line.rsplit(" ", 3) for line in lines.splitlines() if line]
     if any(len(each) != 4 for each in fields):
         raise InvalidInput("pre-push reads lines of four words from standard input, as git writes them.")

@@ -1,11 +1,11 @@
 """Locks shaped like those of `threading` and `asyncio`, for code that was written for them.
 
-Not reentrant, as those are not. Between acquire and release a heartbeat runs. What those locks cannot do, these can:
-be lost. `check()` says so, and so do `release()` and the end of the block. A lock is no job that can fail: a block that
-raises releases it as any other does.
+Like those, they are not reentrant. Between acquire and release a heartbeat runs. Unlike those, they can be lost:
+`check()`, `release()` and the end of the block report it. A lock is not a job that can fail: a block that raises
+releases it like any other.
 
-A lock may be shared. What is acquired through it belongs to the thread or task that acquired it: when that one loses
-its lease and another acquires, each releases its own, and the loser is told. To let go from somewhere else, pass
+A lock may be shared. A claim belongs to the thread or task that acquired it: if that one loses its lease and another
+acquires the lock, each releases its own claim, and the first is told of the loss. To release from somewhere else, pass
 `lock.claim` on: its `release()` may be called from anywhere.
 """
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class _Named:
-    """What both have: the name, and how to ask for it. A job that counts as done is not in a lock's way."""
+    """The common part: the name, and how to ask for it. A job that counts as done does not block a lock."""
 
     def __init__(self, name: str, ttl: Duration, on_lost: OnLost | None, metadata: str | None) -> None:
         self.name = name
@@ -60,7 +60,7 @@ class Lock(_Named):
 
     @explained
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """True when it was got. Waits in line: for ever by default, for `timeout` seconds if given."""
+        """True if the lock was acquired. Waits in line: for ever by default, for `timeout` seconds if given."""
         if not blocking and timeout != -1:
             raise ValueError("can't specify a timeout for a non-blocking call")
         if math.isnan(timeout):
@@ -79,7 +79,7 @@ class Lock(_Named):
             return False
         try:
             self._acquired.add(claim)
-        except BaseException:  # an interrupt: nobody would release it
+        except BaseException:  # after an interrupt nobody would release it
             claim.__exit__(None, None, None)
             raise
         return True
@@ -135,7 +135,7 @@ def _held(acquired: Acquired[T]) -> T:
 
 
 def _release_after(error: BaseException | None, release: Any) -> None:
-    """At the end of a block that failed, its own error is what matters."""
+    """If the block failed, its own error is the one to raise."""
     try:
         release()
     except DibsError as lost:
@@ -145,8 +145,8 @@ def _release_after(error: BaseException | None, release: Any) -> None:
 
 
 class AsyncLock(_Named):
-    """`asyncio.Lock`, across processes and machines. As with that one, `release()` is not a coroutine; it returns
-    something that can be awaited by those who want to know when it is done."""
+    """`asyncio.Lock`, across processes and machines. As with that one, `release()` is not a coroutine; it returns an
+    awaitable for callers that want to wait until it is done."""
 
     @explained
     def __init__(
@@ -164,7 +164,7 @@ class AsyncLock(_Named):
 
     @explained
     async def acquire(self) -> bool:
-        """True. Waits in line for as long as it takes; to give up sooner, use `asyncio.timeout`."""
+        """Returns True. Waits in line without end; to give up sooner, use `asyncio.timeout`."""
         claim = self._clients().claim(self.name, wait=math.inf, **self._request)
         await claim.__aenter__()
         self._acquired.add(claim)
@@ -181,14 +181,15 @@ class AsyncLock(_Named):
         return self._client
 
     def release(self) -> Awaitable[None]:
-        """Raises RuntimeError when this task has not acquired it. What is not awaited, closing the client awaits."""
+        """Raises RuntimeError if this task has not acquired it. If the result is not awaited, closing the client awaits
+        it."""
         claim = self._acquired.take()
         if claim is None:
             raise RuntimeError("Lock is not acquired.")
         return self._clients()._finish(claim.__aexit__(None, None, None))
 
     def locked(self) -> bool:
-        """Whether it is held through this object. Who has it elsewhere: `await client.owner(name)`."""
+        """Whether it is held through this object. `await client.owner(name)` says who has it elsewhere."""
         return len(self._acquired) > 0
 
     async def __aenter__(self) -> None:

@@ -1,7 +1,6 @@
-"""Who acquired what through an object that several threads or tasks share.
-
-An object such as a Lock is asked by many. What one of them got belongs to that one. Another who comes later, because
-the first lost it and does not know yet, gets something else, and neither lets go of the other's.
+"""Which thread or task acquired what, through an object that several share. An object such as a Lock has many users.
+Each claim belongs to the user that acquired it. If a user lost its claim without knowing it and another acquires the
+lock, that is a new claim, and neither releases the other's.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ Acquirer = threading.Thread | asyncio.Task[object]
 
 
 class Acquired(Generic[T]):
-    """What was acquired, by acquirer: a thread, or a task of an event loop.
-
-    What an acquirer left behind when it ended may be taken up by anybody: `asyncio.wait_for(lock.acquire(), 5)` has a
-    task of its own for that one call before Python 3.12."""
+    """The acquired claims by acquirer: a thread, or a task of an event loop. If an acquirer has ended, anybody may take
+    its claims: `asyncio.wait_for(lock.acquire(), 5)` has a task of its own for that one call before Python 3.12."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[Acquirer, T]] = []
@@ -28,17 +25,17 @@ class Acquired(Generic[T]):
         return len(self._entries)
 
     def add(self, thing: T) -> None:
-        """It belongs to whoever runs this."""
-        # One call that cannot be interrupted, and no lock: an interrupt between the two would leave it unknown.
+        """It belongs to the current thread or task."""
+        # One call that cannot be interrupted, and no lock: an interrupt between two calls would lose the claim.
         self._entries.append((_acquirer(), thing))
 
     def mine(self) -> T | None:
-        """The newest that belongs to whoever runs this."""
+        """The newest claim of the current thread or task."""
         entry = self._mine(_acquirer())
         return None if entry is None else entry[1]
 
     def take(self) -> T | None:
-        """The same, which then belongs to nobody any more."""
+        """The same, and remove it."""
         me = _acquirer()
         with self._lock:
             entry = self._mine(me)

@@ -1,4 +1,4 @@
-"""What the parameters of the SDK mean, said once. `explained` adds them to a function's help."""
+"""The meanings of the SDK's parameters, written once. `explained` adds them to a function's help."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ MEANINGS = {
     "job_id": "the job: any printable text, up to 512 bytes",
     "lease_id": "the proof of ownership that claiming the job gave",
     "ttl": 'how long the claim outlives silence: seconds, text such as "2m", or a timedelta',
-    "wait": "how long to stand in line: not at all by default, math.inf for as long as it takes",
+    "wait": "how long to wait in line: not at all by default, math.inf without end",
     "metadata": "a short text that everybody sees",
     "on_lost": "called once with the LeaseLost, as soon as the claim is lost",
     "owner": "who we are, as shown to others; it proves nothing",
     "shared": "shared: coexists with other shared claims, excludes exclusive ones",
-    "slots": "up to so many owners at once; everybody must say the same number",
+    "slots": "up to so many owners at once; all must give the same number",
     "again": "claim it even though it counts as done",
     "lock_delay": "if the claim is lost, not released, the job rests this long; a minute at most",
     "max_attempts": "after so many failures and losses in a row, park the job until somebody frees it",
-    "fail_on_error": "a block that raises has failed at the job, which counts as an attempt; False: it releases it",
-    "retry_after": "nobody is granted the job for so long; a week at most",
+    "fail_on_error": "a block that raises counts as failed, which counts as an attempt; False: it releases the job",
+    "retry_after": "nobody gets the job for so long; a week at most",
     "request_key": "asking again with the same key gives the same lease",
     "done": "how long the job counts as done; True is a day",
-    "result": "a short text for whoever claims the job while it counts as done",
-    "checkpoint": "how far the work got, for whoever takes over",
+    "result": "a short text for later claims, while the job counts as done",
+    "checkpoint": "how far the work got, for the next owner",
     "to_owner": "who gets the job, as shown to others",
     "to_session": "the session that gets the job",
-    "prefix": "only jobs whose names begin so",
+    "prefix": "only jobs whose names begin with this",
     "limit": "how many at most",
     "poll": "how often to ask",
-    "since": "only what came after that `seq`",
-    "reason": "what the old owner is told",
+    "since": "only events after that `seq`",
+    "reason": "the reason that the old owner gets",
     "url": "of a server or a store; without it DIBS_URL, else your own store on this machine",
     "token": "the server's token; without it DIBS_TOKEN or DIBS_TOKEN_FILE",
     "namespace": "jobs of another namespace are other jobs; without it DIBS_NAMESPACE",
-    "timeout": "how long one question may take; waiting in line comes on top",
+    "timeout": "how long one call may take, in addition to waiting in line",
     "skip": "return None instead of raising JobHeld or JobDone",
     "client": "the client to use; without it the one that the environment names",
     "handle": "the open connection, the session, or the key-value store",
@@ -54,7 +54,7 @@ _FENCED = {
     "token": "without a claim: the fencing token",
 }
 _FAILED = {"reason": "why it failed; everybody who may look sees it"}
-# What a name means elsewhere than in most functions.
+# Parameters that mean something else in a few functions.
 _OTHERWISE = {
     "acquire": {"timeout": "how long to wait in line, in seconds; -1 is for ever"},
     **dict.fromkeys(("admit", "transaction"), _FENCED),
@@ -64,7 +64,7 @@ _OTHERWISE = {
 
 
 def explained(function: F) -> F:
-    """Add what its parameters mean to a function's docstring, so that `help()` says it."""
+    """Add the meanings of its parameters to a function's docstring, so that `help()` shows them."""
     names = inspect.signature(function).parameters
     words = {**MEANINGS, **_OTHERWISE.get(function.__name__, {})}
     known = [name for name in names if name in words]

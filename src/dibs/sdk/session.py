@@ -1,4 +1,4 @@
-"""A session as a `with` block: one run of one worker. What is claimed in it is let go when it ends, or falls silent."""
+"""A session as a `with` block: one run of one worker. Its claims end when it ends or falls silent."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Session(SessionClaims[Claim]):
             raise InvalidInput("A session is for one block. Ask the client for another one.")
         try:
             self._open()
-        except BaseException:  # no thread to be had, an interrupt: nobody would keep it
+        except BaseException:  # no thread could start, or an interrupt: nothing would renew it
             self._abandon()
             raise
         return self
@@ -75,7 +75,7 @@ class Session(SessionClaims[Claim]):
             self._leave(error)
         except DibsError:
             raise
-        except BaseException:  # an interrupt: whatever it broke off, nothing is kept any longer
+        except BaseException:  # after an interrupt nothing is renewed any longer
             self._abandon()
             raise
 

@@ -1,7 +1,6 @@
-"""What a session holds: its claims, what its blocks are asking for, and what it still has to give back.
-
-The session's heartbeat keeps alive whatever was claimed in it, so whatever was claimed must be known here. A claim that
-could not be given up, because nobody answered, is owed: it is given back with the next heartbeat that gets through.
+"""What a session holds: its claims, the jobs that its blocks ask for, and the claims it still has to give back. The
+session's heartbeat keeps all its claims alive, so all of them must be known here. A claim that could not be given up,
+because nobody answered, is owed: it is given back with the next heartbeat that succeeds.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def _already(names: Sequence[str]) -> JobHeld:
 
 
 class SessionHold(Hold):
-    """A session and what was claimed in it. Its life is theirs."""
+    """A session and its claims. They end with it."""
 
     def __init__(self, session: SessionStatus, sent_ms: int) -> None:
         super().__init__(f"The session of {session.owner}", 0, session.remaining_ms, sent_ms)
@@ -43,7 +42,7 @@ class SessionHold(Hold):
         self._settling: list[PendingClaim] = []
 
     def let_go(self) -> bool:
-        """With it go all that were claimed in it."""
+        """All its claims end, too."""
         if not super().let_go():
             return False
         with self._lock:
@@ -53,7 +52,7 @@ class SessionHold(Hold):
         return True
 
     def reserve(self, names: Sequence[str]) -> None:
-        """Before asking: of two blocks that ask for the same job at once, the second is refused."""
+        """Call it before asking: if two blocks ask for the same job at once, the second is refused."""
         with self._lock:
             twice = [name for name in names if name in self._asked]
             if not twice:
@@ -66,8 +65,8 @@ class SessionHold(Hold):
             self._asked.difference_update(names)
 
     def had(self, leases: Sequence[Lease]) -> list[str]:
-        """Which of these a block of this session has already. One that was taken away meanwhile is not had: its block
-        is told, and the new lease is another."""
+        """Which of these jobs a block of this session already has. A job that was taken away meanwhile does not count:
+        its block is told, and the new lease is another one."""
         with self._lock:
             self._claims = [claim for claim in self._claims if not claim.is_over]
             held = {lease.name: (lease.lease_id, claim) for claim in self._claims for lease in claim.leases}
@@ -86,7 +85,8 @@ class SessionHold(Hold):
         self.listen(lambda error: claim.end(error.why))
 
     def owe(self, pending: PendingClaim) -> None:
-        """A claim that nobody waits for any more could not be given up: the next heartbeat does it, and comes soon."""
+        """A claim that nobody waits for any more could not be given up. The next heartbeat gives it back, and is sent
+        soon."""
         with self._lock:
             if pending not in self._owed:
                 self._owed.append(pending)
@@ -97,18 +97,18 @@ class SessionHold(Hold):
         return bool(self._owed)
 
     def settle_debts(self, names: Sequence[str] = ()) -> Flow[None]:
-        """Give back what is owed. Raises Unavailable when any of `names` may still be among it: a new claim would be
-        taken for the old one, and given back with it."""
+        """Give back what is owed. Raises Unavailable if any of `names` may still be owed: a new claim would be mistaken
+        for the old one and given back with it."""
         for pending in list(self._owed):
             with self._lock:
                 if pending in self._settling or pending not in self._owed:
-                    continue  # another thread gives it back, or has
+                    continue  # another thread gives it back, or has done so
                 self._settling.append(pending)
             settled = False
             try:
                 settled = yield from pending.give_up()
             finally:
-                with self._lock:  # both in one step: in between another thread would take it for owed
+                with self._lock:  # one step: in between another thread would count it as owed
                     self._settling.remove(pending)
                     if settled:
                         self._owed.remove(pending)
@@ -130,7 +130,7 @@ class SessionHold(Hold):
         yield from self.settle_debts()
         if not claims:
             return
-        # A single claim can be taken away (broken, handed on) while the session lives: look what it still has.
+        # A single claim can be taken away (broken, handed on) while the session lives: check what it still has.
         shown: Reply = yield Ask("session-show", self.session_id, {})
         if shown.status < 300:
             found = {(each["name"], each["fencing_token"]) for each in (shown.body or {}).get("holds", ())}
@@ -153,7 +153,7 @@ class SessionLeaseHold(LeaseHold):
         session.adopt(self)
 
     def heartbeat(self) -> Flow[None]:
-        """Only for news: the session's own heart keeps it alive."""
+        """Only to learn of changes: the session's own heart keeps it alive."""
         news = self._news
         for lease in self.leases:
             reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **news})
@@ -167,8 +167,8 @@ class SessionLeaseHold(LeaseHold):
 
 
 def hold_for(leases: Sequence[Lease], sent_ms: int, session: SessionHold | None) -> Flow[LeaseHold]:
-    """The hold for what was claimed. To the store a session that claims again what it has is the same owner; here two
-    blocks would take themselves for the owner, so the second is refused and gives back what it got besides."""
+    """The hold for a claim. For the store, a session that claims a job again is the same owner. Here two blocks would
+    both believe that they own it, so the second is refused and gives back any other jobs it got."""
     if session is None:
         return LeaseHold(leases, sent_ms)
     twice = session.had(leases)

@@ -1,8 +1,8 @@
 """Threads and events that an interrupt cannot break.
 
-Ctrl-C and alarms raise in the main thread, between any two steps of it. `threading.Event` and `Thread.start` take a
-lock inside functions written in Python, where an interrupt can come between taking it and giving it back: whoever wants
-it next waits for ever. What is here does each such step in one call that cannot be interrupted half-way.
+Ctrl-C and alarms raise in the main thread, between any two steps. `threading.Event` and `Thread.start` take a lock
+inside functions written in Python. An interrupt can come after the lock was taken and before it is released; the next
+thread then waits for ever. The classes here do each such step in one call that cannot be interrupted half-way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ START_SECONDS_MAX = 1.0
 
 
 class Waker:
-    """Wakes one thread. Rung before that thread waits, it is heard when it does."""
+    """Wakes one thread. A ring that comes before the thread waits is not lost."""
 
     def __init__(self) -> None:
         self._silent = _thread.allocate_lock()
@@ -27,7 +27,7 @@ class Waker:
     def wake(self) -> None:
         try:
             self._silent.release()
-        except RuntimeError:  # it was rung already, and nobody has heard it yet
+        except RuntimeError:  # it was rung already, and nobody has waited since
             pass
 
     def wait(self, seconds: float) -> bool:
@@ -36,7 +36,7 @@ class Waker:
 
 
 class SafeEvent(threading.Event):
-    """An event that may be set by a thread that is interrupted while it does so."""
+    """An event that stays usable if the thread that sets it is interrupted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class SafeEvent(threading.Event):
 
 
 def start_thread(target: Callable[[], None], name: str, *, daemon: bool) -> None:
-    """Start a thread from any thread, the main one included. Raises RuntimeError when there are no more to be had."""
+    """Start a thread from any thread, including the main one. Raises RuntimeError if no more threads can be started."""
     begun = Waker()
     failed: list[RuntimeError] = []
 

@@ -35,7 +35,7 @@ class CodeRow:
         self.title = title
 
 
-# What the rules answer. A row with a word of CODES is sent as an error document, the others as what they say.
+# The outcomes of the rules. A row with a word of CODES is sent as an error document, the others as an answer.
 OUTCOMES: dict[type[Record], CodeRow] = {
     outcomes.Granted: CodeRow("acquired", 200, YES, "The job is yours"),
     outcomes.GrantedAll: CodeRow("acquired", 200, YES, "The jobs are yours"),
@@ -78,7 +78,7 @@ OUTCOMES: dict[type[Record], CodeRow] = {
     outcomes.Identified: CodeRow("identified", 200, YES, "Which store this is"),
 }
 
-# The closed set of error codes: what a client may meet in `code`, whoever sent it.
+# The closed set of error codes: every value that `code` may have.
 CODES: dict[str, CodeRow] = {
     row.word: row
     for row in (
@@ -107,22 +107,22 @@ _STATUS_OF: dict[type[errors.DibsError], int] = {errors.Unprocessable: 422}
 
 
 def row_of_error(error: BaseException) -> CodeRow:
-    """The row of an exception. Anything that is not ours is our fault."""
+    """The row of an exception. An unknown exception is an internal error."""
     code = error.code if isinstance(error, errors.DibsError) else "internal_error"
     if isinstance(error, errors.NotClaimed):  # the word of an outcome, raised by the SDK
         return next(row for row in OUTCOMES.values() if row.word == code)
-    row = CODES.get(code, CODES["internal_error"])  # a server newer than this client may have more
+    row = CODES.get(code, CODES["internal_error"])  # a newer server may have more
     status = _STATUS_OF.get(type(error))  # type: ignore[arg-type]
     return row if status is None else CodeRow(row.word, status, row.exit, row.title)
 
 
 def exit_of_code(code: str) -> int:
-    """The exit code for an error's `code`, also one from a server newer than this client."""
+    """The exit code for an error's `code`, also for a code of a newer server."""
     row = CODES.get(code)
     return row.exit if row is not None else FAULT
 
 
-# grite's own words and exit codes, which `dibs lock` gives instead: (code, exit) for each of our words.
+# grite's own codes and exit codes for `dibs lock`: (code, exit) for each of our words.
 CONFLICT, BAD_USAGE = ("conflict", 4), 2
 SERVER_AWAY = ("ipc_error", 6)
 LOCK_CODES = {
@@ -137,7 +137,7 @@ LOCK_CODES = {
     "capacity_exceeded": ("db_busy", 5),
     "rate_limited": ("db_busy", 5),
     "internal_error": ("internal_error", 1),
-    # Nobody signs in to grite: our own words, with its exit code for a place that cannot be used.
+    # grite has no sign-in: these are our own words, with grite's exit code for an unusable location.
     "authentication_required": ("authentication_required", 5),
     "authentication_failed": ("authentication_failed", 5),
     "forbidden": ("forbidden", 5),
@@ -146,7 +146,7 @@ LOCK_CODES = {
 
 
 def lock_code(word: str, *, server: bool) -> tuple[str, int]:
-    """What `dibs lock` says for one of our words: grite's code and exit code. A server stands for its daemon."""
+    """grite's code and exit code for one of our words. A server corresponds to grite's daemon."""
     if server and word in ("upstream_unavailable", "draining"):
         return SERVER_AWAY
     return LOCK_CODES.get(word, ("internal_error", 1))

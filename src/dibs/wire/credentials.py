@@ -1,6 +1,4 @@
-"""Tokens in documents: what a request says about one, and what a reply shows. A token itself is in one reply alone, the
-one to whoever had it made.
-"""
+"""Tokens in requests and replies. Only the reply that makes a token shows the token itself."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-# The fields of a document, and what they are called in `Limits`.
+# The fields of a document, and their names in `Limits`.
 LIMIT_FIELDS = {
     "max_held": "held",
     "max_waiting": "waiting",
@@ -32,7 +30,7 @@ LIMIT_FIELDS = {
 
 
 def create_command(document: Document, caller: Caller, digest: str) -> CreateToken:
-    """For a shaped document. `digest` is that of a fresh token, if the document brings none."""
+    """The command for a shaped document. `digest` is that of a new token, if the document has none."""
     try:
         name = check_principal(document["name"])
     except InvalidInput as error:
@@ -57,7 +55,7 @@ def create_command(document: Document, caller: Caller, digest: str) -> CreateTok
 
 
 def life_ms_of(document: Document) -> int | None:
-    """How long a token is to be valid. None: nobody says."""
+    """How long a token shall be valid. None: not given."""
     return _number(document, "expires_seconds") * 1000 if "expires_seconds" in document else None
 
 
@@ -70,7 +68,7 @@ def grace_ms_of(document: Document) -> int:
 
 
 def limits_of(document: Document, limits: Limits) -> Limits:
-    """`limits` with those that the document names changed."""
+    """`limits` with the changes of the document."""
     return limits.replace(
         **{word: _number(document, field) for field, word in LIMIT_FIELDS.items() if field in document}
     )

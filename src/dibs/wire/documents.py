@@ -1,8 +1,8 @@
 """From an outcome to a reply: status and JSON document. The same over HTTP and embedded.
 
-The fields are those of OctoStore's contract, and ours beside them (docs/reference/http.md lists both). Absolute times
-are for people and logs; `remaining_ms`, `renew_after_ms` and `retry_after_ms` are what a client acts on, because
-clients' clocks differ from the store's.
+The fields are those of OctoStore's contract, plus our own (docs/reference/http.md lists both). Absolute times are for
+people and logs; clients use `remaining_ms`, `renew_after_ms` and `retry_after_ms`, because their clocks differ from the
+store's.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 class Reply(Record):
-    """What goes back to the caller. `body` None is JSON null. `sent` is false where a client made the reply itself
-    because the question never got to anybody."""
+    """What goes back to the caller. `body` None is JSON null. `sent` is false if a client made the reply itself because
+    the request reached nobody."""
 
     status: int
     body: dict[str, Any] | None
@@ -40,7 +40,7 @@ _LOOKED_UP = ("lock_count", "holds")
 
 
 def reply_to(verb: str, outcome: Outcome) -> Reply:
-    """The reply that says `outcome` to somebody who asked `verb`."""
+    """The reply for the `outcome` of `verb`."""
     if isinstance(outcome, outcomes.SessionState):
         from dibs.wire.lease_documents import session_document
 
@@ -48,7 +48,7 @@ def reply_to(verb: str, outcome: Outcome) -> Reply:
             return Reply(status=201, body=session_document(outcome))
         if verb == "session-end":
             return Reply(status=204, body=None)
-        if verb == "session-keep":  # which does not look at what the session holds, and so does not say
+        if verb == "session-keep":  # which does not read what the session holds
             document = session_document(outcome)
             return Reply(
                 status=200, body={field: document[field] for field in document if field not in _LOOKED_UP}
@@ -57,7 +57,7 @@ def reply_to(verb: str, outcome: Outcome) -> Reply:
 
 
 def reply_for(outcome: Outcome) -> Reply:
-    """The reply that says `outcome`."""
+    """The reply for `outcome`."""
     row = OUTCOMES[type(outcome)]
     kind = type(outcome)
     if kind not in _PRESENT:  # most commands claim, and need no other
@@ -79,7 +79,7 @@ def reply_for(outcome: Outcome) -> Reply:
 
 
 def reply_for_error(error: BaseException, *, sent: bool = True) -> Reply:
-    """The reply for an exception. What is not ours is told as an internal error, without its insides."""
+    """The reply for an exception. An unexpected one becomes an internal error without details."""
     row = row_of_error(error)
     details = (
         getattr(error, "details", None) or "dibs failed in a way it should not; the server's log says more."
@@ -124,7 +124,7 @@ _SKIPPED_FIELDS = (
 
 
 def _skipped(outcome: Outcome) -> Document:
-    """Why a name was passed over, in few fields: there may be a thousand of them."""
+    """Why a name was skipped, in few fields, because there may be a thousand."""
     return {field: value for field, value in _entry(outcome).items() if field in _SKIPPED_FIELDS}
 
 
@@ -145,7 +145,7 @@ def _held(outcome: outcomes.Held) -> Document:
     document = in_the_way(outcome.name, outcome.blockers, outcome.now_ms)
     if outcome.first is not None:
         document |= first_document(outcome.first)
-    # Without a hold in the way it is others in the line that come first: they will have it in a moment.
+    # If no hold is in the way, others in line come first: they will have the job in a moment.
     retry_after_ms = document["remaining_ms"] if outcome.blockers else 1_000
     return {
         "status": "held",
@@ -165,7 +165,7 @@ def _queued(outcome: outcomes.Queued) -> Document:
         "ticket": ticket_text(outcome.ns, outcome.name, outcome.ticket, outcome.ticket_id),
         "position": outcome.position,
         **document,
-        # Asking again is what keeps the place, so this is never longer than a waiter may stay silent.
+        # Asking again keeps the place, so this is never longer than a waiter may stay silent.
         "retry_after_ms": max(1, min(TICKET_KEEP_MS, remaining_ms)),
     }
 

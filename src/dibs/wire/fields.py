@@ -1,15 +1,16 @@
-"""The fields of documents, declared once: which a request may have, their types and bounds; what a reply has at least.
+"""The fields of documents, declared once: those of requests with their types and bounds, and the least that a reply
+has.
 
-The server judges requests by it, a client replies. Plain tables: they are read at every start of the command. What the
-fields mean and who sees them is in `meanings.py` and `reply_fields.py`, which no running command reads; the tables of
-docs/reference/http.md and JSON schemas (`schemas.py`) are made from all three.
+The server checks requests by it, a client checks replies. These are plain tables, because every command reads them at
+its start. `meanings.py` and `reply_fields.py` say what the fields mean and who sees them; no running command reads
+those; the tables of docs/reference/http.md and JSON schemas (`schemas.py`) are made from all three.
 """
 
 from __future__ import annotations
 
 from dibs.core import limits
 
-# Requests, by verb: each field with its type. "!" marks one that must be there, "?" one that must be and may be null.
+# Requests, by verb: each field with its type. "!" marks a required field, "?" a required one that may be null.
 _PROOF = {"lease_id": "id", "session_id": "id"}
 _ASK = {
     "ttl_seconds": "whole",
@@ -127,11 +128,11 @@ REPLY_KINDS: dict[str, str] = {
 
 def is_of_kind(kind: str, value: object) -> bool:
     if kind == NUMBER:
-        return type(value) is int and value >= 0  # True is no number here
+        return type(value) is int and value >= 0  # True is not a number here
     return isinstance(value, {TEXT: str, FLAG: bool, LIST: list, OBJECT: dict}[kind])
 
 
-# What a reply has at least, by verb; a claim's by its status. What lacks it is some other server's JSON.
+# The least that a reply has, by verb; for a claim, by its status. Other JSON did not come from dibs.
 _TOKEN = ("id", "name", "role", "valid")
 REPLIES = {
     "renew": ("lease_id", "remaining_ms"),
@@ -174,7 +175,7 @@ CLAIM_REPLIES = {
     "delayed": ("name", "retry_after_ms"),
     "parked": ("name", "failures"),
 }
-# What each has in a list of several.
+# What each entry has in a list of several.
 ROW_FIELDS = {
     "leases": ("name", "lease_id", "fencing_token", "expires_at", "remaining_ms"),
     "locks": REPLIES["inspect"],
@@ -183,7 +184,7 @@ ROW_FIELDS = {
     "tokens": _TOKEN,
     "revoked": _TOKEN,
 }
-# Claiming several says these otherwise.
+# A claim of several has these in another form.
 SEVERAL_REPLIES = {
     ("acquire-any", "held"): ("refused",),
     ("acquire-all", "held"): ("refused",),

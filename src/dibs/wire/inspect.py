@@ -1,4 +1,4 @@
-"""What looking shows: one job, a page of them, a job's history. No lease id is ever in it."""
+"""Documents for reading: one job, a page of jobs, a job's history. They never hold a lease id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def status_document(lock: LockRecord, now_ms: int, *, with_acl: bool = False) -> Document:
-    """How one job stands. `lock` must be settled at `now_ms`."""
+    """The state of one job. `lock` must be settled at `now_ms`."""
     document: Document = {
         "name": lock.name,
         "status": state_of(lock, now_ms),
@@ -45,7 +45,7 @@ def status_document(lock: LockRecord, now_ms: int, *, with_acl: bool = False) ->
 
 
 def done_document(done: Done) -> Document:
-    """Who finished a job, when, and until when that counts."""
+    """Who finished a job, when, and until when it counts as done."""
     return {
         "owner": done.owner,
         "at": timestamp(done.at_ms),
@@ -62,8 +62,8 @@ def acl_document(entries: tuple[str, ...]) -> Document:
 def list_document(
     locks: list[LockRecord], now_ms: int, prefix: str, after: str | None, *, whole: bool = True
 ) -> Document:
-    """A page of jobs. `next` is what to send as `after` for the following page, null on the last. `total` is null when
-    there are more than these, as `next` or not `whole` say: counting them would cost as much as listing them."""
+    """A page of jobs. `next` is what to send as `after` for the following page, null on the last. `total` is null if
+    there are more jobs (`next` is set, or not `whole`), because counting them costs as much as listing them."""
     return {
         "locks": [status_document(lock, now_ms) for lock in locks],
         "total": len(locks) if whole and after is None else None,
@@ -73,7 +73,7 @@ def list_document(
 
 
 def event_document(event: Event) -> Document:
-    """One line of history, without what is empty."""
+    """One event of history, without empty fields."""
     document: Document = {"seq": event.seq, "at": timestamp(event.at_ms), "event": event.kind}
     if event.owner:
         document.update(owner=event.owner, fencing_token=event.token, attempt=event.attempt)

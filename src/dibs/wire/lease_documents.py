@@ -1,4 +1,4 @@
-"""Reply documents for those who hold a job, give it up, look or operate. Those for a claim are in `documents.py`."""
+"""Reply documents about held jobs, releases, reads and operators' commands. Those for claims are in `documents.py`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def transferred(outcome: outcomes.Transferred) -> Document:
 
 
 def session_document(outcome: outcomes.SessionState) -> Document:
-    """A session, as its owner may see it."""
+    """A session, as its owner sees it."""
     session = outcome.session
     return {
         "session_id": session.id,

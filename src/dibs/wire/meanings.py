@@ -1,8 +1,8 @@
 """What the fields of documents mean, who sees them, and which fields an answer has.
 
-Types and bounds stand in `fields.py`, which every command reads when it starts; the words stand here, for pages,
-schemas and tests. `schemas.py` puts both together. The classes of the Python SDK are written out by hand, because type
-checkers must see them; a test compares them with `reply_fields.py`.
+`fields.py` has types and bounds, and every command reads it when it starts. This file has the words, for pages, schemas
+and tests. `schemas.py` combines both. The classes of the Python SDK are written out by hand, because type checkers must
+see them; a test compares them with `reply_fields.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLAIM_FIELDS = {
         "false: the lease outlives its session, by its own TTL. true needs a `session_id`",
     ),
     "lock_delay_seconds": ("0", "how long the job rests if this lease is lost, not released"),
-    "mode": ("", "shared owners keep out exclusive ones, and the other way round"),
+    "mode": ("", "shared: coexists with other shared claims, excludes exclusive ones"),
     "slots": ("1", "up to so many owners at once. All must give the same number; not with `shared`"),
     "max_attempts": ("0 for no limit", "after so many failures and losses in a row the job is parked"),
     "again": ("false", "claim although the job is marked done"),
@@ -49,7 +49,7 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "ticket": ("", "the place in line that an earlier `queued` gave"),
         "lease_id": (
             "",
-            "proves that the job is the caller's already: gives the same lease, or `lease_not_current`",
+            "proves that the caller already holds the job: gives the same lease, or `lease_not_current`",
         ),
         "acl": ("", "who may claim the job, see [below](#put-locksnameacl)"),
     },
@@ -77,17 +77,17 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "done": ("false", "the job counts as done, for a day unless `done_seconds` says how long"),
         "done_seconds": ("0, with `done` 86,400", "the job counts as done for so long"),
         "result": ("", "shown meanwhile; needs `done` or `done_seconds`"),
-        "checkpoint": ("", "for whoever comes next"),
+        "checkpoint": ("", "for the next owner"),
         "failed": (
             "false",
             "the work did not succeed: it counts as an attempt. Not with `done_seconds`",
         ),
         "reason": ("", "why it failed; needs `failed`"),
-        "retry_after_seconds": ("0", "nobody is granted the job for so long; needs `failed`"),
+        "retry_after_seconds": ("0", "nobody gets the job for so long; needs `failed`"),
         "uncounted": (
             "false",
-            "given back without a verdict, for instance because the worker was interrupted: the count of attempts "
-            "stays as it is",
+            "neither failed nor done, for instance because the worker was interrupted: the count of attempts "
+            "does not change",
         ),
     },
     "transfer": {
@@ -113,18 +113,18 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
     "inspect": {},
     "session-open": {
         "ttl_seconds": (
-            "60. What is out of bounds is moved to the nearer bound",
-            "how long it lives without a sign of life",
+            "60. A value out of bounds is set to the nearest bound",
+            "how long the session lives without a keepalive",
         ),
         "ttl_ms": (
             "",
-            "the same, instead of `ttl_seconds`. What is out of bounds is refused (`invalid_ttl`)",
+            "the same, instead of `ttl_seconds`. A value out of bounds is refused (`invalid_ttl`)",
         ),
         "owner": ("the token's name", "who"),
-        "metadata": ("", "shown to whoever may see the session"),
+        "metadata": ("", "shown to those who may see the session"),
         "process": (
             "",
-            "names a process for those who share its machine; the command line fills it in",
+            "identifies the session's process for others on the same machine; the command line fills it in",
         ),
         "parent_id": (
             "",
@@ -132,32 +132,32 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
             "session and of its parent do not exclude each other. Two with the same parent exclude each other",
         ),
     },
-    "session-keep": {"ttl_ms": ("as it is", "from now on it lives this long without a sign of life")},
+    "session-keep": {"ttl_ms": ("as it is", "from now on the session lives this long without a keepalive")},
     "session-end": {},
     "session-show": {},
     "token-create": {
         "name": (
             "",
-            "whose it is: the principal, in letters, digits and `. _ @ + -`. Several tokens may have one name",
+            "the principal, in letters, digits and `. _ @ + -`. Several tokens may have one name",
         ),
         "role": ("", "what it may do"),
-        "namespace": ("any", "the only namespace that it is for"),
+        "namespace": ("any", "the only namespace that it may use"),
         "expires_seconds": ("never", "how long it is valid"),
         "sha256": (
             "",
-            "64 hexadecimal digits: the hash of a token that exists already. Then none is made, and none is in the "
-            "reply",
+            "64 hexadecimal digits: the hash of an existing token. Then no token is made, and the reply has "
+            "none",
         ),
         **_LIMIT_MEANINGS,
     },
     "token-rotate": {
-        "grace_seconds": ("600", "how long the old one goes on; 0 ends it at once"),
-        "expires_seconds": ("as long as the old one was made for", "how long the new one is valid"),
+        "grace_seconds": ("600", "how long the old one stays valid; 0 ends it at once"),
+        "expires_seconds": ("the lifetime of the old one", "how long the new one is valid"),
     },
     "token-limit": {field: ("as it is", meaning) for field, (_, meaning) in _LIMIT_MEANINGS.items()},
 }
 
-# Bounds that a verb has of its own, and those that are no single number.
+# Bounds of a single verb, and bounds that are not one number.
 _SESSION_MS = (limits.SESSION_OWN_TTL_MS_MIN, limits.SESSION_OWN_TTL_MS_MAX)
 VERB_NUMBERS: dict[tuple[str, str], tuple[int, int]] = {
     ("acquire-any", "wait_seconds"): (0, 0),
@@ -173,9 +173,9 @@ CHOICES = {
 }  # the first is the default
 ACL_LENGTHS = {"acquire": (1, limits.ACL_ENTRIES_MAX), "acl": (0, limits.ACL_ENTRIES_MAX)}
 
-# Who is shown what a request gave, as long as the job or session is on record.
+# Who sees the fields of a request, as long as the job or session is on record.
 EVERYBODY = "everybody who may look at the namespace"
-CALLER = "whoever it was given to, and nobody else: it is a proof"
+CALLER = "only the caller that received it: it is a proof"
 NOBODY = "nobody"
 SEEN_BY = {
     **dict.fromkeys(("owner", "to_owner", "metadata", "checkpoint", "result", "reason"), EVERYBODY),
@@ -184,7 +184,7 @@ SEEN_BY = {
     "acl": f"{EVERYBODY}; an entry `token:` as `token:[redacted]`",
     "lease_id": CALLER,
     "ticket": CALLER,
-    "session_id": f"{CALLER}. Lists of sessions show those of others cut short",
+    "session_id": f"{CALLER}. Lists of sessions show the ids of others cut short",
     "to_session": NOBODY,
     "request_key": NOBODY,
     "process": NOBODY,

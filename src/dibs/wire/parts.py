@@ -1,4 +1,4 @@
-"""Pieces that several documents share: times, a hold as everybody may see it, how an earlier one ended."""
+"""Parts that several documents share: times, a hold as everybody may see it, the end of an earlier hold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 
-_SECONDS: dict[int, str] = {}  # a busy server says the same few seconds thousands of times
+_SECONDS: dict[int, str] = {}  # a busy server formats the same few seconds thousands of times
 
 
 def timestamp(ms: int) -> str:
@@ -66,7 +66,7 @@ def holder_document(holder: Holder, now_ms: int) -> Document:
 
 
 def in_the_way(name: str, blockers: tuple[Blocker, ...], now_ms: int) -> Document:
-    """What stands in the way of a claim: in full the hold that ends first, which is the one worth waiting for."""
+    """What blocks a claim: in full the hold that ends first, because that is the one to wait for."""
     if not blockers:
         return {"holder_id": None, "owner": None, "expires_at": None, "remaining_ms": None, "metadata": None}
     first = min(blockers, key=lambda blocker: blocker.holder.expires_ms)
@@ -82,8 +82,8 @@ def in_the_way(name: str, blockers: tuple[Blocker, ...], now_ms: int) -> Documen
 
 
 def first_document(ticket: Ticket) -> Document:
-    """Who a job that nobody holds is kept for. Clients of OctoStore's contract find a value in its two fields; `owner`
-    stays null, because nobody is the owner."""
+    """The first in line, for a job that nobody holds. Clients of OctoStore's contract need a value in its two fields;
+    `owner` stays null, because nobody is the owner."""
     return {
         "holder_id": holder_id(ticket),
         "expires_at": timestamp(ticket.expires_ms),
@@ -100,7 +100,7 @@ def holder_id(holder: Holder | Ticket) -> str:
 
 
 def previous_document(ending: Ending) -> Document:
-    """Who had the job before, how that ended, and where it stopped."""
+    """The previous owner, how its hold ended, and its checkpoint."""
     document: Document = {
         "owner": ending.owner,
         "how": ending.how,

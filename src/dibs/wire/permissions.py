@@ -1,4 +1,4 @@
-"""Whether a role is enough for a verb, and what it is told if not."""
+"""Whether a role may use a verb, and the message if not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.identity import Caller
 
-# What a refusal calls the verbs that not every agent may ask. Everything else is a change, which a viewer may not make.
+# The names in refusals for verbs that not every agent may use. All other verbs are changes, which a viewer may not
+# make.
 _DEEDS = {
     "break": "break a claim",
     "free": "free a parked job",

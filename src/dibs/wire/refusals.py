@@ -44,7 +44,7 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
     if isinstance(outcome, outcomes.TooMany):
         return (
             status,
-            f"This token has {outcome.most} {outcome.what}, which is all it may have. Try again later.",
+            f"This token has {outcome.most} {outcome.what}, which is its limit. Try again later.",
         )
     if isinstance(outcome, outcomes.QuotaExceeded) and outcome.most:
         return status, (

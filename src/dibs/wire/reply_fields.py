@@ -1,7 +1,6 @@
 """The fields of answers, by document: which are always there, which may be null, and what they mean.
-
-Kinds stand in `fields.REPLY_KINDS`, what a client insists on in `fields.REPLIES`. Like `meanings.py` this is for pages,
-schemas and tests: a test plays every kind of answer and holds it to this."""
+`fields.REPLY_KINDS` has their types, `fields.REPLIES` those that a client needs. Like `meanings.py` this is for pages,
+schemas and tests: a test compares every kind of answer with it."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ _HOLD = {
 _IN_THE_WAY = {
     "conflict": (
         LEFT_OUT,
-        "in a tree: the name of the claim in the way, where it is another than the one asked for",
+        "in a tree: the name of the claim in the way, if it is another name than the one asked for",
     ),
     "holders": (
         LEFT_OUT,
@@ -36,16 +35,16 @@ _IN_THE_WAY = {
 }
 _PREVIOUS = (LEFT_OUT, "the last owner, if there was one: see [previous](#previous)")
 _TOKEN = {
-    "token": (LEFT_OUT, "the token, this once: to whoever had it made"),
-    "id": (ALWAYS, "the beginning of its hash: names it, and proves nothing"),
-    "name": (ALWAYS, "whose it is"),
+    "token": (LEFT_OUT, "the token, shown only here"),
+    "id": (ALWAYS, "the beginning of its hash: identifies it, and proves nothing"),
+    "name": (ALWAYS, "its principal"),
     "role": (ALWAYS, "what it may do"),
-    "namespace": (NULL, "the only one it is for; null: any"),
+    "namespace": (NULL, "the only namespace it may use; null: any"),
     "created_at": (ALWAYS, "when it was made"),
-    "created_by": (ALWAYS, "with whose token"),
+    "created_by": (ALWAYS, "the principal that made it"),
     "expires_at": (NULL, "when it ends by itself; null: never"),
     "revoked_at": (NULL, "when it was revoked; null: it was not"),
-    "valid": (ALWAYS, "whether it lets in now"),
+    "valid": (ALWAYS, "whether it is accepted now"),
     "max_held": (ALWAYS, "its limits; 0 is none"),
     "max_waiting": (ALWAYS, "the same"),
     "max_sessions": (ALWAYS, "the same"),
@@ -67,17 +66,20 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
             LEFT_OUT,
             "1, and 1 more for each owner that failed at the job or lost it since the last clean release",
         ),
-        "held_before": (LEFT_OUT, "true: an earlier request got the lease, and this is no repeat of it"),
+        "held_before": (
+            LEFT_OUT,
+            "true: an earlier request got the lease, and this request does not repeat it",
+        ),
         "previous": _PREVIOUS,
         "skipped": (
             LEFT_OUT,
-            "of a claim-any: the names before this one, each with `name`, `status` and what else says why "
+            "of a claim-any: the names before this one, each with `name`, `status` and the reason "
             "(`owner`, `remaining_ms`, `retry_after_ms`, `details`, ...)",
         ),
         "leases": (
             LEFT_OUT,
             "of a claim-all: one such document for each job. `lease_id`, `owner`, `remaining_ms` and "
-            "`renew_after_ms` then stand beside it, for all",
+            "`renew_after_ms` beside it then apply to all",
         ),
     },
     "held": {
@@ -90,19 +92,19 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "expires_at": (
             EITHER,
-            "when it ends without a heartbeat; of the first in line: when it loses its place unless it asks again",
+            "when it ends without a heartbeat; for the first in line: when it loses its place unless it asks again",
         ),
         "waiting": (LEFT_OUT, "how many are in line"),
         "retry_after_ms": (ALWAYS, "when asking again makes sense"),
         "reserved_for": (
             LEFT_OUT,
-            "if nobody in the way holds it: the first in line, with `owner` and `since`",
+            "if nobody holds it: the first in line, with `owner` and `since`",
         ),
         **_IN_THE_WAY,
         "refused": (
             LEFT_OUT,
-            "of claim-any and claim-all, instead of all these: an answer for each name. An error stands there with "
-            "its `code` as `status`",
+            "of claim-any and claim-all, instead of all these: an answer for each name. An error has its "
+            "`code` as `status` there",
         ),
     },
     "queued": {
@@ -123,7 +125,7 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "until": (ALWAYS, "until when it counts as done"),
         "retry_after_ms": (ALWAYS, "the same, from now"),
         "fencing_token": (ALWAYS, "the token it was done with"),
-        "result": (NULL, "what came of it, or null"),
+        "result": (NULL, "its result, or null"),
         "done": (
             ALWAYS,
             "the same as `GET /locks/{name}` says it: `owner`, `at`, `until`, `result`, `fencing_token`",
@@ -133,9 +135,9 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "status": (ALWAYS, "`delayed`"),
         "name": _NAME,
         "available_at": (ALWAYS, "until when"),
-        "lock_delay_seconds": (ALWAYS, "how long in all"),
-        "retry_after_ms": (ALWAYS, "how long still"),
-        "previous": (LEFT_OUT, "whose end it rests after"),
+        "lock_delay_seconds": (ALWAYS, "the whole time of rest"),
+        "retry_after_ms": (ALWAYS, "the rest of that time"),
+        "previous": (LEFT_OUT, "the hold that ended before the rest"),
     },
     "parked": {
         "status": (ALWAYS, "`parked`"),
@@ -149,7 +151,7 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "at": (ALWAYS, "when that was"),
         "fencing_token": (ALWAYS, "its token"),
         "checkpoint": (NULL, "how far it got, or null"),
-        "attempt": (LEFT_OUT, "which attempt that was; not of one from before dibs kept it"),
+        "attempt": (LEFT_OUT, "which attempt that was; left out if an older dibs wrote it"),
         "by": (LEFT_OUT, "who broke it, or to whom it was handed"),
         "reason": (LEFT_OUT, "why it failed or was broken"),
     },
@@ -172,7 +174,7 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "name": _NAME,
         "failures": (ALWAYS, "how many owners in a row failed at it or lost it"),
         "parked": (ALWAYS, "whether that parked it"),
-        "retry_after_ms": (ALWAYS, "for how long nobody is granted the job"),
+        "retry_after_ms": (ALWAYS, "for how long nobody gets the job"),
         "previous": (ALWAYS, "the hold that ended, see [previous](#previous)"),
     },
     "transferred": {
@@ -195,7 +197,7 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "free": {
         "name": _NAME,
-        "freed": (ALWAYS, "whether it was parked or rested; its count of attempts begins anew"),
+        "freed": (ALWAYS, "whether it was parked or rested; its count of attempts is reset"),
     },
     "acl": {
         "name": _NAME,
@@ -205,9 +207,12 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "name": _NAME,
         "status": (ALWAYS, "`held`, `free`, `done`, `delayed` or `parked`"),
         **_HOLD,
-        "fencing_token": (ALWAYS, "the token of the hold, else the one given last; 0 if there never was one"),
+        "fencing_token": (ALWAYS, "the token of the hold, else the last one; 0 if there was never one"),
         "slots": (LEFT_OUT, "while held: how many owners at once"),
-        "holders": (LEFT_OUT, "if there are several: of each `holder_id`, `owner` and what else is above"),
+        "holders": (
+            LEFT_OUT,
+            "if there are several: for each `holder_id`, `owner` and the other fields above",
+        ),
         "done": (LEFT_OUT, "while done: `owner`, `at`, `until`, `result`, `fencing_token`"),
         "available_at": (LEFT_OUT, "while delayed, with `retry_after_ms`"),
         "retry_after_ms": (LEFT_OUT, "while delayed: the same, from now"),
@@ -223,7 +228,7 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "locks": (ALWAYS, "as `GET /locks/{name}`, without `acl`, `waiting` and `overlapping`"),
         "total": (
             NULL,
-            "how many there are in all. null when there are more than this page holds, or when it is not the first",
+            "how many there are in all. null if there are more than on this page, or if it is not the first page",
         ),
         "prefix": (ALWAYS, "as asked"),
         "next": (NULL, "what to send as `after` for the next page; null on the last"),
@@ -233,17 +238,17 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "seq": (ALWAYS, "its number in the store, rising"),
         "at": (ALWAYS, "when"),
         "event": (ALWAYS, "what, see below"),
-        "owner": (LEFT_OUT, "whose hold or place it is about"),
+        "owner": (LEFT_OUT, "the owner of the hold or place"),
         "fencing_token": (LEFT_OUT, "with `owner`: the token of the hold"),
         "attempt": (LEFT_OUT, "with `owner`: the attempt"),
-        "ttl_seconds": (LEFT_OUT, "the TTL claimed with; 0 for a claim that lives by its session"),
+        "ttl_seconds": (LEFT_OUT, "the TTL of the claim; 0 for a claim that lives as long as its session"),
         "metadata": (LEFT_OUT, "what the owner noted"),
         "checkpoint": (LEFT_OUT, "how far the work has come"),
-        "result": (LEFT_OUT, "what came of the job"),
+        "result": (LEFT_OUT, "the result of the job"),
         "done_until": (LEFT_OUT, "until when it counts as done"),
         "by": (LEFT_OUT, "who broke, freed or received it"),
         "reason": (LEFT_OUT, "why"),
-        "retry_after_seconds": (LEFT_OUT, "of a failure: for how long nobody is granted the job"),
+        "retry_after_seconds": (LEFT_OUT, "of a failure: for how long nobody gets the job"),
     },
     "session": {
         "session_id": (ALWAYS, "the proof. Keep it to yourself"),
@@ -251,27 +256,27 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "owner": (ALWAYS, "who"),
         "metadata": (NULL, "as given, or null"),
         "since": (ALWAYS, "when it was opened"),
-        "expires_at": (ALWAYS, "when it ends without a sign of life"),
+        "expires_at": (ALWAYS, "when it ends without a keepalive"),
         "remaining_ms": (ALWAYS, "the same, from now"),
         "ttl_seconds": (ALWAYS, "its TTL"),
-        "keepalive_interval_secs": (ALWAYS, "half of it: say so by then"),
+        "keepalive_interval_secs": (ALWAYS, "half of it: send a keepalive by then"),
         "active": (ALWAYS, "whether it is open"),
         "lock_count": (LEFT_OUT, "how many leases it holds"),
         "holds": (
             LEFT_OUT,
             "each with `name`, `namespace`, `fencing_token`, `mode` and `remaining_ms`",
         ),
-        "waits": (ALWAYS, "names of the jobs in whose lines it stands"),
+        "waits": (ALWAYS, "names of the jobs that it waits for in line"),
     },
     "sessions": {"sessions": (ALWAYS, "the open ones, as above")},
     "token": _TOKEN,
     "token-rotate": {
         **_TOKEN,
-        "token": (ALWAYS, "the new token, this once"),
+        "token": (ALWAYS, "the new token, shown only here"),
         "replaces": (ALWAYS, "the old one: `id`, and its `grace_seconds`"),
     },
     "tokens": {
-        "tokens": (ALWAYS, "all, as above, without `token`. One that is over is listed for 90 days"),
+        "tokens": (ALWAYS, "all, as above, without `token`. Revoked and expired ones are listed for 90 days"),
     },
     "token-limit": {"tokens": (ALWAYS, "those that were changed, as above")},
     "token-revoke": {"revoked": (ALWAYS, "the tokens, as above")},
@@ -289,7 +294,7 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
 }
-# The documents in documents. What is not here holds texts, or is told in its own field.
+# Documents inside documents. Other lists hold texts, or are described in their own field.
 PARTS = {
     "previous": "previous",
     "leases": "acquired",
@@ -299,9 +304,9 @@ PARTS = {
     "tokens": "token",
     "revoked": "token",
 }
-# Fields that are of another kind in one document than in the others.
+# Fields whose type differs in one document.
 _OTHER_KINDS = {("error", "ended"): TEXT, ("done", "done"): OBJECT, ("job", "done"): OBJECT}
-TEXT_LISTS = ("cycle", "waits")  # lists of texts; every other list is one of documents
+TEXT_LISTS = ("cycle", "waits")  # lists of texts; all other lists hold documents
 
 
 def kind_of(answer: str, field: str) -> str:

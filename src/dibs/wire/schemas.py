@@ -1,4 +1,4 @@
-"""Declared fields as JSON schemas: what a description of the API is made of. Pure.
+"""The declared fields as JSON schemas, for a description of the API. Pure.
 
 Unknown request fields are ignored, so no schema forbids any."""
 
@@ -78,7 +78,7 @@ def _answer_field(answer: str, field: str) -> Schema:
 
 
 def bounds_of(verb: str, field: str) -> tuple[int, int] | None:
-    """The least and the most of a number, both included."""
+    """The bounds of a number, both included."""
     return VERB_NUMBERS.get((verb, field)) or NUMBERS.get(field)
 
 
@@ -95,7 +95,7 @@ def _bounds(verb: str, field: str) -> Schema:
         least, most = ACL_LENGTHS[verb]
         entries = {"type": "array", "items": {"type": "string"}, "minItems": least, "maxItems": most}
         return {"properties": {"acquire": entries}, "required": ["acquire"]}
-    # A text of so many bytes has at most as many characters; which of both is judged, the description says.
+    # A text of so many bytes has at most as many characters; the description says which of both is checked.
     most_chars = CHARACTERS.get(field) or BYTES.get(field)
     if most_chars is None:
         return {}

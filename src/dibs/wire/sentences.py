@@ -129,8 +129,8 @@ def _for_another(ms: int) -> str:
 
 
 def now_ms_of(document: Document) -> int | None:
-    """The store's own time when it made the document, where that can be told: so "4 minutes ago" is right on a machine
-    whose clock is not."""
+    """The store's own time when it made the document, if it is known. So "4 minutes ago" is right even if this
+    machine's clock is wrong."""
     for at, left in (("expires_at", "remaining_ms"), ("available_at", "retry_after_ms")):
         if document.get(at) and document.get(left) is not None:
             return instant_ms(document[at]) - int(document[left])

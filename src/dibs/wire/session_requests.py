@@ -1,4 +1,4 @@
-"""From a request document about a session to a command. Requests about jobs are in `requests.py`."""
+"""Turns a request document about a session into a command. Requests about jobs are in `requests.py`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _parent(document: Document) -> str | None:
 
 
 def _session_ttl_ms(document: Document) -> int:
-    """`ttl_ms` as asked, or refused. `ttl_seconds` is clamped: OctoStore's contract has it so."""
+    """`ttl_ms` as given; raises if it is out of bounds. `ttl_seconds` is clamped, as in OctoStore's contract."""
     if "ttl_ms" not in document:
         asked_ms: int = document.get("ttl_seconds", limits.SESSION_TTL_MS_DEFAULT // 1000) * 1000
         return min(max(asked_ms, limits.SESSION_TTL_MS_MIN), limits.SESSION_TTL_MS_MAX)

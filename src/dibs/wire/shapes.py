@@ -1,12 +1,12 @@
-"""Whether a request has the fields it may have, each of its type. Values are judged in `requests.py`."""
+"""Checks the fields of a request and their types. `requests.py` checks the values."""
 
 from __future__ import annotations
 
 from dibs.errors import Unprocessable
 from dibs.wire.fields import REQUESTS
 
-# What a client of dibs says it sends. It is JSON, under a name that a server which is not dibs refuses (415) before it
-# does anything: OctoStore has the same routes and gives two workers with one token the same lock.
+# The content type of dibs' own clients. It is JSON, under a name that other servers refuse (415) before they do
+# anything: OctoStore has the same routes, but gives two workers with one token the same lock.
 OWN_TYPE = "application/x.dibs"
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _U32_MAX = 2**32 - 1
 
-_PROVEN = ("renew", "release", "transfer")  # only for whoever can prove the lease
+_PROVEN = ("renew", "release", "transfer")  # these need a proof of the lease
 
 
 def shape(verb: str, document: object) -> Document:

@@ -3,8 +3,8 @@
     name:sha256=HEX[:role[:namespace[:expires]]]
     name:token[:role[:namespace[:expires]]]
 
-The first form is what dibs writes: whoever reads the file learns no token. The second holds the token itself; it is
-taken, with a warning. `expires` is a time in UTC without colons, as in 20261215T103000Z.
+dibs writes the first form: a reader of the file learns no token. The second form holds the token itself; it is accepted
+with a warning. `expires` is a time in UTC without colons, as in 20261215T103000Z.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TokenLine(Record):
     is_clear: bool = False
 
     def text(self) -> str:
-        """As it stands in the file, hashed."""
+        """The line for the file, with the hash."""
         parts = [self.name, HASH + self.digest, self.role]
         if self.namespace is not None or self.expires_ms is not None:
             parts.append(self.namespace or "")
@@ -40,7 +40,7 @@ class TokenLine(Record):
 
 
 def is_entry(line: str) -> bool:
-    """Neither blank nor a comment."""
+    """Whether a line is neither blank nor a comment."""
     return bool(line.strip()) and not line.strip().startswith("#")
 
 
@@ -64,7 +64,7 @@ def parse_line(line: str) -> TokenLine:
 
 
 def check_digest(text: str) -> str:
-    """The hash of a token, or InvalidInput, which does not repeat it: it may be the token."""
+    """The hash of a token. Raises InvalidInput, which does not repeat the text: it may be the token itself."""
     if len(text) != 64 or not _HEX.issuperset(text):
         raise InvalidInput(f"{HASH.rstrip('=')} is the 64 hexadecimal digits of a token's SHA-256.")
     return text
@@ -93,6 +93,6 @@ def parse_compact_time(text: str) -> int:
     if len(text) == 16 and text.isascii() and (text[:8] + text[9:15]).isdecimal():
         day, clock = text[:8], text[9:15]
         ms = instant_ms(f"{day[:4]}-{day[4:6]}-{day[6:]}T{clock[:2]}:{clock[2:4]}:{clock[4:]}.000Z")
-        if compact_time(ms) == text:  # else there is no such day or hour
+        if compact_time(ms) == text:  # otherwise there is no such day or hour
             return ms
     raise InvalidInput("the time it expires is written like 20261215T103000Z, in UTC.")

@@ -123,7 +123,7 @@ def _acl_entry(entry: object) -> str:
 
 
 def token_badge(token: str) -> str:
-    """The name of a bearer token where it must be recognised without being known."""
+    """A name by which a bearer token is recognised without storing it."""
     import hashlib  # only servers and access lists need it
 
     return "token:sha256:" + hashlib.sha256(token.encode()).hexdigest()
