@@ -53,6 +53,17 @@ def find_own_cycle(draft: Draft, session_id: str | None) -> tuple[str, ...]:
     return _Graph(draft, session).cycle([]) if session is not None else ()
 
 
+def closes_circle(draft: Draft, ticket: Ticket) -> bool:
+    """Whether this place of a session waits for that session, or for itself, by way of others who stand in lines.
+    Wants do not count: whoever polls is told of the circle when it polls again."""
+    session = draft.session(ticket.session) if ticket.session is not None else None
+    if session is None or session_over(draft, session):
+        return False
+    graph = _Graph(draft, session, wants=False)
+    node = graph.place(ticket)
+    return bool(graph.cycle([_Need(1, [(node, (ticket.name,))])], node))
+
+
 _LAST = 0  # its place will be the last
 _NONE = -1  # it polls: what its session covers is granted at once
 
@@ -95,9 +106,10 @@ class _Need:
 class _Graph:
     """The part of the wait-for graph that can be reached from one session."""
 
-    def __init__(self, draft: Draft, asker: SessionRecord) -> None:
+    def __init__(self, draft: Draft, asker: SessionRecord, *, wants: bool = True) -> None:
         self._draft = draft
         self._asker = asker
+        self._wants = wants
         self._root: Node = ("session", asker.id)
         self._wanted: dict[Node, list[_Wanted]] = {}
 
@@ -115,8 +127,8 @@ class _Graph:
         ]
         return node
 
-    def cycle(self, asked: list[_Need]) -> tuple[str, ...]:
-        """The shortest path from the claim back to the caller, along stuck nodes."""
+    def cycle(self, asked: list[_Need], place: Node | None = None) -> tuple[str, ...]:
+        """The shortest path from the claim back to the caller, or to its `place`, along stuck nodes."""
         needs = self._reach([*asked, *self._session_needs(self._asker)])
         free = _free(needs)
         if self._root in free:
@@ -126,7 +138,7 @@ class _Graph:
         for here, path in way:  # grows during the loop
             for need in here:
                 for node, words in need.of if need.in_vain(free) else ():
-                    if node == self._root:
+                    if node == self._root or (node == place and len(path) > 1):
                         return path
                     if node not in free and node not in seen:
                         seen.add(node)
@@ -160,7 +172,7 @@ class _Graph:
             for ticket in tickets
             if ticket is not None and not ticket_over(draft, ticket)
         ]
-        want = session.want
+        want = session.want if self._wants else None
         # For the caller, only its present claim counts, not its earlier ones.
         if want is not None and draft.now_ms < want.until_ms and session.id != self._asker.id:
             names = (want.name, *want.more)
@@ -239,9 +251,18 @@ class _Graph:
             if tree and (_both_shared(ticket, wanted) or not overlaps(ticket.name, lock.name)):
                 continue
             yield ticket
-            # Places further ahead in a job's own line block this one, too, unless all of them are shared.
-            if not tree and wanted.slots == 1 and (ticket.mode == EXCLUSIVE or wanted.mode == SHARED):
+            # This place waits for those further ahead, unless all of them are shared, or its session has the job, or
+            # will have it by an earlier place: they come after that.
+            passes_on = ticket.mode == EXCLUSIVE or wanted.mode == SHARED
+            if not tree and wanted.slots == 1 and passes_on and not self._has_or_will(ticket, lock):
                 return
+
+    def _has_or_will(self, ticket: Ticket, lock: LockRecord) -> bool:
+        """Whether this place is served by what its session has or gets otherwise, and not in its turn."""
+        if own_hold(self._draft, lock, ticket.session, ticket.mode) is not None:
+            return True
+        wanted = _Wanted(ticket.ns, ticket.name, ticket.mode, ticket.slots, ticket.number, ticket.session)
+        return self._own_place(wanted) is not None
 
 
 def _free(needs: dict[Node, list[_Need]]) -> set[Node]:

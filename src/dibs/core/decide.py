@@ -14,6 +14,7 @@ decision, so every rule can be tested in microseconds, and replayed. The other f
     queue.py      who is served when, and the one way in which a waiter is given the job
     tickets.py    places in a line
     deadlock.py   would waiting ever end
+    circles.py    places that a loss of their session closed a circle with
     wants.py      a refused ask that counts as waiting
     several.py    the first free of several; all or none
     access.py     who may claim: access lists, through the tree
@@ -98,6 +99,10 @@ def decide(view: View, command: Command) -> Decision:
             return Decision(outcome=while_frozen(draft, command, frozen))
     rule = _RULES.get(type(command)) or _rule_of(command)
     outcome = rule(draft, command)
+    if draft.losses:
+        from dibs.core.circles import leave_circles  # rare: most sessions have one place for a job
+
+        leave_circles(draft)
     return Decision(
         outcome=outcome, writes=draft.writes, events=tuple(draft.events), handed=tuple(draft.handed)
     )

@@ -23,7 +23,7 @@ NO_META = Meta()
 class Draft:
     """See the module's text. `now_ms` is the view's."""
 
-    __slots__ = ("_blanks", "_meta", "_overlaps", "_view", "events", "handed", "now_ms", "writes")
+    __slots__ = ("_blanks", "_meta", "_overlaps", "_view", "events", "handed", "losses", "now_ms", "writes")
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -31,6 +31,8 @@ class Draft:
         self.writes: dict[str, Stored | None] = {}
         self.events: list[Event] = []
         self.handed: list[HandedOver] = []
+        # Sessions that lost a hold on, or a place for, a job (namespace, name) for which they have another place.
+        self.losses: list[tuple[str, str, str]] = []
         self._meta: Meta | None = None  # as `meta` found it: every rule asks for it several times
         self._blanks: dict[str, LockRecord] = {}
         self._overlaps: dict[str, Overlap] = {}
@@ -119,6 +121,7 @@ class Draft:
         self._meta = None
         self.events.clear()
         self.handed.clear()
+        self.losses.clear()
 
     def tell(self, event: Event) -> None:
         self.events.append(event)

@@ -25,7 +25,7 @@ from dibs.core.records import EXCLUSIVE, EXPIRED, LOST, RELEASED, UNSUCCESSFUL, 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.draft import Draft
-    from dibs.core.records import Holder, LockRecord, Outage, SessionRecord, Ticket
+    from dibs.core.records import Holder, LockRecord, Outage, SessionRecord, Ticket, Wait
 
 _EVENT_OF = {
     "released": events.RELEASED,
@@ -244,6 +244,15 @@ def _forget_in_session(draft: Draft, lock: LockRecord, holder: Holder) -> None:
     if (key in session.holds and not still) or session.want is not None:
         holds = session.holds if still else tuple([each for each in session.holds if each != key])
         draft.put(session.replace(holds=holds, want=None))
+    note_loss(draft, session.id, lock.ns, lock.name, session.waits)
+
+
+def note_loss(draft: Draft, session_id: str, ns: str, name: str, waits: tuple[Wait, ...]) -> None:
+    """A session lost a hold or a place. If it has another place for the same job, `circles.py` looks at that."""
+    for wait in waits:
+        if (wait.ns, wait.name) == (ns, name):
+            draft.losses.append((session_id, ns, name))
+            return
 
 
 def event_of(lock: LockRecord, holder: Holder, kind: str, at_ms: int, **more: object) -> Event:

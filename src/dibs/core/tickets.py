@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.events import Event
+from dibs.core.expiry import note_loss
 from dibs.core.keys import ticket_key
 from dibs.core.limits import TICKET_MS
 from dibs.core.names import in_tree
@@ -196,6 +197,8 @@ def remove(draft: Draft, ticket: Ticket) -> None:
             gone = {(part.name, part.number) for part in ticket.whole} or {(ticket.name, ticket.number)}
             waits = tuple([w for w in session.waits if w.ns != ticket.ns or (w.name, w.number) not in gone])
             draft.put(session.replace(waits=waits))
+            for name, _ in gone:
+                note_loss(draft, session.id, ticket.ns, name, waits)
 
 
 def remove_place(draft: Draft, ns: str, name: str, number: int) -> None:
