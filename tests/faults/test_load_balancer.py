@@ -36,7 +36,9 @@ def servers(tmp_path: Path) -> Iterator[list[ServerProcess]]:
         (tmp_path / name).mkdir()
     with ServerProcess(tmp_path / "a") as first:
         tokens = str(first.folder / "dibs" / "token")
-        with ServerProcess(tmp_path / "b", store=first.store_url, flags=("--tokens", tokens)) as second:
+        with ServerProcess(
+            tmp_path / "b", store=first.store_url, flags=("--tokens", tokens, "--drain", "10s")
+        ) as second:
             yield [first, second]
 
 
@@ -118,6 +120,16 @@ def test_a_server_that_ends_is_left_out_and_its_leases_go_on_at_the_other(
         assert balancer.ask("renew", job, lease_id=lease).status == 200
     for number in range(6, 12):
         balancer.claim(f"job-{number}")
+
+
+def test_no_claim_fails_because_a_server_drains(balancer: Balancer, servers: list[ServerProcess]) -> None:
+    held = balancer.claim("job")["lease_id"]
+    servers[1].process.terminate()
+    direct = Balancer(servers[1].url, servers[0].token)
+    wait_until(lambda: direct.ask("acquire", "other", owner="a1").status == 503, "it drains")
+    for number in range(40):
+        balancer.claim(f"job-{number}", request_key=f"claim-{number}")
+    assert balancer.ask("renew", "job", lease_id=held).status == 200
 
 
 def test_a_server_that_stands_still_is_left_out(balancer: Balancer, servers: list[ServerProcess]) -> None:
