@@ -35,7 +35,8 @@ class Cost:
     server_cpu_us: float
     database_cpu_us: float
     written_bytes: float
-    events: float
+    events: float | None = None
+    """None in rounds that did not count them."""
 
 
 class Worker:

@@ -88,12 +88,13 @@ def _verdict(ratio: Spread, met: bool) -> str:
     return f"{ratio.text(2)}{'' if met else ', **not met**'}"
 
 
-def cost_of(found: StoreResults, kind: str, operation: str) -> tuple[float, float, float, float]:
+def cost_of(found: StoreResults, kind: str, operation: str) -> tuple[float, float, float, float | None]:
     """CPU of the dibs server and of the database in microseconds, bytes written, events: medians of the rounds."""
     mine = [cost for cost in found.costs if (cost.database, cost.operation) == (kind, operation)]
-    keys = ("server_cpu_us", "database_cpu_us", "written_bytes", "events")
-    server, database, written, events = (spread([getattr(cost, key) for cost in mine]).median for key in keys)
-    return server, database, written, events
+    keys = ("server_cpu_us", "database_cpu_us", "written_bytes")
+    server, database, written = (spread([getattr(cost, key) for cost in mine]).median for key in keys)
+    counted = [cost.events for cost in mine if cost.events is not None]
+    return server, database, written, spread(counted).median if counted else None
 
 
 def costs(found: StoreResults) -> list[str]:
@@ -103,6 +104,7 @@ def costs(found: StoreResults) -> list[str]:
     for kind in dict.fromkeys(cost.database for cost in found.costs):
         for operation in OPERATIONS:
             server, database, written, events = cost_of(found, kind, operation)
-            cells = f"{server:.0f} | {database:.0f} | {written:,.0f} | {events:.0f}"
+            count = "-" if events is None else f"{events:.0f}"
+            cells = f"{server:.0f} | {database:.0f} | {written:,.0f} | {count}"
             lines.append(f"| {NAMES[kind]} | {operation} | {cells} |")
     return [*lines, ""]
