@@ -123,7 +123,7 @@ class Rig:
         seen: list[str] = []
 
         def is_clean() -> bool:
-            seen[:] = left_behind(self.store.url)
+            seen[:] = left_behind(self.store.url, "job-")  # what a killed program kept lasts longer
             return not seen
 
         try:

@@ -61,18 +61,21 @@ class SqliteFile(SharedStore):
 
 
 class ReplicatedPostgres(SharedStore):
-    """A primary and a standby. The clock of one is an hour ahead of the other's, as dibs reads it."""
+    """A primary and a standby. As dibs reads their clocks, one is an hour ahead of the other, and both can be set."""
 
     def __init__(self, pair: PostgresPair) -> None:
         self._pair = pair
         self.places = [("127.0.0.1", node.port) for node in pair.nodes]
         self.url = self.url_by([node.port for node in pair.nodes])
         open_store(self.url).close()
+        postgres_pair.run(pair.primary, "CREATE TABLE public.clock_set (ms bigint)")
+        postgres_pair.run(pair.primary, "INSERT INTO public.clock_set VALUES (0)")
         postgres_pair.run(
             pair.primary,
             "CREATE OR REPLACE FUNCTION dibs.clock_1() RETURNS bigint LANGUAGE sql VOLATILE AS $$ SELECT"
             " (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-            f" + CASE inet_server_port() WHEN {pair.standby.port} THEN {HOUR_MS} ELSE 0 END $$",
+            f" + CASE inet_server_port() WHEN {pair.standby.port} THEN {HOUR_MS} ELSE 0 END"
+            " + (SELECT ms FROM public.clock_set) $$",
         )
 
     def url_by(self, ports: Sequence[int]) -> str:
@@ -81,7 +84,9 @@ class ReplicatedPostgres(SharedStore):
 
     def faults(self, chance: random.Random) -> list[Fault]:
         pause, go_on = self._signal(signal.SIGSTOP), self._signal(signal.SIGCONT)
+        step_ms = chance.choice([-1, 1, 1]) * chance.randrange(10_000, HOUR_MS)
         return [
+            Fault("PostgreSQL's clock stepped", lambda: self._step(step_ms), lambda: None, serves=True),
             Fault("PostgreSQL killed", self._kill, self._start),
             Fault("PostgreSQL restarted", self._stop, self._start),
             Fault("PostgreSQL paused", pause, go_on),
@@ -93,6 +98,9 @@ class ReplicatedPostgres(SharedStore):
 
     def _signal(self, number: signal.Signals) -> Callable[[], None]:
         return lambda: self._pair.primary.signal(number)
+
+    def _step(self, ms: int) -> None:
+        postgres_pair.run(self._pair.primary, f"UPDATE public.clock_set SET ms = ms + {ms}")
 
     def _kill(self) -> None:
         self._pair.primary.kill()

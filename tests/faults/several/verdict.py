@@ -7,6 +7,7 @@ Wrong is, with an empty list for nothing:
 - a client that was sure of a job after another one with a larger token was
 - a claim, renewal or release that was acknowledged and is not in the store's history; a request key with two leases
 - a write behind the fence with a smaller token than one before it
+- a job that its living owner lost, although no fault lasted as long as its lease
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def judge(folder: Path, events: list[Event]) -> Verdict:
     sure = [f"{job}: {each}" for job, times in beliefs(notes).items() for each in overlaps(times)]
     fenced = fenced_writes(folder)
     late_writes = sum(late(tokens) for tokens in fenced.values())
+    owned = [job for (_, job), claims in replay(events).items() if claims and not job.startswith("kept-")]
     wrong = [
         *broken_promises(events),
         *overtaken(events, plain=True),
@@ -48,8 +50,8 @@ def judge(folder: Path, events: list[Event]) -> Verdict:
         *sure,
         *unkept(notes, events),
         *(f"late writes behind the fence: {late_writes}" for _ in range(bool(late_writes))),
-        *(f"still owned by history: {job}" for job, claims in replay(events).items() if claims),
-        *(f"{note['says']}" for note in notes if note.get("what") == "crashed"),
+        *(f"still owned by history: {job}" for job in owned),
+        *(f"{note['what']}: {note['says']}" for note in notes if note.get("what") in ("crashed", "not kept")),
     ]
     what = Counter(str(note.get("what")) for note in notes)
     counts = {
@@ -62,7 +64,7 @@ def judge(folder: Path, events: list[Event]) -> Verdict:
         "asked again": what["again"] + what["trouble"],
         "lost": what["lost"],
         "deadlocks": sum(note.get("code") == "deadlock" for note in notes),
-        "checks": what["believed"],
+        "checks": what["believed"] + what["kept"],
         "fenced writes": sum(map(len, fenced.values())),
         "refused by the fence": sum("refused" in note for note in notes),
         "keys forgotten": len(repeated(events)),

@@ -2,9 +2,9 @@
 
 python -m tests.faults.several.worker URLS TOKEN NAME FOLDER SEED
 
-Each thread notes in a file of its own what it was told and when, by the clock that all processes of a machine share.
-Every claim has an owner's name of its own, so that it can be found in the store's history. The program ends when there
-is a file FOLDER/over.
+One more thread keeps a job of its own for as long as the program runs. Each thread notes in a file of its own what it
+was told and when, by the clock that all processes of a machine share. Every claim has an owner's name of its own, so
+that it can be found in the store's history. The program ends when there is a file FOLDER/over.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ JOBS = ("job-0", "job-1", "job-2", "job-3")
 THREADS = 3
 TTL_S = 3
 SHORT_TTL_S = 1
+KEPT_TTL_S = 30  # longer than any fault: whoever lives must not lose it
 WAIT_S = 5
 PAUSE_S = 0.02
 ASK_MS_MAX = 60_000
@@ -64,6 +65,21 @@ class Worker:
             except Exception as error:  # a fault of the SDK, or of this file
                 self._note("crashed", says=f"{type(error).__name__}: {error}")
                 raise
+        self._client.close()
+
+    def keep(self) -> None:
+        """Have one job all the time. No fault lasts as long as its lease, so it is never lost."""
+        until_ms = steady_ms() + LIFE_MS_MAX
+        job = f"kept-{self._name}"
+        try:
+            lease = self._until_answered(lambda: self._client.claim(job, ttl=KEPT_TTL_S).__enter__())
+            while not self._over.exists() and steady_ms() < until_ms:
+                lease.check()
+                self._note("kept")
+                pause(0.2)
+            self._until_answered(lease.release)
+        except LeaseLost as lost:
+            self._note("not kept", says=f"{job}: {lost}")
         self._client.close()
 
     def _note(self, what: str, **more: object) -> None:
@@ -155,7 +171,11 @@ def main(url: str, token: str, name: str, folder: str, seed: str) -> None:
     def work(number: int) -> None:
         Worker(url, token, f"{name}-{number}", Path(folder), seed).run()
 
+    def keep() -> None:
+        Worker(url, token, f"{name}-keeper", Path(folder), seed).keep()
+
     threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+    threads.append(threading.Thread(target=keep))
     for thread in threads:
         thread.start()
     for thread in threads:
