@@ -250,6 +250,19 @@ async def test_of_several_jobs_held_and_done_ones_are_told_apart(store: Store) -
         assert "wait" not in settled["message"]
 
 
+@pytest.mark.promise("names:one-name")
+async def test_two_ways_to_write_an_issue_are_one_job(store: Store, mode: str) -> None:
+    address, one = "https://github.com/Acme/App/pull/42/files", "github://acme/app/issues/42"
+    async with store.agent("agent-7", mode) as first, store.agent("agent-8", mode) as second:
+        claimed = await first.call("claim_job", job=address)
+        assert claimed["job"] == one
+        assert (await second.call("claim_job", job="acme/app#42"))["claimed"] is False
+        assert (await second.call("claim_any_job", jobs=["Acme/App#42", "issue-7"]))["job"] == "issue-7"
+        assert (await second.call("get_job_owner", job=address))["owner"] == "agent-7"
+        released = await first.call("release_job", job="acme/app#42", lease_id=claimed["lease_id"])
+        assert released["released"] is True
+
+
 async def test_action_llamas_lock_tools_are_offered_when_asked_for(store: Store) -> None:
     tools = (*TOOLS, *action_llama.TOOLS)
     key = "github://acme/app/issues/42"

@@ -344,6 +344,19 @@ def test_a_name_may_be_any_printable_text_sent_percent_encoded(server: Server, n
     assert [lock["name"] for lock in listed["locks"]] == [whole]
 
 
+@pytest.mark.promise("names:one-name")
+def test_names_are_folded_over_http_only_on_request(server: Server, name: str) -> None:
+    written, one = f"https://github.com/Acme/{name}/pull/42", f"github://acme/{name}/issues/42"
+    path, asks = quote(written, safe=""), {"X-Dibs-Names": "one"}
+    assert server.acquire(path).json["name"] == written
+    assert server.acquire(path, headers=asks).json["name"] == one
+    assert server.ask("GET", f"/locks/{path}", headers=asks).json["name"] == one
+    assert server.ask("GET", f"/locks/{path}/history", headers=asks).json["name"] == one
+    assert server.acquire(quote("#42", safe=""), headers=asks).json["name"] == "#42"
+    assert_error(server.acquire(path, headers={"X-Dibs-Names": "all"}), 400, "invalid_input")
+    assert_error(server.acquire(quote("https://a:b@c.d/e", safe=""), headers=asks), 400, "invalid_lock_name")
+
+
 def test_every_response_has_a_request_id_of_its_own(server: Server, name: str) -> None:
     seen = set()
     for method, path in (

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dibs.client.name_in_use import name_in_use
 from dibs.errors import InvalidInput, LeaseLost
+from dibs.repository.job_names import JobNames
 from dibs.sdk import operations
 from dibs.sdk.async_claim import taken
 from dibs.sdk.async_doors import drive
@@ -29,9 +31,17 @@ class ToolBackend:
 
     keeps = False  # whether this backend renews its claims
 
-    def __init__(self, door: AsyncDoor, owner: str | None = None) -> None:
+    def __init__(self, door: AsyncDoor, owner: str | None = None, names: JobNames | None = None) -> None:
         self.door = door
         self.owner = owner
+        self._names = names or JobNames({}, None)  # without a folder no clone is known
+
+    async def one_name(self, job: str) -> str:
+        """The job's one name, or the name as it is written if it is in use so."""
+        return await self.run(name_in_use(self._names.of(job), job))
+
+    def one_names(self, jobs: Sequence[str]) -> list[str]:
+        return self._names.of_all(jobs)
 
     async def run(self, flow: Flow[T]) -> T:
         return await drive(self.door, flow, TIMEOUT_MS)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.agents.backend import TIMEOUT_MS, ToolBackend
@@ -26,6 +27,8 @@ from dibs.agents.kept_claim import (
 from dibs.client.door import OVER_CODES
 from dibs.core.names import check_name
 from dibs.errors import DibsError, LeaseLost, RequestRefused, Unavailable
+from dibs.repository.job_names import JobNames
+from dibs.repository.namespace import current_folder
 from dibs.sdk import operations
 from dibs.sdk.async_session import AsyncSession
 
@@ -51,7 +54,7 @@ class ClaimKeeper(ToolBackend):
         self, door: AsyncDoor, owner: str | None = None, joins: Callable[[], str] | None = None
     ) -> None:
         """`joins` gives the session of the agent, where its harness names it: its commands and hooks use it, too."""
-        super().__init__(door, owner)
+        super().__init__(door, owner, JobNames(os.environ, current_folder()))
         self._joins = joins
         self._ready: asyncio.Future[AsyncSession] | None = None
         self._closing = asyncio.Event()

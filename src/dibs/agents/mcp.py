@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from dibs._version import __version__
 from dibs.agents import resources, words
 from dibs.agents.schemas import input_schema, output_schema
-from dibs.agents.shapes import LostClaim, ToolAnswer
+from dibs.agents.shapes import LostClaim, ToolAnswer, ToolArguments
 from dibs.agents.tools import TOOLS, Tool
 from dibs.errors import DibsError
 
@@ -135,13 +135,23 @@ async def _called(
     except ValidationError as error:
         return await _failed(_what_is_wrong(error), backend)
     try:
-        answer = await tool.do(backend, asked)
+        answer = await tool.do(backend, await _under_one_name(backend, asked))
     except DibsError as error:
         return await _failed(words.trouble(error), backend)
     except Exception:
         log.exception("%s failed in a way it should not", tool.name)
         return await _failed("dibs had an internal error; see its log. Do not begin the work.", backend)
     return await _answered(answer, backend)
+
+
+async def _under_one_name(backend: ToolBackend, asked: ToolArguments) -> ToolArguments:
+    """The arguments, with each job under its one name."""
+    job, jobs = getattr(asked, "job", None), getattr(asked, "jobs", None)
+    if isinstance(job, str):
+        return asked.model_copy(update={"job": await backend.one_name(job)})
+    if jobs is not None:
+        return asked.model_copy(update={"jobs": backend.one_names(jobs)})
+    return asked
 
 
 async def _answered(answer: ToolAnswer, backend: ToolBackend) -> types.CallToolResult:

@@ -117,6 +117,10 @@ class PendingClaim:
         self._asked = self._waited = False
         self._unsure = False  # an answer was lost: we may have a place, or the job
 
+    def under(self, name: str) -> PendingClaim:
+        """The same claim under another name. For a claim that was not asked for yet."""
+        return PendingClaim(self._verb, name, self._document, self._ticket, own_key=self._own_key)
+
     def ask_once(self, wait_ms: int = 0) -> Flow[Reply]:
         """Claim once; the other side may wait for up to `wait_ms`."""
         document = dict(self._document)

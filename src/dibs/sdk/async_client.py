@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.core.durations import duration_ms
 from dibs.errors import InvalidInput, NotClaimed
+from dibs.repository.job_names import JobNames
+from dibs.repository.namespace import current_folder
 from dibs.sdk import operations
 from dibs.sdk.async_claim import AsyncClaim, given_up
 from dibs.sdk.async_doors import drive, open_door
@@ -49,8 +51,10 @@ class AsyncClient(Claims[AsyncClaim]):
         namespace: str | None = None,
         *,
         timeout: Duration = TIMEOUT_SECONDS,
+        exact: bool = False,
     ) -> None:
         settings = settings_of(url, token, owner, namespace)
+        self._names = JobNames(settings.env, current_folder(), exact=exact)
         self.owner_name = settings.owner
         self._shown = place_of(settings)
         self._closed = False
@@ -110,7 +114,10 @@ class AsyncClient(Claims[AsyncClaim]):
         on_lost: OnLost | None = None,
     ) -> AsyncSession:
         """`async with client.session() as session:` and then `session.claim(…)`. One heartbeat for all its claims."""
-        return AsyncSession(self._door, self._timeout_ms, owner or self.owner_name, ttl, metadata, on_lost)
+        owner = owner or self.owner_name
+        session = AsyncSession(self._door, self._timeout_ms, owner, ttl, metadata, on_lost)
+        session._names = self._names
+        return session
 
     @explained
     async def acquire(
@@ -154,7 +161,7 @@ class AsyncClient(Claims[AsyncClaim]):
         self, name: str, *, poll: Duration = 1.0, since: int | None = None
     ) -> AsyncIterator[JobEvent]:
         """The events of a job as they happen, for ever. `since`: after that `seq`; else only what is new."""
-        watching = operations.JobWatch(name, since)
+        watching = operations.JobWatch(self._one_name(name), since)
         while True:
             for event in await self._run(watching.poll()):
                 yield event

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from dibs.core.durations import Duration
     from dibs.errors import LeaseLost
+    from dibs.repository.job_names import JobNames
     from dibs.sdk.session_hold import SessionHold
 
     OnLost = Callable[[LeaseLost], object]
@@ -25,6 +26,11 @@ TTL_SECONDS = 60.0
 class Claims(Generic[C]):
     """`ttl` is how long the claim lasts without a heartbeat, 60 seconds by default. In a session it lasts as long as
     the session."""
+
+    _names: JobNames | None = None  # None: names are taken as they are
+
+    def _one_name(self, name: str) -> str:
+        return name if self._names is None else self._names.of(name)
 
     def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> C:
         """A claim that is not taken yet."""
@@ -45,7 +51,10 @@ class Claims(Generic[C]):
         **fields: Any,
     ) -> ClaimRequest:
         mode = "shared" if shared else None
-        return ClaimRequest(verb, names, mode=mode, **fields, **self._common(ttl, owner))
+        # A single text in the place of a list is refused by ClaimRequest.
+        wanted = names if isinstance(names, str) else [self._one_name(name) for name in names]
+        written = names[0] if verb == "acquire" else None
+        return ClaimRequest(verb, wanted, mode=mode, written=written, **fields, **self._common(ttl, owner))
 
     @explained
     def claim(

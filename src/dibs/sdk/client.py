@@ -11,6 +11,8 @@ from dibs.client.settings import Settings
 from dibs.core.durations import duration_ms
 from dibs.errors import InvalidInput, NotClaimed
 from dibs.redact import without_secrets
+from dibs.repository.job_names import JobNames
+from dibs.repository.namespace import current_folder
 from dibs.sdk import operations
 from dibs.sdk.claim import Claim, given_up
 from dibs.sdk.claims import TTL_SECONDS, Claims
@@ -66,8 +68,10 @@ class Client(Claims[Claim]):
         namespace: str | None = None,
         *,
         timeout: Duration = TIMEOUT_SECONDS,
+        exact: bool = False,
     ) -> None:
         settings = settings_of(url, token, owner, namespace)
+        self._names = JobNames(settings.env, current_folder(), exact=exact)
         self.owner_name = settings.owner
         self._shown = place_of(settings)
         self._closed = False
@@ -110,7 +114,9 @@ class Client(Claims[Claim]):
         on_lost: OnLost | None = None,
     ) -> Session:
         """`with client.session() as session:` and then `session.claim(…)`. One heartbeat for all its claims."""
-        return Session(self._doors, owner or self.owner_name, ttl, metadata, on_lost)
+        session = Session(self._doors, owner or self.owner_name, ttl, metadata, on_lost)
+        session._names = self._names
+        return session
 
     @explained
     def acquire(
@@ -154,7 +160,7 @@ class Client(Claims[Claim]):
         """The events of a job as they happen, for ever. `since`: after that `seq`; else only what is new from now on.
 
         It polls every `poll` seconds, and sooner if a store of this machine reports news."""
-        watching = operations.JobWatch(name, since)
+        watching = operations.JobWatch(self._one_name(name), since)
         while True:
             yield from self._run(watching.poll())
             with self._doors.one() as door:

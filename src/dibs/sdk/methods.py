@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from dibs.client.name_in_use import name_in_use
 from dibs.sdk.async_guard import shielded
 from dibs.sdk.parameters import explained
 
@@ -23,11 +24,30 @@ T = TypeVar("T")
 _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
+def _asked(
+    client: Any, flow: Callable[..., Flow[T]], args: tuple[Any, ...], named: dict[str, Any]
+) -> Flow[T]:
+    """The flow, with the job under its one name, or as it was written if it is in use so."""
+    written = args[0] if args else named.get("name")
+    if not isinstance(written, str) or next(iter(inspect.signature(flow).parameters)) != "name":
+        return flow(*args, **named)
+    one = client._one_name(written)
+    if one == written:
+        return flow(*args, **named)
+    rest = {key: value for key, value in named.items() if key != "name"}
+
+    def spelled() -> Flow[T]:
+        name = yield from name_in_use(one, written)
+        return (yield from flow(name, *args[1:], **rest))
+
+    return spelled()
+
+
 def asks(name: str, flow: Callable[P, Flow[T]], about: str) -> Callable[Concatenate[Any, P], T]:
     """A method of `Client`."""
 
     def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        answer: T = self._run(flow(*args, **kwargs))
+        answer: T = self._run(_asked(self, flow, args, kwargs))
         return answer
 
     return _described(method, name, flow, about)
@@ -39,7 +59,7 @@ def awaits(
     """A method of `AsyncClient`."""
 
     async def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        answer: T = await self._run(flow(*args, **kwargs))
+        answer: T = await self._run(_asked(self, flow, args, kwargs))
         return answer
 
     return _described(method, name, flow, about)
@@ -51,7 +71,7 @@ def awaits_end(
     """A method of `AsyncClient` that is carried out although its caller is cancelled."""
 
     async def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await shielded(lambda: self._run(flow(*args, **kwargs)))
+        return await shielded(lambda: self._run(_asked(self, flow, args, kwargs)))
 
     return _described(method, name, flow, about)
 

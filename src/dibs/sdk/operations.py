@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dibs.client.door import OVER_CODES
+from dibs.client.name_in_use import name_in_use
 from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Ask, PendingClaim
 from dibs.core.durations import duration_ms
 from dibs.core.limits import (
@@ -45,6 +46,7 @@ class ClaimRequest:
         wait: Duration | None = None,
         fail_on_error: bool = True,
         slice_seconds: int = SLICE_SECONDS,
+        written: str | None = None,
         **extra: Any,
     ) -> None:
         if isinstance(names, str):
@@ -64,11 +66,21 @@ class ClaimRequest:
         # What the store would give to one session twice. Of several it passes over what the session has.
         self.reserved = () if verb == "acquire-any" else tuple(names)
         own_key = extra.get("request_key") is None
-        self.pending = PendingClaim(verb, names[0] if verb == "acquire" else "", document, own_key=own_key)
+        name = names[0] if verb == "acquire" else ""
+        self.pending = PendingClaim(verb, name, document, own_key=own_key)
+        # How the caller wrote the name, if otherwise.
+        self._written = written if verb == "acquire" and written != name else None
         self._wait_ms = wait_ms(wait)
         self._slice_seconds = slice_seconds
 
     def claim(self) -> Flow[Reply]:
+        if self._written is not None:
+            used = yield from name_in_use(self.names[0], self._written)
+            if used != self.names[0]:
+                self.pending = self.pending.under(used)
+        return (yield from self._claimed())
+
+    def _claimed(self) -> Flow[Reply]:
         return self.pending.claim(self._wait_ms, slice_seconds=self._slice_seconds)
 
 

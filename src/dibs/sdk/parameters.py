@@ -41,6 +41,7 @@ MEANINGS = {
     "url": "of a server or a store; without it DIBS_URL, else your own store on this machine",
     "token": "the server's token; without it DIBS_TOKEN or DIBS_TOKEN_FILE",
     "namespace": "jobs of another namespace are other jobs; without it DIBS_NAMESPACE",
+    "exact": "take names as they are written, byte for byte",
     "timeout": "how long one call may take, in addition to waiting in line",
     "skip": "return None instead of raising JobHeld or JobDone",
     "client": "the client to use; without it the one that the environment names",

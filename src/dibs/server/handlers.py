@@ -26,6 +26,7 @@ from dibs.core.limits import (
 from dibs.core.names import check_name
 from dibs.core.records import HELD, STATES
 from dibs.errors import InvalidInput, InvalidName, ServerDraining
+from dibs.repository.job_names import JobNames
 from dibs.server.health import HealthProbe
 from dibs.server.polls import LongPoll
 from dibs.server.request import (
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 STORE_HEADER = b"x-dibs-store"  # the store that a client of several servers expects
 SERVERS_HEADER = b"x-dibs-servers"  # from a client that can ask other servers
 _SEQ_MAX = 2**63 - 1
+NAMES_HEADER = b"x-dibs-names"
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _BEGINS = (*_CLAIMS, "session-open")
 _BODILESS = ("inspect", "session-show", "session-end")
@@ -129,6 +131,10 @@ class Api:
                 caller = caller.replace(over_quota=True)
         # Session ids are plain UUIDs; a percent-encoded one is invalid.
         name = raw_name.decode("latin-1") if verb.startswith("session-") else decode_name(raw_name)
+        if NAMES_HEADER in headers and not verb.startswith("session-"):
+            name = one_name(name, headers)
+            if "names" in document:
+                document["names"] = [one_name(each, headers) for each in document["names"]]
         command = command_for(verb, ns, name, document, caller)
         return command, wait_ms(document)
 
@@ -189,7 +195,7 @@ class Api:
     async def history(self, raw_name: bytes, query: bytes, headers: Headers) -> HttpResponse:
         """The newest events of a job; with `after`, the events that follow it."""
         ns, asked = self._reader("history", query, headers)
-        name = check_name(decode_name(raw_name))
+        name = check_name(one_name(decode_name(raw_name), headers))
         limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
         after = whole_number(asked, "after", 0, 0, _SEQ_MAX)
 
@@ -300,6 +306,16 @@ def _add_key(document: dict[str, Any], header: bytes) -> None:
     key = unquote_key(header_text(header, "Idempotency-Key"))
     if document.setdefault("request_key", key) != key:
         raise InvalidInput("The header Idempotency-Key and the field request_key differ.")
+
+
+def one_name(name: str, headers: Headers) -> str:
+    """The name; its one name if the header asks for that. A server knows no clone."""
+    asked = headers.get(NAMES_HEADER)
+    if asked is None:
+        return name
+    if asked != b"one":
+        raise InvalidInput("The header X-Dibs-Names is one: turn names into their one name. Or leave it out.")
+    return JobNames({}, None).of(name)
 
 
 def _name_part(asked: Mapping[str, str], field: str) -> str:
