@@ -25,7 +25,8 @@ from dibs.core.commands import Acquire, Release
 from dibs.core.outcomes import Granted
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
-from dibs.stores.git import open_git
+from dibs.stores.git import GitStore
+from dibs.stores.git.location import location_of
 from dibs.stores.port import Store
 
 ENV = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
@@ -67,7 +68,7 @@ def measure(folder: Path, url: str, clones: int, seconds: float, *, contested: b
             subprocess.run(["git", "init", "-q", str(clone)], check=True, env=ENV)
             words = ["git", "-C", str(clone), "remote", "add", "origin", f"file://{remote}"]
             subprocess.run(words, check=True, env=ENV)
-        stores.append(open_git(url, str(clone)))
+        stores.append(GitStore(location_of(url, str(clone))))
     for store in stores:
         store.read(["meta"])  # what is made on first use is made
     tallies = [Tally() for _ in stores]
