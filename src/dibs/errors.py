@@ -204,13 +204,18 @@ class WouldDeadlock(NotClaimed):
         return list(self.answer.get("cycle", ()))
 
 
+def told_to_stop(why: str) -> str:
+    """The reason of a loss, with the one order that follows from it. A server's reason may give the order already."""
+    return why if "Stop the work." in why else f"{why} Stop the work."
+
+
 class LeaseLost(DibsError):
     """`why` is the reason alone; `name` and `fencing_token` are the lease's."""
 
     code = "lease_not_current"
 
     def __init__(self, name: str, fencing_token: int, why: str) -> None:
-        super().__init__(f"{name} is not ours any more, or may not be: {why} Stop the work.")
+        super().__init__(f"{name} is not ours any more, or may not be: {told_to_stop(why)}")
         self.name = name
         self.fencing_token = fencing_token
         self.why = why

@@ -20,7 +20,7 @@ from dibs.agents import resources, words
 from dibs.agents.schemas import input_schema, output_schema
 from dibs.agents.shapes import LostClaim, ToolAnswer, ToolArguments
 from dibs.agents.tools import TOOLS, Tool
-from dibs.errors import DibsError
+from dibs.errors import DibsError, told_to_stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,7 +166,7 @@ async def _answered(answer: ToolAnswer, backend: ToolBackend) -> types.CallToolR
 
 async def _failed(sentence: str, backend: ToolBackend) -> types.CallToolResult:
     losses = await _losses(backend)
-    lost = "".join(f" And {each.job} is not yours any more: {each.why} Stop the work." for each in losses)
+    lost = "".join(f" And {each.job} is not yours any more: {told_to_stop(each.why)}" for each in losses)
     return types.CallToolResult(content=[types.TextContent(text=sentence + lost)], is_error=True)
 
 
