@@ -61,6 +61,20 @@ class Repository:
         top, common, own = lines
         return cls(env, top, common, own, folder)
 
+    @classmethod
+    def at(cls, env: Mapping[str, str], top: str) -> Repository:
+        """The repository whose work tree has its top at `top`, found without running git."""
+        own = os.path.join(top, ".git")
+        if os.path.isfile(own):  # a linked work tree names its folder
+            own = os.path.join(top, _line(own).removeprefix("gitdir: "))
+        shared = _line(os.path.join(own, "commondir"))
+        return cls(env, top, os.path.normpath(os.path.join(own, shared)) if shared else own, own, top)
+
+    def changed(self) -> list[str]:
+        """Paths, from the top, that differ from the last commit or are not tracked, but for ignored ones."""
+        words = ("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all")
+        return [line[3:] for line in _parts(self._out(("--no-optional-locks", *words)))]
+
     def settings(self) -> dict[str, str]:
         """The values of `git config` under `dibs.`, by key; of several values the last, as git does."""
         done = self._run(("config", "-z", "--get-regexp", r"^dibs\."))
@@ -132,6 +146,14 @@ def _run(
         return run_program(["git", *words], env=env, folder=folder, given=given, timeout_ms=_MS_MAX)
     except StoreUnavailable as error:
         raise InvalidInput(error.details) from None
+
+
+def _line(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return os.fsdecode(file.read(4096)).partition("\n")[0]
+    except OSError:
+        return ""
 
 
 def _parts(output: bytes) -> list[str]:

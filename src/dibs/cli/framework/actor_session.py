@@ -147,7 +147,7 @@ class ActorSession:
         then: nobody can come in between."""
         holds = (self._call.door().call("session-show", session, {}).body or {}).get("holds") or ()
         fresh = self._open(ttl_ms, parent=session)
-        owner = self._owner()
+        owner = self.owner()
         for hold in holds:
             asked = {"session_id": fresh, "owner": owner, "mode": hold["mode"], "request_key": new_id()}
             door = self._call.door_in(hold["namespace"])
@@ -159,7 +159,7 @@ class ActorSession:
         return fresh
 
     def _open(self, ttl_ms: int, parent: str | None = None) -> str:
-        request = {"owner": self._owner(), "ttl_ms": ttl_ms}
+        request = {"owner": self.owner(), "ttl_ms": ttl_ms}
         mark = self._mark()
         if mark != "-":
             request["process"] = mark
@@ -174,7 +174,7 @@ class ActorSession:
         self._write(session, ttl_ms, mark)
         return session
 
-    def _owner(self) -> str:
+    def owner(self) -> str:
         named = self._call.settings.pick("owner", "DIBS_OWNER")
         if named or self._agent is None:
             return named or self._name

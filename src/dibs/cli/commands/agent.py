@@ -1,0 +1,82 @@
+"""agent hook: what the hooks of coding agents run."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.result import Answer
+from dibs.cli.framework.spec import Command, Option
+from dibs.errors import DibsError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.cli.framework.context import Call
+    from dibs.harness.answer import HookAnswer
+
+_BYTES_MAX = 32 * 1024 * 1024  # a tool call carries whole files
+CLIENTS = ("claude", "codex", "cursor", "gemini", "copilot", "windsurf")
+CLIENT = Option("--client", "the program that runs the agent (default: seen from the event)", value="NAME")
+
+
+def hook(call: Call) -> Answer:
+    """Read an event, and answer it. An error of ours refuses nothing, unless the repository requires the check."""
+    answered = _answered(call)
+    for text, stream in ((answered.stdout, call.stdout), (answered.stderr, call.stderr)):
+        if text and stream is not None:
+            stream.write(text + "\n")
+            stream.flush()
+    answer = Answer(answered.exit, {}, "")
+    answer.is_said = True
+    return answer
+
+
+def _answered(call: Call) -> HookAnswer:
+    from dibs.harness.answer import HookAnswer
+
+    try:
+        from dibs.cli.git.agent_guard import BEFORE, AgentGuard
+        from dibs.harness.parse import event_of
+        from dibs.jsontext import decode
+
+        content = call.stdin.read(_BYTES_MAX) if call.stdin is not None else b""
+        document = decode(content.decode("utf-8", "replace").removeprefix("\ufeff"))
+        if not isinstance(document, dict):
+            raise ValueError("the event is no JSON object")
+        client = call.values.get("client")
+        event = event_of(document, call.env, client if client in CLIENTS else None)
+        guard = AgentGuard(call, event)
+    except Exception as error:
+        return HookAnswer(0, "", f"dibs: the hook did nothing, because {_why(error)}")
+    try:
+        return guard.answer()
+    except Exception as error:
+        if guard.requires and event.kind in BEFORE:
+            from dibs.harness.answer import refusal
+
+            why = f"dibs cannot tell whether another worker has this file ({_why(error)}), and this repository requires it."
+            return refusal(event, why)
+        return HookAnswer(0, "", f"dibs: nothing was claimed, because {_why(error)}")
+
+
+def _why(error: Exception) -> str:
+    told = error.details if isinstance(error, DibsError) else f"{type(error).__name__}: {error}"
+    return " ".join(str(told).split())[:300]
+
+
+COMMANDS = {
+    "agent hook": Command(
+        "agent hook",
+        "what the hooks of coding agents run: claim what is about to be written",
+        hook,
+        about=(
+            "Reads one event of Claude Code, Codex, Cursor, Gemini CLI, Copilot or Windsurf as JSON from standard "
+            "input. Before a file is written, it is claimed for the agent's session: silent if that succeeds, refused "
+            "with exit code 2 if another worker has it. After a shell command, what it changed is claimed. An error "
+            "of dibs itself refuses nothing, unless the repository has `require = true`."
+        ),
+        options=(CLIENT,),
+        examples=(("in a hook's configuration", "dibs agent hook --client claude"),),
+        exits=(
+            (0, "nothing to say, or said on standard output in the client's own form"),
+            (2, "refused; the reason is on standard error"),
+        ),
+    ),
+}

@@ -1,0 +1,252 @@
+"""What `dibs agent hook` does for each event of a coding agent.
+
+Before a file is written it is claimed for the agent. Nothing is said if that succeeds. When a session or a subagent
+stops, files that equal the last commit again are let go.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs.cli.git.checkout_claims import Checkout
+from dibs.core.durations import span
+from dibs.digest import digest
+from dibs.harness import event as kinds
+from dibs.harness.answer import NOTHING, refusal, remark
+from dibs.harness.shell_writes import written
+from dibs.paths import state_folder
+from dibs.repository.agent_settings import DENY, OFF, WARN
+from dibs.repository.namespace import root_around
+from dibs.terminal import plain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.harness.answer import HookAnswer
+    from dibs.harness.event import Event
+    from dibs.harness.identity import Agent
+
+    Document = dict[str, Any]
+
+_LINES_MAX = 5
+_FILES_SHOWN = 3
+BEFORE = (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL)
+
+
+class AgentGuard:
+    """One event of one agent. `requires` tells, after a failure, whether the repository wants it to refuse."""
+
+    def __init__(self, call: Call, event: Event) -> None:
+        self._call = call
+        self._event = event
+        self._folder = event.cwd if os.path.isabs(event.cwd) else os.getcwd()
+        self.requires = False
+
+    def answer(self) -> HookAnswer:
+        event = self._event
+        if event.agent is None or event.kind == kinds.OTHER:
+            return NOTHING
+        if event.kind == kinds.BEFORE_EDIT:
+            return self._before(event.paths)
+        if event.kind == kinds.BEFORE_SHELL:
+            self._stamp().note()
+            paths = written(event.command)
+            return self._before(tuple(paths)) if paths else NOTHING
+        checkout = self._checkout(self._folder, event.agent)
+        if checkout is None:
+            return NOTHING
+        try:
+            return self._later(checkout)
+        finally:
+            checkout.close()
+
+    def _later(self, checkout: Checkout) -> HookAnswer:
+        kind = self._event.kind
+        if checkout.settings.guard == OFF:
+            return NOTHING
+        if kind == kinds.AFTER_TOOL:
+            return self._after(checkout)
+        if kind == kinds.START:
+            return remark(self._event, _present(checkout.others()))
+        if kind == kinds.COMPACTED:
+            return remark(self._event, _still_held(checkout.held()))
+        if kind == kinds.END:
+            checkout.end()
+        else:
+            self._stopped(checkout)
+        return NOTHING
+
+    def _before(self, paths: tuple[str, ...]) -> HookAnswer:
+        """Claim what is about to be written."""
+        agent = self._event.agent
+        assert agent is not None
+        by_root: dict[str, list[str]] = {}
+        for path in paths:
+            root = _root_of(self._call, os.path.join(self._folder, path))
+            if root is not None:
+                by_root.setdefault(root, []).append(path)
+        in_way: list[Document] = []
+        for root, inside in by_root.items():
+            checkout = self._checkout(root, agent)
+            if checkout is None:
+                continue
+            try:
+                if checkout.settings.guard != OFF:
+                    files = [checkout.relative(path, self._folder) for path in inside]
+                    in_way += checkout.claim(list(dict.fromkeys([file for file in files if file])))
+            finally:
+                checkout.close()
+        denied = [each for each in in_way if each["level"] == DENY]
+        if denied:
+            return refusal(self._event, _refusal_text(denied))
+        warned = [each for each in in_way if each["level"] == WARN]
+        return remark(self._event, _warning_text(warned)) if warned else NOTHING
+
+    def _after(self, checkout: Checkout) -> HookAnswer:
+        """After a shell command: claim what it changed, or say whose it is."""
+        since_ns = self._stamp().taken()
+        if since_ns is None:
+            return NOTHING
+        changed = []
+        for file in checkout.repository.changed():
+            try:
+                is_new = os.lstat(os.path.join(checkout.root, file)).st_mtime_ns >= since_ns
+            except OSError:
+                continue
+            if is_new and checkout.settings.applies_to(file):
+                changed.append(file)
+        held = set(checkout.held())
+        in_way: list[Document] = []
+        for file in changed:  # one by one: what one file's owner says must not keep the others unclaimed
+            if file not in held:
+                in_way += checkout.claim([file])
+        told = [each for each in in_way if each["level"] != OFF]
+        return remark(self._event, _touched_text(told)) if told else NOTHING
+
+    def _stopped(self, checkout: Checkout) -> None:
+        """Let go of files that equal the last commit again. What a subagent leaves changed becomes its parent's."""
+        held = checkout.held()
+        if held:
+            changed = set(checkout.repository.changed())
+            checkout.release([file for file in held if not _is_changed(file, changed)])
+            held = [file for file in held if _is_changed(file, changed)]
+        parent = checkout.agent.parent
+        if self._event.kind == kinds.SUBAGENT_STOP and parent is not None:
+            if held:
+                above = self._checkout(checkout.root, parent)
+                if above is not None:
+                    above.claim(held)
+                    above.close()
+            checkout.end()
+
+    def _checkout(self, folder: str, agent: Agent) -> Checkout | None:
+        root = root_around({}, os.path.realpath(folder))
+        if not root:
+            return None
+        os.chdir(root)
+        checkout = Checkout(self._call, root, agent)
+        self.requires = checkout.settings.require
+        return checkout
+
+    def _stamp(self) -> _Stamp:
+        agent = self._event.agent
+        assert agent is not None
+        return _Stamp(os.path.join(state_folder(self._call.env), "agents", digest(agent.key)))
+
+
+class _Stamp:
+    """When the agent's last shell command began, by the clock of the file system."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def note(self) -> None:
+        os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+        with open(self._path, "wb"):
+            pass
+        os.utime(self._path)
+
+    def taken(self) -> int | None:
+        try:
+            found = os.stat(self._path).st_mtime_ns
+            os.unlink(self._path)
+        except OSError:
+            return None
+        return found
+
+
+def _root_of(call: Call, path: str) -> str | None:
+    """The top of the work tree that a file is in, which need not exist yet."""
+    folder = os.path.dirname(path.rstrip("/"))
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+    return root_around({}, os.path.realpath(folder)) or None
+
+
+def _is_changed(file: str, changed: set[str]) -> bool:
+    return file in changed or any(each.startswith(f"{file}/") for each in changed)
+
+
+def _who(refused: Document) -> str:
+    """Who has a file, since when, and when it was last heard of."""
+    if not refused.get("owner"):
+        return "somebody who waited for it"
+    told = [f"for {span(refused['held_ms'])}"] if "held_ms" in refused else []
+    if "silent_ms" in refused:
+        told.append(f"last sign of life {span(refused['silent_ms'])} ago")
+    return plain(str(refused["owner"])) + (f" ({', '.join(told)})" if told else "")
+
+
+def _by_file(refusals: list[Document]) -> list[str]:
+    found: dict[str, str] = {}
+    for each in refusals:
+        found.setdefault(plain(each["file"]), _who(each))
+    return [f"{file}: {who}" for file, who in list(found.items())[:_LINES_MAX]]
+
+
+def _refusal_text(denied: list[Document]) -> str:
+    files = _by_file(denied)
+    return (
+        "Not written: another worker is changing this file. It has it claimed with dibs.\n"
+        + "\n".join(files)
+        + "\nWork on another file, or ask again later. `dibs list` shows what is taken."
+    )
+
+
+def _warning_text(warned: list[Document]) -> str:
+    return (
+        "Another worker is changing the same file in another checkout. The two changes will have to be merged.\n"
+        + "\n".join(_by_file(warned))
+    )
+
+
+def _touched_text(told: list[Document]) -> str:
+    return (
+        "These files changed while the command ran, and another worker has them claimed.\n"
+        + "\n".join(_by_file(told))
+        + "\nIf the command wrote them, that worker's changes may be lost."
+    )
+
+
+def _present(others: list[Document]) -> str:
+    """At most five lines about who works here."""
+    by_owner: dict[str, list[str]] = {}
+    for each in others:
+        files = by_owner.setdefault(plain(str(each["owner"])), [])
+        if plain(each["file"]) not in files:
+            files.append(plain(each["file"]))
+    lines = []
+    for owner, files in list(by_owner.items())[: _LINES_MAX - 1]:
+        more = f" and {len(files) - _FILES_SHOWN} more" if len(files) > _FILES_SHOWN else ""
+        lines.append(f"{owner} has claimed {', '.join(files[:_FILES_SHOWN])}{more}.")
+    return "\n".join(["Others work in this checkout (dibs):", *lines]) if lines else ""
+
+
+def _still_held(held: list[str]) -> str:
+    if not held:
+        return ""
+    shown = ", ".join([plain(file) for file in held[:20]])
+    more = f" and {len(held) - 20} more" if len(held) > 20 else ""
+    return f"This session still has these files claimed with dibs: {shown}{more}."

@@ -1,0 +1,158 @@
+"""The claims of a coding agent in one checkout.
+
+Each file that an agent writes is claimed twice, in one step. `path:src/a` is the claim that everybody sees, in the
+namespace that all clones of the repository share. `path:@ID/src/a` is for this checkout alone, ID being made of its
+folder. Two agents in one checkout would overwrite each other's edits; two agents in two work trees would only have to
+merge. So the second claim refuses, while the first may merely warn (`repository/agent_settings.py`).
+"""
+
+from __future__ import annotations
+
+import os
+
+from dibs.cli.framework.actor_session import ActorSession
+from dibs.cli.framework.context import Call
+from dibs.core.limits import ALL_NAMES_MAX
+from dibs.core.names import check_name
+from dibs.digest import digest
+from dibs.errors import InvalidName, StoreUnavailable
+from dibs.ids import new_id
+from dibs.repository.agent_settings import DENY, agent_settings
+from dibs.repository.settings import policy_of
+from dibs.repository.work_tree import Repository
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from dibs.harness.identity import Agent
+
+    Document = dict[str, Any]
+
+_DIGITS = 12
+_FILES_AT_ONCE = ALL_NAMES_MAX // 2
+
+
+class Checkout:
+    """One work tree, seen by one agent."""
+
+    def __init__(self, call: Call, root: str, agent: Agent) -> None:
+        self.root = root
+        self.agent = agent
+        self.repository = Repository.at(call.env, root)
+        config = self.repository.settings()
+        self.settings = agent_settings(root, config)
+        self.call = Call(
+            call.command, call.values, call.env, stdin=None, stdout=None, stderr=None, paint=call.paint
+        )
+        self.call.fall_back_on(policy_of(self.repository, config).place)
+        self.id = digest(os.path.realpath(root))[:_DIGITS]
+        self._clone = digest(os.path.realpath(self.repository.common))[:_DIGITS]
+        self._session = ActorSession.of_agent(self.call, agent)
+
+    def close(self) -> None:
+        self.call.close()
+
+    def relative(self, path: str, folder: str) -> str | None:
+        """A path from the top of this checkout; None if it is outside, in the git folder, or not guarded."""
+        whole = os.path.join(folder, path)
+        parent = os.path.realpath(os.path.dirname(whole.rstrip("/")))
+        inside = os.path.relpath(os.path.join(parent, os.path.basename(whole.rstrip("/"))), self.root)
+        if inside.split("/")[0] in ("..", ".git", ".") or not self.settings.applies_to(inside):
+            return None
+        return inside
+
+    def claim(self, files: Sequence[str]) -> list[Document]:
+        """Claim files. Returns what stands in the way: `file`, `level`, and the refusal's own fields."""
+        named = [file for file in files if _can_be_named(file)]
+        found: list[Document] = []
+        for first in range(0, len(named), _FILES_AT_ONCE):
+            found += self._claim(named[first : first + _FILES_AT_ONCE])
+        return found
+
+    def _claim(self, files: list[str]) -> list[Document]:
+        session = self._session.opened(self._session.ttl_ms)
+        both = [name for file in files for name in (f"path:@{self.id}/{file}", f"path:{file}")]
+        refused = self._ask(session, both)
+        levels = [{**each, "file": self._file(each["name"]), "level": self._level(each)} for each in refused]
+        if refused and all(each["level"] != DENY for each in levels):
+            # Somebody in another checkout has it, which shall not stop us. What is ours alone is claimed.
+            here = self._ask(session, [f"path:@{self.id}/{file}" for file in files])
+            levels += [
+                {**each, "file": self._file(each["name"]), "level": self.settings.guard} for each in here
+            ]
+        return levels
+
+    def _ask(self, session: str, names: list[str]) -> list[Document]:
+        asked = {
+            "session_id": session,
+            "names": names,
+            "owner": self._session.owner(),
+            "metadata": f"checkout={self.id} clone={self._clone}",
+            "request_key": new_id(),
+        }
+        reply = self.call.door().call("acquire-all", "", asked)
+        body = reply.body or {}
+        if "refused" in body:
+            return list(body["refused"])
+        if reply.status >= 300:
+            raise StoreUnavailable(str(body.get("details") or body.get("error") or reply.status))
+        return []
+
+    def _file(self, name: str) -> str:
+        return name.removeprefix("path:").removeprefix(f"@{self.id}/")
+
+    def _level(self, refused: Document) -> str:
+        """How much a refusal counts, by where its owner is. A claim that no hook made is meant for everybody."""
+        words = dict(word.partition("=")[::2] for word in str(refused.get("metadata") or "").split())
+        if refused["name"].startswith(f"path:@{self.id}/") or words.get("checkout", self.id) == self.id:
+            return self.settings.guard
+        return self.settings.worktrees if words.get("clone") == self._clone else self.settings.clones
+
+    def held(self) -> list[str]:
+        """The files that this agent has claimed in this checkout."""
+        session = self._session.known()
+        if session is None:
+            return []
+        reply = self.call.door().call("session-show", session, {})
+        names = [str(hold["name"]) for hold in (reply.body or {}).get("holds") or ()]
+        return [self._file(name) for name in names if name.startswith(f"path:@{self.id}/")]
+
+    def release(self, files: Sequence[str]) -> None:
+        session = self._session.known()
+        for file in files:
+            for name in (f"path:@{self.id}/{file}", f"path:{file}"):
+                self.call.door().call("release", name, {"session_id": session})
+
+    def end(self) -> None:
+        session = self._session.known()
+        if session is not None:
+            self.call.door().call("session-end", session, {})
+
+    def others(self) -> list[Document]:
+        """The claims of others in this checkout, and those of people and commands on its paths."""
+        session = self._session.known()
+        mine = set()
+        if session is not None:
+            reply = self.call.door().call("session-show", session, {})
+            holds = (reply.body or {}).get("holds") or ()
+            mine = {(hold["name"], hold["fencing_token"]) for hold in holds}
+        page = self.call.door().claimed("path:", "", 200).body or {}
+        found = []
+        for lock in page.get("locks", ()):
+            for hold in lock.get("holders") or (lock,):
+                is_here = lock["name"].startswith(f"path:@{self.id}/") or "checkout=" not in str(
+                    hold.get("metadata") or lock.get("metadata")
+                )
+                if is_here and (lock["name"], hold["fencing_token"]) not in mine:
+                    found.append({**lock, **hold, "file": self._file(lock["name"])})
+        return found
+
+
+def _can_be_named(file: str) -> bool:
+    try:
+        check_name(f"path:@{'0' * _DIGITS}/{file}")
+    except InvalidName:
+        return False
+    return True

@@ -1,0 +1,55 @@
+"""What a hook answers, in each harness's own form. Pure.
+
+A refusal is exit 2 with the reason on stderr, which all harnesses honour; those that read the reason from JSON get it
+there. Nothing ever answers "allow": that would skip the question that the harness asks its user.
+"""
+
+from __future__ import annotations
+
+from dibs.harness import event as kinds
+from dibs.harness.identity import CLAUDE, CODEX, COPILOT, CURSOR
+from dibs.jsontext import encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from dibs.harness.event import Event
+
+REFUSED = 2
+CONTEXT_CHARS_MAX = 9_000  # Claude Code cuts texts at 10,000
+
+
+class HookAnswer:
+    """What to write, and the exit code."""
+
+    __slots__ = ("exit", "stderr", "stdout")
+
+    def __init__(self, exit_code: int = 0, stdout: str = "", stderr: str = "") -> None:
+        self.exit = exit_code
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+NOTHING = HookAnswer()
+
+
+def refusal(event: Event, reason: str) -> HookAnswer:
+    """Refuse what the agent is about to do."""
+    reason = reason[:CONTEXT_CHARS_MAX]
+    if event.harness == COPILOT:  # reads the reason from JSON, and takes any other exit for an error of ours
+        told = {"permissionDecision": "deny", "permissionDecisionReason": reason}
+        return HookAnswer(0, encode(told))
+    if event.harness == CURSOR:
+        told = {"permission": "deny", "agent_message": reason, "user_message": reason}
+        return HookAnswer(REFUSED, encode(told), reason)
+    return HookAnswer(REFUSED, "", reason)
+
+
+def remark(event: Event, text: str) -> HookAnswer:
+    """Tell the agent something and refuse nothing. A harness without a place for it shows stderr to its user."""
+    text = text[:CONTEXT_CHARS_MAX]
+    if not text:
+        return NOTHING
+    if event.harness in (CLAUDE, CODEX) and event.kind not in (kinds.STOP, kinds.SUBAGENT_STOP, kinds.END):
+        told = {"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": text}}
+        return HookAnswer(0, encode(told))
+    return HookAnswer(0, "", text)

@@ -1,0 +1,211 @@
+"""Which files a shell command surely writes. Pure.
+
+Only what can be read with certainty counts: redirections, and the arguments of `tee`, `sed -i`, `mv`, `cp`, `rm`,
+`touch`, `git checkout --` and `git restore`. A word with a variable, a substitution or a pattern in it is left out,
+because what it becomes is not known. What interpreters and scripts write is seen only afterwards. A name too many would
+refuse an agent for nothing, so doubt leaves a name out.
+"""
+
+from __future__ import annotations
+
+_ENDS = frozenset((";", "&", "|", "&&", "||", "\n", "(", ")", "{", "}", "then", "do", "else"))
+_WRITES = frozenset((">", ">>", ">|", "&>", "&>>", "<>"))
+_OPERATORS = (
+    "&>>",
+    "&&",
+    "||",
+    ">>",
+    ">|",
+    "&>",
+    "<<<",
+    "<<",
+    "<>",
+    ">&",
+    "<&",
+    ">",
+    "<",
+    ";",
+    "|",
+    "&",
+    "(",
+    ")",
+)
+_PREFIXES = frozenset(("sudo", "env", "command", "nohup", "time", "exec", "builtin"))
+_UNSURE = frozenset("$`*?[~")
+
+
+class _Word(str):
+    """A word as the shell would pass it. `sure`: it holds nothing that the shell would replace."""
+
+    __slots__ = ("operator", "sure")
+    sure: bool
+    operator: bool
+
+
+def _word(text: str, *, sure: bool = True, operator: bool = False) -> _Word:
+    made = _Word(text)
+    made.sure, made.operator = sure, operator
+    return made
+
+
+def written(command: str) -> list[str]:
+    """The paths, each once, as the command gives them. Empty if the command cannot be read."""
+    found: dict[str, None] = {}
+    simple: list[_Word] = []
+    words = _words(command)
+    if words is None or any(word.operator and word == "<<" for word in words):
+        return _before_here_text(command) if words is not None else []
+    skip = False
+    for at, word in enumerate(words):
+        if skip:
+            skip = False
+        elif word.operator and word in _WRITES:
+            skip = True
+            if at + 1 < len(words):
+                _note(found, words[at + 1])
+        elif word.operator and word in ("<", "<<<", ">&", "<&"):
+            skip = True
+        elif word in _ENDS and (word.operator or word == "\n" or not simple):
+            _of_simple(simple, found)
+            simple = []
+        else:
+            simple.append(word)
+    _of_simple(simple, found)
+    moves = any(
+        word in ("cd", "pushd", "-C") for word in words
+    )  # relative to a folder that is not known then
+    return [name for name in found if not moves or name.startswith("/")]
+
+
+def _before_here_text(command: str) -> list[str]:
+    """A here-document's content is no command. Only its first line is read."""
+    first, _, _ = command.partition("\n")
+    words = _words(first) or []
+    found: dict[str, None] = {}
+    for at, word in enumerate(words[:-1]):
+        if word.operator and word in _WRITES:
+            _note(found, words[at + 1])
+    if words and words[0] == "tee":
+        _of_simple(words[: _index(words, "<<")], found)
+    return list(found)
+
+
+def _index(words: list[_Word], wanted: str) -> int:
+    return next((at for at, word in enumerate(words) if word.operator and word == wanted), len(words))
+
+
+def _note(found: dict[str, None], word: _Word) -> None:
+    if word.sure and not word.operator and word and not word.startswith(("/dev/", "-")):
+        found[str(word)] = None
+
+
+def _of_simple(words: list[_Word], found: dict[str, None]) -> None:
+    """Note what one simple command writes."""
+    while words and (words[0] in _PREFIXES or (words[0].sure and "=" in words[0] and words[0][0] != "=")):
+        words = words[1:]
+    if not words:
+        return
+    name, rest = words[0].rpartition("/")[2], words[1:]
+    plain = [word for word in rest if not word.startswith("-")]
+    if name in ("tee", "rm", "touch", "truncate", "unlink"):
+        targets = plain
+    elif name == "sed":
+        targets = _sed(rest)
+    elif name == "mv":
+        targets = plain
+    elif name == "cp":
+        targets = plain[-1:]
+    elif name == "git":
+        targets = _git(rest)
+    else:
+        return
+    for target in targets:
+        _note(found, target)
+
+
+def _sed(rest: list[_Word]) -> list[_Word]:
+    in_place = any(word.startswith(("-i", "--in-place")) for word in rest)
+    if not in_place:
+        return []
+    given, files, skip = False, [], False
+    for word in rest:
+        if skip:
+            skip = False
+        elif word in ("-e", "-f", "--expression", "--file"):
+            given = skip = True
+        elif not word.startswith("-") and word:
+            files.append(word)
+    return files if given else files[1:]
+
+
+def _git(rest: list[_Word]) -> list[_Word]:
+    if rest and rest[0] == "checkout" and "--" in rest:
+        return rest[rest.index(_word("--")) + 1 :]
+    if rest and rest[0] == "restore" and "--staged" not in rest and "-S" not in rest:
+        return [word for word in rest[1:] if not word.startswith("-")]
+    if rest and rest[0] in ("mv", "rm"):
+        return [word for word in rest[1:] if not word.startswith("-")]
+    return []
+
+
+def _words(command: str) -> list[_Word] | None:
+    """The words and operators of a command line. None if a quote does not end."""
+    words: list[_Word] = []
+    text, begun, sure = "", False, True
+    at, size = 0, len(command)
+
+    def end() -> None:
+        nonlocal text, begun, sure
+        if begun:
+            words.append(_word(text, sure=sure))
+        text, begun, sure = "", False, True
+
+    while at < size:
+        character = command[at]
+        if character in "'\"":
+            close = _closing(command, at)
+            if close is None:
+                return None
+            inside = command[at + 1 : close]
+            sure = sure and (character == "'" or not any(each in inside for each in "$`\\"))
+            text, begun, at = text + inside, True, close + 1
+        elif character == "\\" and at + 1 < size:
+            if command[at + 1] != "\n":
+                text, begun = text + command[at + 1], True
+            at += 2
+        elif character == "#" and not begun:
+            at = command.find("\n", at) if "\n" in command[at:] else size
+        elif character in " \t":
+            end()
+            at += 1
+        elif character == "\n":
+            end()
+            words.append(_word("\n"))
+            at += 1
+        else:
+            operator = next((each for each in _OPERATORS if command.startswith(each, at)), "")
+            if operator and not (text.endswith("$") and operator == "("):
+                if operator[0] in "<>" and begun and text.isdecimal():  # 2> is a redirection of a number
+                    text, begun = "", False
+                end()
+                words.append(_word(operator, operator=True))
+                at += len(operator)
+            elif operator:
+                return None  # a substitution: what it holds is a command of its own
+            else:
+                sure = sure and character not in _UNSURE and character not in "{}"
+                text, begun, at = text + character, True, at + 1
+    end()
+    return words
+
+
+def _closing(command: str, at: int) -> int | None:
+    quote = command[at]
+    place = at + 1
+    while place < len(command):
+        if command[place] == "\\" and quote == '"':
+            place += 1
+        elif command[place] == quote:
+            return place
+        place += 1
+    return None

@@ -1,0 +1,52 @@
+"""What a shell command surely writes, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from dibs.harness.patch import patched
+from dibs.harness.shell_writes import written
+
+
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        ("echo x > a.txt", ["a.txt"]),
+        ("echo x >> 'a b.txt' 2>/dev/null", ["a b.txt"]),
+        ("echo x >a; cat b > c && echo >| d", ["a", "c", "d"]),
+        ("cat x | tee -a out.log err.log | grep y", ["out.log", "err.log"]),
+        ("sed -i 's/a/b/' src/a.py src/b.py", ["src/a.py", "src/b.py"]),
+        ("sed -i.bak -e s/a/b/ -e s/c/d/ src/a.py", ["src/a.py"]),
+        ("sed 's/a/b/' src/a.py", []),
+        ("mv old.py new.py", ["old.py", "new.py"]),
+        ("cp -r from to", ["to"]),
+        ("rm -rf build && touch made", ["build", "made"]),
+        ("git checkout -- a.py b.py", ["a.py", "b.py"]),
+        ("git checkout main", []),
+        ("git restore a.py", ["a.py"]),
+        ("git restore --staged a.py", []),
+        ("FOO=1 sudo tee /etc/x", ["/etc/x"]),
+        ("if true; then rm a; fi", ["a"]),
+        ("(cd x; rm a; rm /tmp/b)", ["/tmp/b"]),
+        ("cat > made.py <<'EOF'\nrm other\necho > third\nEOF", ["made.py"]),
+        # What cannot be known is left out.
+        ('echo > $FILE; rm *.py; rm {a,b}; tee "$X/y"; rm ~/z', []),
+        ("echo 'a > b' # > c", []),
+        ('python -c \'open("a","w")\'', []),
+        ("echo $(rm a)", []),
+        ("echo 'unfinished > a", []),
+        ("grep rm a.py; ls -l > /dev/null; cat < a.py 2>&1", []),
+        ("[ 1 -gt 0 ] && make test", []),
+        ("", []),
+    ],
+)
+def test_only_what_is_certain_is_read_from_a_command(command: str, files: list[str]) -> None:
+    assert written(command) == files
+
+
+def test_all_files_of_a_patch_are_found() -> None:
+    patch = (
+        "*** Begin Patch\n*** Update File: a.py\n*** Move to: b.py\n@@\n-x\n+*** Delete File: not.py\n"
+        "*** Add File: c d.py\n+y\n*** Delete File: e.py\n*** End Patch\n"
+    )
+    assert patched(patch) == ["a.py", "b.py", "c d.py", "e.py"]
