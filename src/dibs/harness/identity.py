@@ -36,8 +36,9 @@ class Agent:
 
     @property
     def key(self) -> str:
-        """Identifies the agent among all agents of this user."""
-        return f"{self.harness}:{self.session}" + (f"/{self.subagent}" if self.subagent else "")
+        """Identifies the agent among all agents of this user. The harness is not part of it: one that also runs the hooks
+        of another one's configuration would be two agents."""
+        return self.session + (f"/{self.subagent}" if self.subagent else "")
 
     @property
     def parent(self) -> Agent | None:

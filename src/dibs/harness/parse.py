@@ -1,7 +1,7 @@
 """From what a harness writes to a hook to an event. Pure.
 
-Contracts as documented by each harness in August 2026; `docs/reference/agents.md` has the table. What is not known is an
-event of the kind `other`, which nothing is done for.
+Contracts as documented by each harness in August 2026; `docs/reference/agents.md` has the table. What is not known is
+an event of the kind `other`, which nothing is done for.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ _MARKS = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move 
 
 
 def patched(text: str) -> list[str]:
-    """The paths, each once. A line of a file's content begins with `+`, `-` or a blank, so it is never taken for one."""
+    """The paths, each once. A line of content begins with `+`, `-` or a blank, so it is never taken for one."""
     found: dict[str, None] = {}
     for line in text.splitlines():
         for mark in _MARKS:

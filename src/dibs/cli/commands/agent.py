@@ -51,8 +51,8 @@ def _answered(call: Call) -> HookAnswer:
         if guard.requires and event.kind in BEFORE:
             from dibs.harness.answer import refusal
 
-            why = f"dibs cannot tell whether another worker has this file ({_why(error)}), and this repository requires it."
-            return refusal(event, why)
+            why = f"dibs cannot tell whether another worker has this file ({_why(error)})."
+            return refusal(event, f"{why} This repository requires to know it.")
         return HookAnswer(0, "", f"dibs: nothing was claimed, because {_why(error)}")
 
 
