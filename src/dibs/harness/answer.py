@@ -12,7 +12,7 @@ from dibs.jsontext import encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.harness.event import Event
+    from dibs.harness.event import HookEvent
 
 REFUSED = 2
 CONTEXT_CHARS_MAX = 9_000  # Claude Code cuts texts at 10,000
@@ -32,7 +32,7 @@ class HookAnswer:
 NOTHING = HookAnswer()
 
 
-def refusal(event: Event, reason: str) -> HookAnswer:
+def refusal(event: HookEvent, reason: str) -> HookAnswer:
     """Refuse what the agent is about to do."""
     reason = reason[:CONTEXT_CHARS_MAX]
     if event.harness == COPILOT:  # reads the reason from JSON, and takes any other exit for an error of ours
@@ -44,7 +44,7 @@ def refusal(event: Event, reason: str) -> HookAnswer:
     return HookAnswer(REFUSED, "", reason)
 
 
-def remark(event: Event, text: str) -> HookAnswer:
+def remark(event: HookEvent, text: str) -> HookAnswer:
     """Tell the agent something and refuse nothing. A harness without a place for it shows stderr to its user."""
     text = text[:CONTEXT_CHARS_MAX]
     if not text:

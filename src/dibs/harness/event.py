@@ -19,7 +19,7 @@ START, COMPACTED, STOP, SUBAGENT_STOP, END, OTHER = (
 )
 
 
-class Event:
+class HookEvent:
     """`name` is the harness's own word for it, which some answers must repeat. `paths` are files that are about to be
     written, as given; `command` is a shell command."""
 

@@ -7,7 +7,7 @@ an event of the kind `other`, which nothing is done for.
 from __future__ import annotations
 
 from dibs.harness import event as kinds
-from dibs.harness.event import Event
+from dibs.harness.event import HookEvent
 from dibs.harness.identity import (
     CLAUDE,
     CODEX,
@@ -74,7 +74,7 @@ def harness_of(document: Document) -> str:
     return CODEX if "turn_id" in document else CLAUDE
 
 
-def event_of(document: Document, env: Mapping[str, str], harness: str | None = None) -> Event:
+def event_of(document: Document, env: Mapping[str, str], harness: str | None = None) -> HookEvent:
     """The event that a hook was told. `harness` is the one that the hook was installed for, if that is known."""
     harness = harness or harness_of(document)
     name = _text(document, "hook_event_name") or _text(document, "agent_action_name") or _guessed(document)
@@ -83,13 +83,13 @@ def event_of(document: Document, env: Mapping[str, str], harness: str | None = N
     if harness == WINDSURF:
         return _windsurf(document, name, agent)
     if name == "beforeShellExecution":
-        return Event(kinds.BEFORE_SHELL, harness, name, agent, cwd=cwd, command=_text(document, "command"))
+        return HookEvent(kinds.BEFORE_SHELL, harness, name, agent, cwd=cwd, command=_text(document, "command"))
     kind = _MOMENTS.get(name, kinds.OTHER)
     if name in _BEFORE:
         return _tool(document, harness, name, agent, cwd)
     if kind == kinds.START and document.get("source") == "compact":
         kind = kinds.COMPACTED
-    return Event(kind, harness, name, agent, cwd=cwd)
+    return HookEvent(kind, harness, name, agent, cwd=cwd)
 
 
 def _guessed(document: Document) -> str:
@@ -101,7 +101,7 @@ def _guessed(document: Document) -> str:
     return "sessionEnd" if "reason" in document else "sessionStart" if "source" in document else ""
 
 
-def _tool(document: Document, harness: str, name: str, agent: Agent | None, cwd: str) -> Event:
+def _tool(document: Document, harness: str, name: str, agent: Agent | None, cwd: str) -> HookEvent:
     tool = (_text(document, "tool_name") or _text(document, "toolName")).lower()
     given = document.get("tool_input", document.get("toolArgs"))
     if isinstance(given, str):
@@ -109,26 +109,26 @@ def _tool(document: Document, harness: str, name: str, agent: Agent | None, cwd:
     fields: Document = given if isinstance(given, dict) else {}
     command = _text(fields, "command")
     if tool in _SHELLS:
-        return Event(kinds.BEFORE_SHELL, harness, name, agent, cwd=cwd, command=command)
+        return HookEvent(kinds.BEFORE_SHELL, harness, name, agent, cwd=cwd, command=command)
     if tool not in _EDITS:
-        return Event(kinds.OTHER, harness, name, agent, cwd=cwd)
+        return HookEvent(kinds.OTHER, harness, name, agent, cwd=cwd)
     patch = command or _text(fields, "patch") or _text(fields, "input")
     paths = patched(patch) if patch else []
     paths += [value for key in _PATH_FIELDS if (value := _text(fields, key))]
     files = fields.get("files")
     paths += [each for each in files if isinstance(each, str)] if isinstance(files, list) else []
-    return Event(kinds.BEFORE_EDIT, harness, name, agent, cwd=cwd, paths=paths)
+    return HookEvent(kinds.BEFORE_EDIT, harness, name, agent, cwd=cwd, paths=paths)
 
 
-def _windsurf(document: Document, name: str, agent: Agent | None) -> Event:
+def _windsurf(document: Document, name: str, agent: Agent | None) -> HookEvent:
     given = document.get("tool_info")
     info: Document = given if isinstance(given, dict) else {}
     cwd = _text(info, "cwd")
     if name == "pre_write_code":
-        return Event(kinds.BEFORE_EDIT, WINDSURF, name, agent, cwd=cwd, paths=[_text(info, "file_path")])
+        return HookEvent(kinds.BEFORE_EDIT, WINDSURF, name, agent, cwd=cwd, paths=[_text(info, "file_path")])
     if name == "pre_run_command":
-        return Event(kinds.BEFORE_SHELL, WINDSURF, name, agent, cwd=cwd, command=_text(info, "command_line"))
-    return Event(_MOMENTS.get(name, kinds.OTHER), WINDSURF, name, agent, cwd=cwd)
+        return HookEvent(kinds.BEFORE_SHELL, WINDSURF, name, agent, cwd=cwd, command=_text(info, "command_line"))
+    return HookEvent(_MOMENTS.get(name, kinds.OTHER), WINDSURF, name, agent, cwd=cwd)
 
 
 def _agent(document: Document, env: Mapping[str, str], harness: str) -> Agent | None:

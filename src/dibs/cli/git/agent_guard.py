@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call
     from dibs.harness.answer import HookAnswer
-    from dibs.harness.event import Event
+    from dibs.harness.event import HookEvent
     from dibs.harness.identity import Agent
 
     Document = dict[str, Any]
@@ -38,7 +38,7 @@ BEFORE = (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL)
 class AgentGuard:
     """One event of one agent. `requires` tells, after a failure, whether the repository wants it to refuse."""
 
-    def __init__(self, call: Call, event: Event) -> None:
+    def __init__(self, call: Call, event: HookEvent) -> None:
         self._call = call
         self._event = event
         self._folder = event.cwd if os.path.isabs(event.cwd) else os.getcwd()
