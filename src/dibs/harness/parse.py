@@ -83,7 +83,9 @@ def event_of(document: Document, env: Mapping[str, str], harness: str | None = N
     if harness == WINDSURF:
         return _windsurf(document, name, agent)
     if name == "beforeShellExecution":
-        return HookEvent(kinds.BEFORE_SHELL, harness, name, agent, cwd=cwd, command=_text(document, "command"))
+        return HookEvent(
+            kinds.BEFORE_SHELL, harness, name, agent, cwd=cwd, command=_text(document, "command")
+        )
     kind = _MOMENTS.get(name, kinds.OTHER)
     if name in _BEFORE:
         return _tool(document, harness, name, agent, cwd)
@@ -127,7 +129,9 @@ def _windsurf(document: Document, name: str, agent: Agent | None) -> HookEvent:
     if name == "pre_write_code":
         return HookEvent(kinds.BEFORE_EDIT, WINDSURF, name, agent, cwd=cwd, paths=[_text(info, "file_path")])
     if name == "pre_run_command":
-        return HookEvent(kinds.BEFORE_SHELL, WINDSURF, name, agent, cwd=cwd, command=_text(info, "command_line"))
+        return HookEvent(
+            kinds.BEFORE_SHELL, WINDSURF, name, agent, cwd=cwd, command=_text(info, "command_line")
+        )
     return HookEvent(_MOMENTS.get(name, kinds.OTHER), WINDSURF, name, agent, cwd=cwd)
 
 

@@ -72,7 +72,9 @@ def status(call: Call) -> Answer:
         after = before
         for kind in kinds:
             after = _with(client, kind)(after)
-        files.append({"client": client, "path": path, "done": "in place" if after == before else "not in place"})
+        files.append(
+            {"client": client, "path": path, "done": "in place" if after == before else "not in place"}
+        )
     text = "\n".join([_WORDS[each["done"]].format(each["path"]) for each in files])
     if all(each["done"] == "in place" for each in files):
         return yes({"files": files}, text)
@@ -164,7 +166,10 @@ COMMANDS = {
             "JSON. Other entries stay. Names every file. Installing again changes nothing."
         ),
         options=(_CLIENT, _USER),
-        examples=(("in a project", "dibs agent install"), ("for Codex", "dibs agent install --client codex --user")),
+        examples=(
+            ("in a project", "dibs agent install"),
+            ("for Codex", "dibs agent install --client codex --user"),
+        ),
         exits=_EXITS,
     ),
     "agent uninstall": Command(
