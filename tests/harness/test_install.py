@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from dibs.harness.configuration import COMMAND, HOOK_FILES, MCP_FILES, SERVER
 from dibs.harness.parse import HARNESSES
 from tests.cli.conftest import Terminal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OTHERS: dict[str, Any] = {
     "permissions": {"allow": ["Bash(ls)"]},
@@ -25,10 +22,10 @@ OTHERS: dict[str, Any] = {
 
 
 @pytest.fixture
-def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    yield Terminal()
+    return Terminal()
 
 
 def commands(found: object) -> list[str]:

@@ -1,7 +1,7 @@
 """The configuration files of harnesses, with the hooks and the MCP server of dibs in them or not. Pure.
 
-Each function takes what a file says and returns what it should say. What others wrote stays as it is. Entries of dibs are
-known by their command.
+Each function takes what a file says and returns what it should say. What others wrote stays as it is. Entries of dibs
+are known by their command.
 """
 
 from __future__ import annotations

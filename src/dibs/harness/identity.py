@@ -36,8 +36,8 @@ class Agent:
 
     @property
     def key(self) -> str:
-        """Identifies the agent among all agents of this user. The harness is not part of it: one that also runs the hooks
-        of another one's configuration would be two agents."""
+        """Identifies the agent among all agents of this user. The harness is not part of it: one that also runs the
+        hooks of another one's configuration would be two agents."""
         return self.session + (f"/{self.subagent}" if self.subagent else "")
 
     @property

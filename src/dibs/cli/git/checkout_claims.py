@@ -13,7 +13,7 @@ import os
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
 from dibs.core.limits import ALL_NAMES_MAX
-from dibs.core.names import check_name
+from dibs.core.names import above, check_name
 from dibs.digest import digest
 from dibs.errors import InvalidName, StoreUnavailable
 from dibs.ids import new_id
@@ -65,7 +65,10 @@ class Checkout:
 
     def claim(self, files: Sequence[str]) -> list[Document]:
         """Claim files. Returns what stands in the way: `file`, `level`, and the refusal's own fields."""
-        named = [file for file in files if _can_be_named(file)]
+        names = {f"path:{file}" for file in files}
+        # What lies in a folder that is claimed with it needs no claim of its own, and could not have one.
+        outer = [file for file in files if names.isdisjoint(above(f"path:{file}"))]
+        named = [file for file in outer if _can_be_named(file)]
         found: list[Document] = []
         for first in range(0, len(named), _FILES_AT_ONCE):
             found += self._claim(named[first : first + _FILES_AT_ONCE])
