@@ -161,9 +161,7 @@ def test_a_file_that_another_keeps_locked_is_unavailable_after_a_bounded_wait(pa
     store = SqliteStore(str(path), busy_ms=50)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(
-        StoreUnavailable, match=r"in use by .*process.* for more than 0.05 seconds"
-    ) as caught:
+    with pytest.raises(StoreUnavailable, match=r"in use by .*process.* for more than 0.05 seconds") as caught:
         put(store, lock("x"))
     assert not caught.value.unknown
     assert store.scan("lock/") == []  # reading goes on
