@@ -76,7 +76,7 @@ def measure(runs: int, folder: Path, dibs: DibsTarget, script: str) -> dict[str,
     with tempfile.TemporaryDirectory(prefix="dibs-cold-", dir=folder) as temp:
         root = Path(temp)
         (root / "server").mkdir()
-        # A home of its own too: nobody's configuration file may take part.
+        # A home of its own, so that no user's configuration file is read.
         own = {"XDG_STATE_HOME": str(root / "state"), "XDG_CONFIG_HOME": str(root / "config"), "HOME": temp}
         with dibs.open(root / "server") as server:
             remote = own | {"DIBS_URL": server.url, "DIBS_TOKEN": server.next_token()}

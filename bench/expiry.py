@@ -34,7 +34,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the events tell: how many leases there were, and how late each expired, sorted, on the store's clock."""
+    """Result of the events: the number of leases, and how late each expired, sorted, on the store's clock."""
 
     leases: int
     late_ms: list[int]
@@ -59,7 +59,7 @@ class Lateness:
 
 
 class Event(Protocol):
-    """The part of the store's events that is looked at."""
+    """The fields of the store's events that are used here."""
 
     @property
     def seq(self) -> int: ...
@@ -91,7 +91,7 @@ def in_pages(page: Callable[[int, int], Sequence[Event]], size: int = 10_000) ->
 
 
 def history(events: Iterable[Event]) -> History:
-    """A name here is acquired once and never renewed, so its deadline is known when it was acquired."""
+    """Each name is acquired once and never renewed, so its deadline follows from the time of its grant."""
     due: dict[str, int] = {}
     late, outages = [], 0
     for event in events:
@@ -105,9 +105,9 @@ def history(events: Iterable[Event]) -> History:
 
 
 def fill(server: HttpServer, plan: Plan) -> float:
-    """Acquire the leases, and tell how many seconds that took.
+    """Acquire the leases. Returns how many seconds that took.
 
-    In pieces, because wrk lasts as long as it was told to also when its script has stopped, and because the pieces
+    It is done in pieces, because wrk runs for its full time even if its script has stopped, and because the pieces
     take the principals in turn.
     """
     start, made = time.monotonic(), 0
@@ -144,7 +144,7 @@ def measure(plan: Plan, folder: Path, dibs: DibsTarget, say: Callable[[str], Non
             wait = plan.ttl_max + plan.grace
             say(f"{plan.leases:,} leases in {fill_seconds:.1f} s; waiting {wait} s for them to run out")
             time.sleep(wait)
-        # After the server ended: reading 100,000 events must not compete with what is measured.
+        # After the server ended: reading 100,000 events must not disturb the measurement.
         return lateness(history(read_events(Path(temp) / "dibs.db")), fill_seconds, plan)
 
 

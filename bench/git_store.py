@@ -4,7 +4,7 @@
     python bench/git_store.py --quick
 
 Every clone claims and releases in turn, in a thread of its own; each step is several git processes, so the machine's
-cores are the limit on a local remote. Network time, which decides everything with a real host, is not in it.
+cores are the limit on a local remote. Network time, which dominates with a real host, is not included.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ENV = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"
 
 
 class Tally:
-    """What one clone did: milliseconds of each claim it got, and how often it was told that somebody has it."""
+    """The results of one clone: milliseconds of each claim it got, and how often the job was held."""
 
     def __init__(self) -> None:
         self.claims_ms: list[float] = []
@@ -70,7 +70,7 @@ def measure(folder: Path, url: str, clones: int, seconds: float, *, contested: b
             subprocess.run(words, check=True, env=ENV)
         stores.append(GitStore(location_of(url, str(clone))))
     for store in stores:
-        store.read(["meta"])  # what is made on first use is made
+        store.read(["meta"])  # makes what is made on first use
     tallies = [Tally() for _ in stores]
     numbers = itertools.count()
     until = time.perf_counter() + seconds

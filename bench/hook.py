@@ -107,7 +107,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         env = plain_environment({"XDG_STATE_HOME": str(folder / "state"), "DIBS_ACTOR": "bench"})
-        env.pop("PYTHONDONTWRITEBYTECODE", None)  # whoever commits has compiled modules
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # as for a user: modules are compiled already
         env["PYTHONPYCACHEPREFIX"] = os.fspath(folder / "compiled")
         try:
             work = folder / "work"

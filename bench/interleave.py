@@ -32,13 +32,13 @@ class Cell:
 
 
 def rotated(targets: Sequence[Target], by: int) -> list[Target]:
-    """Another target goes first in each round, so that no place in the order favours one."""
+    """Another target goes first in each round, so that the order favours none."""
     shift = by % len(targets)
     return [*targets[shift:], *targets[:shift]]
 
 
 def measure_all(targets: Sequence[Target], plan: Plan, say: Callable[[str], None]) -> list[Cell]:
-    """Every cell that could be measured. A target that fails is named loudly and left out from there on."""
+    """Every cell that could be measured. A target that fails is reported and left out from then on."""
     cells: list[Cell] = []
     alive = list(targets)
     for number in range(plan.rounds):

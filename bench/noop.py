@@ -1,4 +1,4 @@
-"""The ceiling: the HTTP stack dibs stands on, doing nothing.
+"""The ceiling: the HTTP stack under dibs, with a constant answer.
 
 Two ways through it, because dibs may use either: `asgi` is a plain ASGI application, `lane` a subclass of
 uvicorn's httptools protocol that answers as soon as a request is parsed. Both read the whole request and answer
@@ -45,7 +45,7 @@ class ConstantProtocol(HttpToolsProtocol):
     """Parses as uvicorn does, headers included, and answers without building an ASGI cycle."""
 
     def on_headers_complete(self) -> None:
-        """No cycle is made: that is what the short way saves."""
+        """Makes no cycle: the short way saves that."""
 
     def on_body(self, body: bytes) -> None:
         """Read and dropped."""

@@ -19,7 +19,7 @@ STOP_SECONDS = 10.0
 
 
 class BenchError(Exception):
-    """A measurement could not be made. The text says why, for a person."""
+    """A measurement could not be made. The text gives the reason."""
 
 
 def free_port() -> int:
@@ -58,7 +58,7 @@ def plain_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 def serving(
     argv: Sequence[str], log: Path, ready: Callable[[], bool], extra_env: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server for the length of a `with`, from its first ready answer on."""
+    """Run a server for the length of a `with` block, which begins when the server is ready."""
     with log.open("wb") as sink:
         child = subprocess.Popen(
             argv, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, env=plain_environment(extra_env)

@@ -3,8 +3,8 @@
 python bench/scale.py --quick       a hundredth of it, some seconds
 python bench/scale.py               all of it, some minutes
 
-Tells how long it takes to bring about, how much memory the server needs, and how long a claim of a free job takes then,
-next to the same on the empty server.
+Prints how long it takes to build that, how much memory the server needs, and how long a claim of a free job takes
+then, next to the same on the empty server.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def say(text: str) -> None:
 
 
 class Build:
-    """Bringing it about: `one` is done for every number, by several connections at once."""
+    """Builds the load: `one` is called for every number, on several connections at once."""
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._connections: list[Connection] = []
 
     async def open(self) -> None:
-        # Each principal's connections use its own token: how much one principal may hold is limited.
+        # Each principal has its own token and connections, because the holds of one principal are limited.
         url, tokens = self._server.url, self._server.tokens
         self._connections = [
             await Connection.open(url, tokens[number % len(tokens)]) for number in range(BUILDERS)
@@ -70,7 +70,7 @@ async def sessions(build: Build, count: int) -> list[str]:
 
 
 async def leases(build: Build, count: int, opened: list[str]) -> None:
-    # The share of a connection and of its principal: a session is used by who opened it.
+    # The share of a connection and of its principal: only the principal that opened a session may use it.
     step = BUILDERS * (len(opened) // BUILDERS) or BUILDERS
 
     async def one(connection: Connection, number: int) -> None:
@@ -157,7 +157,7 @@ def _pair(figures: tuple[float, float]) -> str:
 
 @contextlib.contextmanager
 def dibs(folder: Path) -> Iterator[tuple[HttpServer, int]]:
-    """The server and its process id, which it writes nowhere: it is the only child we have."""
+    """The server and its process id. The server writes the id nowhere, so it is found as our only child."""
     with DibsTarget().open(folder) as server:
         children = Path(f"/proc/self/task/{_thread_id()}/children").read_text().split()
         yield server, int(children[-1])
@@ -184,7 +184,9 @@ def main() -> int:
         args.sessions, args.leases, args.jobs = args.sessions // 100, args.leases // 100, args.jobs // 100
     end_on_sigterm()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection a waiter, here and at the server
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (most, most)
+    )  # each waiter needs a connection, here and at the server
     try:
         with (
             tempfile.TemporaryDirectory(prefix="dibs-scale-", dir=args.folder) as folder,

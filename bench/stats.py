@@ -24,7 +24,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> Spread | None:
-    """Ours by theirs, round by round: what slowed a whole round down slowed both, and cancels out."""
+    """Ours divided by theirs, round by round. Whatever slows a whole round slows both, and cancels out."""
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=False) if b > 0]
     return spread([a / b for a, b in pairs]) if pairs else None
 

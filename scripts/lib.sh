@@ -10,7 +10,7 @@ die() {
     exit "$EX_UNAVAILABLE"
 }
 
-# need_debian PKG...: has the packages installed afterwards, or ends with the one line that helps.
+# need_debian PKG...: installs the packages, or ends with the command that would install them.
 need_debian() {
     local line="apt-get install -y --no-install-recommends $*" sudo=()
     command -v apt-get >/dev/null || die "Missing: $*. Install it with your system's package manager, then run this again."
@@ -29,8 +29,8 @@ need_debian() {
 
 can_install() { command -v apt-get >/dev/null && { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }; }
 
-# want_programs: what the tests use besides Python. Installs what is missing where it may; at home its absence is said
-# and those tests are skipped, in CI they fail.
+# want_programs: the programs that tests use besides Python. Installs missing ones if it may. If it may not, it names
+# them: their tests are skipped at home and fail in CI.
 want_programs() {
     local missing=() program
     for program in bash curl git jq openssl; do
@@ -84,10 +84,10 @@ make_venv() {
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
 
-# What an installed environment depends on. ROOT is in it because an editable install knows where it lives.
+# A change in any of these means a new install. ROOT is one: an editable install holds the path of its folder.
 fingerprint() { (echo "$ROOT" && cat "$ROOT/pyproject.toml" "$ROOT/src/dibs/_version.py") | cksum; }
 
-# fill_venv PYTHON EXTRA: makes the environment if there is none that runs, installs if anything changed.
+# fill_venv PYTHON EXTRA: makes the environment if none works, and installs if anything changed.
 fill_venv() {
     local python=$1 extra=$2 want
     want=$(fingerprint)
@@ -115,7 +115,7 @@ use_venv() {
     (
         ! command -v flock >/dev/null || flock 9
         fill_venv "$python" "$extra"
-        # An editable install compiles nothing, and where Python is told not to write bytecode each call would.
+        # An editable install compiles nothing. If Python may not write bytecode, every call would compile again.
         "$VENV/bin/python" -m compileall -q "$ROOT/src/dibs" || true
     ) 9>"$VENV.lock"
     export PATH="$VENV/bin:$PATH"

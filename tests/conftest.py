@@ -1,4 +1,4 @@
-"""What every test may rely on."""
+"""Fixtures for every test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEPT = {"DIBS_REQUIRE_ALL", "DIBS_SOAK"}
 
 @pytest.fixture(scope="session", autouse=True)
 def _apart_from_your_own_dibs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test, nor a process it starts, reaches the store, server or tokens of whoever runs the tests."""
+    """Keeps tests and their processes away from the store, server and tokens of the user who runs them."""
     with pytest.MonkeyPatch.context() as patch:
         for name in os.environ.keys() - KEPT:
             if name.startswith(("DIBS_", "CLAUDE", "CODEX_", "GEMINI_")):

@@ -1,4 +1,5 @@
-"""An etcd of one's own: in a temporary folder, on free ports of this machine, never as root, gone afterwards."""
+"""Starts an etcd for tests: in a temporary folder, on free ports of this machine, never as root, removed
+afterwards."""
 
 from __future__ import annotations
 
@@ -103,7 +104,7 @@ class Cluster:
         return EtcdGateway(self.location(**how))
 
     def answers(self) -> bool:
-        """Whether it takes writes, asked of all members together."""
+        """Whether the cluster takes writes, by asking all members together."""
         for member in self.members:
             assert member.is_running(), member.log()
         gateway = self.gateway()

@@ -1,4 +1,4 @@
-"""A PostgreSQL of one's own: in a temporary folder, on a free port of this machine, never as root, gone afterwards."""
+"""Starts a PostgreSQL for tests: in a temporary folder, on a free port, never as root, removed afterwards."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ class Schema:
         )
 
     def advance(self, ms: int) -> None:
-        """Time passes, here and there."""
+        """Let time pass, on both clocks."""
         self.clock.advance(ms)
         self.step(ms)
 
     def step(self, ms: int) -> None:
-        """Somebody sets the database's clock, forwards or back."""
+        """Set the database's clock, forwards or back."""
         self.run(f"UPDATE {{s}}.wall SET ms = ms + {ms}")
 
     def drop(self) -> None:
@@ -151,7 +151,7 @@ class PostgresServer:
         return self._process is not None and self._process.poll() is None
 
     def signal(self, number: int) -> None:
-        """To the server and all its backends, each of which is a process group of its own. To nobody if it is dead."""
+        """Send a signal to the server and all its backends, each its own process group. Nothing if it is dead."""
         if not self.is_running:
             return
         assert self._process is not None
@@ -160,7 +160,7 @@ class PostgresServer:
                 os.kill(pid, number)
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """Kill it, as a power cut would."""
         self.signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait(WAIT_S_MAX)

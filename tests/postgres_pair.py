@@ -84,7 +84,7 @@ class PostgresPair:
         return str(rows[0][0]) if rows else ""
 
     def promote(self) -> None:
-        """The standby becomes the primary. The old primary must be dead: two that take writes would be two stores."""
+        """Promote the standby. The old primary must be dead: two servers that take writes would be two stores."""
         assert not self.primary.is_running
         run(self.standby, "SELECT pg_promote()")
         self.primary, self.standby = self.standby, self.primary

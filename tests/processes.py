@@ -1,7 +1,7 @@
 """Real processes for tests: the `dibs` command, and a server that can be killed, paused and started again.
 
-Every wait is bounded and says what it waited for. Nothing outlives the `with` block that began it, whatever happened
-inside, and a process is only ever ended by its own id.
+Every wait is bounded and says what it waited for. No process outlives its `with` block, even after an error inside. A
+process is ended only by its own id.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LISTENS = re.compile(r"listens on (\S+)\n")
 
 
 def wait_until(condition: Callable[[], Found | None], what: str, seconds: float = WAIT_S_MAX) -> Found:
-    """What `condition` gives, once that is true in Python's sense."""
+    """The first result of `condition` that is true in Python's sense."""
     give_up_ms = steady_ms() + int(seconds * 1000)
     while not (found := condition()):
         assert steady_ms() < give_up_ms, f"waited {seconds:g} s in vain until {what}"
@@ -53,7 +53,7 @@ def pause(seconds: float) -> None:
 
 
 def pass_by(until_ms: int) -> None:
-    """Wait for a moment on the steady clock, and not a millisecond less."""
+    """Wait until a moment on the steady clock, never ending early."""
     while (left_ms := until_ms - steady_ms()) > 0:
         assert left_ms <= WAIT_S_MAX * 1000, "a test may not wait that long"
         pause(left_ms / 1000)
@@ -170,7 +170,7 @@ class ServerProcess:
         return listens[1] if listens else None
 
     def kill(self) -> None:
-        """SIGKILL. It gets to do nothing more."""
+        """Send SIGKILL, which the server cannot catch."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(WAIT_S_MAX)
@@ -198,7 +198,7 @@ class ServerProcess:
 
 
 def wait_until_stopped(pid: int) -> None:
-    """Until a child of ours stands still (SIGSTOP), whoever stopped it."""
+    """Wait until a child of ours is stopped (SIGSTOP), by any process."""
 
     def state() -> os.waitid_result | None:
         return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG)

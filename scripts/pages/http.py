@@ -77,7 +77,7 @@ _TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 
 
 def with_tables(page: str) -> str:
-    """`page` with the tables of fields as they are declared. What is not of fields is left as it is."""
+    """`page` with its tables of fields made from the declarations. Other text stays as it is."""
     starts = [*_HEADING.finditer(page)]
     ends = [*[found.start() for found in starts[1:]], len(page)]
     head = page[: starts[0].start()]

@@ -105,7 +105,7 @@ def _variables() -> dict[str, list[str]]:
 
 
 def _text(text: str) -> str:
-    """Text as roff takes it: nothing in it is a request or an escape."""
+    """Text escaped for roff: it holds no request and no escape."""
     safe = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{safe}" if safe[:1] in (".", "'") else safe
 

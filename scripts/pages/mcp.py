@@ -1,4 +1,4 @@
-"""The tools as docs/reference/mcp.md shows them, made from the schemas that clients are shown. Pure."""
+"""The section `Tools` of docs/reference/mcp.md, made from the schemas that clients get. Pure."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 NAMES = {"postgres": "PostgreSQL", "etcd": "etcd"}
 OPERATIONS = {"acquire": "claim", "renew": "heartbeat", "get": "look", "release": "release"}
 COSTS = ("server_cpu_us", "database_cpu_us", "written_bytes")
-BUSY = 0.7  # of a core; the rest is for what comes in bursts
+BUSY = 0.7  # of a core; the rest is for bursts
 # Seconds between heartbeats, and between claims.
 AGENTS = ((20, 600), (20, 60), (5, 600), (60, 3600))
 DAY_S = 86_400
@@ -25,7 +25,7 @@ def cost(measured: Measured, kind: str, operation: str) -> dict[str, float]:
 
 
 def agent(measured: Measured, kind: str, heartbeat_s: int, claim_s: int) -> dict[str, float]:
-    """What one agent costs in a second: it sends heartbeats, and claims and releases a job now and then."""
+    """The cost of one agent in a second: it sends heartbeats, and claims and releases a job now and then."""
     rates = {"renew": 1 / heartbeat_s, "acquire": 1 / claim_s, "release": 1 / claim_s}
     costs = {operation: cost(measured, kind, operation) for operation in rates}
     total = {key: sum(rates[each] * costs[each][key] for each in rates) for key in COSTS}
@@ -85,7 +85,7 @@ def _time(seconds: int) -> str:
 
 
 def _rounded(value: float) -> int:
-    """Two digits: the rest would be a promise."""
+    """Rounded to two digits: the measurements are no more exact."""
     return int(float(f"{value:.1e}"))
 
 

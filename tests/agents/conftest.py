@@ -18,7 +18,7 @@ def store() -> Store:
 
 @pytest.fixture(params=[LEGACY, MODERN])
 def mode(request: pytest.FixtureRequest) -> str:
-    """What holds must hold in both kinds of protocol revision."""
+    """Runs each test in both kinds of protocol revision."""
     found: str = request.param
     return found
 

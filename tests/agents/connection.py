@@ -32,7 +32,7 @@ class Agent:
         self.client = client
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """The structured answer. The SDK's client has held it against the tool's schema."""
+        """The structured answer. The SDK's client has checked it against the tool's schema."""
         result = await self.client.call_tool(tool, arguments)
         assert not result.is_error, result.content
         document: dict[str, Any] = result.structured_content
@@ -64,7 +64,7 @@ class Opened:
 
 
 class Store:
-    """A store, and what a person at a terminal would see of it."""
+    """A store, and its jobs as a person at a terminal sees them."""
 
     def __init__(self) -> None:
         self._opened = Opened()

@@ -1,4 +1,4 @@
-"""The examples do what they are there to show: five at once, ten jobs, each done once."""
+"""The examples work as described: five agents at once, ten jobs, each done once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def work(tmp_path: Path) -> list[str]:
 
 
 def end_all(agents: list[subprocess.Popen[bytes]]) -> None:
-    """Also of a test that fails: what it leaves behind would be held against the next one."""
+    """Cleans up after a failed test, too: its leftovers would fail the next one."""
     for agent in agents:
         with agent:  # closes its pipe and waits for its end
             agent.kill()
@@ -135,7 +135,7 @@ def server_of(config: Path) -> dict[str, Any]:
 
 
 async def loop_of_an_agent(agent: Agent, note: Callable[[str], None]) -> None:
-    """What a model does that was told to work through the backlog."""
+    """Acts as a model that was told to work through the backlog."""
     left = list(JOBS)
     while left:
         answer = await agent.call("claim_any_job", jobs=left)

@@ -1,4 +1,4 @@
-"""The server is the keeper: what a connection claimed lives as long as the connection, and a loss is told."""
+"""The server keeps claims: they live as long as their connection, and a loss is reported."""
 
 from __future__ import annotations
 

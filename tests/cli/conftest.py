@@ -1,4 +1,4 @@
-"""A terminal for tests: commands run in this process, on a store in memory whose clock stands until it is moved."""
+"""A terminal for tests: commands run in this process, on a store in memory with a manual clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START_MS = 1_763_172_845_123
 
 
 class Ran:
-    """What one command left behind."""
+    """The output and exit code of one command."""
 
     def __init__(self, exit_code: int, out: str, err: str) -> None:
         self.exit = exit_code
@@ -42,7 +42,7 @@ class Ran:
 
     @property
     def everything(self) -> dict[str, Any]:
-        """What the document carries, whether it says yes or no."""
+        """The document's `data`, of a success or a refusal."""
         document = self.document
         carried: dict[str, Any] = document["data"] if document["ok"] else document["error"]["details"]
         return carried
@@ -97,7 +97,7 @@ class Terminal:
         return ran.out.strip()
 
     def until_in_line(self, job: str, count: int) -> None:
-        """Wait, in real time and not for ever, until this many stand in a job's line."""
+        """Wait in real time, with a bound, until this many are in a job's line."""
         for _ in range(400):
             if self("owner", job, "--json").everything.get("waiting") == count:
                 return

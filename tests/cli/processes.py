@@ -1,4 +1,4 @@
-"""dibs as processes on one file: started, looked at, and waited for, never for ever."""
+"""dibs as processes on one file: starts them, looks at them, and waits for them with a bound."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Machine:
         return self.door.call("inspect", job, {}).body or {}
 
     def until(self, so: Callable[[], bool]) -> None:
-        """Wait until it is so, looking whenever the store has news."""
+        """Wait until a condition holds. Looks again at each change of the store."""
         for _ in range(PATIENCE_SECONDS * 20):
             if so():
                 return

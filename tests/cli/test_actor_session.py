@@ -1,4 +1,4 @@
-"""--actor: a name that proves, from every shell, what was claimed under it."""
+"""--actor: a name proves the claims made under it, from every shell."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Pty:
 
 
 class Runs(NamedTuple):
-    """Three demos, and what was left afterwards: in the folder for temporary files, and on the server."""
+    """Three demos, and their leftovers in the temporary folder and on the server."""
 
     terminal: Shown
     pipe: Shown

@@ -76,7 +76,7 @@ RAISED = raised()
 
 
 def spoken(file: str) -> list[tuple[str, str]]:
-    """All sentences of a file that makes them: strings with blanks that are no docstrings."""
+    """All sentences in a file: strings with blanks, except docstrings."""
     tree = ast.parse((SOURCE / file).read_text(encoding="utf-8"))
     quiet = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     inner = {id(each) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for each in node.values}

@@ -1,4 +1,4 @@
-"""Whatever a store or a server says, no command lets it act on the terminal. All commands, every field."""
+"""No text of a store or a server acts on the terminal. Tests all commands and every field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a claim imports is its speed. This holds the list, so that it can only grow on purpose."""
+"""Imports decide how fast a claim starts. This test fixes their list, so that it grows only on purpose."""
 
 from __future__ import annotations
 

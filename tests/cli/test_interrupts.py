@@ -1,4 +1,4 @@
-"""A claim that is interrupted: either whoever asked was told, or nothing is held."""
+"""A claim that is interrupted: either the caller got the answer, or nothing is held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--json: one document whose fields stand at one place, whatever the outcome."""
+"""--json: one document, with the same places for its fields in every outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""claim --keep: a process that heartbeats for somebody who is thinking, and goes when that one does."""
+"""claim --keep: a process sends heartbeats for its caller, and ends with the caller."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 @pytest.fixture
 def agent() -> Iterator[subprocess.Popen[bytes]]:
-    """Somebody who thinks."""
+    """A caller that is busy."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
         yield agent
         agent.kill()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _one_clock(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What carries no remaining time is shown by this machine's clock: here the same as the store's."""
+    """Rows without a remaining time are shown by this machine's clock. Here it is the same as the store's."""
     monkeypatch.setattr(looking, "wall_ms", lambda: terminal.now_ms)
 
 

@@ -1,4 +1,4 @@
-"""Commands take a job by its one name, however it is written."""
+"""Commands map every spelling of a job to its one name."""
 
 from __future__ import annotations
 

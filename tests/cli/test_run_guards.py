@@ -1,4 +1,4 @@
-"""dibs run when those who guard its command are killed or paused, two or all of them: never two at the same work."""
+"""dibs run when two or all guards of its command are killed or paused: two commands never work at once."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 
 class Missed(Exception):
-    """The fault did not happen: whom it was meant for had ended before, as they do on a machine that is too slow to
-    renew in time, or where the one who was hit first was faster."""
+    """The fault did not happen, because its target had ended before. Guards end when a slow machine does not renew in
+    time, or when they notice the first fault sooner."""
 
 
 def _is_paused(pid: int) -> bool:
@@ -113,7 +113,7 @@ def next_owner(machine: Machine) -> subprocess.Popen[str]:
 
 
 def check_no_overlap(machine: Machine, folder: Path, **signals: int) -> bool:
-    """Whether the fault happened. Whether or not, nobody works at the same time."""
+    """Whether the fault happened. In both cases no two work at the same time."""
     happened = True
     with work(machine, folder, "--ttl", "6s", "--kill-after", "1s") as begun:
         waiter = next_owner(machine)
@@ -129,7 +129,7 @@ def check_no_overlap(machine: Machine, folder: Path, **signals: int) -> bool:
 
 
 def check_often(tmp_path: Path, fault: str, times: int) -> None:
-    """So often, not counting those where the fault came too late to happen: at most as many."""
+    """Runs that many rounds. Rounds whose fault came too late do not count, and may be at most as many."""
     happened = 0
     for number in range(2 * times + 2):
         folder = tmp_path / str(number)

@@ -1,4 +1,4 @@
-"""dibs run when things go wrong: nothing that it started outlives the claim, whoever is killed or paused."""
+"""dibs run under faults: no process that it started outlives the claim, whichever process is killed or paused."""
 
 from __future__ import annotations
 

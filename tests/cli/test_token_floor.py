@@ -1,4 +1,4 @@
-"""Moving over from another lock service: no fencing token is as low as one that was seen there."""
+"""Moving from another lock service: every fencing token is higher than all tokens seen there."""
 
 from __future__ import annotations
 

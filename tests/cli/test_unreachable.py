@@ -1,4 +1,4 @@
-"""A server that cannot be asked: nobody is told to do the work anyway, or to leave the store that all share."""
+"""A server that cannot be reached: no message suggests to work anyway, or to leave the shared store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is mistyped is told, with what was probably meant; with --json as a document."""
+"""Typing errors are reported with a suggestion; with --json as a document."""
 
 from __future__ import annotations
 

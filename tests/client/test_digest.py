@@ -1,4 +1,4 @@
-"""Digests tell apart what differs, also where it only differs in where one part ends."""
+"""Different parts have different digests, also if they differ only in where one part ends."""
 
 from __future__ import annotations
 

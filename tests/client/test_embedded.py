@@ -1,4 +1,4 @@
-"""The door to a store: errors are replies, and nothing is opened for what cannot be."""
+"""The door to a store: errors are replies, and an invalid request opens no store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting in line without a server: one wake for one hand-over, whoever makes it."""
+"""Waiting in line without a server: each hand-over, by any process, wakes one waiter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to renew what is held, and when to take it for lost."""
+"""When a client renews a lease, and when it treats the lease as lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The token of a user's own server goes to that server, and to nobody who took its port."""
+"""The token of a user's own server goes to that server only, not to a program that took its port."""
 
 from __future__ import annotations
 

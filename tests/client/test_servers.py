@@ -60,8 +60,8 @@ def servers(url: str = LIST, chance: float = 0.0) -> Servers:
 
 
 class Network:
-    """What each server does with the next attempt; the last thing it does, it does for ever. Time passes in attempts
-    that are not answered."""
+    """What each server does with the next attempt; its last entry repeats for ever. Time passes in attempts that are
+    not answered."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **does: list[Callable[[], Any]]) -> None:
         self.now_ms = 1_000_000

@@ -59,7 +59,7 @@ def view(
 
 
 def draft(now_ms: int, stored: LockRecord | None = None, outages: tuple[Outage, ...] = ()) -> Draft:
-    """What a rule is given to work on."""
+    """The input of a rule."""
     return Draft(view(now_ms, stored, meta=Meta(outages=outages)))
 
 

@@ -1,4 +1,4 @@
-"""What must be so of the records themselves, whatever the rules say of them: read raw, judged by the dumb model."""
+"""Invariants of the records, independent of the rules: records are read raw and judged by the dumb model."""
 
 from __future__ import annotations
 
@@ -214,8 +214,8 @@ def history_is_what_is_stored(raw: Raw) -> None:
 
 
 def nobody_waits_in_a_circle(raw: Raw) -> None:
-    """Of those who stand in lines. A poll that was refused a moment ago may become part of one by a later grant; it is
-    told so when it polls again. A circle that the mere passing of time closed is found when that is noticed."""
+    """Checks the waiters in lines only. A later grant may make a refused poll part of a circle; the poll is told when
+    it asks again. A circle that the passing of time closed is found when that is noticed."""
     unnoticed = any(not raw.hold_live(each) for lock in raw.locks.values() for each in lock.holders)
     unnoticed = unnoticed or not all(raw.ticket_live(each) for each in raw.tickets.values())
     if not unnoticed:

@@ -92,7 +92,7 @@ callers = st.sampled_from((*SESSIONS, *SESSIONS, None))
 
 @st.composite
 def wishes(draw: st.DrawFn) -> dict[str, Any]:
-    """How somebody asks. What is not asked in a session needs a time of its own."""
+    """The form of a request. A request without a session needs its own TTL."""
     session = draw(callers)
     shared = draw(st.sampled_from((False, False, True)))
     return {
@@ -149,7 +149,7 @@ class Life(RuleBasedStateMachine):
         return outcome
 
     def check_handed(self, before: raws.Raw, after: raws.Raw) -> None:
-        """Nobody is given a job whose session is over, who stopped asking, or who was handed it twice."""
+        """No job goes to a session that is over, to a waiter that stopped asking, or to one waiter twice."""
         numbers = [(each.name, each.number) for each in self.handed]
         assert len(numbers) == len(set(numbers)), "handed over twice"
         fresh = {(lock.name, holder.token) for lock, holder in after.live()}
@@ -211,7 +211,7 @@ def granted_in(outcome: Outcome) -> tuple[outcomes.Granted, ...]:
 
 
 def waitable(outcome: Outcome, command: Command) -> bool:
-    """Whether several were refused that one could have waited for, and did not."""
+    """Whether a claim of several jobs was refused that could have waited, and did not."""
     if not isinstance(outcome, outcomes.Refused) or getattr(command, "wait", False):
         return False
     return all(isinstance(each, outcomes.Held | outcomes.Delayed) for each in outcome.outcomes)

@@ -1,8 +1,9 @@
 """Nobody waits in a circle, whichever command closed it: sessions with many places, judged by brute force.
 
-After every command the dumb model says who would wait for ever: it has everybody let go who waits for nothing, and
-serves whoever can be served, until nothing happens. `test_coordination.py` compares every answer on all kinds of lives;
-these lives do little but wait and lose things, so circles come by the hundred. `DIBS_CIRCLE_SEED` repeats one.
+After every command the dumb model finds the sessions that would wait for ever: every session that waits for nothing
+releases its jobs, every place that can be served is served, until nothing changes. `test_coordination.py` compares
+every answer on all kinds of lives; these lives do little but wait and lose things, so circles come by the hundred.
+`DIBS_CIRCLE_SEED` repeats one.
 """
 
 from __future__ import annotations

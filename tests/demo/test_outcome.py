@@ -1,4 +1,4 @@
-"""What counts is the ledger: a demo that told a fine story and did something twice has failed."""
+"""The ledger decides: a demo that did something twice has failed, whatever its workers reported."""
 
 from __future__ import annotations
 

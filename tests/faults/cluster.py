@@ -60,7 +60,7 @@ class Cluster:
         return clean_env(self.folder / "home", DIBS_URL=self.url, DIBS_TOKEN=TOKEN)
 
     def hit(self, fault: str, at: int = 0) -> None:
-        """What happens to the server that the client is at."""
+        """Do the fault to a server: by default to the one that the client uses."""
         server = self.servers[at]
         if fault == "killed":
             server.kill()
@@ -75,7 +75,7 @@ class Cluster:
 
         def stands_still_and_others_can_write() -> bool:
             self.servers[at].pause()
-            probe = f"probe-{new_id()}"  # one whose answer was lost may be held
+            probe = f"probe-{new_id()}"  # a claim whose answer was lost may be held
             try:
                 others.release(probe, others.acquire(probe).lease_id)
             except Exception:

@@ -1,10 +1,11 @@
-"""One of several workers that want the same job, over and over, and write to what it protects while they have it.
+"""One of several workers that claim the same job over and over, and write to the protected resource while they hold
+it.
 
 python -m tests.faults.contender URL TOKEN NAME FOLDER SEED       TOKEN may be empty
 
-Each believes itself owner when `check()` says so, and writes a little later, because work takes time: once to a file
-that takes everything, once to a database behind a fence. What it believed, and when, goes into FOLDER/NAME.jsonl. It
-ends when there is a file FOLDER/over.
+Each believes to be the owner when `check()` says so, and writes a little later, because work takes time: once to a
+file that takes everything, once to a database behind a fence. It notes its beliefs and their times in
+FOLDER/NAME.jsonl. It ends when the file FOLDER/over exists.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LIFE_MS_MAX = 180_000
 
 
 class Resource:
-    """What the job protects: a file without a fence, and a table with one."""
+    """The protected resources: a file without a fence, and a table with one."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._file = os.open(folder / "unfenced", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -54,7 +55,7 @@ class Resource:
         except StaleToken:
             self._db.execute("ROLLBACK")
             self.note(refused=token, job=job)
-        except sqlite3.OperationalError:  # somebody was stopped in the middle of writing
+        except sqlite3.OperationalError:  # another worker was stopped in the middle of a write
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
 

@@ -18,7 +18,7 @@ TTL_S = 2
 
 
 class Interrupt(BaseException):
-    """As KeyboardInterrupt, but nobody takes it for a wish to end."""
+    """Like KeyboardInterrupt, but no code takes it as a request to end."""
 
 
 def interrupt(*_: object) -> None:
@@ -59,7 +59,7 @@ def main(url: str, token: str, seed: str, interrupts: str) -> None:
                 )
                 work(client, chance)
                 had += 1
-            finally:  # the timer rings once: if it does here, the last line below hears of it
+            finally:  # the timer fires once: if it fires here, the last line below sees it
                 signal.setitimer(signal.ITIMER_REAL, 0)
         except DibsError:
             pass

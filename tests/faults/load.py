@@ -1,4 +1,4 @@
-"""Clients that claim, renew and release, whatever becomes of the server, and write down what they were told."""
+"""Clients that claim, renew and release through every fault of the server, and note the answers they got."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ TIMEOUT_MS = 5_000
 RETRY_S = 0.005
 LONG_TTL_S = 600
 SHORT_TTL_S = 1
-SURE = ("lease_not_current", "conflict")  # refusals that say how things stand; all others mean "ask again"
+SURE = ("lease_not_current", "conflict")  # refusals that are final; all others mean "ask again"
 
 
 @dataclass
 class Intent:
-    """One claim, from the wish to what came of it. Its owner's name is its own, so that history can be asked for it."""
+    """One claim, from the request to its outcome. Its owner name is unique, so that it can be found in history."""
 
     job: str
     owner: str
     asked_ms: int
-    left_behind: bool = False  # claimed for a short time, and never let go
+    left_behind: bool = False  # claimed for a short time, and never released
     lease_id: str = ""
     token: int = 0
     got_ms: int = 0
@@ -42,7 +42,8 @@ class Intent:
 
 
 class Client(threading.Thread):
-    """`where` gives the server's URL of the moment. After `stop` it finishes what it is at, and claims a last job."""
+    """`where` gives the server's present URL. After `stop` the client finishes its present work, and claims a last
+    job."""
 
     def __init__(self, number: int, seed: int, jobs: list[str], where: Callable[[], str], token: str) -> None:
         super().__init__(daemon=True, name=f"client-{number}")
@@ -108,8 +109,8 @@ class Client(threading.Thread):
         intent.let_go_ms = steady_ms()
         before = intent.asked_again
         reply = self._ask("release", intent, {"lease_id": intent.lease_id})
-        # A job remembers its last few endings only. Whoever repeats a release after that many is told "not yours",
-        # and history still knows that it was released: the test looks there, for both.
+        # A job remembers its last few endings only. A release that is repeated after that many gets "not yours".
+        # History still has the release: the test looks there in both cases.
         self._check(
             reply.status == 200 or intent.asked_again > before,
             f"{intent} could not be released: {reply.body}",
@@ -134,7 +135,7 @@ class Client(threading.Thread):
             self.wrong.append(otherwise)
 
     def holds(self) -> list[ObservedHold]:
-        """What this client was sure to have, by its own clock."""
+        """The times in which this client was sure to hold its jobs, by its own clock."""
         now_ms = steady_ms()
         found = []
         for intent in self.intents:

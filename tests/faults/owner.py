@@ -1,7 +1,7 @@
-"""An owner that falls asleep: claims a job, stops itself after three heartbeats, goes on when it is woken, and when a
-heartbeat is refused tries to release the job.
+"""An owner that falls asleep. It claims a job, stops itself after three heartbeats, and goes on when it is woken.
+When a heartbeat is refused, it tries to release the job.
 
-It stops itself, and is not stopped, so that it never has the file of a store locked while it sleeps.
+It stops itself, so that it never sleeps while it has the store's file locked.
 
 python -m tests.faults.owner URL TOKEN JOB TTL       TOKEN may be empty; prints one JSON line a reply
 """

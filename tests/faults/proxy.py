@@ -23,7 +23,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
 class Fault(enum.Enum):
-    """What becomes of one exchange."""
+    """The fault of one exchange."""
 
     NONE = "none"
     REQUEST_LOST = "the connection ends before the server hears of it"
@@ -37,7 +37,8 @@ class Fault(enum.Enum):
 
 
 class Proxy:
-    """On a port of its own. `where` gives the server's URL of the moment; `fault` judges each request."""
+    """Listens on a port of its own. `where` gives the server's present URL; `fault` chooses the fault of each
+    request."""
 
     def __init__(self, where: Callable[[], str]) -> None:
         self._where = where
@@ -65,7 +66,7 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         try:
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes whoever waits in accept
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept
         except OSError:
             pass
         for thread in self._threads:
@@ -73,12 +74,12 @@ class Proxy:
         self._listener.close()
 
     def faults(self, *faults: Fault) -> None:
-        """These, one for each request from now on; then none."""
+        """Sets these faults, one for each request from now on; then none."""
         left = list(faults)
         self.fault = lambda request: left.pop(0) if left else Fault.NONE
 
     def once(self, word: str, fault: Fault) -> None:
-        """For the next request whose first line has `word`."""
+        """Sets a fault for the next request whose first line has `word`."""
         self.each(word, [fault])
 
     def each(self, word: str, faults: Sequence[Fault]) -> None:
@@ -122,7 +123,7 @@ class Proxy:
                 if not reply or not self._answer(near, request, reply, fault):
                     return
         except OSError:
-            pass  # one side is gone; the other learns it by the closing below
+            pass  # one side is gone; the close below tells the other
         finally:
             near.close()
             if far is not None:
@@ -164,7 +165,7 @@ class Proxy:
                 return
 
     def _message(self, source: socket.socket, unless: socket.socket | None = None) -> bytes:
-        """One whole message, or nothing when `source` closed, or `unless` did meanwhile."""
+        """One whole message, or nothing if `source` or `unless` closed first."""
         data = b""
         while not _is_whole(data):
             watched = [source] if unless is None else [source, unless]

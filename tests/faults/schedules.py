@@ -1,6 +1,6 @@
 """Random fault schedules: workers that are stopped, woken and killed, a server that is killed, a network that fails.
 
-A seed is a schedule. What comes of it is looked at afterwards, on the one clock that all processes of a machine share.
+A seed is a schedule. Its results are checked afterwards, on the one clock that all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ NETWORK = [Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.REPLY_CUT, Fault.REPLY_GA
 
 @dataclass
 class Outcome:
-    """Of one schedule. `late`: writes that came after one with a larger token. `overlaps`: somebody believed to own
-    after somebody with a larger token did."""
+    """The results of one schedule. `late`: writes that came after one with a larger token. `overlaps`: workers that
+    believed to be the owner after a worker with a larger token did."""
 
     seed: int
     writes: int = 0
@@ -122,7 +122,7 @@ class Schedule:
         self._todo.append((at_ms + lasts_ms, lambda: worker.send_signal(signal.SIGCONT)))
 
     def _owner(self) -> subprocess.Popen[bytes]:
-        """Whoever noted something last: most likely it has the job."""
+        """The worker with the latest note: most likely it has the job."""
 
         def noted_ns(worker: subprocess.Popen[bytes]) -> int:
             diary = self._folder / f"{self._named[worker.pid]}.jsonl"
@@ -197,7 +197,8 @@ def fenced_writes(folder: Path) -> dict[str, list[int]]:
 
 
 def diaries(folder: Path) -> tuple[dict[int, list[tuple[int, int]]], int]:
-    """What the workers noted: for each token when its owner believed, and how often the fence refused."""
+    """The workers' notes: for each token the times at which its owner believed to own, and how often the fence
+    refused."""
     beliefs: dict[int, list[tuple[int, int]]] = {}
     refused = 0
     for diary in folder.glob("*.jsonl"):
@@ -221,8 +222,8 @@ def late(tokens: list[int]) -> int:
 
 
 def overlaps(beliefs: dict[int, list[tuple[int, int]]]) -> list[str]:
-    """`check()` looked at the clock somewhere between before and after. Wrong for certain: an owner believed later than
-    one that came after it."""
+    """`check()` read the clock somewhere between before and after. It is certainly wrong if an owner believed later
+    than its successor."""
     found = []
     earliest: tuple[int, int] | None = None  # among those with a larger token
     for token in sorted(beliefs, reverse=True):

@@ -1,4 +1,4 @@
-"""An owner that falls asleep in its block (SIGSTOP to itself), and when it is woken wants to go on with its work.
+"""An owner that falls asleep in its block (SIGSTOP to itself), and tries to go on with its work when it is woken.
 
 python -m tests.faults.sleeper sync|async URL TOKEN JOB FILE       TOKEN may be empty; prints one JSON line an event
 """

@@ -1,4 +1,4 @@
-"""How things stand in a store, seen past all clients: who holds what, who waits, which sessions are open."""
+"""The state of a store, read directly and not through a client: holds, waiters, open sessions."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tests.processes import wait_until
 
 
 def left_behind(url: str, job: str = "") -> list[str]:
-    """Everything that somebody still has or waits for, in words. Nothing is what a client should leave. `job`: only
-    what its name begins with."""
+    """All holds, waiters and sessions that are left, in words. A client should leave none. `job`: only names that
+    begin with it."""
     store = open_store(url)
     try:
         now_ms = store.read(()).now_ms
@@ -31,7 +31,7 @@ def left_behind(url: str, job: str = "") -> list[str]:
 
 
 def check_nothing_left(url: str, job: str = "", *, what: str = "") -> None:
-    """A server hears of a closed connection a moment later, so it is looked for a moment."""
+    """Looks repeatedly for a moment, because a server notices a closed connection a moment later."""
     seen: list[str] = []
 
     def clean() -> bool:

@@ -1,4 +1,4 @@
-"""Runs `dibs` on a machine whose wall clock somebody sets: as many milliseconds off as a file says at that moment.
+"""Runs `dibs` with a wall clock that is off by as many milliseconds as a file says at that moment.
 
 stepped.py FILE WORDS...       WORDS are those of the dibs command
 

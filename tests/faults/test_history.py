@@ -1,4 +1,4 @@
-"""The checker of histories finds what it is there to find: one that never speaks would pass everything."""
+"""The checker of histories finds every violation: a checker that reports nothing would pass every history."""
 
 from __future__ import annotations
 

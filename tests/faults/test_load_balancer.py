@@ -135,7 +135,7 @@ def test_no_claim_fails_because_a_server_drains(balancer: Balancer, servers: lis
 def test_a_server_that_stands_still_is_left_out(balancer: Balancer, servers: list[ServerProcess]) -> None:
     servers[1].pause()
     try:
-        # A request that went there before the load balancer knew is not answered; those after it are.
+        # A request sent to the paused server before the load balancer noticed is not answered; later ones are.
         wait_until(lambda: all(balancer.answers() for _ in range(4)), "the other server answers alone")
         balancer.claim("job")
     finally:

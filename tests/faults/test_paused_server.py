@@ -57,7 +57,7 @@ def asked(door: Door, verb: str, job: str, **document: Any) -> dict[str, Any]:
 
 
 class Rival(threading.Thread):
-    """Asks for a job without a rest, also while there is nobody to answer, until it is told something."""
+    """Asks for a job without a pause, also while no server answers, until an answer comes."""
 
     def __init__(self, door: Callable[[], Door], job: str) -> None:
         super().__init__(daemon=True)
@@ -116,7 +116,7 @@ def test_an_owner_that_was_live_when_the_server_went_away_gets_time_to_renew(
         for rival in rivals:
             rival.join(2 * WAIT_S_MAX)
 
-        # They were the first to be answered, with the TTL long past.
+        # The waiting claims were answered first, long after the TTL.
         for rival in rivals:
             assert rival.told["status"] == "held", rival.told
             assert rival.told["owner"] == "owner"
@@ -124,7 +124,7 @@ def test_an_owner_that_was_live_when_the_server_went_away_gets_time_to_renew(
         renewed = asked(door, "renew", "kept", lease_id=kept["lease_id"], ttl_seconds=60)
         assert renewed["fencing_token"] == kept["fencing_token"]
 
-        # Who does not come back has lost, but not before it had its time.
+        # An owner that does not come back loses the job, but not before its full TTL.
         def taken() -> dict[str, Any] | None:
             told = asked(door, "acquire", "lost", owner="rival", ttl_seconds=60)
             return told if told["status"] == "acquired" else None

@@ -1,6 +1,6 @@
-"""A task that is cancelled at its first await, at its second, and so on: whenever that is, nothing is left behind and
-the client can be used on. Each once while the answer is under way, and once when it has just arrived; and each again
-with a second cancellation in the middle of the cleaning up."""
+"""A task that is cancelled at its first await, at its second, and so on: it always leaves nothing behind, and the
+client stays usable. Each await is cancelled once while the answer is under way, and once when it has just arrived;
+and each again with a second cancellation during the cleanup."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JOB = "job"
 
 @dataclass
 class Cancelling(Awaitable[Any]):
-    """Runs a coroutine and cancels its task at some of its awaits. `late`: when what it waits for has just come."""
+    """Runs a coroutine and cancels its task at some of its awaits. `late`: when the awaited result has just come."""
 
     inner: Coroutine[Any, Any, Any]
     at: set[int]
@@ -54,7 +54,7 @@ class Cancelling(Awaitable[Any]):
         task = asyncio.current_task()
         assert task is not None
         if self.late and awaited is not None:
-            awaited.add_done_callback(lambda _: task.cancel())  # before the task hears of it
+            awaited.add_done_callback(lambda _: task.cancel())  # before the task gets it
         else:
             asyncio.get_running_loop().call_soon(task.cancel)
 
@@ -130,7 +130,7 @@ async def soon(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def settled(work: Awaitable[T]) -> T:
-    """Of the test itself: not to be cancelled."""
+    """An await of the test itself, which is not cancelled."""
     task = asyncio.ensure_future(work)
     while not task.done():
         try:
@@ -140,7 +140,7 @@ async def settled(work: Awaitable[T]) -> T:
     return task.result()
 
 
-# It was cancelled once at least. How often more depends on the machine: an answer may be there before it is awaited.
+# At least one cancellation. The number depends on the machine: an answer may be there before it is awaited.
 REACHED = 2
 SCENES = [claims, works, finishes, claims_all, waits_and_gets_it, opens_a_session]
 
@@ -196,7 +196,7 @@ def test_a_task_cancelled_twice_leaves_nothing_behind(place: Place, scene: Any) 
 
 @pytest.mark.parametrize("scene", [claims, works])
 def test_a_loop_that_ends_in_the_middle_leaves_nothing_behind(place: Place, scene: Any) -> None:
-    """asyncio.run cancels every task, also those that were cleaning up after a cancellation."""
+    """asyncio.run cancels every task, also those in the cleanup after a cancellation."""
 
     async def leave(turns: int) -> None:
         client = place.client("cancelled")

@@ -174,8 +174,8 @@ def test_a_store_in_memory_does_not_cross_a_fork(capfd: pytest.CaptureFixture[st
 @pytest.mark.promise("excl")
 @pytest.mark.promise("durable")
 def test_a_child_that_outlives_its_parent_is_no_second_world(tmp_path: Path) -> None:
-    """SQLite's locks belong to a process. A child that goes on with what its parent had open has none: the next to
-    close the file would take itself for the last one, and what the child wrote then would be seen by nobody."""
+    """SQLite's locks belong to a process. A child that used its parent's open file would have no lock: the next
+    process to close the file would take itself for the last one, and the child's later writes would be lost."""
     url = f"sqlite://{tmp_path}/jobs.db"
     go, going = os.pipe()
     told, telling = os.pipe()
@@ -208,7 +208,7 @@ def heard(told: int) -> bytes:
 
 def check_the_daemon(url: str, told: int, going: int) -> None:
     assert heard(told) == b"1"
-    # Somebody comes, looks, and is the last one to leave, as far as it can see.
+    # Another process opens the file, reads, and closes it as the last user it can see.
     assert left_behind(url) == ["daemon holds before (token 1)"]
     with Client(url, owner="passer-by") as passer_by, passer_by.claim("else"):
         pass
@@ -218,7 +218,7 @@ def check_the_daemon(url: str, told: int, going: int) -> None:
 
 
 def test_a_fork_in_the_middle_of_the_work_of_other_threads(tmp_path: Path) -> None:
-    """Whatever another thread is doing when it happens: parent and child go on."""
+    """Parent and child go on, whatever another thread does during the fork."""
     import threading
 
     over = threading.Event()

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[2]
 INTERRUPTS = 400
 END_S_MAX = 90
-KEPT_S_MAX = 70  # a session that was opened in the very moment goes with its TTL, which is a minute
+KEPT_S_MAX = 70  # a session that was opened at that moment ends with its TTL, which is a minute
 
 
 @pytest.fixture(params=["sqlite", "server"])

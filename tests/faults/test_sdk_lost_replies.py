@@ -33,7 +33,7 @@ SICK = (
     Fault.HANGS,
     Fault.SWALLOWED,
 )
-# How often a question is asked before one of these is an answer: a connection that breaks is tried again.
+# How many requests are sent until each of these faults is reported: a broken connection is tried again.
 ASKED = dict.fromkeys((Fault.REQUEST_LOST, Fault.REPLY_LOST, Fault.REPLY_CUT), 3)
 
 
@@ -164,7 +164,7 @@ def test_a_place_in_line_whose_reply_never_came_is_given_up(
     async def test(face: Face) -> None:
         with Client(server.url, server.token, owner="first") as other, other.claim(job):
             proxy.once("/acquire", fault)
-            with pytest.raises((Unavailable, JobHeld)):  # what only hangs is waited out
+            with pytest.raises((Unavailable, JobHeld)):  # a server that only hangs is waited for
                 await face.hold(lambda claim: pytest.fail("it is held"), job, wait=2)
             wait_until(lambda: len(left_behind(server.store_url, job)) == 1, "only the owner is left", 3)
 

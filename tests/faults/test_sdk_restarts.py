@@ -40,7 +40,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 class Waiter(threading.Thread):
-    """Waits for the job in a session (or without one), holds it until told, and notes what came."""
+    """Waits for the job in a session (or without one), holds it until told, and notes the result."""
 
     def __init__(self, face: str, server: ServerProcess, wait: float, *, session: bool = True) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ def test_a_wait_lasts_as_long_as_it_says(server: ServerProcess, face: str, wait:
 
 
 def test_an_mcp_connection_gives_back_what_its_call_could_not_give_up(server: ServerProcess) -> None:
-    """Its answer is never that a job is not the agent's while the agent's own session keeps it."""
+    """It never answers "not yours" about a job that the agent's own session keeps."""
 
     async def go() -> None:
         door = open_door(settings_of(server.url, server.token, "agent", None))

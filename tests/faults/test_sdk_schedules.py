@@ -1,5 +1,5 @@
-"""Random fault schedules with a shared file and a fenced table as the protected resource. At no time do two owners both
-believe `claim.check()`; without a fence late writes land, with one none does.
+"""Random fault schedules with a shared file and a fenced table as the protected resource. `claim.check()` is never
+true for two owners at once. Late writes land without a fence, and none lands with one.
 
     scripts/soak tests/faults/test_sdk_schedules.py -s          200 schedules, and the counts
 """
@@ -39,7 +39,7 @@ def run_many(count: int, folder: Path) -> list[Outcome]:
 
 
 def check_all(outcomes: list[Outcome]) -> None:
-    """The counts, for whoever runs it with -s, and what must hold of them."""
+    """Prints the counts, which -s shows, and checks them."""
     faults: Counter[str] = sum((each.faults for each in outcomes), Counter())
     said = {
         "schedules": len(outcomes),

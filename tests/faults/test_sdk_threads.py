@@ -28,7 +28,7 @@ CLAIMS = 200
 
 
 class Inside:
-    """Counts who is inside, and sees two at once."""
+    """Counts the owners inside, and detects two at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -47,7 +47,7 @@ def lost_at_the_end() -> Iterator[None]:
 
 
 def taken_at_ms(client: Client, job: str, *, patience_s: float = WAIT_S_MAX) -> int:
-    """Ask without a rest until the job is ours; when the request was sent that got it, at the latest."""
+    """Ask without a pause until the job is ours. Returns the latest time at which the successful request was sent."""
     found: list[int] = []
 
     def claimed() -> bool:
@@ -110,7 +110,7 @@ def test_a_server_that_is_back_in_time_costs_nothing(tmp_path: Path) -> None:
 def test_an_owner_that_is_cut_off_knows_before_the_next_one_owns(
     kind: str, fault: Fault, proxy: Proxy, server: ServerProcess, job: str
 ) -> None:
-    """All on one clock: when its heart is stuck in a call that nobody answers, too."""
+    """All on one clock, also when the heartbeat is stuck in a call without an answer."""
     lost_ms: list[int] = []
     listening = threading.Event()
 
@@ -231,7 +231,7 @@ def test_letting_go_by_hand_is_no_loss_while_a_heartbeat_is_under_way(
         if b"/release" in request:
             released.set()
             refused.wait(WAIT_S_MAX)
-            return 0.1  # the other answer is heard first
+            return 0.1  # the other answer arrives first
         if b"/renew" in request and released.is_set():
             refused.set()
         return 0.0

@@ -1,4 +1,4 @@
-"""Certificates that nobody vouches for, and servers that do not speak TLS: named as such, in time."""
+"""Certificates without a known authority, and servers that do not speak TLS: each error names the cause, in time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.e2e
 def certificate(
     tmp_path_factory: pytest.TempPathFactory, need_program: Callable[[str], str]
 ) -> tuple[Path, Path]:
-    """One for 127.0.0.1 that only we vouch for: itself, and its key."""
+    """A self-signed certificate for 127.0.0.1, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     made, key = folder / "certificate.pem", folder / "key.pem"
     words = [need_program("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.e2e
 KILLS = int(os.environ.get("DIBS_FAULTS_KILLS", "50"))
 SEED = int(os.environ.get("DIBS_FAULTS_SEED") or random.SystemRandom().randrange(10**9))
 CLIENTS = 6
-# What is left behind is kept by outage credit for as long as the server keeps crashing: there must be jobs to spare.
+# Outage credit keeps abandoned jobs for as long as the server keeps crashing, so there must be jobs to spare.
 JOBS = [f"job-{number}" for number in range(24)]
 
 
@@ -60,7 +60,7 @@ def test_a_server_killed_under_load_loses_nothing_it_acknowledged(tmp_path: Path
         assert [wrong for client in clients for wrong in client.wrong] == []
         live = what_is_claimed_once_events_agree(server)
         assert {f"last-{number}" for number in range(CLIENTS)} <= live.keys()
-        server.kill()  # what it last said must hold as well
+        server.kill()  # its last answers must hold as well
 
     events = events_of(server.store_url)
     intents = [intent for client in clients for intent in client.intents]
@@ -72,7 +72,7 @@ def test_a_server_killed_under_load_loses_nothing_it_acknowledged(tmp_path: Path
 
 
 def kill_again_and_again(server: ServerProcess, clients: list[Client]) -> None:
-    """After a random number of answers and a random moment more. Now and then also while it is still starting."""
+    """Kills it after a random number of answers and a random delay. Now and then also while it is still starting."""
     chance = random.Random(SEED)
     for number in range(KILLS):
         before = sum(client.acknowledged for client in clients)
@@ -102,7 +102,7 @@ def events_of(store_url: str) -> list[Event]:
 
 
 def ownership(events: list[Event]) -> dict[str, tuple[str, int, str | None]]:
-    """Who has what, by history alone."""
+    """The owners of all jobs, by history alone."""
     return {
         job: (claim.owner, claim.token, claim.checkpoint)
         for (_, job), claims in replay(events).items()
@@ -111,7 +111,7 @@ def ownership(events: list[Event]) -> dict[str, tuple[str, int, str | None]]:
 
 
 def what_is_claimed(door: Door) -> dict[str, tuple[str, int, str | None]]:
-    """Who has what, by asking."""
+    """The owners of all jobs, by asking."""
     body: dict[str, Any] = door.claimed("", "", 1000).body or {}
     return {
         lock["name"]: (lock["owner"], lock["fencing_token"], lock["checkpoint"]) for lock in body["locks"]
@@ -119,7 +119,7 @@ def what_is_claimed(door: Door) -> dict[str, tuple[str, int, str | None]]:
 
 
 def what_is_claimed_once_events_agree(server: ServerProcess) -> dict[str, tuple[str, int, str | None]]:
-    """Nobody works any more; what was left behind runs out, and the sweeper notes it. Then both say the same."""
+    """All clients have ended. Abandoned leases run out, and the sweeper notes it. Then history and answers agree."""
     door = server.door()
     by_history = ownership(events_of(server.store_url))
 

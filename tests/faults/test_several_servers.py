@@ -1,7 +1,7 @@
 """Clients of two and three servers on one store, whose server is killed, stands still or is told to end.
 
-Nothing is lost, nothing is had twice, and whoever waits keeps its place. The store is a parameter: on one machine
-several servers may stand on one SQLite file.
+No claim is lost, no job has two owners, and every waiter keeps its place. The store is a parameter: on one machine
+several servers may share one SQLite file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dibs import Lease
 
 FAULTS = ["killed", "paused", "told to end"]
-# For what other tests show with each fault: the hardest one every time, the others in scripts/soak.
+# Other tests cover each fault. Here the hardest one runs every time, the others in scripts/soak.
 HARDEST = ["paused", *[pytest.param(fault, marks=pytest.mark.slow) for fault in ("killed", "told to end")]]
 WAIT_S = 40
 
@@ -110,7 +110,7 @@ def test_a_claim_is_made_once_and_in_time(cluster: Cluster, fault: str) -> None:
     assert steady_ms() - began_ms < PATIENCE_MS + 3_000
     client.release("job", lease.lease_id)
     if fault == "paused":
-        cluster.servers[0].resume()  # now it reads the request that nobody waits for any more
+        cluster.servers[0].resume()  # now it reads the request whose client has gone
         there = cluster.client(cluster.servers[0].url)
         wait_until(lambda: there.owner("job").status, "it answers again")
     assert client.owner("job").status == "free"
@@ -132,7 +132,7 @@ def test_a_waiter_keeps_its_place_at_another_server(cluster: Cluster, fault: str
     cluster.hit(fault)
     pause(8)  # long enough for a hung server to be left, not long enough to lose a place by silence
     if fault == "paused":
-        cluster.servers[0].resume()  # it hears only now that its waiter has gone
+        cluster.servers[0].resume()  # it notices only now that its waiter has gone
         pause(2)
     assert waiting(there) == 2
     there.release("job", held.lease_id)
@@ -181,7 +181,7 @@ def test_a_claim_that_was_refused_elsewhere_is_not_granted_by_a_server_that_wake
     with pytest.raises(JobHeld):
         client.acquire("job", ttl=60, wait=1 if waits else None)
     there.release("job", held.lease_id)
-    cluster.servers[0].resume()  # now it reads the requests that nobody waits for any more
+    cluster.servers[0].resume()  # now it reads the requests whose clients have gone
     here = cluster.client(cluster.servers[0].url)
     here.release("other", here.acquire("other").lease_id)  # behind them
     pause(MOVE_MS / 1000 + 0.5)

@@ -1,5 +1,5 @@
-"""Somebody sets the wall clock, by hours, forwards and back, between two commands and under a running server. No lease
-ends earlier or later for it."""
+"""The wall clock is set by hours, forwards and back, between two commands and under a running server. No lease ends
+earlier or later because of it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_wall_clock_of_these_tests_really_is_stepped(tmp_path: Path) -> None
     for number, offset_ms in enumerate((-HOURS_5_MS, 0, HOURS_5_MS)):
         machine = Machine(tmp_path / str(number))
         machine.set(offset_ms)
-        # A new file is anchored to the wall clock of its making.
+        # A new file is anchored to the wall clock at its creation.
         at.append(datetime.fromisoformat(machine("claim", "a").data["expires_at"]))
     for earlier, later in pairwise(at):
         assert timedelta(hours=4.9) < later - earlier < timedelta(hours=5.1)

@@ -1,4 +1,4 @@
-"""What a clone that is used for claims looks like afterwards: as before."""
+"""Claims leave no trace in a clone."""
 
 from __future__ import annotations
 

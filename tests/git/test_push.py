@@ -1,4 +1,4 @@
-"""The branch and the claim in one push: who lost the job cannot publish the work."""
+"""The branch and the claim in one push: a worker that lost the job cannot publish its work."""
 
 from __future__ import annotations
 

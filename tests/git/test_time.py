@@ -1,4 +1,4 @@
-"""Clones whose clocks differ: nobody is robbed, and the dead are found in the end."""
+"""Clones whose clocks differ: no live owner loses its lease, and dead owners are noticed in the end."""
 
 from __future__ import annotations
 

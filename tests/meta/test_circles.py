@@ -1,7 +1,7 @@
 """No two files of the source import each other, however long the way round is.
 
-Every import counts, also one inside a function or under `if TYPE_CHECKING`: whoever reads a file should find what it
-builds on below it, and never come back to where they began.
+Every import counts, also one inside a function or under `if TYPE_CHECKING`: a reader who follows imports should never
+come back to the file they began with.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The files of deploy/: whole, of one mind with the code, and as tight as they say."""
+"""The files of deploy/ are complete, agree with the code, and are as strict as they say."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Who may import whom. This file is the list of the rules, and holds the source to them.
 
 Every import counts: at the top, inside a function, under `if TYPE_CHECKING`, relative, `import_module("...")`.
-A type that a layer needs from where it may not look belongs somewhere lower.
+If a layer needs a type from a module it may not import, the type belongs in a lower layer.
 """
 
 from __future__ import annotations
@@ -104,13 +104,13 @@ def cli_may_not(importer: str, imported: str) -> bool:
 
 
 def repository_may_not(importer: str, imported: str) -> bool:
-    """What every way in asks stands below all of them."""
+    """Modules that every entry point uses are below all entry points."""
     above = ("agents", "cli", "client", "compat", "sdk", "server", "service", "stores")
     return any(within(imported, f"dibs.{layer}") for layer in above) or is_core_rule(imported)
 
 
 def harness_may_not(importer: str, imported: str) -> bool:
-    """What harnesses send and want to be told stands below the commands that act on it, and asks no store."""
+    """The formats of harnesses are below the commands that use them, and use no store."""
     above = ("agents", "cli", "client", "compat", "sdk", "server", "service", "stores")
     return any(within(imported, f"dibs.{layer}") for layer in above) or is_core_rule(imported)
 

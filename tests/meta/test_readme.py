@@ -1,4 +1,4 @@
-"""The README keeps its word: two commands set everything up, and both are there."""
+"""The README is true: two commands set everything up, and both exist."""
 
 from __future__ import annotations
 

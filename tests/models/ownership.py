@@ -1,11 +1,12 @@
-"""A dumb model of dibs: who owns a job, told by lists that only grow. The clever rules are checked against it.
+"""A dumb model of dibs: it finds the owner of a job from lists that only grow. The clever rules are checked against
+it.
 
-It shares no code with `dibs.core`, only the numbers in `limits`. It is slow and small on purpose, and where the core is
-lazy it is eager: the core keeps outages and works a deadline out when it looks, the model moves every deadline at the
-moment an outage becomes known. Agreement of the two is then worth something.
+It shares no code with `dibs.core`, only the numbers in `limits`. It is slow and small on purpose, and eager where the
+core is lazy: the core keeps outages and computes a deadline when it reads one, the model moves every deadline at the
+moment an outage becomes known. Agreement of two such different ways is evidence.
 
-Every method is one command and returns a `Told`: what the caller must hear. Access lists and quotas are not in it.
-Outages beyond `OUTAGES_KEPT` are not merged here, so a longer history may only be compared as "not earlier".
+Every method is one command and returns a `Told`: the answer the caller must get. Access lists and quotas are not in
+it. Outages beyond `OUTAGES_KEPT` are not merged here, so a longer history may only be compared as "not earlier".
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dibs.core import limits
 
 @dataclass
 class Grant:
-    """One lease, from its grant on. Nothing is ever removed; `how` stays empty while nobody noticed an end."""
+    """One lease, from its grant on. Nothing is ever removed; `how` stays empty until an end is noticed."""
 
     worker: str
     principal: str
@@ -41,7 +42,7 @@ class Grant:
 
     @property
     def rests_until_ms(self) -> int:
-        """After a loss for its delay, after a failure for as long as that said."""
+        """Until when the job rests: after a loss for its delay, after a failure for its retry time."""
         spans = {"expired": self.delay_ms, "broken": self.delay_ms, "failed": self.retry_ms}
         return self.at_ms + spans.get(self.how, 0) if spans.get(self.how) else 0
 
@@ -72,7 +73,7 @@ class Model:
     # What is so
 
     def current(self, job: str) -> Grant | None:
-        """The last grant, unless it ended. There is no other way to be the owner."""
+        """The last grant, unless it ended. Only its worker is the owner."""
         known = self._known(job)
         return known[-1] if known and not known[-1].how else None
 
@@ -81,7 +82,7 @@ class Model:
         return grant.worker if grant and now_ms < grant.until_ms else None
 
     def endings(self, job: str) -> list[Grant]:
-        """What is still remembered of the ended ones, newest first."""
+        """The ended grants that are still remembered, newest first."""
         ended = [grant for grant in self._known(job) if grant.how]
         return ended[::-1][: limits.ENDINGS_KEPT]
 
@@ -100,7 +101,7 @@ class Model:
         return count
 
     def instants(self) -> list[int]:
-        """Every moment at which something may change: what a test should step on, and just before and after."""
+        """Every moment at which something may change. A test should step on each, and just before and after it."""
         found = []
         for job in self.grants:
             for grant in self._known(job):
@@ -113,7 +114,7 @@ class Model:
         return [grant for grant in self.grants.get(job, []) if not grant.forgotten]
 
     def _notice(self, job: str, now_ms: int) -> int:
-        """Whoever's time is over is over, from the deadline on. How many that were."""
+        """End every lease whose deadline has come. Returns how many ended."""
         grant = self.current(job)
         if grant is None or now_ms < grant.until_ms:
             return 0
@@ -121,7 +122,7 @@ class Model:
         return 1
 
     def _lose(self, job: str, grant: Grant, how: str, at_ms: int) -> None:
-        """Without a checkpoint of its own it leaves the one it was told, if the job was not finished since."""
+        """Without a checkpoint of its own, a grant leaves the one it got, if the job was not finished since."""
         before = self.endings(job)
         if grant.checkpoint is None and before and not before[0].done_until_ms:
             grant.checkpoint = before[0].checkpoint
@@ -233,7 +234,7 @@ class Model:
     def fail(
         self, now_ms: int, job: str, principal: str, lease: str, reason: str | None = None, retry_ms: int = 0
     ) -> Told:
-        """Let go like a release, remembered like a loss."""
+        """Ends the grant like a release, and is remembered like a loss."""
         told = self.release(now_ms, job, principal, lease)
         if told.says == "released" and not told.again:
             failed = self.endings(job)[0]
@@ -253,7 +254,7 @@ class Model:
         return Told("broken", owner=holder.worker, token=holder.token)
 
     def look(self, now_ms: int, job: str) -> Told:
-        """Notices nothing: the only question that leaves no trace."""
+        """Notices no end: the only command that changes nothing."""
         holder = self.current(job)
         if holder is None or now_ms >= holder.until_ms:
             return Told("free")
@@ -272,7 +273,7 @@ class Model:
         return Told("forgotten", count=expired)
 
     def beat(self, now_ms: int, alive_since_ms: int) -> Told:
-        """The silence before this beat, if it was one, moves the deadline of everyone who was live when it began.
+        """A silence before this beat moves the deadline of every lease that was live when the silence began.
 
         `pulses` are the beats since the last one that left no doubt: short silences add up until a server is heard
         that was up all along."""
@@ -295,7 +296,8 @@ class Model:
         grant.heard_ms, grant.ttl_ms, grant.until_ms, grant.lost_ms = now_ms, ttl_ms, now_ms + ttl_ms, []
 
     def _credit(self, grant: Grant, began_ms: int, now_ms: int) -> None:
-        """What was lost and one chance to renew, in all; of what was lost the longest and ten minutes of the rest."""
+        """The credit in all: the time lost and one chance to renew. The time lost is the longest outage and ten
+        minutes of the rest."""
         grant.lost_ms.append(now_ms - max(began_ms, grant.heard_ms))
         longest_ms = max(grant.lost_ms)
         others_ms = min(sum(grant.lost_ms) - longest_ms, limits.OUTAGE_CREDIT_MS_MAX)

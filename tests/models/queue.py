@@ -2,9 +2,9 @@
 
 It shares no code with `dibs.core`, only the numbers in `limits`. There is one list of holds and one list of places,
 both in the order in which they came. After every question the whole list of places is walked again from its beginning,
-until nobody can be served any more: no line of its own a job, no reservation, no record of who waits for what. Whether
-waiting would ever end is found by trying: everybody who waits for nothing lets go of everything, whoever can then be
-served is, and so on; who is left is stuck.
+until nobody can be served any more: no line of its own a job, no reservation, no record of who waits for what.
+Deadlocks are found by trying: every session that waits for nothing releases everything, every place that can then be
+served is served, and so on. The sessions that are left are deadlocked.
 
 It notices everything at the moment it happens, so a store is compared with it while a sweeper never sleeps. Access
 lists, quotas, outages and the forgetting of idle jobs are not in it; `model.py` has outages and forgetting.
@@ -42,7 +42,7 @@ class Wish:
 
 @dataclass
 class Place:
-    """A wish that waits. `number` tells it from all others."""
+    """A wish that waits. `number` is unique."""
 
     wish: Wish
     number: int
@@ -75,7 +75,7 @@ class Run:
 
 @dataclass
 class Facts:
-    """What is known of a job besides who has it."""
+    """The state of a job besides its owners."""
 
     token: int = 0
     failures: int = 0
@@ -99,7 +99,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def within(inner: str, outer: str) -> bool:
-    """Whether one name lies in all that another covers, and is another."""
+    """Whether `outer` covers `inner` and is another name."""
     if inner == outer or not overlap(inner, outer):
         return False
     return outer.startswith("repo:") or (inner.startswith("path:") and len(inner) > len(outer))
@@ -147,7 +147,7 @@ class World:
             if other is place:
                 break
             for name in other.wish.jobs:
-                # Who shares a job of its own comes in one after the other; in a tree they pass each other.
+                # Shared waiters of one plain job are served in order; in a tree they pass each other.
                 apart = wish.shared and other.wish.shared and (name != job or ":" in job)
                 if overlap(name, job) and not apart:
                     found.append(other)
@@ -189,7 +189,7 @@ class World:
         return run is None or bool(run.how) or self.now_ms >= run.until_ms
 
     def tick(self, now_ms: int) -> None:
-        """Notice all that is over, and serve who can be."""
+        """Notice all ends, and serve every place that can be served."""
         self.now_ms = now_ms
         for run in self.runs.values():
             if not run.how and now_ms >= run.until_ms:
@@ -227,7 +227,7 @@ class World:
         return any(each.parked or self.now_ms < each.done_until_ms for each in facts)
 
     def serve(self) -> None:
-        """Walk the places from the first to the last, again and again, until nothing happens."""
+        """Walk the places from the first to the last, again and again, until no place is served."""
         moved = True
         while moved:
             moved = False
@@ -258,7 +258,7 @@ class World:
     # Would waiting ever end
 
     def stuck(self, *, wants: bool) -> set[str]:
-        """The sessions that can never have what they wait for, if everybody else is as helpful as can be."""
+        """The sessions that can never get what they wait for, even if all others release as soon as they can."""
         world = copy.deepcopy(self)
         for facts in world.facts.values():
             facts.rests_until_ms = facts.done_until_ms = 0
@@ -274,7 +274,7 @@ class World:
         while True:
             world.serve()
             for session, (wish, at_ms) in list(polled.items()):
-                # Who has it since then took what the session could have had.
+                # Later holds do not count: they took what the session could have had.
                 since = copy.copy(world)
                 since.holds = [hold for hold in world.holds if hold.since_ms <= at_ms]
                 if not any(since.waits(wish, job) for job in wish.jobs):
@@ -291,8 +291,8 @@ class World:
         return verdict in ("held", "delayed") or (verdict == "differs" and not self.mine(wish, job, None))
 
     def would_be_stuck(self, wish: Wish, *, wait: bool) -> tuple[bool, bool]:
-        """Whether the asker would wait for ever; and whether it would anyway: also if it had nothing itself, so that it
-        is no part of what is stuck, or if it did not ask."""
+        """Whether the asker would wait for ever. Also whether it would without its own holds, so that it is no part
+        of the deadlock, or without this request."""
         assert wish.session is not None
         with_all = copy.deepcopy(self)
         with_all.runs[wish.session].want = None if wait else (wish, self.now_ms)
@@ -380,8 +380,8 @@ class World:
             mine.wish = _with(mine.wish, ttl_ms=wish.ttl_ms)
 
     def claim(self, wish: Wish, *, wait: bool = False, ticket: str | None = None) -> set[str]:
-        """Every answer that is right; mostly there is one. A deadlock that is not certain may be told or not, and then
-        the caller says with `queue`, `refuse` or `move_on` which it was."""
+        """Every correct answer; mostly there is one. An uncertain deadlock may be reported or not. Then the caller
+        says with `queue`, `refuse` or `move_on` which answer came."""
         if wish.session is not None:
             run = self.runs.get(wish.session)
             if run is None or run.principal != wish.principal:
@@ -425,7 +425,8 @@ class World:
             run.want = None
 
     def refuse(self, wish: Wish) -> None:
-        """It was told to come back, or that it would wait for ever: it counts as waiting if it has something."""
+        """The session was told to come back, or that it would wait for ever. It counts as waiting if it holds
+        something."""
         refused = [job for job in wish.jobs if self.judge(wish, job, None) not in ("mine", "free")]
         self.want(_with(wish, jobs=tuple(refused)))
 
@@ -435,7 +436,7 @@ class World:
             run.want = (wish, self.now_ms)
 
     def move_on(self, wish: Wish) -> None:
-        """It was told something final about what it asked for, and wants nothing else."""
+        """The session got a final answer to its request, and waits for nothing else."""
         run = self.runs.get(wish.session or "")
         if run is not None:
             run.want = None

@@ -36,7 +36,7 @@ LATENCIES_MS = (0, 0, 0, 1, 1, 2, 5, 20)
 
 
 class Killed(BaseException):
-    """The server is gone, in the midst of what it did."""
+    """The server was killed in the middle of its work."""
 
 
 class Connection(StoreProxy):
@@ -152,7 +152,7 @@ class Server:
         self.wakes += len(self._queue) - before
 
     def step(self) -> None:
-        """What its threads do: answer what was asked, do the chores, tell who waited, fire timers."""
+        """The work of its threads: answer requests, do the chores, wake waiters, fire timers."""
         try:
             if not self._started:
                 self.tally.begin(self._store)
@@ -200,7 +200,7 @@ class Server:
 
 
 class CheckedStore(MemoryStore):
-    """Has its records looked at after every commit."""
+    """Has its records checked after every commit."""
 
     check: Callable[[], None] = staticmethod(lambda: None)
 
@@ -236,7 +236,7 @@ class Cluster:
         return server
 
     def kill(self, server: Server) -> None:
-        """At once, or at its next call of the store if it is in the midst of something."""
+        """Kills it at once, or at its next call of the store if it is in the middle of a step."""
         server.is_dead = True
         self.wakes += server.wakes
         self.servers.remove(server)
@@ -249,7 +249,7 @@ class Cluster:
         return [each for each in self.servers if now_ms >= each.stopped_until_ms and not each.is_dead]
 
     def work(self, *, but: Server | None = None) -> None:
-        """One server that is not in the midst of something does a step."""
+        """One server that is not in the middle of a step does a step."""
         free = [each for each in self.able() if each not in self._at_work and each is not but]
         if free:
             self.step(self.chance.choice(free))
@@ -262,7 +262,7 @@ class Cluster:
             self._at_work.remove(server)
 
     def on_the_way(self, server: Server) -> None:
-        """Between a server and the store: time passes, others are quicker, and things go wrong."""
+        """Between a server and the store: time passes, other servers work, and faults happen."""
         chance = self.chance
         self.clock.advance(chance.choice(LATENCIES_MS))
         if chance.random() < self.crowding:

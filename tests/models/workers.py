@@ -1,4 +1,4 @@
-"""Workers that claim jobs at several servers, keep them, pass them on and die; each notes what it was sure of.
+"""Workers that claim jobs at several servers, keep them, pass them on and die. Each notes when it was sure of a job.
 
 A worker goes to the next server when one does not answer, with the same request key: so it finds its place in the line,
 or the job it was given. While it lives it renews at whichever server answers, and must never lose what it has.
@@ -68,7 +68,7 @@ class Worker:
         self._release_at_ms: dict[str, int] = {}
         self._asking: tuple[Acquire, Server, Waiter] | None = None
         self._unasked: Acquire | None = None  # there was no server; its place may still be there
-        self._giving_back: set[str] = set()  # asked for again before that is answered, it would be ours still
+        self._giving_back: set[str] = set()  # until the release is answered, a claim would find the job ours
         self._keep_at_ms = 0
         if self.session is not None:
             opened = OpenSession(fresh_id=self.session, principal="team", owner=name, ttl_ms=TTL_MS)
@@ -85,7 +85,7 @@ class Worker:
         self._calls.append(Call(self, command, done))
 
     def die(self) -> None:
-        """Without a word. What it was sure of, it is sure of no longer."""
+        """Dies without a message. It is no longer sure of any job."""
         self.is_dead = True
         for job in list(self._leases):
             self._note_end(job)
@@ -147,7 +147,7 @@ class Worker:
         self._asking = (claim, server, waiter)
 
     def _go_on(self) -> None:
-        """Somewhere else, if the server is gone; now and then also if it is not."""
+        """Goes to another server if its server is gone; now and then also if it is not."""
         assert self._asking is not None
         claim, server, waiter = self._asking
         if not server.is_dead and (server in self.cluster.able() or self.cluster.chance.random() > 0.02):
@@ -175,7 +175,7 @@ class Worker:
             self._asking = None
             self.deadlocks += isinstance(result, outcomes.Deadlock)
             if isinstance(result, outcomes.SessionOver | outcomes.SessionUnknown) and self._keep_at_ms:
-                self.is_dead = isinstance(result, outcomes.SessionOver)  # told by `_kept`, too
+                self.is_dead = isinstance(result, outcomes.SessionOver)  # `_kept` reports it, too
         return True
 
     def _granted(self, outcome: outcomes.Granted) -> None:
@@ -184,7 +184,7 @@ class Worker:
             return
         self._leases[job] = outcome.lease
         if outcome.lease.expires_ms - self.cluster.clock() < TTL_MS // 2:
-            # The answer was so late that it may be over: whoever asked counts from when it did, and lets go.
+            # The answer came so late that the lease may be over: the worker counts from its request, and releases.
             self._giving_back.add(job)
             self._call(Release(**self._proof(job)), lambda outcome: self._giving_back.discard(job))
             del self._leases[job]
@@ -247,7 +247,7 @@ class Worker:
         self._release_at_ms.pop(job, None)
 
     def stop(self) -> None:
-        """Give back what it has and ask for nothing more. Its session is left to run out."""
+        """Release its jobs and ask for nothing more. Its session is left to run out."""
         self._is_stopping = True
         for job in list(self._leases):
             self._release(job)

@@ -106,7 +106,7 @@ def _queued(told: outcomes.Queued) -> str:
 
 
 def _each(told: outcomes.Refused | outcomes.GrantedAll) -> str:
-    """Of several jobs: each with its own answer."""
+    """The answer for several jobs: each with its own."""
     found: tuple[Any, ...] = told.grants if isinstance(told, outcomes.GrantedAll) else told.outcomes
     return "; ".join(f"{each.name} {ANSWERS[type(each)](each)}" for each in found)
 
@@ -224,7 +224,7 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
 
 
 def told_handed(handed: HandedOver) -> str:
-    """`a2 gets issue-1#2`: a waiter that this very commit gave the job to."""
+    """`a2 gets issue-1#2`: a waiter that got the job by this commit."""
     outcome = handed.outcome
     grants = outcome.grants if isinstance(outcome, outcomes.GrantedAll) else (outcome,)
     return " and ".join(f"{grant.lease.owner} gets {grant.name}#{grant.lease.token}" for grant in grants)

@@ -14,7 +14,7 @@
 
 A line is `at TIME WHO VERB [JOB] [option=value] [flag]`, or `events`, which is followed by what was added to
 history since the last time it was asked. Times are durations from the start and never go back. Text with blanks is
-quoted as in a shell. After a bar stands who was handed what by the same commit.
+quoted as in a shell. After a bar come the jobs that the same commit handed to waiters.
 
 WHO is a worker, `a1`, whose credential is its own, or `a1@team`, whose credential is that of its team. A worker
 shows the lease it was last given for the job; `lease=a2` shows that of another worker, and a worker that was
@@ -125,7 +125,7 @@ class _Run:
         return Asked(worker, team or worker, job, options, lease, ticket, f"lease-{self.fresh}", self.now_ms)
 
     def heard(self, outcome: Outcome, worker: str = "", job: str = "") -> None:
-        """What a worker keeps of an answer: the proofs."""
+        """The proofs of an answer, which a worker keeps."""
         if isinstance(outcome, outcomes.GrantedAll):
             for each in outcome.grants:
                 self.heard(each, worker)
@@ -166,7 +166,7 @@ class _Run:
 
 
 def run(script: str, open_store: Callable[[Callable[[], int]], Store]) -> str:
-    """`script` with the answers it really got. `open_store` is given the clock, in milliseconds from 0."""
+    """`script` with its actual answers. `open_store` gets the clock, in milliseconds from 0."""
     running = _Run(open_store)
     lines: list[tuple[str, str | None]] = []
     for number, line in enumerate(script.splitlines(), start=1):
@@ -176,7 +176,7 @@ def run(script: str, open_store: Callable[[Callable[[], int]], Store]) -> str:
             lines.append((line.rstrip(), None))
         elif question == "events":
             lines += [(each, None) for each in ["events", *running.history()]]
-        elif not question.startswith(" "):  # what is indented was an answer
+        elif not question.startswith(" "):  # indented lines were answers
             lines.append((question, running.answer(question)))
     width = max([len(question) for question, answer in lines if answer is not None], default=0)
     said = [question if answer is None else f"{question:<{width}} -> {answer}" for question, answer in lines]

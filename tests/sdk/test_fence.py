@@ -1,4 +1,4 @@
-"""Fences: whatever a write goes to refuses the late one."""
+"""Fences: every kind of store refuses a late write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients do to a connection: halves, heaps, silence, haste. Raw sockets, both ways through HTTP."""
+"""Half requests, many requests, silence and early closes on a connection. Raw sockets, both ways through HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that is told to end: who holds something is served on, who wants something is sent elsewhere. And /ready."""
+"""A server that is told to end: owners are served on, new claims are sent elsewhere. And /ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that was away holds nobody's silence against them; a store that fails is told, not hidden."""
+"""An outage of the server costs no owner its lease; a failure of the store is reported."""
 
 from __future__ import annotations
 

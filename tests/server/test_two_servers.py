@@ -1,4 +1,4 @@
-"""Two servers on one store: a line is the store's, whoever keeps its callers waiting."""
+"""Two servers on one store: a line belongs to the store, whichever server has the callers."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def test_a_short_trouble_with_the_store_is_no_outage_and_a_long_one_is() -> None
 
 
 class Crowded(FaultyStore):
-    """Somebody else is always first, and that takes its time. Nobody else writes a server's pulse."""
+    """Another writer is always first, which takes time. Only a server's own pulse has no other writer."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         super().__init__(store)

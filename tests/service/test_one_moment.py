@@ -219,8 +219,8 @@ def test_a_session_that_swaps_jobs_while_it_is_looked_at_has_one_of_them(world: 
 
 
 class Racing(MemoryStore):
-    """Before each call of the one who is watched, the next of `others` are decided and committed. `states` is all that
-    the store ever was."""
+    """Before each call of the watched coordinator, the next of `others` are decided and committed. `states` has every
+    state of the store so far."""
 
     def __init__(self) -> None:
         super().__init__(lambda: 1_000)

@@ -196,7 +196,7 @@ def test_the_beats_of_servers_that_are_up_compare_nothing_but_their_own_record(w
 
 
 class Contended(StoreProxy):
-    """Somebody else is always first, for a while; pulses nobody else writes."""
+    """Another writer is always first, for a while. Only pulses have no other writer."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         super().__init__(store)

@@ -3,7 +3,7 @@
 Each decider has a thread of its own, but only one runs at a time: whoever calls the store hands the turn to one chosen
 by a seeded random. So every interleaving of reads and commits can happen, and each is found again by its seed. Replies
 are lost, writes are refused, and now and then everything stands still for seconds. At every commit the records must
-agree with each other; at the end nobody who was told "yours until then" may have been followed by anybody sooner.
+agree with each other. At the end, no lease may have a successor before the deadline its owner was told.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WAIT_S = 60
 
 
 class Turns:
-    """Who of several threads runs. The others stand still until they are given the turn."""
+    """Chooses which of several threads runs. The others wait for their turn."""
 
     def __init__(self, count: int, chance: random.Random) -> None:
         self._ready = threading.Condition()

@@ -1,4 +1,4 @@
-"""What others do is heard at once by who waits for it, and by nobody else."""
+"""A change by another server wakes its waiters at once, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who counts as the same caller, when no lease id is passed along: one shell, or one name that was given."""
+"""Without a lease id, commands of one shell, or with one given name, are the same caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged paths held against claims, in every way that git commits."""
+"""Staged paths checked against claims, in every way that git commits."""
 
 from __future__ import annotations
 

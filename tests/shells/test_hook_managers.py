@@ -1,4 +1,4 @@
-"""Beside programs that manage hooks: both run, and it is told when they have put theirs over ours.
+"""Beside programs that manage hooks: both run, and dibs reports when their hooks replaced ours.
 
 Their layouts are written here, small and by hand: a folder of stubs that go by $0 (as husky's), a script with the
 hook's name in it (as lefthook's), one that moves what was there to `.legacy` and runs it (as pre-commit's)."""

@@ -1,4 +1,4 @@
-"""What is new to the remote, held against claims."""
+"""Commits that are new to the remote, checked against claims."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def hears(store: PostgresStore) -> bool:
 
 @pytest.fixture
 def _never_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is woken by nobody waits for ever."""
+    """A waiter without a wake-up waits for ever."""
     monkeypatch.setattr(store_module, "HEARD_POLL_MS_MAX", WAIT_MS)
 
 

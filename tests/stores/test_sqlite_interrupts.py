@@ -51,7 +51,7 @@ def alarms() -> Iterator[None]:
 
 
 def is_usable(store: SqliteStore) -> bool:
-    """Asked from another thread: whoever leaked a lock that knows its owner would not notice."""
+    """Asks from another thread: the thread that leaked a re-entrant lock would not notice."""
     answers: list[object] = []
     asking = threading.Thread(target=lambda: answers.append(store.read(())), daemon=True)
     asking.start()

@@ -1,4 +1,4 @@
-"""Who waits in line on one file is killed at random: one owner at a time, tokens rise, everybody is served."""
+"""Waiters in line on one file are killed at random: one owner at a time, tokens rise, all others are served."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the workers did to the world, as the world sees it: one line for every side effect, whoever caused it.
+"""The ledger of the demo: one line for every side effect of any worker.
 
 The file is opened with O_APPEND and a line is one write, so that lines of several processes never mix. dibs neither
-writes nor reads it. What stands here twice was done twice.
+writes nor reads it. An effect with two lines happened twice.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Ledger:
 
 
 def read(path: str) -> list[Effect]:
-    """Everything that was written, in order. A file that was never made holds nothing."""
+    """All effects, in order. A missing file has none."""
     try:
         with open(path, encoding="utf-8") as file:
             rows = [line.rstrip("\n").split("\t") for line in file]
@@ -45,14 +45,14 @@ def read(path: str) -> list[Effect]:
 
 
 class Count(NamedTuple):
-    """Of one job: how many of its steps were done, and how many lines are there beyond one for each."""
+    """One job's count of steps that were done, and of lines beyond one for each step."""
 
     steps: int
     duplicates: int
 
 
 def counted(effects: Iterable[Effect], jobs: Sequence[str]) -> dict[str, Count]:
-    """For each of `jobs`, what the ledger says."""
+    """The counts of each of `jobs`."""
     steps: dict[str, list[int]] = {job: [] for job in jobs}
     for effect in effects:
         steps[effect.job].append(effect.step)

@@ -1,4 +1,4 @@
-"""How the demo ended: the workers' story beside what the ledger says. Pure."""
+"""How the demo ended: the workers' story beside the ledger. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class JobSummary(NamedTuple):
-    """One job. `steps` and `duplicates` are the ledger's, the rest is what the workers told."""
+    """One job. `steps` and `duplicates` come from the ledger, the rest from the workers' events."""
 
     name: str
     label: str
@@ -44,7 +44,7 @@ class DemoResult(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """Every job was done, every step of it, and none twice."""
+        """Whether every step of every job was done exactly once."""
         return not self.duplicates and all(row.done and row.steps == len(STEPS) for row in self.rows)
 
     def document(self) -> Document:

@@ -1,4 +1,4 @@
-"""What is to be done, by how many, and who is to die in the middle of it. The same seed gives the same plan."""
+"""The plan of the demo: jobs, workers, and which worker is killed. The same seed gives the same plan."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ STEPS = (
     "fixed it",
     "opened a pull request",
 )
-# The one to be killed has done this many steps, and is in the middle of the next one.
+# The worker is killed after this many steps, in the middle of the next one.
 STEPS_BEFORE_DEATH = 2
 TTL_SECONDS = 4
 WORKERS_DEFAULT, WORKERS_MIN, WORKERS_MAX = 5, 2, 20
 JOBS_DEFAULT, JOBS_MAX = 8, 50
 SEED_DEFAULT, SEED_MAX = 1, 999_999_999
 STEP_MS_MIN, STEP_MS_SPREAD = 550, 300
-# What the names begin with where there may be real jobs beside them.
+# Names of the demo begin with this in a store that may have real jobs.
 PREFIX = "dibs-demo-"
 _REPOSITORY = "github://acme/app/issues/"
 _FIRST_NUMBER = 1842
@@ -40,7 +40,7 @@ _TITLES = (
 
 
 class Job(NamedTuple):
-    """`name` is what is claimed, `label` what a screen has room for. `paces_ms`: how long each step takes."""
+    """`name` is claimed, the shorter `label` is shown. `paces_ms`: how long each step takes."""
 
     name: str
     label: str
@@ -49,7 +49,7 @@ class Job(NamedTuple):
 
 
 class DemoPlan(NamedTuple):
-    """`fatal` is the job whose first owner is killed. It is among those that are claimed first."""
+    """`fatal` is the job whose first owner is killed. It is one of the first jobs to be claimed."""
 
     jobs: tuple[Job, ...]
     workers: tuple[str, ...]
@@ -58,12 +58,12 @@ class DemoPlan(NamedTuple):
 
     @property
     def work_ms(self) -> int:
-        """All the work, by one worker."""
+        """How long all the work would take one worker."""
         return sum(sum(job.paces_ms) for job in self.jobs)
 
 
 def plan_of(jobs: int, workers: int, seed: int, prefix: str = "") -> DemoPlan:
-    """`prefix` keeps the names apart from those of real jobs, where there are such."""
+    """`prefix` keeps the names apart from those of real jobs."""
 
     def dice(what: str, sides: int) -> int:
         return crc32(f"{seed} {what}".encode()) % sides
@@ -81,10 +81,10 @@ def plan_of(jobs: int, workers: int, seed: int, prefix: str = "") -> DemoPlan:
 
 
 def checkpoint_of(steps: int) -> str:
-    """What an owner leaves for whoever takes over when it has done this many."""
+    """The checkpoint of an owner after this many steps, for the next owner."""
     return f"{steps}/{len(STEPS)} {STEPS[steps - 1]}"
 
 
 def steps_in(checkpoint: str | None) -> int:
-    """How many steps the one before had done."""
+    """How many steps the previous owner had done."""
     return int(checkpoint.partition("/")[0]) if checkpoint else 0

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 FRAME_MS = 100
-# Between the last checkpoint of the one that dies and its death: it is in the middle of something, for all to see.
+# Time between a worker's last checkpoint and its kill, so that viewers see it in the middle of a step.
 KILL_AFTER_MS = 700
 # More than start, kill and takeover need on a busy machine. The work itself comes on top.
 PATIENCE_MS = 40_000
 
 
 class Play:
-    """One run. `folder` is for the ledger and what the workers complain of."""
+    """One run. `folder` holds the ledger and the workers' standard error."""
 
     def __init__(self, story: Story, screen: Screen, show: Show, folder: str) -> None:
         self._story = story
@@ -44,7 +44,7 @@ class Play:
         self._drawn_ms = 0
 
     def run(self, env: Mapping[str, str]) -> DemoResult:
-        """Start, race, end. What goes wrong is in the outcome."""
+        """Start, race, end. The outcome names what went wrong."""
         plan = self._story.plan
         give_up_ms = self._began_ms + PATIENCE_MS + plan.work_ms
         troubles = []
@@ -61,7 +61,7 @@ class Play:
         return outcome_of(self._story, ledger.read(self._ledger), elapsed_ms, troubles)
 
     def _gathered(self, stage: Stage, give_up_ms: int) -> bool:
-        """Wait until all are there, so that the race is one. False: somebody will not come."""
+        """Wait until all workers are ready, so that they start together. False: a worker did not start."""
         while not self._story.all_ready:
             self._listen(stage)
             if self._story.troubles or steady_ms() >= give_up_ms:
@@ -69,7 +69,7 @@ class Play:
         return True
 
     def _listen(self, stage: Stage) -> None:
-        """What they tell goes to the screen at once; without news the board is drawn as often as eyes can follow."""
+        """Shows each event at once. Without events, redraws the board as often as eyes can follow."""
         lines: list[str] = []
         for name, event in stage.listen(FRAME_MS):
             entry = self._story.hear(name, event, event["at_ms"] - self._shot_ms)
@@ -83,7 +83,7 @@ class Play:
             self._show.put(lines, self._screen.board(now_ms))
 
     def _now_ms(self) -> int:
-        """Since the starting shot."""
+        """Milliseconds since the starting shot."""
         return steady_ms() - self._shot_ms
 
     def _perhaps_kill(self, stage: Stage) -> None:
@@ -97,7 +97,7 @@ class Play:
 
 
 def orders_of(plan: DemoPlan, ledger_path: str) -> Document:
-    """What every worker is told: the same."""
+    """The order that every worker gets."""
     jobs = [
         {"name": job.name, "paces_ms": job.paces_ms, "fatal": index == plan.fatal}
         for index, job in enumerate(plan.jobs)
@@ -106,7 +106,7 @@ def orders_of(plan: DemoPlan, ledger_path: str) -> Document:
 
 
 def tidied(client: dibs.Client, plan: DemoPlan) -> bool:
-    """Take the done marks away. False if something is left: what is claimed ends with its TTL."""
+    """Remove the done marks. False if something is left: a claim that is left ends with its TTL."""
     clean = True
     for job in plan.jobs:
         try:
@@ -114,6 +114,6 @@ def tidied(client: dibs.Client, plan: DemoPlan) -> bool:
                 pass
         except dibs.NotClaimed:
             clean = False
-        except dibs.DibsError:  # no answer: nor will there be one for the others
+        except dibs.DibsError:  # the server does not answer: do not ask for the other jobs
             return False
     return clean

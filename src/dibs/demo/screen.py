@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 
 
 class Screen:
-    """Everything that is shown, for one width, one set of glyphs, with colour or without."""
+    """Makes all text of the demo, for one width and one set of glyphs, with colour or without."""
 
     def __init__(self, story: Story, paint: Paint, *, width: int = 80, glyphs: Glyphs = PRETTY) -> None:
         self._story = story
@@ -61,7 +61,7 @@ class Screen:
         return painted
 
     def _line(self, cells: Iterable[Cell]) -> str:
-        """Cells one after the other, cut off where the terminal ends."""
+        """The cells in a row, cut at the width of the terminal."""
         left, parts = self._width - 1, []
         for cell in cells:
             text = cell.text if len(cell.text) <= left else self._cut(cell.text, left)
@@ -86,7 +86,7 @@ class Screen:
         ]
 
     def entry(self, entry: LogEntry) -> list[str]:
-        """One event for the log; what does not fit goes on below, indented."""
+        """One event for the log. The rest of a long one goes on below, indented."""
         verb, tint = _VERBS[entry.kind]
         at = f"{entry.at_ms / 1000:5.1f}s  "
         label = f"{entry.job:<{self._label_width}}  " if entry.job else ""
@@ -106,7 +106,7 @@ class Screen:
         return [(painted + faint[0]).rstrip(), *(" " * indent + line for line in faint[1:])]
 
     def board(self, now_ms: int) -> list[str]:
-        """How everything stands."""
+        """The board: the state of every job."""
         rule = Cell(self._glyphs.rule * (self._width - 1), "faint")
         lines = [self._line([rule])]
         lines += [self._job(state) for state in self._story.jobs.values()]
@@ -159,7 +159,7 @@ class Screen:
         return [*cells, Cell("waits for ", "wait"), Cell(owner, self._numbers.get(owner)), Cell(rest)]
 
     def report(self, outcome: DemoResult, where_after: str) -> list[str]:
-        """The table, and in words what it shows."""
+        """The table, and its result in words."""
         lines = ["", *self._table(outcome), ""]
         lines += [self._paint.good(line) if outcome.good else line for line in self._verdict(outcome)]
         for trouble in outcome.troubles:
@@ -193,7 +193,7 @@ class Screen:
         )
 
     def _table(self, outcome: DemoResult) -> list[str]:
-        """Titles are cut, or left out, where there is no room: the numbers matter more."""
+        """Where there is no room, titles are cut or left out: the numbers matter more."""
         arrow = f" {self._glyphs.arrow} "
         owners = [arrow.join(row.owners) for row in outcome.rows]
         owner_width = max(len("OWNER"), *(len(each) for each in owners))
@@ -246,7 +246,7 @@ def _jobs(count: int) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """`text` on as many lines as it needs; one, if there is none."""
+    """`text` on as many lines as it needs. Empty text is one line."""
     from textwrap import wrap
 
     return wrap(text, max(20, width), break_long_words=False, break_on_hyphens=False) or [""]

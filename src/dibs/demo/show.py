@@ -1,4 +1,4 @@
-"""Puts the demo where somebody looks: a log that grows and, on a terminal, the board below it, drawn ever again."""
+"""Shows the demo: a log that grows and, on a terminal, the board below it, which is redrawn."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _HIDE, _SHOW, _WIPE = "\x1b[?25l", "\x1b[?25h", "\x1b[J"
 
 
 class Show:
-    """`stream` is None where nothing is to be shown; `live`: it can be drawn upon; `shown`: a line as it may be put
-    there. Leaving the block clears the board,
-    and a stream that nobody reads any more is let be: what counts is the answer."""
+    """`stream` is None if nothing is shown. `live`: the stream is a terminal that can be redrawn. `shown` makes a
+    line safe to print. Leaving the block clears the board. A stream without a reader is no error: the answer
+    counts."""
 
     def __init__(
         self, stream: TextIO | None, *, live: bool, shown: Callable[[str], str] = lambda line: line
@@ -42,13 +42,13 @@ class Show:
             self._board = []
 
     def put(self, lines: Sequence[str], board: Sequence[str] = ()) -> None:
-        """Lines that stay, and below them the board as it is now."""
+        """Prints lines that stay, and below them the present board."""
         wiping = self._wiping()
         self._board = list(board) if self._live else []
         self._write(wiping + "".join(f"{self._shown(line)}\n" for line in (*lines, *self._board)))
 
     def _wiping(self) -> str:
-        """From below the board to its first line."""
+        """Moves from below the board to its first line."""
         return f"\r\x1b[{len(self._board)}A{_WIPE}" if self._board else ""
 
     def _write(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The processes of the demo. Nothing outlives the `with` block, and only what was started here is ever ended."""
+"""The processes of the demo. No process outlives the `with` block. The stage ends only processes that it started."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GRACE_MS = 2_000
 
 
 class Stage:
-    """Starts a worker for each of `names`. What they complain of goes into `folder`."""
+    """Starts a worker for each of `names`. Their standard error goes into `folder`."""
 
     def __init__(self, names: Sequence[str], env: Mapping[str, str], folder: str) -> None:
         self._names = names
@@ -49,7 +49,7 @@ class Stage:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                process_group=0,  # Ctrl-C is for the demo, which then ends them in good order
+                process_group=0,  # Ctrl-C reaches only the demo, which then ends the workers in order
             )
         self._workers[name] = worker
         self._heard[name] = b""
@@ -61,7 +61,7 @@ class Stage:
         self.end()
 
     def go(self, orders: Document) -> None:
-        """The starting shot, for all of them."""
+        """Gives all workers the starting shot."""
         line = json.dumps(orders).encode() + b"\n"
         for worker in self._workers.values():
             try:
@@ -72,7 +72,8 @@ class Stage:
                 pass
 
     def listen(self, timeout_ms: int) -> list[tuple[str, Document]]:
-        """What the workers told, in the order in which it happened. One that has ended says `gone`, and no more."""
+        """The workers' events, in the order in which they happened. The last event of a worker that ended is
+        `gone`."""
         if not self._selector.get_map():
             return []
         told: list[tuple[str, Document]] = []
@@ -88,13 +89,13 @@ class Stage:
         return sorted(told, key=lambda each: int(each[1]["at_ms"]))
 
     def kill(self, name: str) -> int:
-        """SIGKILL: it gets to do nothing more. Its process id."""
+        """Sends SIGKILL, which a worker cannot catch. Returns its process id."""
         worker = self._workers[name]
         worker.kill()
         return worker.pid
 
     def end(self) -> None:
-        """Ask all of them to stop; kill those that do not."""
+        """Ask all workers to stop. Kill those that do not."""
         for worker in self._workers.values():
             worker.terminate()
         give_up_ms = steady_ms() + GRACE_MS
@@ -126,7 +127,7 @@ def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
 
 
 def _environment(env: Mapping[str, str]) -> dict[str, str]:
-    """The workers' own: with this very dibs, wherever it was started from."""
+    """The workers' environment. They import this same dibs, from any working directory."""
     source = os.path.dirname(os.path.dirname(os.path.abspath(dibs.__file__)))
     paths = [source, *filter(None, [env.get("PYTHONPATH")])]
     return {**env, "PYTHONPATH": os.pathsep.join(paths)}

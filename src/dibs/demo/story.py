@@ -1,4 +1,4 @@
-"""What has happened so far, from what the workers tell. Pure: time comes in with each event."""
+"""What has happened so far, from the workers' events. Pure: each event carries its time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LogEntry(NamedTuple):
-    """A line of the log: who did what to which job. `kind` is the event's; `more` is the rest of the sentence."""
+    """A line of the log: a worker, an action, a job. `kind` is the event's; `more` is the rest of the sentence."""
 
     at_ms: int
     kind: str
@@ -40,7 +40,7 @@ class Takeover(NamedTuple):
 
 
 class JobState:
-    """How a job stands: `owner` has it, or None; `steps` of it are done; `owners` is everyone who ever had it."""
+    """The state of a job: `owner` or None, the number of `steps` done, and all `owners` so far."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -52,7 +52,7 @@ class JobState:
 
 
 class WorkerState:
-    """What a worker is at. `skipped`: the jobs it passed by since its last claim, with their owners."""
+    """The state of a worker. `skipped`: the jobs it passed by since its last claim, with their owners."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class WorkerState:
 
 
 class Story:
-    """Takes event after event, and gives the line that the log has for it, if any."""
+    """Takes one event after another, and returns the event's line for the log, if it has one."""
 
     def __init__(self, plan: DemoPlan) -> None:
         self.plan = plan
@@ -79,7 +79,7 @@ class Story:
 
     @property
     def troubles(self) -> list[str]:
-        """What went wrong, each with those it happened to."""
+        """What went wrong, each with the workers concerned."""
         return [f"{', '.join(names)}: {why}" for why, names in self._troubles.items()]
 
     @property
@@ -88,18 +88,18 @@ class Story:
 
     @property
     def over(self) -> bool:
-        """Nobody works any more."""
+        """Whether every worker has ended."""
         return all(worker.gone for worker in self.workers.values())
 
     @property
     def ripe(self) -> str | None:
-        """Who is to be killed now: the owner of the fatal job, in the middle of its work."""
+        """The worker to kill now: the owner of the fatal job, in the middle of its work."""
         fatal = self.jobs[self.plan.jobs[self.plan.fatal].name]
         first = len(fatal.owners) == 1 and fatal.steps == STEPS_BEFORE_DEATH
         return fatal.owner if first and self.killed is None else None
 
     def hear(self, name: str, event: Document, at_ms: int) -> LogEntry | None:
-        """A worker told something."""
+        """Takes an event of a worker."""
         kind: str = event["event"]
         told: LogEntry | None = getattr(self, f"_{kind}")(self.workers[name], event, at_ms)
         return told
@@ -122,7 +122,7 @@ class Story:
         worker.skipped.append((job.job.label, str(event["owner"])))
 
     def _waits(self, worker: WorkerState, event: Document, at_ms: int) -> LogEntry | None:
-        """Only waiting for the dead is worth a line, and only once: the living finish what they have."""
+        """Only the wait for a dead owner gets a line, and only once: live owners finish their jobs."""
         job, owner = self.jobs[event["job"]].job, str(event["owner"])
         worker.waits = (job.label, owner, at_ms + event["left_ms"])
         if self.killed is None or (owner, job.name) != self.killed[:2] or worker.name in self._patient:
@@ -168,7 +168,7 @@ class Story:
         return LogEntry(at_ms, "failed", worker.name, "", str(event["why"]))
 
     def _gone(self, worker: WorkerState, event: Document, at_ms: int) -> LogEntry | None:
-        """Its last words are of interest only when nothing else explains its end."""
+        """The worker's last output counts only when nothing else explains its end."""
         worker.gone = True
         worker.waits = None
         if worker.killed or worker.failed or not event["why"]:

@@ -1,8 +1,8 @@
 """One worker of the demo: `python -m dibs.demo.worker NAME`, a program like any other that uses the SDK.
 
-It says what it does on stdout, one JSON line each, with the time on the machine's steady clock. On stdin it gets one
-line: what to do. That line is the starting shot, too, so that all of them start at once. DIBS_URL and DIBS_NAMESPACE
-say where the claims are.
+It reports each action on stdout as one JSON line, with the time on the machine's steady clock. On stdin it gets one
+line with its order. That line is also the starting shot, so that all workers start at once. DIBS_URL and
+DIBS_NAMESPACE say where the claims are.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.2
 DONE_SECONDS = 300
-# The step in which the demo kills a worker takes this long, unless it is killed: time enough to be.
+# The step in which the demo kills a worker takes this long, so that the kill comes in time.
 FATAL_SECONDS = 8.0
 
 
 class Worker:
-    """Goes through the backlog until every job is done, by whomever."""
+    """Goes through the backlog until every job is done, by any worker."""
 
     def __init__(self, name: str, client: dibs.Client, orders: Document, ledger: Ledger, tell: Tell) -> None:
         self._name = name
@@ -41,7 +41,7 @@ class Worker:
         self._orders = orders
         self._ledger = ledger
         self._tell = tell
-        self._held: dict[str, dibs.JobHeld] = {}  # what others have, as we saw it in this round
+        self._held: dict[str, dibs.JobHeld] = {}  # the jobs that other workers held in this round
         self._told: set[tuple[str, str | None]] = set()
         self._nobody = threading.Event()
 
@@ -54,7 +54,7 @@ class Worker:
                 self._wait()
 
     def _tried(self, job: Document, left: list[Document]) -> bool:
-        """Whether we worked on it. What is done is struck from `left`."""
+        """Whether this worker worked on the job. A job that is done is removed from `left`."""
         name = job["name"]
         try:
             with self._client.claim(name, ttl=self._orders["ttl"]) as claim:
@@ -76,7 +76,8 @@ class Worker:
             self._tell("skipped", job=name, owner=held.owner)
 
     def _wait(self) -> None:
-        """All that is left is somebody else's: look again soon. A live owner's lease is renewed, a dead one's ends."""
+        """Others hold all jobs that are left: look again soon. A live owner renews its lease, a dead owner's lease
+        ends."""
         name, held = min(self._held.items(), key=lambda each: each[1].retry_after or 0)
         self._tell("waits", job=name, owner=held.owner, left_ms=held.answer.get("remaining_ms") or 0)
         self._nobody.wait(POLL_SECONDS)
@@ -103,7 +104,7 @@ class Worker:
 
 
 def tell(event: str, **fields: Any) -> None:
-    """One line, in one write. If nobody listens any more, there is nothing to go on for."""
+    """Writes one line in one write. Ends the worker if nobody reads its output any more."""
     line = json.dumps({"event": event, "at_ms": steady_ms(), **fields}) + "\n"
     try:
         os.write(sys.stdout.fileno(), line.encode())
@@ -112,14 +113,14 @@ def tell(event: str, **fields: Any) -> None:
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # through the `with` block, which lets go
-    logging.getLogger("dibs").setLevel(
-        logging.ERROR
-    )  # a claim that could not be released: the demo sees that
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(0)
+    )  # through the `with` block, which releases the claim
+    logging.getLogger("dibs").setLevel(logging.ERROR)  # a claim could not be released: the demo reports it
     name = sys.argv[1]
     with dibs.connect(owner=name) as client:
         try:
-            client.list(PREFIX)  # the way there is open before the race begins
+            client.list(PREFIX)  # connect before the race begins
             tell("ready")
             orders = json.loads(sys.stdin.readline() or "{}")
             if orders:

@@ -1,4 +1,4 @@
-"""For tests: of dibs, and of what you build on it.
+"""Tools for tests of dibs, and for tests of code that uses dibs.
 
     clients.py    MemoryDibs, memory_client: dibs in memory, for tests of your own code
     fixtures.py   memory_dibs, a fixture for pytest

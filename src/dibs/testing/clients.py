@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class MemoryDibs:
-    """Any number of clients with the same jobs. Leases run out when `advance` says so, not before."""
+    """Any number of clients with the same jobs. Leases run out only when `advance` moves the time."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -38,8 +38,8 @@ class MemoryDibs:
         return client
 
     def advance(self, time: Duration) -> None:
-        """Let time pass for every lease. A claim of this process that ran out so learns of it when it next asks: at a
-        checkpoint, at a heartbeat, at the end of its block."""
+        """Let time pass for every lease. A claim of this process that ran out learns of it with its next request: at
+        a checkpoint, at a heartbeat, at the end of its block."""
         self.clock.advance(duration_ms(time, "time"))
 
     @contextmanager
@@ -68,7 +68,7 @@ def memory_client(owner: str = "test") -> Client:
 
 
 class _Shared:
-    """The store, for one of several clients: closing one of them does not close it."""
+    """The store as one of several clients has it: closing that client leaves the store open."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store

@@ -35,11 +35,11 @@ class ManualClock:
         self._wall_ms += ms
 
     def step_wall(self, ms: int) -> None:
-        """Somebody sets the wall clock, forwards or back."""
+        """Set the wall clock, forwards or back."""
         self._wall_ms += ms
 
     def reboot(self, *, steady_ms: int = 1_000) -> None:
-        """The machine starts again: steady time begins anew. Step the wall clock as well if the test is about that."""
+        """Restart the machine: steady time begins anew. Step the wall clock as well if the test needs it."""
         self._boots += 1
         self._offset_ms += self._steady_ms - steady_ms
         self._steady_ms = steady_ms

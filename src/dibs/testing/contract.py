@@ -1,4 +1,4 @@
-"""What every store must do, as tests: the ones dibs ships with run them, and so can yours.
+"""Tests of what every store must do. The stores of dibs run them; run them on yours, too.
 
     from dibs.testing.contract import StoreContract
 
@@ -8,8 +8,8 @@
 
 Each test gets a `place` of its own (an empty folder; override the fixture if yours is a database). Opening the same
 place twice must give two connections to the same data. If your store's clock can be set, override `advance`; otherwise
-the suite waits for real, some tenths of a second in all. What a store declares in its capabilities decides what is
-asked of it: nothing else is skipped.
+the suite waits for real, some tenths of a second in all. The suite skips only what the store's capabilities declare
+as missing.
 """
 
 from __future__ import annotations
@@ -28,4 +28,4 @@ __all__ = ["StoreContract"]
 
 
 class StoreContract(RecordContract, EventContract, RaceContract, LeaseContract):
-    """Subclass it and give `open_store`. See the module's text."""
+    """Subclass it and define `open_store`. See the module's docstring."""

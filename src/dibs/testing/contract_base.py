@@ -23,14 +23,14 @@ WAIT_S_MAX = 20.0  # no wait of the suite is longer
 
 
 class ContractBase:
-    """Fixtures. A subclass gives `open_store`, and may give `advance` and `place`."""
+    """Fixtures. A subclass defines `open_store`, and may override `advance` and `place`."""
 
     def open_store(self, place: Any) -> Store:
-        """A new connection to what is at `place`; the first one finds it empty."""
+        """A new connection to the data at `place`. The first connection finds no data."""
         raise NotImplementedError("say how your store is opened")
 
     def advance(self, place: Any, store: Store, ms: int) -> None:
-        """Let `ms` milliseconds pass on the store's clock. Unless it can be set, by waiting."""
+        """Let `ms` milliseconds pass on the store's clock. This one waits: override it if the clock can be set."""
         until_ms = store.read(()).now_ms + ms
         give_up_ms = clock.steady_ms() + int(WAIT_S_MAX * 1000)
         while (now_ms := store.read(()).now_ms) < until_ms:
@@ -39,12 +39,12 @@ class ContractBase:
 
     @pytest.fixture
     def place(self, tmp_path: Path) -> Any:
-        """Where this test's data is. Nobody else's is there."""
+        """The place of this test's data, which holds nothing else."""
         return tmp_path
 
     @pytest.fixture
     def connect(self, place: Any) -> Iterator[Callable[[], Store]]:
-        """Makes one more connection to this test's data; all are closed at its end."""
+        """Makes one more connection to this test's data. All are closed at the end of the test."""
         opened: list[Store] = []
 
         def connect() -> Store:
@@ -88,7 +88,7 @@ def event(job: str, *, at_ms: int = 1, token: int = 1, ns: str = "default") -> E
 
 
 def put(store: Store, *records: LockRecord, events: tuple[Event, ...] = ()) -> int:
-    """Write records whatever was there before."""
+    """Write records over whatever the store has."""
     puts: dict[str, Stored | None] = {lock_key(record.ns, record.name): record for record in records}
     return store.commit(versions(store, *puts), puts, events)
 
@@ -102,7 +102,7 @@ def versions(store: Store, *keys: str) -> dict[str, int]:
 
 
 def in_threads(jobs: list[Callable[[], None]]) -> None:
-    """Run all at once, wait for all, and raise what any of them raised."""
+    """Run all calls at once, wait for all, and raise the error of any of them."""
     gate = threading.Barrier(len(jobs))
     errors: list[BaseException] = []
 

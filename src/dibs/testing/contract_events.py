@@ -88,7 +88,7 @@ class EventContract(ContractBase):
     def test_who_reads_the_log_while_others_write_misses_nothing(
         self, connect: Callable[[], Store], store: Store
     ) -> None:
-        """Reads on from the last number it saw: with one log, no event may appear below that number later."""
+        """Reads on from the last number it saw. In one log, no later event may have a lower number."""
         if not store.capabilities.one_log:
             return
         writers, count = 3, 15
@@ -193,7 +193,7 @@ class EventContract(ContractBase):
     def test_a_watch_wakes_on_a_commit(self, connect: Callable[[], Store], store: Store, whose: str) -> None:
         writer = store if whose == "its own" else connect()
         after = 0
-        for round_ in range(3):  # it may be asked before or after the commit: every order must wake it
+        for round_ in range(3):  # the wait may begin before or after the commit: it must wake in both orders
             woken: list[bool] = []
             watching = threading.Thread(
                 target=lambda after=after, woken=woken: woken.append(

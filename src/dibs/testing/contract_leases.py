@@ -115,7 +115,7 @@ class LeaseContract(ContractBase):
 
             in_threads([partial(claim, each) for each in stores])
             assert {type(each) for each in outcomes} <= {Granted, Held}
-            # On a busy machine somebody may ask only after the winner's time is over, and rightly win, too.
+            # On a busy machine a late claim may come after the winner's TTL. Then it rightly wins, too.
             grants = sorted([each for each in outcomes if isinstance(each, Granted)], key=_token)
             assert grants
             for earlier, later in itertools.pairwise(grants):

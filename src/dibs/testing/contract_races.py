@@ -1,4 +1,4 @@
-"""The store contract: several at once."""
+"""The store contract: several writers at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ THREADS = 6
 
 
 def increment(store: Store) -> None:
-    """Count one up, however often others are faster."""
+    """Count one up. Try again after every conflict."""
     while True:
         found = store.read([META_KEY]).records[META_KEY]
         count = found.record.token_floor if isinstance(found.record, Meta) else 0
@@ -37,7 +37,7 @@ def increment(store: Store) -> None:
 
 
 class RaceContract(ContractBase):
-    rounds = 15  # a store that takes long for a commit may ask for fewer
+    rounds = 15  # a store with slow commits may set a smaller number
 
     @pytest.mark.promise("excl")
     def test_of_several_connections_that_write_one_free_key_exactly_one_wins(

@@ -1,4 +1,4 @@
-"""The store contract: reading, conditions, listing, what is due."""
+"""The store contract: reads, conditions, lists, and due records."""
 
 from __future__ import annotations
 

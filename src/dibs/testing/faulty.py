@@ -19,13 +19,14 @@ Fault = Literal["none", "refused", "lost before", "lost after", "conflict"]
 
 
 class FaultyStore(StoreProxy):
-    """Another store behind a bad line. Each commit takes the next fault of the schedule; past its end all is well.
+    """Another store behind a bad connection. Each commit takes the next fault of the schedule; after the last, none
+    fails.
 
     none          the commit goes through
     refused       nothing is written, and the caller is told that nothing was
-    lost before   nothing is written, and the caller cannot know
-    lost after    it is written and the reply is lost: the caller cannot know
-    conflict      somebody else was first
+    lost before   nothing is written, and the caller does not know
+    lost after    it is written, and the reply is lost: the caller does not know
+    conflict      another writer was first
     """
 
     def __init__(self, store: Store, faults: Iterable[Fault] = ()) -> None:

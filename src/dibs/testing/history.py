@@ -1,7 +1,7 @@
-"""A checker for histories: what the events of a store, and what clients saw, say about the promises.
+"""A checker for histories: compares the events of a store, and the logs of clients, with the promises.
 
-It knows no rule of dibs but the promises themselves, and reads every event once. An empty list means that nothing was
-found to be wrong.
+It knows the promises and no other rule of dibs. It reads every event once. An empty list means that it found no
+violation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PAGE = 10_000
 
 
 def all_events(store: Store) -> list[Event]:
-    """Everything a store remembers, from the beginning."""
+    """All events of a store, oldest first."""
     found: list[Event] = []
     while page := store.events(found[-1].seq if found else 0, _PAGE):
         found += page
@@ -29,14 +29,14 @@ def all_events(store: Store) -> list[Event]:
 
 
 def broken_promises(history: Iterable[Event]) -> list[str]:
-    """What in a history should not have been. It must begin at the beginning, and no renewal may have made a TTL
-    shorter: a renewal is no event, so an expiry is measured against the TTL that the claim was given.
+    """The violations in a history. The history must be complete from its first event, and no renewal may have made a
+    TTL shorter: a renewal is no event, so an expiry is compared with the TTL of the claim.
 
     - seq rises without a repeat, and the time of a job never falls
     - `token:rises`: each claim of a job has a larger token than all before it
     - `excl`: no claim while an exclusive one is live, and no exclusive one while any is
-    - `audit`: what ends was live
-    - `lease:never-early`: what expires had its TTL
+    - `audit`: only a live claim ends
+    - `lease:never-early`: a claim expires after its whole TTL
     """
     return _Reader().read(history)
 
@@ -85,9 +85,9 @@ class _Reader:
 
 @dataclass(frozen=True)
 class ObservedHold:
-    """What one client is sure of, by its own clock: from the answer that gave it the job until it asked to let go.
+    """The time in which one client is sure to hold a job, by its own clock: from the grant until its release request.
 
-    Of a claim that is never let go it may be sure for its TTL from *before* it asked."""
+    If it never releases the claim, it is sure for the TTL, counted from *before* its request."""
 
     job: str
     owner: str
@@ -97,7 +97,7 @@ class ObservedHold:
 
 
 def overlaps(holds: Iterable[ObservedHold]) -> list[str]:
-    """Pairs of clients that both were sure of one job at one time, and tokens that do not rise with time."""
+    """Pairs of clients that were sure of one job at the same time, and tokens that do not rise with time."""
     wrong: list[str] = []
     before: dict[str, ObservedHold] = {}
     for hold in sorted(holds, key=lambda each: each.from_ms):
@@ -112,8 +112,8 @@ def overlaps(holds: Iterable[ObservedHold]) -> list[str]:
 
 
 def overtaken(history: Iterable[Event], *, plain: bool = False) -> list[str]:
-    """`queue:fifo`: who was served before another that came earlier. Those who share a job come in together, in any
-    order. `plain`: all claims are exclusive, each for one job, so that nobody may pass a line either."""
+    """`queue:fifo`: waiters that were served before an earlier one. Shared claims of a job are granted together, in
+    any order. `plain`: all claims are exclusive and for one job each, so that no claim may pass the line either."""
     wrong: list[str] = []
     lines: dict[tuple[str, str], dict[int, str]] = {}
     for event in history:

@@ -1,6 +1,6 @@
-"""TCP links that can be cut, held up and slowed down, whatever is spoken over them.
+"""TCP links that can be cut, held up and slowed down, for any protocol.
 
-`Proxy` beside this folder knows HTTP and spoils one exchange at a time. A link knows nothing of what passes: it stands
+`Proxy` beside this folder knows HTTP and spoils one exchange at a time. A link does not look at the bytes: it works
 between a server and PostgreSQL as well as between a client and a server.
 """
 
@@ -49,7 +49,7 @@ class Links:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S_MAX)
 
     def link(self, where: Callable[[], tuple[str, int]]) -> Link:
-        """A port that leads to wherever `where` says at that moment."""
+        """A port that leads to the present result of `where`."""
         made = Link(where, self._run)
         self._run(made.open())
         self._links.append(made)
@@ -81,15 +81,15 @@ class Link:
         self._server.close()
 
     def cut(self) -> None:
-        """Every connection is reset, and so is every new one."""
+        """Reset every connection, and every new one."""
         self._run(self._set(cut=True))
 
     def hold(self) -> None:
-        """Nothing passes and nobody is told. What was sent meanwhile arrives when it is healed, late."""
+        """Nothing passes, without an error. Bytes sent meanwhile arrive after `heal`."""
         self._run(self._set(flows=False))
 
     def slow(self, seconds: float) -> None:
-        """Everything arrives, that much later."""
+        """Everything arrives that much later."""
         self._run(self._set(delay_s=seconds))
 
     def heal(self) -> None:
@@ -116,7 +116,7 @@ class Link:
             self._writers.add(far)
             await asyncio.gather(self._pump(reader, far), self._pump(far_reader, writer))
         except OSError:
-            pass  # one side is gone; the other learns it by the closing below
+            pass  # one side is gone; the close below tells the other
         finally:
             for each in (writer, far):
                 if each is not None:
@@ -130,4 +130,4 @@ class Link:
             await self._flows.wait()
             writer.write(data)
             await writer.drain()
-        raise ConnectionResetError  # ends the other direction, too: nobody here speaks to a side that has closed
+        raise ConnectionResetError  # ends the other direction, too: no peer here writes to a side that has closed

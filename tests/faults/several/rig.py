@@ -1,9 +1,9 @@
-"""Three servers on one store, clients of all three, and faults by seed. What the clients noted is judged afterwards.
+"""Three servers on one store, clients of all three, and faults by seed. The clients' notes are checked afterwards.
 
     clients --- link --- server --- link --- store         one link for each server and each member of the store
 
-The wall clocks of the servers are apart by minutes. All processes share the machine's steady clock, on which clients
-note what they were told, so that what two of them believed can be compared.
+The wall clocks of the servers are apart by minutes. All processes share the machine's steady clock. Clients note
+their answers with its time, so that the notes of two clients can be compared.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Rig:
         self._read: dict[Path, tuple[int, int]] = {}
 
     def run_each(self) -> None:
-        """Every fault once, and not for long. What has nothing to do with the store happens on a file only."""
+        """Every fault once, and not for long. Faults that do not concern the store happen on a file only."""
         with self._stack:
             self._begin()
             faults = self._of_servers() + (self._of_the_store() if self.store.places else self._of_clients())
@@ -67,7 +67,7 @@ class Rig:
             self._end()
 
     def run_for(self, lasts_ms: int) -> None:
-        """Any of them, again and again, and now and then two at once."""
+        """Random faults, again and again, and now and then two at once."""
         until_ms = steady_ms() + lasts_ms
         with self._stack:
             self._begin()
@@ -163,7 +163,7 @@ class Rig:
             self._read[diary] = (at + len(more), count + more.count(b'"what": "got"'))
         return sum(count for _, count in self._read.values())
 
-    # Each with a server, a program, or members of its own choice.
+    # Each chooses its own server, program, or members.
 
     def _of_servers(self) -> list[Fault]:
         number = self._chance.randrange(SERVERS)
@@ -192,7 +192,7 @@ class Rig:
             "paused": (server.pause, server.resume),
             "drained": (lambda: server.process.send_signal(signal.SIGTERM), lambda: self._restart(number)),
         }[what]
-        # Whoever stands still in the middle of writing to an SQLite file keeps the others from theirs.
+        # A process that is stopped in the middle of a write to an SQLite file blocks all other writers.
         return Fault(f"server {what}", begin, heal, serves=what != "paused" or bool(self.store.places))
 
     def _restart(self, number: int) -> None:
@@ -251,7 +251,7 @@ class Rig:
 
 
 def _apart(faults: list[Fault]) -> list[Fault]:
-    """At most one that touches the store, and that one last, so that it is over first."""
+    """At most one fault that touches the store. It comes last, so that it is over first."""
     of_store = [fault for fault in faults if not fault.name.startswith(("server", "client", "all servers"))]
     others = [fault for fault in faults if fault not in of_store]
     return [*others[:1], *of_store[:1]]

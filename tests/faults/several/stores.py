@@ -1,4 +1,4 @@
-"""The stores that the servers share, how each server reaches its own, and what can happen to them."""
+"""The stores that the servers share, each server's way to its store, and the faults of the stores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens and is made good again. `serves`: claims must go through while it lasts."""
+    """A fault that begins and ends. `serves`: claims must go through while it lasts."""
 
     name: str
     begin: Callable[[], None]
@@ -42,7 +42,7 @@ def all_of(things: Sequence[T], change: Callable[[T], object]) -> Callable[[], N
 
 
 class SharedStore:
-    """`places` are the addresses at which it is reached. Every server has a way of its own to each of them."""
+    """`places` are the addresses of the store. Every server has its own link to each of them."""
 
     places: Sequence[tuple[str, int]] = ()
     url = ""
@@ -94,7 +94,7 @@ class ReplicatedPostgres(SharedStore):
             Fault("standby promoted", self._fail_over, self._pair.follow),
         ]
 
-    # Which of the two is the primary is known when a fault begins, not before.
+    # Look up the primary when a fault begins: an earlier failover may have changed it.
 
     def _signal(self, number: signal.Signals) -> Callable[[], None]:
         return lambda: self._pair.primary.signal(number)

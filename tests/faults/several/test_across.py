@@ -41,7 +41,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def clients(cluster: Cluster) -> list[Client]:
-    """One for each server, and for that one alone."""
+    """One client for each server, which uses only that server."""
     return [cluster.client(server.url) for server in cluster.servers]
 
 

@@ -37,7 +37,7 @@ def test_what_a_promoted_standby_knows(
         client.acquire("before", ttl=600)
         if not synchronous:
             wait_until(pair.has_all, "the standby has it, too")
-        pair.standby.kill()  # one that is only stopped would read what waits in its socket
+        pair.standby.kill()  # a server that is only stopped would later read the bytes in its socket
         acknowledged = True
         try:
             client.acquire("after", ttl=600)

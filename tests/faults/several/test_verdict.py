@@ -1,4 +1,4 @@
-"""The judge of histories finds what it is there to find: one that never speaks would pass everything."""
+"""The checker of runs finds every violation: a checker that reports nothing would pass every run."""
 
 from __future__ import annotations
 

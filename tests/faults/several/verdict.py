@@ -1,9 +1,9 @@
-"""What a run was worth: what clients noted, held against each other and against the store's history.
+"""The verdict on a run: compares the clients' notes with each other and with the store's history.
 
-Wrong is, with an empty list for nothing:
+Returns a list of violations, which are:
 
-- what the store's events say against the promises: two owners, tokens that do not rise, leases cut short
-- somebody served before another who came earlier, or past a line; a place that was served twice
+- events of the store that break a promise: two owners, tokens that do not rise, leases cut short
+- a waiter served before an earlier one, a claim that passed the line, a place that was served twice
 - a client that was sure of a job after another one with a larger token was
 - a claim, renewal or release that was acknowledged and is not in the store's history; a request key with two leases
 - a write behind the fence with a smaller token than one before it
@@ -85,8 +85,8 @@ def diaries(folder: Path) -> list[Note]:
 
 
 def beliefs(notes: list[Note]) -> dict[str, dict[int, list[tuple[int, int]]]]:
-    """For each lease of each job when its client was sure of it, as (at the latest, at the earliest): by `check()`, or
-    for its TTL from before it asked. It is not sure of anything after it asked to let go."""
+    """For each lease of each job, the times at which its client was sure of it, as (at the latest, at the earliest):
+    by `check()`, or for its TTL from before its request. A client is not sure after it asked for a release."""
     found: dict[str, dict[int, list[tuple[int, int]]]] = {}
     let_go = {_lease(note): note["asked_ms"] for note in notes if note.get("what") == "released"}
     for note in notes:
@@ -122,8 +122,9 @@ def served_twice(events: list[Event]) -> list[str]:
 
 
 def repeated(events: list[Event]) -> list[tuple[str, bool]]:
-    """Request keys with a second lease. It is wrong unless the first is so old that its job has forgotten the key: a
-    request that stood still in a server or on its way, while the client went elsewhere and others had the job often."""
+    """Request keys with a second lease. That is wrong unless the first is so old that its job has forgotten the key:
+    the request was held up in a server or in the network, while the client went elsewhere and others had the job
+    often."""
     found = []
     first: dict[tuple[str, str], int] = {}
     ended: Counter[str] = Counter()
@@ -140,7 +141,7 @@ def repeated(events: list[Event]) -> list[tuple[str, bool]]:
 
 
 def unkept(notes: list[Note], events: list[Event]) -> list[str]:
-    """What clients were told and history does not know."""
+    """Answers to clients that history does not have."""
     claimed = Counter((event.job, event.owner, event.token) for event in events if event.kind == "acquired")
     released = {(event.job, event.owner, event.token) for event in events if event.kind == "released"}
     progress = {(event.job, event.owner, event.checkpoint) for event in events if event.kind == "progress"}

@@ -1,10 +1,10 @@
-"""A program with a few threads that want a few jobs, over and over, from any of several servers.
+"""A program with a few threads that claim a few jobs over and over, at any of several servers.
 
 python -m tests.faults.several.worker URLS TOKEN NAME FOLDER SEED
 
-One more thread keeps a job of its own for as long as the program runs. Each thread notes in a file of its own what it
-was told and when, by the clock that all processes of a machine share. Every claim has an owner's name of its own, so
-that it can be found in the store's history. The program ends when there is a file FOLDER/over.
+One more thread keeps a job of its own for as long as the program runs. Each thread notes its answers in a file of its
+own, with the time of the clock that all processes of a machine share. Every claim has an owner's name of its own, so
+that it can be found in the store's history. The program ends when the file FOLDER/over exists.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Worker:
             self._work(claim, job, owner)
 
     def _in_a_session(self) -> None:
-        """Two jobs, in any order: two sessions may want each other's, and one of them is told."""
+        """Two jobs, in any order. Two sessions may deadlock, and then one of them is refused."""
         first, second = self._chance.sample(JOBS, 2)
         with self._client.session(owner=self._name, ttl=TTL_S) as session:
             one, two = self._owner(), self._owner()

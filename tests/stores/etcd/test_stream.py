@@ -1,4 +1,4 @@
-"""Compaction, and the stream that wakes who waits."""
+"""Compaction, and the stream that wakes waiters."""
 
 from __future__ import annotations
 
