@@ -25,7 +25,7 @@ def test_a_run_is_begun_listed_and_ended(terminal: Terminal) -> None:
     assert [run["holder"] for run in listed] == [HOLDER]
     ended = terminal("run-secret", "end", HOLDER, "--json").data
     assert ended == {"holder": HOLDER, "ended": 1, "released": []}
-    assert terminal("run-secret", "list").out == "No run is under way.\n"
+    assert terminal("run-secret", "list").out == "There are no active runs.\n"
     assert terminal("run-secret", "end", HOLDER).exit == 2
 
 

@@ -26,7 +26,7 @@ def test_locks_through_a_server(tmp_path: Path) -> None:
         assert dibs(other, "lock", "release", "path:src").exit == 4
         assert dibs(env, "lock", "renew", "path:src", "--ttl", "1h", "--json").data["ttl_seconds"] == 3600
         assert dibs(env, "lock", "gc", "--json").data == {"removed": 0, "kept": 1, "expired_pruned": 0}
-        assert "a server does it by itself" in dibs(env, "lock", "gc").out
+        assert "a server removes expired locks by itself" in dibs(env, "lock", "gc").out
         assert dibs(env, "lock", "release", "path:src").exit == 0
         refused = dibs(env | {"DIBS_TOKEN": "wrong"}, "lock", "acquire", "a", "--json")
         assert (refused.exit, refused.error["code"]) == (5, "authentication_failed")

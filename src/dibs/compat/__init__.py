@@ -1,1 +1,1 @@
-"""What only clients of other systems need. dibs stands without it."""
+"""Code for clients of other systems. The rest of dibs does not need it."""

@@ -1,4 +1,4 @@
-"""export, import, thaw, backup, restore: moving a store, and having a copy."""
+"""export, import, thaw, backup, restore: commands that move or copy a store."""
 
 from __future__ import annotations
 
@@ -69,25 +69,25 @@ def thaw(call: Call) -> Answer:
 
 
 def present_store(call: Call) -> Any:
-    """The store that was named, if it is there. A path with a typing error would be a new and empty store, and a copy
-    of that would pass for a copy of the other."""
+    """The named store, which must exist. A mistyped path would create an empty store, and its copy would look like a
+    copy of the right one."""
     url = call.settings.url or ""
     if url.startswith("sqlite:"):
         from dibs.client.store_backup import sqlite_path
 
         if not os.path.exists(sqlite_path(url)):
-            raise InvalidInput(f"There is no store at {sqlite_path(url)}. Check how it is spelt.")
+            raise InvalidInput(f"There is no store at {sqlite_path(url)}. Check the path.")
     return store_of(call)
 
 
 def store_of(call: Call) -> Any:
-    """The store that was named. A server's is asked for by its own URL."""
+    """The named store. A server is refused: the user must name its store."""
     from dibs.client.embedded import EmbeddedDoor
 
     door = call.door()
     if not isinstance(door, EmbeddedDoor):
         raise InvalidInput(
-            f"dibs {call.command} works on a store, not through a server. Name the store that the server stands on, "
+            f"dibs {call.command} works on a store, not through a server. Name the server's store, "
             "such as sqlite:///var/lib/dibs/dibs.db."
         )
     return door.store()
@@ -101,8 +101,8 @@ def _counted(done: Document) -> str:
 
 def _frozen(done: Document) -> str:
     if done["frozen"]:
-        return " The store is frozen; dibs thaw lets it be used again."
-    return " The store goes on: what happens in it from now on is not in the copy."
+        return " The store is frozen; dibs thaw unfreezes it."
+    return " The store stays in use; the copy does not get later changes."
 
 
 def backup(call: Call) -> Answer:
@@ -121,7 +121,7 @@ def restore(call: Call) -> Answer:
     url = call.settings.url or default_store_url()
     if not url.startswith("sqlite:"):
         raise InvalidInput(
-            "dibs restore puts SQLite files in place. Name the store with --url sqlite:///PATH, or use dibs import."
+            "dibs restore works on SQLite files only. Name the store with --url sqlite:///PATH, or use dibs import."
         )
     done = put_back(call.values["file"], sqlite_path(url))
     kept = f"\nThe old file is kept as {done['kept']}." if done["kept"] else ""
@@ -129,20 +129,20 @@ def restore(call: Call) -> Answer:
     return yes(done, text, quiet=str(done["token_floor"]))
 
 
-STORE = Argument("URL", "the store; default: what --url or DIBS_URL name, or your own", takes=MAYBE)
+STORE = Argument("URL", "the store (default: --url, DIBS_URL, or your own store)", takes=MAYBE)
 COMMANDS = {
     "export": Command(
         "export",
-        "copy a whole store as text, to be moved",
+        "copy a whole store as text, to move it",
         export,
         about=(
-            "Writes JSON lines: jobs with their leases, lines, done marks and access lists, sessions, history. All of "
-            "it is of one moment. The text holds lease ids, which prove ownership: keep it private. With --freeze the "
-            "store takes no more changes, so nothing can be claimed there after the copy."
+            "Writes JSON lines: jobs with their leases, queues, done marks and access lists, sessions, history. The "
+            "copy shows one moment. It has lease ids, which prove ownership: keep it private. --freeze "
+            "stops all changes in the store, so nothing can be claimed there after the copy."
         ),
         arguments=(STORE,),
         options=(
-            Option("--freeze", "let nothing in the store change from now on"),
+            Option("--freeze", "refuse all changes in the store from now on"),
             Option("--to", "write to this new file instead of standard output", value="FILE", filled=True),
         ),
         examples=(
@@ -152,18 +152,18 @@ COMMANDS = {
             ),
             ("a copy to keep", "dibs export --to claims.jsonl"),
         ),
-        exits=((0, "all was written"), (69, "the store cannot be read, or the copy not be written")),
+        exits=((0, "all was written"), (69, "the store cannot be read, or the copy cannot be written")),
     ),
     "import": Command(
         "import",
         "bring an exported copy into a store",
         import_,
         about=(
-            "All of the copy or nothing. The whole copy is read and checked first. A lease has as much time left as it "
-            "had when the copy was made, and at least its TTL (ten minutes at most) from now. The store must be empty. "
-            "With --add it may have other namespaces than the copy. If the import is killed, the store refuses to be "
-            "used until the same import is repeated. Unless the copy was made with --freeze, new fencing tokens begin "
-            "at the present time in milliseconds, which is above all that the old store may have given out since."
+            "Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it had left "
+            "when the copy was made, and gets at least its TTL (ten minutes at most) from now. The store must be "
+            "empty. With --add it may have other namespaces than the copy. If the import is killed, the store refuses "
+            "all use until you repeat the same import. If the copy was made without --freeze, new fencing tokens begin "
+            "at the present time in milliseconds, which is above every token that the old store gave since the copy."
         ),
         arguments=(STORE,),
         options=(
@@ -171,29 +171,29 @@ COMMANDS = {
             Option("--from", "read this file instead of standard input", value="FILE", filled=True),
         ),
         examples=(("from a file", "dibs import sqlite:///var/lib/dibs/dibs.db --from claims.jsonl"),),
-        exits=((0, "all was imported"), (64, "the copy or the store is not fit for it; nothing was changed")),
+        exits=((0, "all was imported"), (64, "the copy or the store is unsuitable; nothing was changed")),
     ),
     "backup": Command(
         "backup",
         "copy an SQLite store to a file, while it is in use",
         backup,
         about=(
-            "Uses SQLite's backup: the copy is of one moment, and nobody waits for it. Do not copy the file by other "
-            "means while it is in use. The copy holds lease ids, and is readable for you alone."
+            "Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by other means "
+            "while it is in use. The copy has lease ids; only you can read it."
         ),
-        arguments=(Argument("FILE", "the copy; it must not be there yet"),),
+        arguments=(Argument("FILE", "the copy; the file must not exist"),),
         examples=(("every night, from cron", "dibs backup /var/backups/dibs-$(date +%F).db -q"),),
-        exits=((0, "copied"), (64, "the file is there already, or the store is not SQLite"), (69, "no room")),
+        exits=((0, "copied"), (64, "the file exists, or the store is not SQLite"), (69, "no room")),
     ),
     "restore": Command(
         "restore",
-        "put a backup in the place of an SQLite store",
+        "replace an SQLite store by a backup",
         restore,
         about=(
             "Refused while any process has the store open: stop servers and workers first. New fencing tokens begin at "
-            "the present time in milliseconds, which is above all that were given out since the backup. Leases in the "
-            "backup count as if the time since then were an outage. Leases given out since then are not known any "
-            "more: their owners are told so at their next heartbeat."
+            "the present time in milliseconds, which is above every token given since the backup. For leases in the "
+            "backup, the time since then counts as an outage. Leases granted since then are lost: their owners are "
+            "told so at their next heartbeat."
         ),
         arguments=(Argument("FILE", "a copy that dibs backup made"),),
         examples=(
@@ -206,14 +206,14 @@ COMMANDS = {
     ),
     "thaw": Command(
         "thaw",
-        "let a frozen store be used again",
+        "unfreeze a store",
         thaw,
         about=(
-            "For a store that `dibs export --freeze` froze, when the move is called off. The time since then counts as "
-            "an outage: whoever held a lease gets time to renew it. Do not thaw a store whose copy is in use."
+            "Use it to cancel a move, after `dibs export --freeze`. The time since then counts as an outage: owners "
+            "get time to renew their leases. Do not thaw a store whose copy is in use."
         ),
         arguments=(STORE,),
         examples=(("the move is called off", "dibs thaw"),),
-        exits=((0, "it can be used"), (64, "an import into it is not complete")),
+        exits=((0, "the store can be used"), (64, "an import into the store is not complete")),
     ),
 }

@@ -1,7 +1,7 @@
-"""completion: what makes a shell ask `dibs __complete`, and that hidden command itself.
+"""completion: the shell scripts that call `dibs __complete`, and that hidden command itself.
 
-Names of jobs and sessions are asked from the store when they are needed. Whatever goes wrong there, or takes longer
-than LIVE_S, offers nothing and says nothing. A store that is not there is not made.
+The command reads names of jobs and sessions from the store. If the store fails or takes longer than LIVE_S, it offers
+no names and prints no error. It never creates a store.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
 
-    Ask = Callable[[list[str]], str]  # the words of a command in, what it prints out
+    Ask = Callable[[list[str]], str]  # takes the words of a command, returns its output
 
 LIVE_S = 2.0
 NAMES_MAX = 200
@@ -30,7 +30,7 @@ BASH = r"""# bash completion for dibs:  source <(dibs completion bash)
 _dibs() {
     local word line current= last=${COMP_WORDS[COMP_CWORD]}
     local -a words=()
-    # A colon or an equals sign splits words in bash: put them together again.
+    # bash splits words at a colon or an equals sign: join them again.
     for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
         if [[ ${#words[@]} -gt 0 && ( $word == [:=]* || $current == *[:=] ) ]]; then
             current+=$word; words[${#words[@]}-1]=$current
@@ -39,7 +39,7 @@ _dibs() {
         fi
     done
     [[ $last == [:=] ]] && last=
-    local typed=${current%"$last"}  # what must not be offered again
+    local typed=${current%"$last"}  # bash keeps this part: do not offer it again
     COMPREPLY=()
     while IFS= read -r line; do
         if [[ $line == :files ]]; then
@@ -94,7 +94,7 @@ def completion(call: Call) -> Answer:
 
 
 def complete(words: list[str], env: Mapping[str, str], ask: Ask) -> Answer:
-    """What a shell may offer for the last of `words`. `ask` runs a command of dibs."""
+    """The words that a shell may offer for the last of `words`. `ask` runs a command of dibs."""
     *before, current = (words[1:] if words[:1] == ["--"] else words) or [""]
     typed = TypedWords(before)
     found, kind = offers(typed, current)
@@ -113,7 +113,7 @@ def _live(typed: TypedWords, kind: str, current: str, env: Mapping[str, str], as
     common = ["--quiet", "--timeout=1s", *where]
     asked = [["session", "list", *common]]
     if kind == JOB:
-        # What a repository's tree holds is asked for on its own: it is in the repository's namespace.
+        # Path jobs need a request of their own: they are in the repository's namespace.
         prefixes = [current, "path:"] if "path:".startswith(current) else [current]
         asked = [["list", *common, f"--limit={NAMES_MAX}", f"--prefix={prefix}"] for prefix in prefixes]
     try:
@@ -127,7 +127,7 @@ def _live(typed: TypedWords, kind: str, current: str, env: Mapping[str, str], as
 
 
 def _is_store_there(typed: TypedWords, env: Mapping[str, str]) -> bool:
-    """Whether asking would make no store: a look must not leave one behind."""
+    """Whether the store exists. Opening a missing SQLite store would create it."""
     from dibs.client.embedded import default_store_url
     from dibs.client.settings import Settings
 
@@ -136,7 +136,7 @@ def _is_store_there(typed: TypedWords, env: Mapping[str, str]) -> bool:
 
 
 class _TimeUp(BaseException):
-    """No name came in time. Not an Exception: nothing on the way may take it for a fault."""
+    """No name came in time. A BaseException, so that no handler of errors catches it."""
 
 
 def _in_time(ask: Callable[[], list[str]]) -> list[str]:

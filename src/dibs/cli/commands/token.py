@@ -1,4 +1,4 @@
-"""token create, list, rotate, revoke, limit, import: the tokens of a store, asked of the store or of a server."""
+"""token create, list, rotate, revoke, limit, import: commands on a store's tokens, directly or through a server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LIMITS = ("max_held", "max_waiting", "max_sessions")
 
 
 def create(call: Call) -> Answer:
-    # Only the flag: a namespace that happens to be in the environment must not narrow a token unasked.
+    # Only the flag: a namespace in the environment must not restrict a token by accident.
     flags = ("role", "namespace")
     document: Document = {"name": call.values["name"], **_limits(call)}
     document |= {key: call.values[key] for key in flags if call.values.get(key) is not None}
@@ -77,7 +77,7 @@ def limit(call: Call) -> Answer:
 
 
 def import_(call: Call) -> Answer:
-    """One token at a time, by its hash: the tokens themselves go nowhere. Doing it again changes nothing."""
+    """Import one hash at a time. The tokens themselves are not sent. A repeated import changes nothing."""
     path = tokens_file(call)
     now_ms = wall_ms()
     imported: list[Document] = []
@@ -97,7 +97,7 @@ def import_(call: Call) -> Answer:
 
 
 def _is_about_file(call: Call) -> bool:
-    """--tokens means the file. DIBS_TOKENS_FILE does, unless somebody names a store or server."""
+    """Whether the command is about a tokens file: by --tokens, or by DIBS_TOKENS_FILE without --url."""
     if call.values.get("tokens") is not None:
         return True
     return call.values.get("url") is None and call.settings.pick("tokens", "DIBS_TOKENS_FILE") is not None
@@ -109,12 +109,12 @@ def _ask(call: Call, verb: str, name: str, document: Document) -> Reply:
         from dibs.client.http import HttpDoor
 
         if not isinstance(door, HttpDoor):
-            raise InvalidInput("Tokens are kept by a store, and asked of it or of a server on it.")
+            raise InvalidInput("This needs a store, or a server on one: only stores keep tokens.")
     return door.ask_tokens(verb, name, call.values.get("id") or "", document)
 
 
 def _seconds(call: Call, key: str, what: str, *, least: int = 1) -> Document:
-    """The time that a flag says, in whole seconds, rounded up."""
+    """The time that a flag gives, in whole seconds, rounded up."""
     given = call.values.get(key)
     if given is None:
         return {}
@@ -139,19 +139,19 @@ def _count(call: Call, flag: str, given: str) -> int:
     if not (given.isascii() and given.isdecimal() and len(given) < 8):
         example = "50/s" if flag == "--rate" else "100"
         raise UsageError(
-            f"{flag} is a whole number such as {example}; 0 is no limit. This is {given!a}.", call.command
+            f"{flag} takes a whole number such as {example}, or 0 for no limit; not {given!a}.", call.command
         )
     return int(given)
 
 
-_NAME = Argument("NAME", "whose token it is: the principal that history shows")
-_ID = Option("--id", "only the token whose hash begins so, as `token list` shows it", value="ID")
+_NAME = Argument("NAME", "the token's name: the principal in the history")
+_ID = Option("--id", "only the token whose hash begins with this, as `token list` shows it", value="ID")
 _LIMIT_OPTIONS = (
-    Option("--max-held", "how many jobs it may hold, places in line counted (default: no limit)", value="N"),
+    Option("--max-held", "how many jobs it may hold or wait for (default: no limit)", value="N"),
     Option("--max-waiting", "how many places in line it may have (default: no limit)", value="N"),
     Option("--max-sessions", "how many sessions it may have open (default: no limit)", value="N"),
     Option(
-        "--rate", "how many requests a second, at each server, as in 50/s (default: no limit)", value="N/s"
+        "--rate", "how many requests it may send to each server, as in 50/s (default: no limit)", value="N/s"
     ),
 )
 _EXPIRES = Option("--expires", "how long it is valid, as in 30d", value="TIME")
@@ -165,8 +165,8 @@ COMMANDS = {
         "make a bearer token in the store",
         create,
         about=(
-            "The token is shown this once; the store keeps its hash. All servers on the store take it within a second. "
-            "--url names the store, which whoever may write it may do, or a server, which takes an admin's token. "
+            "The token is shown this once; the store keeps its hash. All its servers accept the token within a second. "
+            "--url names the store, if you may write to it, or a server, which needs an admin's token. "
             "Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all."
         ),
         arguments=(_NAME,),
@@ -186,11 +186,11 @@ COMMANDS = {
         "token list",
         "list the tokens of the store, or of a tokens file",
         list_,
-        about="Names, roles, namespaces, limits, when each expires, and the beginning of its hash. Never a token. With "
-        "--tokens those of a tokens file.",
+        about="Shows name, role, namespace, limits, expiry and the beginning of the hash, never a token. With --tokens "
+        "it lists a tokens file.",
         options=(TOKENS,),
         examples=(
-            ("who may ask", "dibs token list"),
+            ("which tokens are valid", "dibs token list"),
             ("of a tokens file", "dibs token list --tokens /etc/dibs/tokens"),
         ),
         exits=((0, "listed"), (64, "the file cannot be read"), _NOT_ADMIN),
@@ -200,14 +200,16 @@ COMMANDS = {
         "replace a token by a new one",
         rotate,
         about=(
-            "The new one has the name, role, namespace, limits and lifetime of the old one, and uses what the old one "
-            f"claimed. The old one goes on for --grace ({ROTATION_GRACE_MS_DEFAULT // 60_000} minutes, unless you say "
-            "otherwise), so that workers can change over; --grace 0 ends it at once."
+            "The new token has the name, role, namespace, limits and lifetime of the old one, and may use its claims. "
+            f"The old one stays valid for --grace (default {ROTATION_GRACE_MS_DEFAULT // 60_000} minutes), so that "
+            "workers can change over; --grace 0 ends it at once."
         ),
         arguments=(_NAME,),
         options=(
             _ID,
-            Option("--grace", "how long the old one goes on (default 10m, 0 ends it at once)", value="TIME"),
+            Option(
+                "--grace", "how long the old one stays valid (default 10m, 0 ends it at once)", value="TIME"
+            ),
             _EXPIRES,
         ),
         examples=(
@@ -221,14 +223,14 @@ COMMANDS = {
         "revoke somebody's tokens",
         revoke,
         about=(
-            "All tokens of NAME, or the one with --id. Every server on the store refuses them within two seconds, "
-            "usually a fifth of one. What they hold runs out by its TTL. With --tokens the lines of a tokens file go; "
-            "a server forgets those when it gets SIGHUP."
+            "Revokes all tokens of NAME, or the one with --id. Every server on the store refuses them within two "
+            "seconds, usually 0.2 s. Their leases expire by their TTL. With --tokens it deletes lines of a tokens "
+            "file; a server reads the file again on SIGHUP."
         ),
         arguments=(Argument("NAME", "whose tokens"),),
         options=(TOKENS, _ID),
         examples=(
-            ("who left", "dibs token revoke ci"),
+            ("somebody left", "dibs token revoke ci"),
             ("in a tokens file", "dibs token revoke ci --tokens /etc/dibs/tokens"),
         ),
         exits=(
@@ -243,11 +245,11 @@ COMMANDS = {
         "token limit",
         "set limits for the holder of a token",
         limit,
-        about="Limits that are not named stay as they are; 0 takes one away. What is held already stays: who is over a "
-        "limit gets no more.",
+        about="Limits that are not named stay unchanged; 0 removes a limit. Nothing is taken away: a holder above a "
+        "limit gets nothing new.",
         arguments=(_NAME,),
         options=(_ID, *_LIMIT_OPTIONS),
-        examples=(("less for one", "dibs token limit ci --max-held 100 --max-waiting 20"),),
+        examples=(("fewer jobs for one", "dibs token limit ci --max-held 100 --max-waiting 20"),),
         exits=((0, "changed"), _UNKNOWN, _BAD, _NOT_ADMIN),
     ),
     "token import": Command(
@@ -255,8 +257,8 @@ COMMANDS = {
         "copy the tokens of a tokens file into the store",
         import_,
         about=(
-            "For who has a tokens file and wants its tokens in the store. Only hashes are sent. The tokens stay valid; "
-            "lines that have expired are left out. Doing it again changes nothing. Then start the servers without "
+            "Use it to move from a tokens file to the store. It sends only hashes. The tokens stay valid; expired "
+            "lines are left out. A repeated import changes nothing. After it, start the servers without "
             "--tokens."
         ),
         options=(TOKENS,),

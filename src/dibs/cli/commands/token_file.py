@@ -1,4 +1,4 @@
-"""token new and hash, and list and revoke of a tokens file. What it holds is hashes; a token is shown once."""
+"""token new and hash, and list and revoke of a tokens file. The file has hashes; a token is shown once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def new(call: Call) -> Answer:
         name = check_principal(call.values["name"])
     except InvalidInput as error:
         raise UsageError(f"NAME: {error.details} This is {call.values['name']!a}.", "token new") from None
-    # Only the flag: a namespace that happens to be in the environment must not narrow a token unasked.
+    # Only the flag: a namespace in the environment must not restrict a token by accident.
     namespace = call.values.get("namespace")
     age = call.values.get("expires")
     token = new_secret()
@@ -82,9 +82,7 @@ def list_file(call: Call) -> Answer:
         rows.append((entry["name"], entry["role"], entry["namespace"] or "any", ends, entry["id"], kept))
     head, *lines = table(rows)
     if any(entry["clear"] for entry in entries):
-        lines.append(
-            f"Some can be read by whoever reads the file. Run: dibs token hash --tokens {plain(path)}"
-        )
+        lines.append(f"Some tokens are in clear text. Run: dibs token hash --tokens {plain(path)}")
     quiet = "\n".join([entry["name"] for entry in entries])
     return yes({"tokens": entries}, "\n".join([call.paint.faint(head), *lines]), quiet=quiet)
 
@@ -136,7 +134,7 @@ def tokens_file(call: Call) -> str:
 
 
 def read_lines(path: str) -> list[tuple[str, TokenLine | None]]:
-    """Each line as it stands, and what it says, if anything."""
+    """Each line's text, and its token entry, if it has one."""
     try:
         with open(path, "rb") as file:
             content = file.read(TOKENS_FILE_BYTES_MAX + 1).decode()
@@ -165,8 +163,8 @@ def _rewrite(path: str, change: Callable[[str, TokenLine | None], str | None]) -
 
 
 def _turn(path: str) -> int:
-    """A turn at changing the file, until the descriptor is closed: two that rewrite it at once would undo each other.
-    It is the folder that is locked, because the file is replaced."""
+    """Lock the file for a change, until the descriptor is closed: two rewrites at once would undo each other. The lock
+    is on the folder, because the file is replaced."""
     import fcntl
 
     try:
@@ -189,7 +187,7 @@ def _replace(path: str, change: Callable[[str, TokenLine | None], str | None]) -
 
 
 def _append(path: str, line: str) -> None:
-    """Add a line to a file that only its owner can read; make it if it is not there."""
+    """Add a line to a file that only its owner can read. Create the file if it is missing."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with open(handle, "r+b", buffering=0) as file:
@@ -215,16 +213,16 @@ COMMANDS = {
         "make a bearer token for a tokens file",
         new,
         about=(
-            "The file that `dibs serve --tokens` reads gets a hash: the token itself is shown this once and kept "
+            "The file that `dibs serve --tokens` reads gets a hash. The token itself is shown this once and stored "
             "nowhere. Viewers look; agents claim, heartbeat and release; operators may also break; admins may do all."
         ),
-        arguments=(Argument("NAME", "whose token it is, as the server's history shows it"),),
+        arguments=(Argument("NAME", "the token's name: the principal in the history"),),
         options=(
             Option("--role", "what it may do (default agent)", value="ROLE", choices=ROLES),
             Option("--expires", "how long it is valid, as in 30d (default: until revoked)", value="TIME"),
             Option(
                 "--append",
-                "add the line to this file, made for your eyes only",
+                "add the line to this file; a new file is readable only by you",
                 value="FILE",
                 completes="file",
             ),
@@ -234,7 +232,7 @@ COMMANDS = {
             ("one that only sees one project", "dibs token new acme-ci --namespace acme --append tokens"),
             ("one for a month", "dibs token new visitor --expires 30d --append tokens"),
         ),
-        exits=((0, "made"), (64, "the name cannot be, or the file cannot be written")),
+        exits=((0, "made"), (64, "invalid name, or the file cannot be written")),
     ),
     "token hash": Command(
         "token hash",

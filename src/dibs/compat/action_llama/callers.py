@@ -1,15 +1,15 @@
-"""Who is calling, when nobody says: no session, no secret, no lease id.
+"""Callers without an identity: no session, no secret, no lease id.
 
-Whoever claims something in a shell expects to let it go in the same shell, by its name alone. There is no identity to
-go by: two agents on one machine may share the user, the terminal, the process group, even the process that starts
-their commands. So nothing here ever makes a claim succeed: without an identity, whoever asks is a newcomer, and
-exclusion holds whatever this file believes. It is only about letting go and heartbeats, which name what was claimed.
+A user who locks something in a shell expects to release it in the same shell, by its name alone. Nothing identifies
+the user: two agents on one machine may share the user id, the terminal, the process group, even the process that
+starts their commands. So these notes never make a claim succeed: every claim is a new claim, and exclusion holds even
+if a note is wrong. Only releases and heartbeats use the notes, because both name a lock that was acquired before.
 
-What was claimed is noted in a private file: the lease id, the process that asked for it, and that one's parent. The
-lease is shown to whoever descends from the first; when that has ended, to whoever descends from the second. The first
-is the shell of a script; the second is the agent, where each of its commands gets a shell of its own.
+A note is a private file: the lease id, the calling process, and the parent of that process. Descendants of the calling
+process get the lease. After the calling process has ended, descendants of its parent get it. The calling process is
+usually a script's shell. The parent is the agent, if the agent starts a new shell for each command.
 
-The file is no lock and decides nothing. If it is lost, the lease runs out by its TTL.
+The note is not a lock and decides nothing. If it is lost, the lease expires by its TTL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# No lease lives longer without a heartbeat, and each heartbeat makes the note young again.
+# No lease lives longer than this without a heartbeat, and each heartbeat renews the note's file time.
 NOTE_MS_MAX = 2 * 24 * 3600 * 1000
 _NOTE_BYTES_MAX = 4096
 BE_SOMEBODY = (
@@ -37,7 +37,7 @@ BE_SOMEBODY = (
 
 
 class Callers:
-    """The notes about one place: a store or server, and a namespace in it. `pid` is who calls."""
+    """The notes about one namespace of a store or server. `pid` is the calling process."""
 
     def __init__(self, env: Mapping[str, str], place: str, namespace: str, pid: int) -> None:
         self._folder = os.path.join(state_folder(env), "callers")
@@ -45,23 +45,23 @@ class Callers:
         self._namespace = namespace
         self._lineage = lineage(pid)
         if not self._lineage:
-            raise InvalidInput(f"This system does not tell who calls. {BE_SOMEBODY}")
+            raise InvalidInput(f"This system does not show which process calls. {BE_SOMEBODY}")
 
     def note(self, name: str, lease_id: str) -> None:
-        """Remember that whoever calls has claimed `name`. Raises InvalidInput when that cannot be written."""
-        # Nobody is the parent of what has none: then only the caller itself and its children count.
+        """Remember that the caller has claimed `name`. Raises InvalidInput if the note cannot be written."""
+        # Without a parent, only the caller itself and its descendants count.
         parent = self._lineage[1] if len(self._lineage) > 1 else ""
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             replace_file(self._path(name), "\n".join([lease_id, self._lineage[0], parent]))
         except OSError as error:
             raise InvalidInput(
-                f"{self._folder} cannot be written ({error.strerror}), so nobody could let it go by name. "
+                f"{self._folder} cannot be written ({error.strerror}), so it could not be released by name. "
                 f"{BE_SOMEBODY}"
             ) from None
 
     def lease(self, name: str) -> str | None:
-        """The lease on `name` that the caller may be shown, if there is one. It may be over already."""
+        """The lease on `name` that the caller may use, if there is one. It may have expired."""
         try:
             with open(self._path(name), "rb") as file:
                 words = file.read(_NOTE_BYTES_MAX).decode("utf-8", "replace").split("\n")
@@ -75,22 +75,22 @@ class Callers:
         return None
 
     def freshen(self, name: str) -> None:
-        """A heartbeat came: the note is as young as that."""
+        """Renew the note's file time, after a heartbeat."""
         try:
             os.utime(self._path(name))
         except OSError:
             pass
 
     def tidy(self) -> None:
-        """Drop the notes of what is long over. They are left by whoever let go: removing a note at once could remove
-        the one that the next owner has just written."""
+        """Delete the notes of expired leases. A release leaves its note, because deleting it at once could delete
+        the note that the next owner has just written."""
         oldest_s = (wall_ms() - NOTE_MS_MAX) / 1000
         try:
             with os.scandir(self._folder) as notes:
                 for note in notes:
                     if note.stat().st_mtime < oldest_s:
                         os.unlink(note.path)
-        except OSError:  # somebody else tidies as well
+        except OSError:  # another process tidies at the same time
             pass
 
     def _path(self, name: str) -> str:

@@ -1,8 +1,8 @@
-"""Asking a gateway that speaks Action Llama's lock protocol: ours, or theirs.
+"""Requests to a gateway that speaks Action Llama's lock protocol: ours, or theirs.
 
-One request, no repeats, ten seconds in all, as their scripts do it; where several gateways are named, one to each until
-one answers. What comes back is always a status and a document
-with `ok`; a status that HTTP does not have says that no answer came. Nobody is ever answered with silence.
+The client sends one request, does not repeat it, and waits ten seconds at most, as their scripts do. If GATEWAY_URL
+names several gateways, it asks one after the other until one answers. The result is always a status and a document
+with `ok`. If no answer came, the status is one that HTTP does not have.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 TIMEOUT_MS = 10_000
-# A status that a lock route never sends: what answered is no gateway.
+# A status that no lock route sends: the server that answered is not a gateway.
 NOT_A_GATEWAY = 421
 _AWAY = (UNREACHABLE, 502, 503, 504)
 
 
 def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -> tuple[int, Document]:
-    """The answer to POST `url`/locks/`verb`. Of several gateways (commas between) the first that answers."""
+    """The answer to POST `url`/locks/`verb`. If `url` lists several gateways, the first that answers."""
     try:
         addresses = server_addresses(url)
         if not addresses:
@@ -46,7 +46,7 @@ def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -
     for place, address in enumerate(addresses):
         others = len(addresses) - place - 1
         answer, sure = _ask_one(address, verb, body, min(timeout_ms, PATIENCE_MS) if others else timeout_ms)
-        # A release that may have been carried out would be refused the second time.
+        # A release may have been carried out already. A second gateway would then refuse it.
         if answer[0] not in _AWAY or not (sure or verb != "release"):
             break
     return answer
@@ -55,8 +55,8 @@ def ask(url: str, verb: str, document: Document, timeout_ms: int = TIMEOUT_MS) -
 def _ask_one(
     address: ServerAddress, verb: str, body: bytes, timeout_ms: int
 ) -> tuple[tuple[int, Document], bool]:
-    """What one gateway says, and whether it is sure that it did nothing if it does not answer."""
-    # The path of a unix:// address is the socket's.
+    """The answer of one gateway. The flag: if it did not answer, the request certainly had no effect."""
+    # In a unix:// address the path is that of the socket.
     base = "/gateway" if address.scheme == "unix" else address.path
     headers = {"Host": address.authority, "Accept": "application/json", "Connection": "close"}
     request = request_bytes("POST", f"{base}/locks/{verb}", headers, body)
@@ -71,7 +71,7 @@ def _ask_one(
 
 
 def _unreachable(error: DibsError) -> tuple[int, Document]:
-    # Only what happened: what to do about it is another thing here than where DIBS_URL named the place.
+    # Keep only what happened. The advice that follows is about DIBS_URL, and here it is GATEWAY_URL.
     what = error.details.partition(". ")[0].rstrip(".")
     hint = "Check GATEWAY_URL." if isinstance(error, InvalidInput) else "Do not go on without the lock."
     return UNREACHABLE, refusal("gateway unreachable", f"{what}. {hint}")
@@ -95,7 +95,7 @@ def _understood(address: ServerAddress, raw: RawReply) -> tuple[int, Document]:
     return _no_gateway(address, raw)
 
 
-# What a proxy says before a gateway that is there: too many requests, or it is not up.
+# Statuses that a proxy in front of a gateway sends.
 _LATER = {
     429: "too many requests",
     502: "it is not up",

@@ -1,6 +1,6 @@
-"""The verbs of `rlock`, asked of dibs itself: no gateway in between. `client.py` asks a gateway.
+"""The verbs of `rlock`, asked of dibs itself, without a gateway. `client.py` asks a gateway.
 
-Who asks is a session, a run or nobody in particular; each way has its own proof."""
+The caller is a session, a run, or a process without an identity. Each has its own proof."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ask_dibs(
     from dibs.cli.framework.context import open_door
     from dibs.client.settings import Settings
 
-    # A run has a namespace of its own.
+    # A run brings its own namespace.
     settings = Settings({} if env.get("SHUTDOWN_SECRET") else _place_of(key, env), env)
     door = (opener or open_door)(settings)
     try:
@@ -50,7 +50,7 @@ def ask_dibs(
 
 
 def _place_of(key: str, env: Mapping[str, str]) -> dict[str, str]:
-    """A key that is a path is in the repository's namespace, as for the other commands."""
+    """A path key belongs to the repository's namespace, as in the other commands."""
     if env.get("DIBS_NAMESPACE") or not key.startswith(("path:", "repo:")):
         return {}
     from dibs.repository.namespace import current_folder, namespace_around
@@ -78,7 +78,7 @@ def _in_session(
     owner = settings.pick("owner", "DIBS_OWNER")
     if owner is None and verb == "acquire":
         found = (door.call("session-show", session, {}).body or {}).get("owner")
-        owner = found if isinstance(found, str) else settings.owner  # no such session: the claim is told
+        owner = found if isinstance(found, str) else settings.owner  # no such session: the claim will fail
     return _shown(door, verb, key, ttl_seconds, {"session_id": session}, owner or "", unconfirmed)
 
 
@@ -88,9 +88,9 @@ def _in_run(
     from dibs.client.embedded import EmbeddedDoor
     from dibs.compat.action_llama.embedded_runs import EmbeddedRuns
 
-    assert isinstance(door, EmbeddedDoor)  # a server is asked through its gateway
+    assert isinstance(door, EmbeddedDoor)  # a server is asked through its gateway instead
     try:
-        # Letting go tries its proof with a heartbeat that nobody sent.
+        # A release first tests its proof with a heartbeat. The history must not show that heartbeat.
         found = EmbeddedRuns(door).as_run(secret, audited=verb != "release")
     except DibsError as error:
         return UNREACHABLE, refusal(error.code, error.details)
@@ -110,7 +110,7 @@ def _shown(
     owner: str,
     unconfirmed: UnconfirmedClaims,
 ) -> Said:
-    """Ask as somebody who can prove who it is."""
+    """Ask with a proof of identity."""
     if verb == "release":
         return _follow(door, release(key, proof))
     if verb == "heartbeat":
@@ -127,7 +127,7 @@ def _as_nobody(
     pid: int,
     unconfirmed: UnconfirmedClaims,
 ) -> Said:
-    """Ask as whoever called this process. Every claim is a newcomer's; what it gets is noted for letting it go."""
+    """Ask as the calling process, which has no identity. Every claim is new; a note of its lease serves the release."""
     from dibs.compat.action_llama.callers import Callers
 
     callers = Callers(settings.env, settings.url or "", settings.namespace or "", pid)
@@ -165,9 +165,7 @@ def _claim_as_nobody(
             door.call("release", key, {"lease_id": reply.body["lease_id"]})
             return 500, refusal("not noted", error.details)
     elif document.get("holder") == owner and callers.lease(key) is not None:
-        here = (
-            "it was asked for from here. rlock-heartbeat keeps it and runlock lets it go; to be known again:"
-        )
+        here = "it was locked from here. rlock-heartbeat keeps it and runlock releases it. To lock it more than once:"
         document["reason"] += f": {here} {BE_SOMEBODY}"
     return status, document
 
@@ -188,7 +186,7 @@ def _follow(door: Door, asking: Asking) -> Said:
 
 
 def _claim(door: Door, key: str, document: Document, unconfirmed: UnconfirmedClaims) -> Reply:
-    """Ask for it. An interrupt gives back what it may have got."""
+    """Claim `key`. An interrupt releases the claim, if it was granted."""
     from dibs.client.queueing import PendingClaim, drive
 
     pending = PendingClaim("acquire", key, document)
@@ -201,8 +199,8 @@ def _call(door: Door, verb: str, key: str, document: Document) -> Reply:
 
 
 def _told_apart(reply: Reply) -> Reply:
-    """A server that does not answer, or a store that cannot be opened, is told from one that says "later": only who
-    really answered has given the request an id."""
+    """Tell a server or store that cannot be reached from one that answers "later": only a real answer has a
+    request id."""
     if reply.status == 401:
         from dibs.cli.framework.result import failure
 

@@ -1,4 +1,4 @@
-"""Runs without a server: what the gateway's routes do for run secrets, on a store of one's own."""
+"""Runs without a server: the gateway's operations on run secrets, on a local store."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class EmbeddedRuns:
         self._door = door
 
     def as_run(self, secret: str, *, audited: bool = True) -> tuple[Run, EmbeddedDoor] | None:
-        """The run of a secret, and a door to the same store as that run. None: there is no such run, or it is over.
+        """The run of a secret, and a door to the same store that acts as that run. None: no such run, or it has ended.
 
-        With `audited` the history keeps what the run asks. Raises what the store raises."""
+        With `audited` the history records the run's requests. Raises the store's errors."""
         store = self._door.store
         run = run_of(inspect_one(store(), session_of(secret)))
         if run is None:
@@ -63,7 +63,7 @@ class EmbeddedRuns:
         return answered(answer)
 
     def end_runs(self, holder: str) -> Reply:
-        """End every run of `holder` and free what they held."""
+        """End every run of `holder` and free its locks."""
 
         def answer() -> Reply:
             store, ns = self._door.store(), self._door.namespace()

@@ -1,10 +1,10 @@
-"""Action Llama's lock protocol, said with dibs. Pure: the server and the commands `rlock` ask the same things here.
+"""Action Llama's lock protocol, translated to dibs. Pure: the server and the `rlock` commands share it.
 
-What a request must hold and in which order that is looked at, and what the answers of dibs are called there. Every
-refusal has `ok: false` and a `reason`; what their gateway calls `error` stands beside it, in their words.
+It checks a request's fields in the order of the contract, and turns replies of dibs into theirs. Every refusal has
+`ok: false` and a `reason`. If their gateway sends an `error` as well, the refusal has it in the same words.
 
-Letting go and heartbeats are generators: they yield what is to be asked of dibs, (verb, job, document), are sent the
-reply, and return status and document. Whoever runs one does the asking, over a door or inside a server.
+Release and heartbeat are generators: they yield a request to dibs (verb, job, document), are sent the reply, and
+return status and document. The driver sends the requests, over a door or inside a server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Said = tuple[int, Document]  # HTTP status and body
     Asking = Generator[tuple[str, str, Document], Reply, Said]
 
-UNREACHABLE = 599  # no HTTP status: no answer came
+UNREACHABLE = 599  # not an HTTP status: no answer came
 _FIELDS = ("secret", "resourceKey", "ttl")
 _HOST_SCHEMES = ("http", "https", "ws", "wss", "ftp")  # these must name a host
 _NOT_IN_HOSTS = frozenset(" <>[\\]^|\x7f")
@@ -36,7 +36,7 @@ _NO_SESSION = ("not_found", "session_expired")
 
 
 class Rejected(Exception):
-    """The request cannot be. `status` and `body` are the answer."""
+    """The request is invalid. `status` and `body` are the answer."""
 
     def __init__(self, error: str, reason: str = "", status: int = 400) -> None:
         super().__init__(error)
@@ -52,7 +52,7 @@ def read_request(document: object) -> tuple[str, str, int | None]:
     """Secret, key and TTL in seconds of a request, checked in the order of the contract."""
     if document is None:
         raise Rejected("invalid JSON body", "The body must be a JSON object.")
-    if not isinstance(document, dict):  # theirs looks for a secret in it, and finds none
+    if not isinstance(document, dict):  # their gateway answers this too with a missing secret
         raise Rejected("missing secret", "The body must be a JSON object with secret and resourceKey.")
     secret = document.get("secret")
     if not isinstance(secret, str) or not secret:
@@ -63,7 +63,7 @@ def read_request(document: object) -> tuple[str, str, int | None]:
     check_key(key)
     for field in document:
         if field not in _FIELDS:
-            # Their scripts paste a key into JSON as it is. A quote in it shows as a field that nobody meant to send.
+            # Their scripts paste a key into JSON unescaped. A quote in the key then makes an extra field.
             raise Rejected(
                 "invalid JSON body", f"There is no field {field!a}. Is a quote in the key not escaped?"
             )
@@ -80,7 +80,7 @@ def _ttl_seconds(ttl: object) -> int | None:
 
 
 def check_key(key: str) -> None:
-    """A key is a URI, as browsers understand it, that dibs can have for a name."""
+    """Check that a key is a URI by the browsers' rules, and a valid name in dibs."""
     if not _is_uri(key):
         raise Rejected(
             "Invalid URI format: Invalid URL",
@@ -93,7 +93,7 @@ def check_key(key: str) -> None:
 
 
 def _is_uri(key: str) -> bool:
-    """Whether the WHATWG URL parser would take it, near enough: it looks at the scheme, the host and the port."""
+    """Whether the WHATWG URL parser would accept it. An approximation: checks the scheme, the host and the port."""
     scheme, colon, rest = key.strip().partition(":")
     letters = scheme.replace("+", "").replace("-", "").replace(".", "")
     if not colon or not scheme.isascii() or not scheme[:1].isalpha() or not letters.isalnum():
@@ -117,7 +117,7 @@ def _is_uri(key: str) -> bool:
 
 
 def _host_and_port(place: str) -> tuple[str, str]:
-    """What cannot be taken apart comes back as a host that cannot be one."""
+    """Host and port. If they cannot be told apart, the host returned is an invalid one."""
     if not place.startswith("["):
         host, _, port = place.partition(":")
         return host, port
@@ -129,7 +129,7 @@ def _host_and_port(place: str) -> tuple[str, str]:
 
 
 def acquired(key: str, reply: Reply) -> Said:
-    """What whoever asked for `key` is told of the reply to "acquire"."""
+    """The answer to a request for `key`, from the reply to "acquire"."""
     body = reply.body or {}
     status = body.get("status")
     if status == "acquired":
@@ -148,7 +148,7 @@ def acquired(key: str, reply: Reply) -> Said:
 
 
 def failed(reply: Reply) -> Said:
-    """A reply that is an error of dibs."""
+    """The answer for a reply that is an error of dibs."""
     body = reply.body or {}
     code, details = body.get("code"), str(body.get("details") or "dibs could not answer.")
     if code in _NO_SESSION:
@@ -160,7 +160,7 @@ def failed(reply: Reply) -> Said:
 
 
 def heartbeat(key: str, proof: Document | None, ttl_seconds: int | None) -> Asking:
-    """Keep a lock. Without a TTL the lock keeps its own. No proof: the caller has none to show."""
+    """Renew a lock. Without `ttl_seconds` the lock's TTL stays. `proof` is None if the caller has none."""
     if proof is not None:
         extra = {} if ttl_seconds is None else {"ttl_seconds": ttl_seconds}
         kept = yield "renew", key, proof | extra
@@ -173,8 +173,8 @@ def heartbeat(key: str, proof: Document | None, ttl_seconds: int | None) -> Aski
 
 
 def release(key: str, proof: Document | None) -> Asking:
-    """Let a lock go. Only what is held now can be: the proof is first tried with a heartbeat, because dibs takes
-    letting go twice for a success and this protocol does not."""
+    """Release a lock that is held now. A heartbeat tests the proof first, because a second release of the same
+    lock succeeds in dibs and fails in this protocol."""
     if proof is not None:
         reply = yield "renew", key, proof
         if reply.status < 300 and reply.body is not None:
@@ -201,7 +201,7 @@ def _whose(found: Reply) -> Said:
 
 
 def own_entry(name: str, holder: Holder) -> Document:
-    """A lock, as its holder sees it in its list."""
+    """A lock in the list that its holder gets."""
     return {
         "resourceKey": name,
         "holder": holder.owner,
@@ -211,7 +211,7 @@ def own_entry(name: str, holder: Holder) -> Document:
 
 
 def status_entry(name: str, holder: Holder, *, by_run: bool) -> Document:
-    """A lock, as an operator sees it in the list of all. Runs are called after their agent: AGENT-ID."""
+    """A lock in the list of all locks that an operator gets. The name of a run is AGENT-ID."""
     agent = holder.owner.rpartition("-")[0] if by_run else ""
     return {
         "resourceKey": name,

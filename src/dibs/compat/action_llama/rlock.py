@@ -1,8 +1,8 @@
 """`rlock`, `runlock`, `rlock-heartbeat`: Action Llama's lock commands, on its gateway or ours, or on dibs itself.
 
-One key in, one line of JSON out, an exit code that says the same. With GATEWAY_URL they show SHUTDOWN_SECRET to that
-gateway; with DIBS_URL, or nothing, they ask dibs. Who they are there is a session (DIBS_SESSION), a run
-(SHUTDOWN_SECRET), or nobody in particular (`compat/action_llama/callers.py`).
+A command takes one key and prints one line of JSON; its exit code says the same. With GATEWAY_URL it sends
+SHUTDOWN_SECRET to that gateway. With DIBS_URL, or neither, it asks dibs: as a session (DIBS_SESSION), as a run
+(SHUTDOWN_SECRET), or without an identity (`compat/action_llama/callers.py`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _entry(name: str) -> int:
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]  # it is a file
     try:
         exit_code = run(name, sys.argv[1:], os.environ, sys.stdout, is_last=True)
-    except KeyboardInterrupt as interrupt:  # a `Stopped` knows by which signal
+    except KeyboardInterrupt as interrupt:  # a `Stopped` has the number of the signal
         exit_code = getattr(interrupt, "exit_code", INTERRUPTED)
     if "threading" not in sys.modules:
         os._exit(exit_code)
@@ -73,8 +73,8 @@ def run(
     *,
     is_last: bool = False,
 ) -> int:
-    """One command from its words to its exit code. `pid` is who calls, unless it is the parent of this process.
-    `is_last`: the process ends with it."""
+    """Run one command and return its exit code. `pid` is the caller; by default the parent of this process.
+    `is_last`: the process ends after this command."""
     unconfirmed = UnconfirmedClaims()
     try:
         caller = os.getppid() if pid is None else pid
@@ -96,13 +96,13 @@ def _told(answer: Callable[[], tuple[int, Document]], stdout: TextIO | None) -> 
         exit_code, document = EXITS[rejected.status], rejected.body
     except DibsError as error:
         exit_code, document = USAGE_EXIT, refusal(error.code, error.details)
-    except Exception as error:  # the last door: whatever it is, one clear line
+    except Exception as error:  # any other error is one clear line too
         exit_code, document = EXITS[500], refusal("internal_error", f"{type(error).__name__}: {error}")
     return _print(exit_code, document, stdout)
 
 
 def _print(exit_code: int, document: Document, stdout: TextIO | None) -> int:
-    """One line. What nobody reads was done all the same."""
+    """Print one line. A closed pipe is not an error: the command has done its work."""
     if stdout is None:
         return exit_code
     try:
@@ -142,7 +142,7 @@ def _answer(
 
 
 def _words(argv: Sequence[str]) -> tuple[str, str | None]:
-    """The key, and the file that --config names. Further words are ignored, as theirs are."""
+    """The key, and the file that --config names. Further words are ignored, as Action Llama does."""
     words, config = list(argv), None
     while words and words[0].partition("=")[0] == "--config":
         _, equals, value = words.pop(0).partition("=")
@@ -155,7 +155,7 @@ def _words(argv: Sequence[str]) -> tuple[str, str | None]:
 
 
 def _gateway_url(env: Mapping[str, str]) -> str | None:
-    """The gateway to ask: the one that is named, else that of a dibs server when all there is to show is a secret."""
+    """The gateway to ask: GATEWAY_URL, or the one of the dibs server if SHUTDOWN_SECRET is the only proof."""
     if env.get("GATEWAY_URL"):
         return env["GATEWAY_URL"]
     if not env.get("SHUTDOWN_SECRET") or env.get("DIBS_SESSION"):

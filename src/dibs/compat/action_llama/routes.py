@@ -1,8 +1,8 @@
 """The gateway: Action Llama's lock routes for its unmodified scripts, on the same store as everything else.
 
-`/gateway/locks/...` speaks their language (`protocol.py`), errors included, and takes the secret of a run instead of a
-token. `/gateway/runs` is ours: there an admin begins and ends runs, in the documents of the rest of the server.
-A secret is in no log: not in ours, and not in the lines of the access log (`accesslog.py`).
+`/gateway/locks/...` follows their protocol (`protocol.py`), errors included, and takes the secret of a run instead of
+a token. `/gateway/runs` is our own: an admin begins and ends runs there, with the documents of the rest of the server.
+No log contains a secret: neither the server's log nor the access log (`accesslog.py`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PLACE = "/gateway"
 
 class Gateway:
     def __init__(self, api: Api, ttl_ms: int, upstream_url: str | None = None) -> None:
-        """`upstream_url` is that of Action Llama's own gateway, for what is not about locks."""
+        """`upstream_url` names Action Llama's own gateway, which answers requests that are not about locks."""
         self._api = api
         self._upstream = Upstream(upstream_url)
         self._batcher = api.engine.batcher
@@ -64,7 +64,7 @@ class Gateway:
         self._upstream.close()
 
     def routes(self) -> list[tuple[str, str, Handler]]:
-        """Method, path and handler of every address. A GATEWAY_URL that ends in a slash makes two of them."""
+        """Method, path and handler of every address. A GATEWAY_URL that ends in a slash makes paths with two."""
         locks: list[tuple[str, str, Callable[[HttpRequest], Awaitable[Said]]]] = [
             ("POST", "/locks/acquire", self._acquire),
             ("POST", "/locks/release", self._release),
@@ -93,7 +93,7 @@ class Gateway:
         return _told(handle)
 
     async def _health(self, call: HttpRequest) -> Said:
-        """Their agents ask this before they begin. Ours says whether locks can be had, not only that it is up."""
+        """Health, which their agents check before they begin. This one also checks that locks can be acquired."""
         answer = await self._api.ready()
         return (200, {"status": "ok"}) if answer.status == 200 else (answer.status, {"status": "unavailable"})
 
@@ -114,7 +114,7 @@ class Gateway:
 
     async def _release(self, call: HttpRequest) -> Said:
         run, key, _ = await self._asked(call)
-        # It tries its proof with a heartbeat that nobody sent.
+        # A release first tests its proof with a heartbeat. The history must not show that heartbeat.
         run = run.replace(caller=run.caller.replace(audited=False))
         return await self._follow(run, theirs.release(key, {"session_id": run.session}))
 
@@ -150,7 +150,7 @@ class Gateway:
         return entries
 
     async def _asked(self, call: HttpRequest) -> tuple[Run, str, int | None]:
-        """Who asks, for which key and TTL. What can be wrong is looked at in the order of the contract."""
+        """The run that asks, the key and the TTL. The checks are in the order of the contract."""
         body = await call.rest()
         try:
             document = parse_json(body)
@@ -160,7 +160,7 @@ class Gateway:
         return await self._run(await self._inspect(secret)), key, ttl_seconds
 
     async def _inspect(self, secret: str) -> Any:
-        # No secret is that long; a megabyte need not be digested to know so.
+        # No secret is that long, so there is no need to digest a megabyte.
         session = session_of(secret[: RUN_SECRET_CHARS_MAX + 1])
         return await self._batcher.submit(InspectSession(session=session, principal=None))
 
@@ -216,7 +216,7 @@ class Gateway:
 
 
 def _in_their_words(handler: Callable[[HttpRequest], Awaitable[Said]]) -> Handler:
-    """Whatever goes wrong is told as they tell it: `ok`, `error`, `reason`."""
+    """Answer every error in the form that their gateway uses: `ok`, `error`, `reason`."""
 
     async def handle(call: HttpRequest) -> HttpResponse:
         status, body = await handler(call)
@@ -237,7 +237,7 @@ def _told(handler: Handler) -> Handler:
             answer = answer_for_error(error)
             told = "Unauthorized" if answer.status == 401 else getattr(error, "code", "internal_error")
             reason = getattr(
-                error, "details", f"It failed; the server's log says more ({answer.request_id.decode()})."
+                error, "details", f"The request failed; see the server's log ({answer.request_id.decode()})."
             )
             return answer._replace(body=encode(theirs.refusal(told, reason)))
 

@@ -1,4 +1,4 @@
-"""run-secret create, list, end: secrets by which the runs of agents are known to `rlock` and the gateway."""
+"""run-secret create, list, end: secrets that identify the runs of agents to `rlock` and the gateway."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def create(call: Call) -> Answer:
     secret = call.env.get("SHUTDOWN_SECRET")
     if call.values.get("given"):
         if not secret:
-            raise UsageError("--given takes the secret from SHUTDOWN_SECRET, which is not set.", call.command)
+            raise UsageError("--given needs the secret in SHUTDOWN_SECRET, which is not set.", call.command)
         document["secret"] = secret
     reply = _runs(call).open_run(document)
     if is_failure(reply):
@@ -50,7 +50,7 @@ def list_(call: Call) -> Answer:
     runs = sorted(body["runs"], key=lambda run: (run["holder"], run["since"]))
     rows = [("HOLDER", "SINCE", "LOCKS")]
     rows += [(plain(run["holder"]), run["since"], plain(" ".join(run["locks"])) or "-") for run in runs]
-    text = "\n".join(table(rows)) if runs else "No run is under way."
+    text = "\n".join(table(rows)) if runs else "There are no active runs."
     return yes(body, text, quiet="\n".join(plain(run["holder"]) for run in runs))
 
 
@@ -76,7 +76,7 @@ def _runs(call: Call) -> EmbeddedRuns | HttpDoor:
     from dibs.client.http import HttpDoor
 
     if not isinstance(door, HttpDoor):
-        raise InvalidInput("Runs are kept by a store, or by a server that serves the gateway.")
+        raise InvalidInput("Only a store, or a server that serves the gateway, keeps runs.")
     return door
 
 
@@ -88,18 +88,18 @@ COMMANDS = {
         "begin a run and print its secret",
         create,
         about=(
-            "A run is one life of one agent. Whoever shows its secret is that run, to `rlock` (SHUTDOWN_SECRET) and to "
-            "the gateway of `dibs serve --gateway`. The secret is shown this once; only a digest of it is kept. A run "
-            "lives until it is ended, or has asked for nothing for two days."
+            "A run is one execution of one agent. Its secret identifies it to `rlock` (SHUTDOWN_SECRET) and to "
+            "the gateway of `dibs serve --gateway`. The secret is shown this once; dibs keeps a digest. A run "
+            "ends with `dibs run-secret end`, or after two days without a request."
         ),
         options=(
             Option(
                 "--holder",
-                "who the run is, as others see it, such as dev-1a2b3c4d",
+                "name of the run, as shown to others, such as dev-1a2b3c4d",
                 value="NAME",
                 required="holder",
             ),
-            Option("--given", "use the secret in SHUTDOWN_SECRET, which somebody else made"),
+            Option("--given", "use the secret in SHUTDOWN_SECRET instead of a new one"),
         ),
         examples=(
             (
@@ -112,18 +112,18 @@ COMMANDS = {
     ),
     "run-secret list": Command(
         "run-secret list",
-        "list the runs that are active",
+        "list the active runs",
         list_,
-        about="Who, since when, and what each has locked. Secrets are not among it. With --quiet the holders only.",
-        examples=(("who is at work", "dibs run-secret list"),),
+        about="Shows the holder, the start and the locks of each run, and no secrets. --quiet prints the holders only.",
+        examples=(("which runs are active", "dibs run-secret list"),),
         exits=((0, "the list, which may be empty"), _NO_GATEWAY, _ADMIN),
     ),
     "run-secret end": Command(
         "run-secret end",
-        "end a run and free what it locked",
+        "end a run and free its locks",
         end,
-        about="Its secret is worth nothing from then on. If several runs have the same holder, all of them end.",
-        arguments=(Argument("HOLDER", "whose run, as it was given to run-secret create"),),
+        about="Its secret is invalid from then on. If several runs have the same holder, all of them end.",
+        arguments=(Argument("HOLDER", "the holder given to run-secret create"),),
         examples=(("when the agent has ended", "dibs run-secret end dev-1a2b3c4d"),),
         exits=((0, "ended"), (2, "there is no such run, or the server does not serve the gateway"), _ADMIN),
     ),

@@ -1,10 +1,10 @@
-"""Runs: what a per-run secret of the gateway stands for. Pure.
+"""Runs: the sessions that the gateway's per-run secrets identify. Pure.
 
-A run is a session like any other, whose id is a one-way digest of its secret. So the secret itself is kept nowhere:
-whoever shows it is found by the digest, and whoever reads the store cannot make it from what is there. (How long that
-look-up takes tells about the digest of a guess, never about a secret.)
+A run is an ordinary session whose id is a one-way digest of its secret. The secret itself is stored nowhere: the digest
+of a secret finds its run, and a reader of the store cannot compute the secret from the digest. (The time of the look-up
+depends on the digest of a guess, so it reveals nothing about a secret.)
 
-The principal of a run is `run:NAMESPACE`. No token can be called that, so the session's id alone is worth nothing.
+The principal of a run is `run:NAMESPACE`. No token can have that name, so the session's id alone gives no access.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _PREFIX = "run:"
 
 
 class Run(Record):
-    """A live run: who it is to everybody, and as whom its commands are asked."""
+    """A live run: the holder that others see, and the caller of its commands."""
 
     session: str
     holder: str
     namespace: str
     caller: Caller
-    stale: bool  # it was last heard so long ago that this is worth writing down
+    stale: bool  # the last recorded request is so old that a new one must be recorded
 
 
 def session_of(secret: str) -> str:
-    """The id of the session that a secret stands for."""
+    """The id of the session that a secret identifies."""
     return digest_id("dibs run", secret)
 
 
@@ -63,7 +63,7 @@ def namespace_of(session: SessionRecord) -> str | None:
 
 
 def run_of(outcome: object) -> Run | None:
-    """The run that an inspected session is, if it is one and lives."""
+    """The run of an inspected session. None: the session is not a run, or has ended."""
     if not isinstance(outcome, SessionState) or not outcome.live:
         return None
     session = outcome.session
@@ -80,13 +80,13 @@ def run_of(outcome: object) -> Run | None:
 
 
 def open_run_command(ns: str, document: object, caller: Caller) -> tuple[OpenSession, str]:
-    """The command that begins a run, and its secret: the one in `document`, else a fresh one."""
+    """The command that begins a run, and the secret: the one in `document`, or a new one."""
     if not isinstance(document, dict):
         raise Unprocessable("The request body must be a JSON object.")
     require(caller, "run-open")
     holder, secret = document.get("holder"), document.get("secret")
     if not isinstance(holder, str) or not is_unicode(holder):
-        raise Unprocessable("The field holder is required: who the run is, as others see it.")
+        raise Unprocessable("The field holder is required: the name of the run, as shown to others.")
     if holder != holder.strip() or not holder.isprintable() or not 1 <= len(holder) <= limits.OWNER_CHARS_MAX:
         raise InvalidInput(
             f"holder is 1 to {limits.OWNER_CHARS_MAX} printable characters, with no blank at either end."
@@ -96,7 +96,7 @@ def open_run_command(ns: str, document: object, caller: Caller) -> tuple[OpenSes
     if not isinstance(secret, str) or not _is_secret(secret):
         raise InvalidInput(
             f"secret is {limits.RUN_SECRET_CHARS_MIN} to {limits.RUN_SECRET_CHARS_MAX} printable ASCII characters "
-            "without blanks. Leave it out to have a good one made."
+            "without blanks. Leave it out to get a new one."
         )
     principal = principal_of(check_namespace(ns))
     command = OpenSession(
@@ -106,20 +106,18 @@ def open_run_command(ns: str, document: object, caller: Caller) -> tuple[OpenSes
 
 
 def opened_document(command: OpenSession, outcome: object, secret: str) -> Document:
-    """What whoever began a run is told; the only document that ever holds a secret."""
+    """The answer to the start of a run. No other document contains a secret."""
     if not isinstance(outcome, SessionState):
-        raise InvalidInput("The run could not be begun.")
+        raise InvalidInput("The run could not be started.")
     session = outcome.session
     is_over = session.ended_ms or outcome.now_ms >= session.expires_ms
     if is_over or (session.principal, session.owner) != (command.principal, command.owner):
-        raise InvalidInput(
-            "This secret is or was in use for another run. Leave it out to have a fresh one made."
-        )
+        raise InvalidInput("Another run uses or used this secret. Leave it out to get a new one.")
     return {"secret": secret, **run_document(outcome)}
 
 
 def run_document(state: SessionState) -> Document:
-    """A run, as whoever looks after runs may see it."""
+    """A run in the list that an admin gets."""
     session = state.session
     return {
         "holder": session.owner,
@@ -131,7 +129,7 @@ def run_document(state: SessionState) -> Document:
 
 
 def ended_document(ns: str, holder: str, found: list[SessionState]) -> Reply:
-    """What whoever ended all runs of a holder is told; `found` is how they stood before."""
+    """The answer to the end of all runs of a holder. `found` has their states before the end."""
     if not found:
         details = f"There is no run of {holder!a} in the namespace {ns}."
         return Reply(status=404, body={"error": "Run not found", "code": "not_found", "details": details})

@@ -1,8 +1,7 @@
 """Action Llama's two lock tools, under the names and arguments its prompts use since 0.27.
 
 `dibs mcp --action-llama` offers them beside dibs' own. The connection is the holder, as the run is in Action Llama, so
-neither tool takes a proof. What is held stays held while the connection lives; `ttl_seconds` is accepted and checked,
-and not needed.
+neither tool takes a proof. A lock lasts as long as the connection, so `ttl_seconds` is checked and otherwise ignored.
 """
 
 from __future__ import annotations

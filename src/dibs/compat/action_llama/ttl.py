@@ -1,7 +1,7 @@
-"""How long a lock of `rlock` lasts: DIBS_RLOCK_TTL, else `resourceLockTimeout` of a config.toml, else nothing is said.
+"""The TTL of an `rlock` lock: DIBS_RLOCK_TTL, else `resourceLockTimeout` of a config.toml, else the default.
 
-The file is the one that `--config` names, else `config.toml` in the current folder, where Action Llama has it. Many
-other programs have a file of that name there, so one without the word `resourceLockTimeout` is none of our business.
+The file is the one that `--config` names, else `config.toml` in the current folder, where Action Llama keeps it. Many
+other programs use that file name too, so a file without the word `resourceLockTimeout` is ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONFIG_BYTES_MAX = 1024 * 1024
 
 
 def configured(env: Mapping[str, str], config: str | None) -> int | None:
-    """Seconds, or None when nobody says."""
+    """Seconds, or None if nothing sets it."""
     said = env.get("DIBS_RLOCK_TTL")
     if said:
         return ttl_seconds(said, "DIBS_RLOCK_TTL")
@@ -29,7 +29,7 @@ def configured(env: Mapping[str, str], config: str | None) -> int | None:
 
 
 def ttl_seconds(text: str, what: str) -> int:
-    """Whole seconds within the bounds of a lease; `what` is what to put right."""
+    """Whole seconds within the bounds of a lease. `what` names the setting to correct."""
     try:
         ttl_ms = parse_duration(text, "lock time")
     except InvalidInput as error:
@@ -40,13 +40,13 @@ def ttl_seconds(text: str, what: str) -> int:
 def _checked(ttl_ms: int, what: str) -> int:
     if not TTL_MS_MIN <= ttl_ms <= TTL_MS_MAX or ttl_ms % 1000:
         least, most = format_duration(TTL_MS_MIN), format_duration(TTL_MS_MAX)
-        raise InvalidTtl(f"{what}: a lock lasts whole seconds, from {least} to {most}.")
+        raise InvalidTtl(f"{what}: use whole seconds, from {least} to {most}.")
     return ttl_ms // 1000
 
 
 def _from_file(path: str, *, named: bool) -> int | None:
     try:
-        # Not blocking: opening a pipe would otherwise wait for its writer.
+        # Non-blocking, because opening a pipe would otherwise wait for its writer.
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             content = file.read(CONFIG_BYTES_MAX)
     except OSError as error:
@@ -62,7 +62,7 @@ def _from_file(path: str, *, named: bool) -> int | None:
     except ValueError as error:
         raise InvalidInput(f"{os.path.abspath(path)} is not TOML ({error}), and names {FIELD}.") from None
     seconds = found.get(FIELD)
-    if seconds is None:  # a comment, or a field of something else
+    if seconds is None:  # the word is in a comment, or names another program's field
         return None
     if type(seconds) is not int:
         raise InvalidTtl(f"{path}: {FIELD} is a whole number of seconds, not {seconds!a}.")

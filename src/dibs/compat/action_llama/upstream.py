@@ -1,7 +1,7 @@
-"""What Action Llama's commands ask of GATEWAY_URL that is not about locks: signals, calls between agents, shutdown.
+"""Requests of Action Llama's commands that are not about locks: signals, calls between agents, shutdown.
 
-Its commands share one GATEWAY_URL. A server told where their gateway is passes these requests on to it as they are;
-one that was not told says so. The secret goes along, because it is the proof over there too, and is in no log.
+All its commands use one GATEWAY_URL. A server with --gateway-upstream forwards these requests to their gateway
+unchanged; a server without it refuses them. It forwards the secret too, because their gateway checks it. No log has it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dibs.client.urls import ServerAddress
     from dibs.server.request import HttpRequest
 
-# Below GATEWAY_URL, what is theirs: method, path, and the command that asks it.
+# Their paths below GATEWAY_URL: method, path, and the commands that use it.
 ROUTES = (
     ("POST", "/signals/{name:segment}", "al-rerun, al-return, al-status"),
     ("POST", "/calls", "al-subagent"),
@@ -41,22 +41,22 @@ _STATUSES = range(200, 600)
 
 
 class Upstream:
-    """Their gateway at `url`, or None: then nothing can be passed on. Belongs to one event loop."""
+    """Their gateway at `url`. With None nothing can be forwarded. Belongs to one event loop."""
 
     def __init__(self, url: str | None) -> None:
         self._address = None if url is None else server_address(url)
-        self._mark = f"1.1 dibs-{new_id()}"  # how a request that comes back to us is known
+        self._mark = f"1.1 dibs-{new_id()}"  # identifies a request that comes back to this server
         self._seats = asyncio.Semaphore(UPSTREAM_REQUESTS_MAX)
         self._under_way: set[asyncio.Future[RawReply]] = set()
         self._closed = False
 
     async def forward(self, method: str, path: str, call: HttpRequest) -> HttpResponse:
-        """Their answer, status and body."""
+        """Status and body of their answer."""
         if self._address is None:
             raise Rejected("not served here", NOT_TOLD, 501)
         via = call.headers.get(b"via", b"").decode("latin-1")
         if self._mark in via:
-            raise Rejected("gateway loop", "--gateway-upstream leads back to this very server.", 508)
+            raise Rejected("gateway loop", "--gateway-upstream leads back to this server.", 508)
         body = await call.rest()
         target = self._address.path + path
         if call.query:
@@ -66,20 +66,20 @@ class Upstream:
         headers["Via"] = f"{via}, {self._mark}" if via else self._mark
         request = request_bytes(method, target, headers, body if method == "POST" else None)
         async with self._seats:
-            if call.connection.is_gone:  # while it waited for its turn
+            if call.connection.is_gone:  # the client left while the request waited for a seat
                 raise ClientGone
             raw = await self._asked(self._address, request)
         return HttpResponse(raw.status, raw.body, new_request_id().encode())
 
     def close(self) -> None:
-        """Whoever waits for their gateway is told that we stop, and waits no longer."""
+        """Answer every waiting request that this server is stopping."""
         self._closed = True
         for answer in self._under_way:
             if not answer.done():
                 answer.set_exception(_stopping())
 
     async def _asked(self, address: ServerAddress, request: bytes) -> RawReply:
-        """In a thread that nobody waits for when the server ends: their gateway may never answer."""
+        """Send it in a daemon thread: their gateway may never answer, and a stopping server must not wait."""
         if self._closed:
             raise _stopping()
         loop = asyncio.get_running_loop()
@@ -98,7 +98,7 @@ class Upstream:
             try:
                 loop.call_soon_threadsafe(settle, result)
             except RuntimeError:
-                pass  # the server has ended meanwhile
+                pass  # the server has ended in the meantime
 
         self._under_way.add(answer)
         try:

@@ -1,4 +1,4 @@
-"""lock acquire, renew, release, status, gc: what grite's commands take. `compat/grite/locks.py` is what they do."""
+"""lock acquire, renew, release, status, gc: the arguments of grite's commands. `compat/grite/locks.py` runs them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ _ARGUMENT = Argument(
     takes=MAYBE,
     completes="job",
 )
-_RESOURCE = Option("--resource", "the resource, instead of as a word", value="RESOURCE", key="resource_flag")
+_RESOURCE = Option(
+    "--resource", "the resource, instead of the argument", value="RESOURCE", key="resource_flag"
+)
 _TTL = Option("--ttl", "how long it lasts: 30m, 2h, or seconds (default 5m)", value="TIME")
 _WHO = (LOCK_ACTOR, DATA_DIR, SESSION)
 _EXITS = (
-    (1, "our fault"),
-    (2, "what was typed cannot be: a flag, a TTL, a resource"),
+    (1, "internal error"),
+    (2, "invalid flag, TTL or resource"),
     (5, "the store cannot be reached, or is busy"),
     (6, "the server cannot be reached"),
 )
 _CONFLICT = (4, "conflict: somebody else holds it")
 _REMEMBERS = (
-    "The lease is remembered for the shell that ran the command, or for the --actor you name, so that renew and "
+    "dibs remembers the lease for the shell that ran the command, or for the --actor you name. So renew and "
     "release need no lease id. Two shells are two holders."
 )
 
@@ -33,7 +35,7 @@ COMMANDS = {
         "lock acquire",
         "lock a resource, as grite does",
         as_grite(acquire),
-        about=f"{_REMEMBERS} Acquiring again what you hold gives the same lease, never a shorter one.",
+        about=f"{_REMEMBERS} Acquiring a lock that you hold gives the same lease, never a shorter one.",
         arguments=(_ARGUMENT,),
         options=(_RESOURCE, _TTL, *_WHO, NO_DAEMON),
         examples=(
@@ -50,7 +52,7 @@ COMMANDS = {
         "lock renew",
         "extend a lock you hold",
         as_grite(renew),
-        about="What is over is not revived: acquire it again. Without --ttl it lasts as long again as it did.",
+        about="An expired lock cannot be renewed: acquire it again. Without --ttl the lock keeps its TTL.",
         arguments=(_ARGUMENT,),
         options=(
             _RESOURCE,
@@ -60,14 +62,14 @@ COMMANDS = {
             NO_DAEMON,
         ),
         examples=(("half way through", "dibs lock renew --resource repo:migration --ttl 2h"),),
-        exits=((0, "still yours"), (4, "conflict: it is another's, or nobody's any more"), *_EXITS),
+        exits=((0, "still yours"), (4, "conflict: somebody else holds it, or it has expired"), *_EXITS),
         usage_exit=BAD_USAGE,
     ),
     "lock release": Command(
         "lock release",
         "release a lock you hold",
         as_grite(release),
-        about="What nobody holds is released already, which is fine. What another holds is left alone.",
+        about="Succeeds if nobody holds the resource. A lock that somebody else holds is left alone.",
         arguments=(_ARGUMENT,),
         options=(_RESOURCE, LEASE, *_WHO, NO_DAEMON),
         examples=(
@@ -79,9 +81,9 @@ COMMANDS = {
     ),
     "lock status": Command(
         "lock status",
-        "list all locks that are held",
+        "list all held locks",
         as_grite(status),
-        about="What has run out is not listed: it can be acquired.",
+        about="Expired locks are not listed: they can be acquired.",
         arguments=(_ARGUMENT,),
         options=(_RESOURCE, LOCK_ACTOR, DATA_DIR, NO_DAEMON),
         examples=(("everything", "dibs lock status --json"),),
@@ -93,8 +95,8 @@ COMMANDS = {
         "delete expired locks",
         as_grite(gc),
         about=(
-            "Nothing needs this: what has run out is free whether or not somebody swept it. A server sweeps by itself; "
-            "asked of one, this removes nothing and says so."
+            "You never need this: an expired lock is free before it is deleted. A server deletes expired locks by "
+            "itself, so with a server this command removes nothing and says so."
         ),
         options=(LOCK_ACTOR, DATA_DIR, NO_DAEMON),
         examples=(("now and then", "dibs lock gc"),),

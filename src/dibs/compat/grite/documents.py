@@ -1,7 +1,7 @@
-"""What `dibs lock` shows: grite's documents and words. Pure.
+"""The output of `dibs lock`: grite's documents and words. Pure.
 
-grite's documentation and its program disagree about the fields; both sets are here, so that a script written against
-either finds what it looks for. `nonce` is the lease id: `--lease` takes it.
+grite's documentation and its program disagree about the fields. The documents have both sets, so that scripts written
+against either work. `nonce` is the lease id, which `--lease` takes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NEXT = {
 
 
 def lease_document(resource: str, owner: str, reply: Document, ttl_seconds: int) -> Document:
-    """Of a lease that was acquired or renewed, for its owner."""
+    """The document of an acquired or renewed lease, for its owner."""
     lock = {
         "resource": resource,
         "owner": owner,
@@ -38,13 +38,13 @@ def lease_document(resource: str, owner: str, reply: Document, ttl_seconds: int)
 
 
 def lease_text(what: str, resource: str, reply: Document, *, show_lease: bool, kept: bool = False) -> str:
-    """`kept`: the lease is remembered for the shell that ran the command."""
+    """`kept`: dibs remembers the lease for the shell that ran the command."""
     lines = [f"Lock {what}", f"  Resource: {plain(resource)}", f"  Expires: {clock(reply['expires_at'])}"]
     if show_lease:
         lines.append(f"  Lease: {reply['lease_id']}")
     if show_lease and not kept:
         lines.append(
-            "Nothing remembers this lease: pass it with --lease, or name yourself with --actor or DIBS_ACTOR."
+            "dibs does not remember this lease: pass it with --lease, or name yourself with --actor or DIBS_ACTOR."
         )
     return "\n".join(lines)
 
@@ -53,7 +53,7 @@ SPELLED = "resource="
 
 
 def spelled(name: str, metadata: object) -> str:
-    """A resource as whoever acquired it spelled it, if the metadata says so truly."""
+    """The owner's spelling of a resource, if the metadata has one that fits."""
     if isinstance(metadata, str) and metadata.startswith(SPELLED):
         given = metadata.removeprefix(SPELLED)
         try:
@@ -64,7 +64,7 @@ def spelled(name: str, metadata: object) -> str:
 
 
 def released_document(resource: str, owner: str | None, lease_id: str | None, *, was_held: bool) -> Document:
-    """A lock that is over expires at 0, as grite's documentation has it."""
+    """An ended lock expires at 0, as grite's documentation says."""
     lock = {"resource": resource, "owner": owner, "nonce": lease_id, "expires_unix_ms": 0}
     return {"resource": resource, "released": True, "was_held": was_held, "lock": lock}
 
@@ -76,8 +76,8 @@ def released_text(resource: str, *, was_held: bool) -> str:
 
 
 def status_document(locks: list[Document]) -> Document:
-    """Live locks, one entry an owner. What has run out is not held, so `expired` is false of all that are listed; and
-    two that conflict are never granted, so `conflicts` is empty."""
+    """Live locks, one entry for each owner. Expired locks are not listed, so `expired` is always false. dibs never
+    grants two conflicting locks, so `conflicts` is always empty."""
     shown = [_lock(lock["name"], holder) for lock in locks for holder in lock.get("holders") or (lock,)]
     return {"locks": shown, "conflicts": [], "total": len(shown)}
 
@@ -113,7 +113,7 @@ def gc_document(removed: int, kept: int) -> Document:
 
 def gc_text(document: Document, *, server: bool) -> str:
     if server:
-        return f"Nothing to remove: a server does it by itself, all the time. Kept {document['kept']}."
+        return f"Nothing to remove: a server removes expired locks by itself. Kept {document['kept']}."
     return f"Removed {document['removed']} expired, kept {document['kept']}."
 
 
@@ -150,7 +150,7 @@ def refused(resource: str, reply: Document) -> tuple[str, Document, str]:
 
 
 def not_yours(verb: str, resource: str, state: Document) -> tuple[str, Document, str]:
-    """Renew or release of what the caller does not hold: message, details and text. `state` is how it stands."""
+    """The caller does not hold the lock it renews or releases: message, details and text. `state` is the job's."""
     owner = state.get("owner")
     if owner is None:
         body = f"Cannot {verb} lock on {plain(resource)} - nobody holds it"

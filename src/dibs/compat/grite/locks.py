@@ -1,7 +1,7 @@
-"""What `dibs lock` does: grite's commands, on any store, for people and scripts that know them.
+"""`dibs lock`: grite's commands, on any store, for people and scripts that know them.
 
-Same words in, same documents, error codes and exit codes out. What differs is that they exclude: `actor.py` says who
-counts as the same caller, `remembered_leases.py` keeps the lease ids that grite's recipes do not pass along.
+Arguments, documents, error codes and exit codes are the same. The difference is that these locks exclude: `actor.py`
+decides who is the same caller, `remembered_leases.py` keeps the lease ids that grite's recipes do not pass along.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def acquire(call: Call) -> Answer:
     entry = made if begun is None else begun
     asked = _asked(call, entry)
     is_old = known is not None or entry["request_key"] != made["request_key"]
-    claim = call.door().call if is_old else call.claim  # what is held already is not given back
+    claim = call.door().call if is_old else call.claim  # an interrupt must not release an older lease
     reply = claim("acquire", resource, asked)
-    if is_old and (reply.body or {}).get("code") == "conflict":  # that lease is over: ask for another
+    if is_old and (reply.body or {}).get("code") == "conflict":  # that lease has ended: ask for a new one
         entry.update(request_key=new_id(), lease_id=None, token=None)
         asked["request_key"] = entry["request_key"]
         memory.remember(resource, entry)
@@ -67,11 +67,11 @@ def acquire(call: Call) -> Answer:
 
 
 def _asked(call: Call, entry: Entry | None) -> Document:
-    """The request: grite's lasts five minutes unless told otherwise. A session claims for itself."""
+    """The request. The default TTL is grite's, five minutes. In a session the session is the owner."""
     document = claim_document(call)
     document.setdefault("ttl_seconds", TTL_SECONDS_DEFAULT)
     given = _as_given(call, _resource(call))
-    if given != _resource(call):  # for whoever lists the locks
+    if given != _resource(call):  # for the list of locks
         document["metadata"] = f"{documents.SPELLED}{given}"
     if entry is not None:
         document.update(owner=entry["owner"], request_key=entry["request_key"])
@@ -80,7 +80,7 @@ def _asked(call: Call, entry: Entry | None) -> Document:
 
 
 def _entry(call: Call, actor: Actor, known: Entry | None) -> Entry:
-    """What is remembered of this acquire. `known` is what the same actor got before, if anything."""
+    """The entry to remember for this acquire. `known` is the same actor's earlier entry, if any."""
     ttl_ms = (ttl_seconds(call) or TTL_SECONDS_DEFAULT) * 1000
     before = known or {"request_key": new_id(), "lease_id": None, "token": None}
     return {
@@ -95,13 +95,13 @@ def _entry(call: Call, actor: Actor, known: Entry | None) -> Entry:
 
 
 def _keep_or_forget(memory: RememberedLeases, resource: str, entry: Entry, reply: Reply) -> None:
-    """The key was written down before it was asked with: whoever is killed in between, or hears nothing, asks again
-    with the same key and has the same lease."""
+    """Remember a granted lease, forget a refused request. The request key was stored before the request: after a kill
+    or a lost answer, the next acquire sends the same key and gets the same lease."""
     body = reply.body or {}
     if body.get("status") == "acquired":
         entry.update(lease_id=body["lease_id"], token=body["fencing_token"])
         memory.remember(resource, entry)
-    elif refusal_exit(reply) is not None:  # a failure tells nothing about the lease that may be there
+    elif refusal_exit(reply) is not None:  # after a failure the lease may exist
         memory.forget(resource, entry["request_key"])
 
 
@@ -168,7 +168,7 @@ def release(call: Call) -> Answer:
 
 
 def _nothing_to_release(call: Call, resource: str, state: Document) -> Answer:
-    """What nobody holds is released; what another holds is left alone, and that is said."""
+    """Succeeds if nobody holds the lock. Leaves a lock that somebody else holds alone, and says so."""
     if state.get("owner") is not None:
         return _conflict(documents.not_yours("release", _as_given(call, resource), state))
     shown = _as_given(call, resource)
@@ -201,7 +201,7 @@ def gc(call: Call) -> Answer:
 
 
 def _live(call: Call) -> list[Document] | Answer:
-    """All that is held now, or why that cannot be told."""
+    """All held locks, or the failure."""
     locks: list[Document] = []
     after = ""
     while True:
@@ -216,24 +216,24 @@ def _live(call: Call) -> list[Document] | Answer:
 
 
 def _session(call: Call) -> str | None:
-    """The session that applies. A folder named on the command line is another identity, as an actor is."""
+    """The session that applies. A folder on the command line is an identity of its own, like an actor."""
     if call.values.get("data_dir") is not None and call.values.get("session") is None:
         return None
     return session_id(call)
 
 
 def _as_given(call: Call, resource: str) -> str:
-    """The resource as it was typed: grite gives back `path:src/`, which is `path:src` to the store."""
+    """The resource as the user typed it: grite shows `path:src/`, which the store calls `path:src`."""
     flag = call.values.get("resource_flag")
     given: str | None = flag if flag is not None else call.values.get("resource")
     return resource if given is None else given
 
 
 def _resource(call: Call, *, needed: bool = True) -> str:
-    """The resource, however it was given, as the store spells it."""
+    """The resource, from the argument or the flag, in the store's spelling."""
     flag, word = call.values.get("resource_flag"), call.values.get("resource")
     if flag is not None and word is not None and flag != word:
-        raise UsageError("The resource was given twice: as a word and with --resource.", call.command)
+        raise UsageError("The resource was given twice: as an argument and with --resource.", call.command)
     given = flag if flag is not None else word
     if given is None:
         if needed:
@@ -245,8 +245,8 @@ def _resource(call: Call, *, needed: bool = True) -> str:
 def _proof(
     call: Call, memory: RememberedLeases, resource: str, mine: Callable[[Entry, Actor], bool]
 ) -> tuple[Document | None, Entry | None]:
-    """What proves that the lock is the caller's, and the entry it was found in: a lease id that was passed, the
-    session, what is remembered for the actor, and last DIBS_LEASE, which may be about another job."""
+    """The caller's proof for the lock, and the remembered entry it comes from. The order: --lease, the session, the
+    actor's remembered lease, and last DIBS_LEASE, which may belong to another job."""
     lease = call.values.get("lease")
     if lease is not None:
         if not lease.strip():
@@ -268,7 +268,7 @@ def _state(call: Call, resource: str) -> Document:
 
 
 def _lost(call: Call, verb: str, resource: str, reply: Reply) -> Answer:
-    """A refusal of proof is a conflict in grite's words; anything else is what it is."""
+    """A refused proof is a conflict in grite's codes. Other failures keep their meaning."""
     answer = failure(reply)
     if answer.code != "lease_not_current":
         return _failed(call, answer)
@@ -291,7 +291,7 @@ def _failed(call: Call, answer: Answer) -> Answer:
 
 
 def as_grite(run: Callable[[Call], Answer]) -> Callable[[Call], Answer]:
-    """Whatever goes wrong below is told in grite's codes. What was typed wrongly is told by whoever reads flags."""
+    """Report errors of `run` with grite's codes. The parser of flags reports usage errors."""
 
     def told(call: Call) -> Answer:
         try:

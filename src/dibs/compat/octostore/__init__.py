@@ -1,1 +1,1 @@
-"""OctoStore: what a server of its kind, which is not dibs, says of its locks."""
+"""OctoStore: the replies of a server that speaks its contract and is not dibs."""

@@ -1,8 +1,8 @@
-"""A server that speaks OctoStore's contract and is not dibs: what it says of its locks, in dibs' fields. Pure.
+"""Replies of a server that speaks OctoStore's contract and is not dibs, translated to dibs' fields. Pure.
 
-Reading is understood. Nothing is ever claimed there: OctoStore takes all who share a token for one owner, so two
-workers would both be told yes. A dibs client marks what it sends as `application/x.dibs`, and a server that does not
-know that type refuses it before it does anything.
+A dibs client only reads from such a server and never claims there. OctoStore treats all users of a token as one owner,
+so two workers would both get the lock. A dibs client sends the content type `application/x.dibs`; a server that does
+not know that type refuses the request and changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def completed(verb: str, body: Document) -> Document:
-    """`body` with the fields that dibs has beside OctoStore's. A document of dibs is left as it is."""
+    """`body` with the fields that dibs adds to OctoStore's. A document of dibs stays unchanged."""
     if verb == "inspect":
         return _lock(body)
     if verb == "list" and "next" not in body and isinstance(body.get("locks"), list):
@@ -43,7 +43,7 @@ def _lock(body: Document) -> Document:
 
 
 def _remaining_ms(expires_at: object) -> int:
-    """Its clock and ours may differ; it says no more than when the lease ends. 0 when it does not even say that."""
+    """Time left by our clock, which may differ from the server's. 0 if it gives no end."""
     try:
         text = str(expires_at)
         return max(0, instant_ms(text[:19] + ".000") - wall_ms())

@@ -1,14 +1,14 @@
-"""Who holds the write lock of an SQLite file, as far as the kernel says. Linux only: /proc/locks."""
+"""The process that holds the write lock of an SQLite file. Reads /proc/locks, so it works on Linux only."""
 
 from __future__ import annotations
 
 import os
 
-_WRITE_LOCK = 120  # the byte of the -shm file that a writer locks, by SQLite's format of the WAL index
+_WRITE_LOCK = 120  # a writer locks this byte of the -shm file: SQLite's WAL index format defines it
 
 
 def write_lock_holder(path: str) -> tuple[int, bool] | None:
-    """The process that writes, and whether it is stopped. None: nobody, or it cannot be known."""
+    """Pid of the writing process, and whether it is stopped. None: no process writes, or it is unknown."""
     try:
         inode = os.stat(path + "-shm").st_ino
         with open("/proc/locks", encoding="ascii") as file:
@@ -21,7 +21,7 @@ def write_lock_holder(path: str) -> tuple[int, bool] | None:
                 continue
             if last == "EOF" or int(last) >= _WRITE_LOCK:
                 return int(words[4]), _is_stopped(int(words[4]))
-    except (OSError, ValueError):  # another system, or a line of another form
+    except (OSError, ValueError):  # not Linux, or an unknown line format
         pass
     return None
 
