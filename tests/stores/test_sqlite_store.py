@@ -18,6 +18,7 @@ from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Conflict
 from dibs.stores.sqlite import SqliteStore, cache, history
 from dibs.stores.sqlite import store as store_module
+from dibs.stores.sqlite.opener import FileOpener
 from dibs.testing.contract_base import drop, event, key_of, lock, put
 
 if TYPE_CHECKING:
@@ -52,6 +53,23 @@ def statements(store: SqliteStore) -> list[str]:
     with store._link as db:
         db.set_trace_callback(asked.append)
     return asked
+
+
+def test_a_file_that_another_process_makes_between_looking_and_opening_is_opened(
+    connect: Callable[[], SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_file = FileOpener._connect
+
+    def open_too_early(opener: FileOpener, how: str) -> sqlite3.Connection:
+        try:
+            return open_file(opener, how)
+        except sqlite3.OperationalError:
+            monkeypatch.undo()
+            put(connect(), lock("x"))  # the other process
+            raise
+
+    monkeypatch.setattr(FileOpener, "_connect", open_too_early)
+    assert connect().read([key_of("x")]).records[key_of("x")].record is not None
 
 
 def test_opening_a_file_that_is_up_to_date_takes_two_statements(

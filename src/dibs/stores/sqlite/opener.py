@@ -60,6 +60,7 @@ class FileOpener:
         self.path = path
         self.made = False  # whether this opener made the file
         self.frozen = False  # opened as if it could not change: so it is opened afresh each time
+        self._was_missing = False  # whether there was no file when the last opening began
         self._busy_ms = busy_ms
         self._opened = opened
         self._clock = clock
@@ -73,7 +74,8 @@ class FileOpener:
         try:
             return self._try_until_settled()
         except sqlite3.OperationalError as error:
-            if not os.path.lexists(self.path):
+            # Not whether there is a file now: another process may have made it since. A link that leads nowhere stays.
+            if self._was_missing and not os.path.islink(self.path):
                 from dibs.stores.sqlite.schema import create
 
                 self.made = create(self.path, folders=self._folders)
@@ -109,6 +111,7 @@ class FileOpener:
 
     def _try(self, how: str) -> sqlite3.Connection:
         main = identity_of(self.path)
+        self._was_missing = main is None
         db = self._connect(how)
         try:
             db.execute("PRAGMA synchronous = FULL")
