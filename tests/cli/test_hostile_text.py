@@ -103,6 +103,10 @@ NOTHING_FOREIGN = {
     "hook install",
     "hook status",
     "hook uninstall",
+    "agent install",
+    "agent uninstall",
+    "agent status",
+    "agent hook",  # tests/harness has its own test of hostile owners
 }
 
 

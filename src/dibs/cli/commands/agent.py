@@ -5,6 +5,7 @@ from __future__ import annotations
 from dibs.cli.framework.result import Answer
 from dibs.cli.framework.spec import Command, Option
 from dibs.errors import DibsError
+from dibs.terminal import harmless
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def hook(call: Call) -> Answer:
     answered = _answered(call)
     for text, stream in ((answered.stdout, call.stdout), (answered.stderr, call.stderr)):
         if text and stream is not None:
-            stream.write(text + "\n")
+            stream.write(harmless(text) + "\n")  # an owner's name, or a file's, may hold anything
             stream.flush()
     answer = Answer(answered.exit, {}, "")
     answer.is_said = True
