@@ -55,7 +55,7 @@ def test_the_doctor_says_what_a_strict_remote_means_and_leaves_nothing_broken(re
     store = store_at(remote.clone("one"), BRANCHES)
     checks = {each["check"]: each for each in store.probe()}
     assert checks["replace"]["ok"]
-    assert "grows on" in checks["replace"]["says"]
+    assert "history is never cut" in checks["replace"]["says"]
     assert checks["together"]["ok"]
     assert not checks["delete"]["ok"]
     assert remote.refs()  # they could not be deleted
