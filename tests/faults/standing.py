@@ -7,9 +7,9 @@ from dibs.stores.registry import open_store
 from tests.processes import wait_until
 
 
-def left_behind(url: str, job: str = "") -> list[str]:
+def left_behind(url: str, job: str = "", *, unswept: bool = False) -> list[str]:
     """All holds, waiters and sessions that are left, in words. A client should leave none. `job`: only names that
-    begin with it."""
+    begin with it. `unswept`: also holds that expired and have no event of it yet."""
     store = open_store(url)
     try:
         now_ms = store.read(()).now_ms
@@ -19,7 +19,9 @@ def left_behind(url: str, job: str = "") -> list[str]:
             if isinstance(record, LockRecord | Ticket) and not record.name.startswith(job):
                 continue
             if isinstance(record, LockRecord):
-                live = [each for each in record.holders if not each.ttl_ms or each.expires_ms > now_ms]
+                live = [
+                    each for each in record.holders if unswept or not each.ttl_ms or each.expires_ms > now_ms
+                ]
                 found += [f"{each.owner} holds {record.name} (token {each.token})" for each in live]
             elif isinstance(record, Ticket) and record.expires_ms > now_ms:
                 found.append(f"{record.owner} waits for {record.name}")

@@ -142,7 +142,7 @@ def test_without_a_shell_nothing_is_remembered_and_the_lease_is_shown(shells: Sh
         )
 
     got = run("acquire", "job")
-    assert "Nothing remembers this lease" in got.stdout
+    assert "dibs does not remember this lease" in got.stdout
     lease = got.stdout.splitlines()[3].split()[-1]
     assert run("acquire", "job").returncode == 4
     assert run("release", "job").returncode == 4

@@ -123,7 +123,8 @@ class Rig:
         seen: list[str] = []
 
         def is_clean() -> bool:
-            seen[:] = left_behind(self.store.url, "job-")  # what a killed program kept lasts longer
+            # What a killed program kept lasts longer. History must say of each other hold how it ended.
+            seen[:] = left_behind(self.store.url, "job-", unswept=True)
             return not seen
 
         try:

@@ -74,7 +74,7 @@ def test_what_the_store_lost_or_confused_is_found(tmp_path: Path, lines: tuple[s
     ("note", "what"),
     [
         ({"what": "believed", "at_ms": 11, "before_ms": 11, **A}, "j: 1 believed at 11, 2 already at 10"),
-        ({"what": "doubled", "at_ms": 11, **A}, "one request key, two leases"),
+        ({"what": "doubled", "at_ms": 11, "again": 2, **A}, "one request key, two leases"),
         ({"what": "not kept", "at_ms": 11, "says": "kept-x is lost"}, "kept-x is lost"),
         ({"what": "crashed", "at_ms": 11, "says": "TypeError"}, "TypeError"),
     ],
