@@ -70,6 +70,16 @@ def test_what_the_store_lost_or_confused_is_found(tmp_path: Path, lines: tuple[s
     assert any(what in each for each in judged(tmp_path, lines, NOTED))
 
 
+def test_a_client_that_was_killed_while_it_released_was_not_sure_any_more(tmp_path: Path) -> None:
+    sure = {"what": "sure", "at_ms": 3, "until_ms": 1003, **A}
+    notes = (sure, *(note for note in NOTED if note["what"] != "released" or note["token"] != A["token"]))
+    asked = {"what": "releases", "at_ms": 5, **A}
+    for name in ("silent", "asked"):
+        (tmp_path / name).mkdir()
+    assert any("believed" in each for each in judged(tmp_path / "silent", GOOD, notes))
+    assert judged(tmp_path / "asked", GOOD, (*notes, asked)) == []
+
+
 @pytest.mark.parametrize(
     ("note", "what"),
     [

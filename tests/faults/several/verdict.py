@@ -88,7 +88,8 @@ def beliefs(notes: list[Note]) -> dict[str, dict[int, list[tuple[int, int]]]]:
     """For each lease of each job, the times at which its client was sure of it, as (at the latest, at the earliest):
     by `check()`, or for its TTL from before its request. A client is not sure after it asked for a release."""
     found: dict[str, dict[int, list[tuple[int, int]]]] = {}
-    let_go = {_lease(note): note["asked_ms"] for note in notes if note.get("what") == "released"}
+    let_go = {_lease(note): note["at_ms"] for note in notes if note.get("what") == "releases"}
+    let_go |= {_lease(note): note["asked_ms"] for note in notes if note.get("what") == "released"}
     for note in notes:
         if note.get("what") == "believed":
             last_ms = note["before_ms"]
