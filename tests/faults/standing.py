@@ -1,10 +1,25 @@
-"""The state of a store, read directly and not through a client: holds, waiters, open sessions."""
+"""The state of a store, read directly and not through a client: holds, waiters, open sessions, history."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dibs.core.records import LockRecord, SessionRecord, Ticket
 from dibs.stores.registry import open_store
+from dibs.testing.history import all_events
 from tests.processes import wait_until
+
+if TYPE_CHECKING:
+    from dibs.core.events import Event
+
+
+def events_of(store_url: str) -> list[Event]:
+    """The whole history of a store."""
+    store = open_store(store_url)
+    try:
+        return all_events(store)
+    finally:
+        store.close()
 
 
 def left_behind(url: str, job: str = "", *, unswept: bool = False) -> list[str]:

@@ -15,8 +15,8 @@ import pytest
 
 from dibs.client.connect import connect
 from dibs.clock import steady_ms
-from dibs.stores.registry import open_store
-from dibs.testing.history import all_events, broken_promises
+from dibs.testing.history import broken_promises
+from tests.faults.standing import events_of
 from tests.processes import (
     WAIT_S_MAX,
     ServerProcess,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.client.door import Door
-    from dibs.core.events import Event
 
 pytestmark = pytest.mark.e2e
 
@@ -40,14 +39,6 @@ OWNER = "tests.faults.owner"
 TTL_S = 2
 MORE_MS = 500
 OWNER_TTL_S = 5  # enough for a heartbeat on a busy machine
-
-
-def events_of(store_url: str) -> list[Event]:
-    store = open_store(store_url)
-    try:
-        return all_events(store)
-    finally:
-        store.close()
 
 
 def asked(door: Door, verb: str, job: str, **document: Any) -> dict[str, Any]:

@@ -14,10 +14,10 @@ import pytest
 
 from dibs.testing.history import broken_promises, overlaps
 from tests.faults.load import Client
+from tests.faults.standing import events_of
 from tests.faults.test_server_killed import (
     SEED,
     check_all_that_was_acknowledged,
-    events_of,
     ownership,
     what_is_claimed_once_events_agree,
 )

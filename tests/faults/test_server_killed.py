@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.replay import replay
-from dibs.stores.registry import open_store
-from dibs.testing.history import all_events, broken_promises, overlaps
+from dibs.testing.history import broken_promises, overlaps
 from tests.faults.load import Client
+from tests.faults.standing import events_of
 from tests.processes import WAIT_S_MAX, ServerProcess, pause, wait_until
 
 if TYPE_CHECKING:
@@ -91,14 +91,6 @@ def kill_again_and_again(server: ServerProcess, clients: list[Client]) -> None:
             pause(chance.random() * 0.3)
             server.kill()
         server.start()
-
-
-def events_of(store_url: str) -> list[Event]:
-    store = open_store(store_url)
-    try:
-        return all_events(store)
-    finally:
-        store.close()
 
 
 def ownership(events: list[Event]) -> dict[str, tuple[str, int, str | None]]:

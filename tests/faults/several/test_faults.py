@@ -19,7 +19,7 @@ from tests import etcd, postgres_pair
 from tests.faults.several.rig import Rig
 from tests.faults.several.stores import ReplicatedPostgres, SqliteFile, ThreeEtcdMembers
 from tests.faults.several.verdict import judge
-from tests.faults.test_server_killed import events_of
+from tests.faults.standing import events_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

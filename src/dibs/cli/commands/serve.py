@@ -31,32 +31,54 @@ def serve(call: Call) -> Answer:
     from dibs.server.run import serve as serve_until_stopped
     from dibs.server.settings import ServerSettings
 
+    if call.values.get("url") is not None:
+        raise UsageError(
+            "dibs serve takes no --url. Use --store for the store, and --bind for the address.", "serve"
+        )
+    chosen = {**_places(call), **_numbers(call), **_times(call), **_gateway(call)}
+    names = call.settings.pick("mcp_host", "DIBS_MCP_HOST")
+    if names is not None:
+        chosen["mcp_hosts"] = tuple(name.strip() for name in names.split(",") if name.strip())
+    if call.settings.pick("access_log", "DIBS_ACCESS_LOG") not in (None, "0", "false", "no"):
+        chosen["access_log"] = True
+    gc.enable()  # it is off for short commands
+    serve_until_stopped(ServerSettings(**chosen))
+    return yes({"stopped": True}, "")
+
+
+def _places(call: Call) -> dict[str, Any]:
+    """Where the server listens, and where its store and its tokens are."""
+    chosen = {
+        "bind": _bind(call),
+        "store": call.settings.pick("store", "DIBS_STORE"),
+        "tokens_file": call.settings.pick("tokens", "DIBS_TOKENS_FILE"),
+        "group": call.values.get("group"),
+    }
+    chosen = {key: value for key, value in chosen.items() if value is not None}
+    if call.values.get("system"):
+        from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE
+
+        return {"bind": f"unix:{SYSTEM_SOCKET}", "store": SYSTEM_STORE, "system": True, **chosen}
+    if "group" in chosen:
+        raise UsageError("--group needs --system.", "serve")
+    return chosen
+
+
+def _numbers(call: Call) -> dict[str, Any]:
+    chosen = {
+        "keep_events": _count(call, "keep_events", "DIBS_KEEP_EVENTS"),
+        "locks_per_principal": _count(call, "locks_per_principal", "DIBS_LOCKS_PER_PRINCIPAL"),
+        "token_floor": _count(call, "token_floor", "DIBS_TOKEN_FLOOR", least=0),
+        "connections": _count(call, "connections", "DIBS_CONNECTIONS", least=0),
+        "connections_per_client": _count(
+            call, "connections_per_client", "DIBS_CONNECTIONS_PER_CLIENT", least=0
+        ),
+    }
+    return {key: value for key, value in chosen.items() if value is not None}
+
+
+def _times(call: Call) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
-    bind = _bind(call)
-    if bind is not None:
-        chosen["bind"] = bind
-    for key, variable, setting in (
-        ("store", "DIBS_STORE", "store"),
-        ("tokens", "DIBS_TOKENS_FILE", "tokens_file"),
-    ):
-        value = call.settings.pick(key, variable)
-        if value is not None:
-            chosen[setting] = value
-    for key, variable in (
-        ("keep_events", "DIBS_KEEP_EVENTS"),
-        ("locks_per_principal", "DIBS_LOCKS_PER_PRINCIPAL"),
-    ):
-        count = _count(call, key, variable)
-        if count is not None:
-            chosen[key] = count
-    for key, variable in (
-        ("token_floor", "DIBS_TOKEN_FLOOR"),
-        ("connections", "DIBS_CONNECTIONS"),
-        ("connections_per_client", "DIBS_CONNECTIONS_PER_CLIENT"),
-    ):
-        count = _count(call, key, variable, least=0)
-        if count is not None:
-            chosen[key] = count
     age = call.settings.pick("keep_events_for", "DIBS_KEEP_EVENTS_FOR")
     if age is not None:
         chosen["keep_events_ms"] = parse_duration(age)
@@ -67,21 +89,12 @@ def serve(call: Call) -> Answer:
             raise UsageError(
                 f"--drain (DIBS_DRAIN) is {DRAIN_MS_MAX // 60_000}m at most, not {drain!a}.", "serve"
             )
-    names = call.settings.pick("mcp_host", "DIBS_MCP_HOST")
-    if names is not None:
-        chosen["mcp_hosts"] = tuple(name.strip() for name in names.split(",") if name.strip())
-    if call.settings.pick("access_log", "DIBS_ACCESS_LOG") not in (None, "0", "false", "no"):
-        chosen["access_log"] = True
-    if call.values.get("system"):
-        from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE
+    return chosen
 
-        chosen["system"] = True
-        chosen.setdefault("bind", f"unix:{SYSTEM_SOCKET}")
-        chosen.setdefault("store", SYSTEM_STORE)
-        if call.values.get("group") is not None:
-            chosen["group"] = call.values["group"]
-    elif call.values.get("group") is not None:
-        raise UsageError("--group needs --system.", "serve")
+
+def _gateway(call: Call) -> dict[str, Any]:
+    """What only clients of Action Llama's gateway need."""
+    chosen: dict[str, Any] = {}
     if call.values.get("gateway"):
         chosen["gateway"] = True
     upstream = call.settings.pick("gateway_upstream", "DIBS_GATEWAY_UPSTREAM")
@@ -92,13 +105,7 @@ def serve(call: Call) -> Answer:
         from dibs.compat.action_llama.ttl import ttl_seconds
 
         chosen["rlock_ttl_ms"] = ttl_seconds(ttl, "--rlock-ttl (DIBS_RLOCK_TTL)") * 1000
-    if call.values.get("url") is not None:
-        raise UsageError(
-            "dibs serve takes no --url. Use --store for the store, and --bind for the address.", "serve"
-        )
-    gc.enable()  # it is off for short commands
-    serve_until_stopped(ServerSettings(**chosen))
-    return yes({"stopped": True}, "")
+    return chosen
 
 
 def _gateway_url(text: str) -> str:
