@@ -56,7 +56,11 @@ def plain_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 @contextlib.contextmanager
 def serving(
-    argv: Sequence[str], log: Path, ready: Callable[[], bool], extra_env: Mapping[str, str] | None = None
+    argv: Sequence[str],
+    log: Path,
+    ready: Callable[[], bool],
+    extra_env: Mapping[str, str] | None = None,
+    ready_seconds: float = READY_SECONDS,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server for the length of a `with` block, which begins when the server is ready."""
     with log.open("wb") as sink:
@@ -64,20 +68,24 @@ def serving(
             argv, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, env=plain_environment(extra_env)
         )
     try:
-        _wait_ready(child, argv, log, ready)
+        _wait_ready(child, argv, log, ready, ready_seconds)
         yield child
     finally:
         _stop(child)
 
 
 def _wait_ready(
-    child: subprocess.Popen[bytes], argv: Sequence[str], log: Path, ready: Callable[[], bool]
+    child: subprocess.Popen[bytes],
+    argv: Sequence[str],
+    log: Path,
+    ready: Callable[[], bool],
+    ready_seconds: float,
 ) -> None:
-    limit = time.monotonic() + READY_SECONDS
+    limit = time.monotonic() + ready_seconds
     while not ready():
         ended = child.poll() is not None
         if ended or time.monotonic() > limit:
-            what = f"ended with code {child.returncode}" if ended else f"not ready in {READY_SECONDS:.0f} s"
+            what = f"ended with code {child.returncode}" if ended else f"not ready in {ready_seconds:.0f} s"
             tail = log.read_text(errors="replace")[-1500:]
             raise BenchError(f"{' '.join(argv[:5])} … {what}\n{tail}")
         time.sleep(0.02)

@@ -1,0 +1,233 @@
+"""What one acquire, renew, get and release costs, part by part, and a check that it does not grow.
+
+python bench/budget.py              the whole budget: instructions, CPU time and wall time by part; writes nothing
+python bench/budget.py --check      instructions against the baseline; exit code 1 if any part has grown by more than
+                                    the margin. About half a minute, and the same figures on a busy machine
+python bench/budget.py --record     makes the baseline anew for this build, this Python and this machine's architecture
+
+Instructions are those of user space, counted by callgrind (valgrind). They hardly differ from run to run, so a margin
+of 5 % finds what a clock would not. Times are for orientation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import budget_report
+from budget_parts import OPERATIONS, TOKEN, request
+from budget_trace import MARK
+from procs import BenchError, end_on_sigterm, free_port, http_ready, plain_environment, serving
+
+HERE = Path(__file__).parent
+BASELINE = HERE / "measured" / "instructions.json"
+COUNT = 100
+PARTS_SECONDS_MAX = 300.0
+CALLGRIND = ("valgrind", "--tool=callgrind", "--dump-before=getsid")
+
+Budget = dict[str, dict[str, float]]
+"""By operation, then by part."""
+
+
+def build() -> str:
+    """Which of the two builds is loaded: `python`, or `compiled` if the rules are machine code."""
+    import dibs.core.decide as rules
+
+    return "python" if str(rules.__file__).endswith(".py") else "compiled"
+
+
+def surroundings() -> dict[str, str]:
+    """What the counts depend on. A baseline holds for one Python series and one architecture."""
+    return {
+        "build": build(),
+        "python": platform.python_version(),
+        "architecture": platform.machine(),
+        "sqlite": sqlite3.sqlite_version,
+    }
+
+
+def key(about: dict[str, str]) -> str:
+    series = ".".join(about["python"].split(".")[:2])
+    return f"{about['build']}, Python {series}, {about['architecture']}"
+
+
+def _run(argv: list[str]) -> str:
+    # Without a seed, the order of sets and with it the counts would differ from run to run.
+    env = plain_environment({"PYTHONHASHSEED": "0"})
+    done = subprocess.run(
+        argv, env=env, capture_output=True, text=True, timeout=PARTS_SECONDS_MAX, check=False
+    )
+    if done.returncode != 0:
+        raise BenchError(f"{' '.join(argv[:3])} … ended with {done.returncode}: {done.stderr[-1500:]}")
+    return done.stdout.splitlines()[-1]
+
+
+def _totals(file: Path) -> int:
+    found = re.search(r"^totals: (\d+)", file.read_text(), re.MULTILINE)
+    if found is None:
+        raise BenchError(f"{file.name} has no totals")
+    return int(found[1])
+
+
+def need_valgrind() -> None:
+    if shutil.which("valgrind") is None:
+        raise BenchError("valgrind is not installed: apt-get install --no-install-recommends valgrind")
+
+
+def parts_measured(folder: Path, *, counting: bool) -> list[dict[str, Any]]:
+    """One entry for each part of each operation; with `counting`, `instructions` of one."""
+    with tempfile.TemporaryDirectory(prefix="dibs-budget-", dir=folder) as temp:
+        place = Path(temp)
+        program = [sys.executable, str(HERE / "budget_parts.py"), temp, str(COUNT)]
+        if not counting:
+            return list(json.loads(_run(program)))
+        need_valgrind()
+        entries = json.loads(_run([*CALLGRIND, f"--callgrind-out-file={place / 'count'}", *program]))
+        for number, entry in enumerate(entries):
+            # Every part has a mark before and after it, and each mark ends one file.
+            entry["instructions"] = _totals(place / f"count.{2 * number + 2}") / entry["count"]
+        return list(entries)
+
+
+def table_of(entries: list[dict[str, Any]], field: str) -> Budget:
+    found: Budget = {operation: {} for operation in OPERATIONS}
+    for entry in entries:
+        found[entry["operation"]][entry["part"]] = entry[field]
+    return found
+
+
+def _ask(link: socket.socket, raw: bytes) -> bytes:
+    link.sendall(raw)
+    reply = link.recv(65536)
+    head, _, body = reply.partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+    while len(body) < length:
+        body += link.recv(65536)
+    return body
+
+
+@contextlib.contextmanager
+def traced_server(folder: Path, wrapper: tuple[str, ...] = ()) -> Iterator[tuple[int, Path]]:
+    """A server with clocks in it: its port, and the file that has its trace when it has ended."""
+    tokens = folder / "tokens"
+    tokens.touch(mode=0o600)
+    tokens.write_text(f"bench:{TOKEN}:agent\n")
+    port, log = free_port(), folder / "trace.log"
+    argv = [*wrapper, sys.executable, str(HERE / "budget_trace.py"), str(folder), str(port)]
+    with serving(argv, log, http_ready(f"http://127.0.0.1:{port}/health"), ready_seconds=60.0) as child:
+        yield port, log
+        child.send_signal(signal.SIGTERM)
+        child.wait(60.0)
+
+
+def server_traced(folder: Path, count: int, *, counting: bool = False) -> list[dict[str, Any]]:
+    """One entry for each operation, at one connection."""
+    with tempfile.TemporaryDirectory(prefix="dibs-trace-", dir=folder) as temp:
+        place = Path(temp)
+        wrapper = (*CALLGRIND, f"--callgrind-out-file={place / 'count'}") if counting else ()
+        mark = request("get", MARK.decode().removeprefix("/locks/"), "")
+        with (
+            traced_server(place, wrapper) as (port, log),
+            socket.create_connection(("127.0.0.1", port)) as link,
+        ):
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for tag, times in (("warm", max(count // 4, 20)), ("job-", count)):
+                leases = [""] * times
+                for operation in OPERATIONS:
+                    _ask(link, mark)
+                    for number in range(times):
+                        body = _ask(link, request(operation, f"{tag}{number:08}", leases[number]))
+                        if operation == "acquire":
+                            leases[number] = json.loads(body)["lease_id"]
+            _ask(link, mark)
+        text = log.read_text(errors="replace").splitlines()
+        phases = json.loads(next(line for line in text if line.startswith("[{")))
+        measured = [dict(phase, operation=name) for phase, name in zip(phases[-4:], OPERATIONS, strict=True)]
+        if counting:
+            # The first mark ends what went before; from then on each mark ends the phase of one operation.
+            first = len(OPERATIONS) + 2
+            for number, phase in enumerate(measured):
+                phase["instructions"] = _totals(place / f"count.{first + number}") / phase["requests"]
+        return measured
+
+
+def record(about: dict[str, str], counts: Budget) -> None:
+    known = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+    rounded = {op: {part: round(n) for part, n in parts.items()} for op, parts in counts.items()}
+    known[key(about)] = {**about, "instructions": rounded}
+    BASELINE.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+
+
+def check(about: dict[str, str], counts: Budget) -> int:
+    known = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+    baseline = known.get(key(about))
+    if baseline is None:
+        print(f"!!! no baseline for {key(about)}; --record makes one")
+        return 2
+    lines, grown = budget_report.compared(about, counts, baseline)
+    print("\n".join(lines))
+    return 1 if grown else 0
+
+
+def whole_budget(folder: Path, times: int) -> dict[str, Any]:
+    counted = parts_measured(folder, counting=True)
+    timed = parts_measured(folder, counting=False)
+    return {
+        "about": surroundings(),
+        "instructions": table_of(counted, "instructions"),
+        "loop_cpu_us": table_of(timed, "cpu_us"),
+        "loop_wall_us": table_of(timed, "wall_us"),
+        "server": server_traced(folder, times),
+        "server_instructions": {
+            each["operation"]: each["instructions"] for each in server_traced(folder, COUNT, counting=True)
+        },
+    }
+
+
+def main() -> int:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--check", action="store_true", help="compare with the baseline")
+    made.add_argument("--record", action="store_true", help="make the baseline")
+    made.add_argument("--times", type=int, default=2000, help="requests of each kind to the traced server")
+    made.add_argument("--into", type=Path, help="write the whole budget to this file, as JSON")
+    made.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir()), help="where servers keep data"
+    )
+    args = made.parse_args()
+    end_on_sigterm()
+    os.environ.pop("PYTHONHASHSEED", None)
+    about = surroundings()
+    try:
+        if args.check or args.record:
+            counts = table_of(parts_measured(args.folder, counting=True), "instructions")
+            if args.check:
+                return check(about, counts)
+            record(about, counts)
+            print("\n".join(budget_report.counts_table(counts)))
+            return 0
+        found = whole_budget(args.folder, args.times)
+    except BenchError as error:
+        print(f"!!! {error}")
+        return 1
+    if args.into:
+        args.into.write_text(json.dumps(found, indent=1) + "\n")
+    print("\n".join(budget_report.tables(found)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
