@@ -95,6 +95,35 @@ def test_processes_that_make_the_file_at_once_all_succeed_and_every_job_has_one_
     assert is_sound(path)
 
 
+@pytest.mark.promise("excl")
+@pytest.mark.promise("token:rises")
+def test_processes_that_remember_the_same_jobs_never_answer_by_what_was(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    workers = [start("contend", tmp_path / "dibs.db", 400) for _ in range(2)]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert json.loads(worker.stdout.readline()) == "ready"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    given = []
+    for worker in workers:
+        out, err = worker.communicate(timeout=PATIENCE_S)
+        assert worker.returncode == 0, err
+        tokens, wrong = json.loads(out)
+        assert not wrong
+        given.append([(name, token) for name, token in tokens])
+    assert all(given), "they did not contend"
+    together = sorted(given[0] + given[1])
+    assert together == sorted(set(together)), "a token was given twice"
+    store = SqliteStore(str(tmp_path / "dibs.db"))
+    told = [(each.job, each.token) for each in store.events(0, 10**6) if each.kind == "acquired"]
+    store.close()
+    assert sorted(told) == together
+
+
 @pytest.mark.promise("durable")
 @pytest.mark.parametrize("new", [True, False], ids=["on a new file", "on a file in use"])
 def test_a_process_killed_before_any_step_leaves_all_of_its_claim_or_nothing(

@@ -3,6 +3,8 @@
 worker.py claim FILE ROUNDS          says "ready", waits for a line, then claims job-0 .. job-ROUNDS, once each
 worker.py killed FILE NAME STEP      claims a job, and is killed before its STEP-th statement
 worker.py load FILE WORKER           claims and releases without end; prints what was acknowledged
+worker.py contend FILE ROUNDS        says "ready", waits for a line, then looks at two jobs, claims and releases them;
+                                     prints the tokens it got, and each answer that was not true
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dibs.core.commands import Acquire, Release
-from dibs.core.outcomes import Granted
+from dibs.core.commands import Acquire, Inspect, Release
+from dibs.core.keys import lock_key
+from dibs.core.outcomes import Granted, Held, Outcome, Released, Status
+from dibs.core.records import LockRecord
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore
@@ -80,6 +84,49 @@ def load(path: str, worker: str) -> None:
             )
 
 
+def contend(path: str, rounds: str) -> None:
+    """A record that is the same before and after a question was so when it was answered."""
+    say("ready")
+    sys.stdin.readline()
+    coordinator, truth, me = Coordinator(SqliteStore(path)), SqliteStore(path), str(os.getpid())
+    tokens: list[tuple[str, int]] = []
+    wrong: list[str] = []
+
+    def ask(command: Acquire | Inspect | Release) -> Outcome:
+        key = lock_key("default", command.name)
+        before = truth.read([key]).records[key]
+        outcome = coordinator.one(command)
+        lock = before.record
+        if truth.read([key]).records[key] == before and isinstance(lock, LockRecord):
+            if isinstance(outcome, Held):
+                said = tuple(each.holder for each in outcome.blockers)
+            else:
+                said = outcome.lock.holders if isinstance(outcome, Status) else ()
+            if said != lock.holders:
+                wrong.append(f"{lock}, and the answer was {outcome}")
+        return outcome
+
+    for number in range(int(rounds)):
+        name = f"job-{number % 2}"
+        ask(Inspect(ns="default", name=name))
+        asked = Acquire(
+            ns="default", name=name, principal="p", owner=me, ttl_ms=3_600_000, fresh_lease_id=new_id()
+        )
+        got = ask(asked)
+        if isinstance(got, Granted):
+            tokens.append((name, got.lease.token))
+            ask(asked.replace(owner="another", fresh_lease_id=new_id()))
+            gone = ask(Release(ns="default", name=name, principal="p", lease_id=got.lease.lease_id))
+            if not isinstance(gone, Released) or gone.again:
+                wrong.append(f"held, and its release was told {gone}")
+    say([tokens, wrong])
+
+
 if __name__ == "__main__":
-    work: dict[str, Callable[..., None]] = {"claim": claim, "killed": killed, "load": load}
+    work: dict[str, Callable[..., None]] = {
+        "claim": claim,
+        "killed": killed,
+        "load": load,
+        "contend": contend,
+    }
     work[sys.argv[1]](*sys.argv[2:])

@@ -115,6 +115,7 @@ COMMIT_QUEUE_MAX = 20_000
 CONFLICT_RETRIES_MAX = 200
 CONFLICT_PAUSE_MS_MAX = 10
 REREAD_KEYS_MAX = 64  # a decision that needs more records reads all of them anew, up to this many
+RECALL_PAUSE = 8  # batches that trust no remembered record, after one that was old
 UNKNOWN_RETRIES_MAX = 3
 LIST_PAGE_DEFAULT = 1_000
 LIST_PAGE_MAX = 10_000

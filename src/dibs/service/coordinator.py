@@ -4,28 +4,30 @@
 once. A command sees what earlier ones of the batch did. If a record that was read has changed meanwhile, it is loaded
 and decided again. No command is answered before its commit.
 
-**Every answer is true at one moment.** A commit compares all records that were read. An answer that writes nothing,
-such as a refusal or an error of a rule, has no commit: if its records came from more than one read, they are read once
-more and compared. Versions never repeat, so equal versions mean that nothing changed in between.
+**Every answer is true at one moment.** A commit compares all records that were read. So the first attempt may use the
+records that the store remembers (`Store.recall`). An answer that writes nothing, such as a refusal or an error of a
+rule, has no commit: if its records were remembered, or came from more than one read, they are read once more and
+compared. Versions never repeat, so equal versions mean that nothing changed in between.
 
 **A conflict costs only the commands in conflict.** Commands whose records did not change are committed without the
 others. Those are tried again after a short pause, and finally refused because the store is too busy.
 
 **A commit is never larger than the store allows.** If the next command would make it compare more than
 `commit_keys_max` records, the batch is committed without that command, which begins the next batch. A commit whose text
-is too long is halved. The coordinator is synchronous and has no state but the store: the embedded client calls it
-directly, the server from the thread of `service/batcher.py`.
+is too long is halved. The coordinator is synchronous, and keeps no state that an answer depends on: the embedded client
+calls it directly, the server through `service/batcher.py`.
 """
 
 from __future__ import annotations
 
 import time
 
-from dibs.core.commands import Beat, Break, Free, SetAcl
+from dibs.core.commands import Beat, Break, Free, Inspect, InspectSession, SetAcl
 from dibs.core.decide import decide, keys_of
 from dibs.core.limits import (
     CONFLICT_PAUSE_MS_MAX,
     CONFLICT_RETRIES_MAX,
+    RECALL_PAUSE,
     REREAD_KEYS_MAX,
     UNKNOWN_RETRIES_MAX,
 )
@@ -59,8 +61,10 @@ class _Full(Exception):
 class _Batch:
     """One attempt to decide some commands: what was read, at which versions, and what to write."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, recalls: bool = False) -> None:
         self._store = store
+        self._get = store.recall if recalls else store.read
+        self.has_recalled = False
         self._keys_max = store.capabilities.commit_keys_max
         self._view = View(now_ms=0, keys_max=self._keys_max)
         self._is_of_one_moment = True
@@ -75,14 +79,17 @@ class _Batch:
 
     def load(self, keys: Iterable[str]) -> None:
         wanted = [key for key in keys if key not in self.versions]
-        if self.versions:
+        if self.versions and self._is_of_one_moment:
             # Before the first decision, all records can be read again, so that they are of one moment. If there are
             # many keys, or a decision already depends on them, they are compared at the end instead.
             if len(self._seen) > 1 or len(self.versions) > REREAD_KEYS_MAX:
                 self._is_of_one_moment = False
             else:
                 wanted = [*self.versions, *wanted]
-        snapshot = self._store.read(wanted)
+        snapshot = self._get(wanted)
+        if snapshot.is_recalled:
+            self.has_recalled = True
+            self._is_of_one_moment = False
         self._view.now_ms = max(self._view.now_ms, snapshot.now_ms)
         for key, found in snapshot.records.items():
             self.versions[key] = found.version
@@ -162,6 +169,7 @@ class Coordinator:
         self._on_handed = on_handed
         self._sleep = pause
         self._fraction = fraction
+        self._asks = 0  # how many of the next batches ask the store for all they need
 
     def one(self, command: Command) -> Outcome:
         """The outcome of one command; raises its error."""
@@ -193,7 +201,7 @@ class Coordinator:
         left: list[int] = []
         unknown = 0
         for conflicts in range(CONFLICT_RETRIES_MAX):
-            batch = _Batch(self.store)
+            batch = _Batch(self.store, recalls=not conflicts and self._may_recall(commands))
             batch.load({key: None for index in todo for key in keys_of(commands[index])})
             answers = self._decide(batch, commands, todo, failed)
             left += todo[len(answers) :]
@@ -201,6 +209,10 @@ class Coordinator:
             try:
                 self._commit(batch)
             except Conflict:
+                if batch.has_recalled:
+                    # What the store remembered was old. Others write these records: ask for them for a while.
+                    self._asks = RECALL_PAUSE
+                    continue
                 late = self._overtaken(commands, todo, batch, failed)
                 if late:
                     left += late
@@ -230,6 +242,13 @@ class Coordinator:
         busy = Contended("The store is too busy: others kept changing the same records. Try again.")
         results.update(dict.fromkeys(todo, busy))
         return sorted(left)
+
+    def _may_recall(self, commands: Sequence[Command]) -> bool:
+        """Whether to begin with what the store remembers. Looks write nothing, so they would be read anyway."""
+        if self._asks:
+            self._asks -= 1
+            return False
+        return not all(isinstance(command, Inspect | InspectSession) for command in commands)
 
     def _overtaken(
         self, commands: Sequence[Command], todo: list[int], batch: _Batch, failed: dict[int, BaseException]

@@ -121,7 +121,12 @@ class StallCheckedStore(StoreProxy):
         self._unknown = False
 
     def read(self, keys: Iterable[str]) -> Snapshot:
-        snapshot = self.inner.read(keys)
+        return self._checked(self.inner.read(keys))
+
+    def recall(self, keys: Iterable[str]) -> Snapshot:
+        return self._checked(self.inner.recall(keys))
+
+    def _checked(self, snapshot: Snapshot) -> Snapshot:
         # Checked after the read: a stop before the read is seen here, and a stop after it does not affect the time that
         # was read.
         if self._liveness.stalled():

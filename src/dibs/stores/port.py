@@ -4,8 +4,8 @@ A store keeps records under string keys, each with a version, and a log of event
 inside a record except to ask `record.due_ms()` and `record.is_live()`, and it never decides anything.
 `dibs.testing.contract` is the suite that every store passes, the ones shipped here and yours.
 
-A store must have eight methods: `read`, `commit`, `scan`, `due`, `events`, `watch`, `prune`, `close`. Three more have a
-default that a store may replace: `until_gone`, `notices`, `trouble`. `Maintenance` is optional.
+A store must have eight methods: `read`, `commit`, `scan`, `due`, `events`, `watch`, `prune`, `close`. Four more have a
+default that a store may replace: `recall`, `until_gone`, `notices`, `trouble`. `Maintenance` is optional.
 
 Five things hold for every method:
 
@@ -59,6 +59,7 @@ class Snapshot(Record):
 
     now_ms: int
     records: dict[str, Versioned]
+    is_recalled: bool = False  # from memory, by `recall`: records may be old, and of different moments
 
 
 class Due(Record):
@@ -104,6 +105,16 @@ class Store(ABC):
     def read(self, keys: Iterable[str]) -> Snapshot:
         """Every key asked for, absent ones as ABSENT, and the time. With no keys it returns only the time. Sees
         everything that anyone committed before the call began."""
+
+    def recall(self, keys: Iterable[str]) -> Snapshot:
+        """Like `read`, but a store may answer with the records that it remembers, without a look whether others have
+        changed them. Each is at a version that it has now or had before. If `is_recalled` is not set, the answer is
+        that of `read`. The time is always the time now.
+
+        It is for decisions. A commit compares the versions, so a decision by an old record ends in Conflict; a caller
+        that writes nothing must compare the versions with those of a `read`. A store that cannot tell the time without
+        a question to its server gains nothing by it, and keeps this default."""
+        return self.read(keys)
 
     @abstractmethod
     def commit(

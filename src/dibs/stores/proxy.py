@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class StoreProxy(Store):
-    """Also forwards the methods that have a default in the port, because the inner store may have its own."""
+    """Also forwards the methods that have a default in the port, because the inner store may have its own. Only
+    `recall` stays the default, which is `read`: a subclass that replaces `read` means every way to get records."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner

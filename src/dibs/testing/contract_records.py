@@ -53,6 +53,40 @@ class RecordContract(ContractBase):
             META_KEY: ABSENT,
         }
 
+    def test_what_is_recalled_is_what_was_read_while_nobody_else_writes(self, store: Store) -> None:
+        keys = [key_of("a"), key_of("b"), META_KEY]
+        assert store.recall(keys).records == dict.fromkeys(keys, ABSENT)
+        put(store, lock("a"))
+        put(store, lock("a", token=2), lock("b"))
+        recalled, read = store.recall(keys), store.read(keys)
+        assert recalled.records == read.records
+        assert read.now_ms - 60_000 < recalled.now_ms <= read.now_ms
+        drop(store, key_of("a"))
+        assert store.recall([key_of("a")]).records == {key_of("a"): ABSENT}
+        assert not store.read(keys).is_recalled
+
+    @pytest.mark.promise("excl")
+    def test_what_is_recalled_may_be_old_but_never_is_written_over(
+        self, store: Store, connect: Callable[[], Store]
+    ) -> None:
+        other, a, b = connect(), key_of("a"), key_of("b")
+        put(store, lock("a"), lock("b"))
+        before = versions(store, a, b)
+        put(other, lock("a", token=2))
+        recalled = store.recall([b, a])
+        now = versions(other, a, b)
+        seen = {key: found.version for key, found in recalled.records.items()}
+        assert seen in (now, before)
+        assert recalled.is_recalled or seen == now
+        puts: dict[str, Stored | None] = {b: lock("b", token=3)}
+        with pytest.raises(Conflict):
+            store.commit(before, puts, ())
+        assert versions(store, a, b) == now
+        put(other, lock("a", token=4))
+        store.recall([a])
+        store.commit({b: now[b]}, puts, ())  # a record that is not compared may be as old as it likes
+        assert store.read([b]).records[b].record == puts[b]
+
     def test_reading_no_keys_tells_the_time(self, store: Store) -> None:
         snapshot = store.read(())
         assert snapshot.records == {}

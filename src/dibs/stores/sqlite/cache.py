@@ -13,7 +13,9 @@ has committed since. So:
 3. A commit asks after BEGIN IMMEDIATE. From there to COMMIT nobody else can write, so an unchanged value proves that
    every cached version is the version in the file, and nothing has to be compared there. A changed value empties the
    cache and every version is compared in the file.
-4. A block that fails in any way, an interrupt between COMMIT and the line after it included, empties the cache.
+4. `recall` answers from the cache without asking for the value, and fetches what is missing without asking (1. still
+   holds: it is fetched after the cache was begun). Its records may be old. A commit by them is compared as in 3.
+5. A block that fails in any way, an interrupt between COMMIT and the line after it included, empties the cache.
 """
 
 from __future__ import annotations
@@ -85,6 +87,16 @@ class RecordCache:
         self.fetch(db, missing)
         if len(missing) < len(wanted) and not self.is_true(db):
             self._load_many(db, wanted)
+
+    def supplement(self, db: sqlite3.Connection, wanted: list[str]) -> bool:
+        """Bring `wanted` into the cache, without a look whether what is there still holds. False: nothing of it was
+        there, and all of them are of this moment."""
+        missing = [key for key in wanted if key not in self.records]
+        if self.begun_at is None or len(self.records) + len(missing) > CACHE_ENTRIES_MAX:
+            self.load(db, wanted)
+            return False
+        self.fetch(db, missing)
+        return True
 
     def _load_many(self, db: sqlite3.Connection, wanted: list[str]) -> None:
         db.execute("BEGIN")

@@ -133,9 +133,25 @@ class SqliteStore(Store, Maintenance):
         with self._link.turn, self._link as db:
             if wanted:
                 self._cache.load(db, wanted)
-            records = self._cache.records
+            return self._snapshot(wanted)
+
+    def _snapshot(self, wanted: list[str]) -> Snapshot:
+        records = self._cache.records
+        return Snapshot(now_ms=self._clock.now_ms(), records={key: records[key] for key in wanted})
+
+    def recall(self, keys: Iterable[str]) -> Snapshot:
+        """Without a question to the file, if all of them are remembered. Another thread may change the cache between
+        two looks at it; the records may be of different moments anyway."""
+        wanted = list(keys)
+        records = self._cache.records
+        try:
             found = {key: records[key] for key in wanted}
-            return Snapshot(now_ms=self._clock.now_ms(), records=found)
+        except KeyError:
+            with self._link.turn, self._link as db:
+                if not self._cache.supplement(db, wanted):
+                    return self._snapshot(wanted)
+                found = {key: records[key] for key in wanted}
+        return Snapshot(now_ms=self._clock.now_ms(), records=found, is_recalled=True)
 
     def commit(
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
