@@ -265,7 +265,8 @@ class Thaw(Record):
     since_ms: int | None = None  # None: since it was frozen
 
 
-_Command = (
+# Without those about tokens, which are rare: who needs them imports them.
+CommonCommand = (
     Acquire
     | AcquireAny
     | AcquireAll
@@ -293,8 +294,8 @@ _Command = (
 )
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from dibs.core.credentials import TokenCommand
 
-    Command = _Command | TokenCommand
-else:
-    Command = _Command  # those about tokens are rare, and are imported by who needs them
+    Command: TypeAlias = CommonCommand | TokenCommand

@@ -144,19 +144,32 @@ def end_hold(
     reason: str | None = None,
     retry_ms: int = 0,
     uncounted: bool = False,
-    **told: object,
+    result: str | None = None,
+    done_until_ms: int | None = None,
 ) -> LockRecord:
     """`lock` without `holder`. A failure or a loss counts as an attempt and may park the job; a loss starts the lock
     delay, a failure its own. A clean release resets the count, unless the hold was `uncounted`."""
     if checkpoint is None:
         checkpoint = _left_behind(lock, holder, uncounted or how in UNSUCCESSFUL)
-    done = told.get("done_until_ms") is not None
+    ending = _ending(holder, how, at_ms, checkpoint, by, reason, done_until_ms is not None)
     lock = lock.replace(
         holders=tuple([each for each in lock.holders if each.lease_id != holder.lease_id]),
-        endings=(_ending(holder, how, at_ms, checkpoint, by, reason, done), *_older(lock)),
+        endings=(ending, *_older(lock)),
     )
-    more = {"checkpoint": checkpoint, "by": by, "reason": reason, "retry_ms": retry_ms or None}
-    draft.tell(event_of(lock, holder, _EVENT_OF[how], draft.now_ms, **more, **told))
+    draft.tell(
+        event_of(
+            lock,
+            holder,
+            _EVENT_OF[how],
+            draft.now_ms,
+            checkpoint=checkpoint,
+            by=by,
+            reason=reason,
+            retry_ms=retry_ms or None,
+            result=result,
+            done_until_ms=done_until_ms,
+        )
+    )
     if not uncounted:
         lock = _count(draft, lock, holder, how, at_ms, retry_ms)
     draft.put(lock)
@@ -255,7 +268,22 @@ def note_loss(draft: Draft, session_id: str, ns: str, name: str, waits: tuple[Wa
             return
 
 
-def event_of(lock: LockRecord, holder: Holder, kind: str, at_ms: int, **more: object) -> Event:
+def event_of(
+    lock: LockRecord,
+    holder: Holder,
+    kind: str,
+    at_ms: int,
+    *,
+    ttl_ms: int | None = None,
+    metadata: str | None = None,
+    checkpoint: str | None = None,
+    result: str | None = None,
+    done_until_ms: int | None = None,
+    retry_ms: int | None = None,
+    by: str | None = None,
+    reason: str | None = None,
+    ticket: int = 0,
+) -> Event:
     """An event about one hold on one job."""
     return Event(
         at_ms=at_ms,
@@ -268,5 +296,13 @@ def event_of(lock: LockRecord, holder: Holder, kind: str, at_ms: int, **more: ob
         mode=holder.mode,
         attempt=holder.attempt,
         slots=lock.slots,
-        **more,  # type: ignore[arg-type]  # names of Event's own fields, checked by its constructor
+        ttl_ms=ttl_ms,
+        metadata=metadata,
+        checkpoint=checkpoint,
+        result=result,
+        done_until_ms=done_until_ms,
+        retry_ms=retry_ms,
+        by=by,
+        reason=reason,
+        ticket=ticket,
     )

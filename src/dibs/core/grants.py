@@ -51,8 +51,17 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
         delay_until_ms=0,
     )
     draft.put(lock)
-    note = {"metadata": lease.metadata, "ttl_ms": lease.ttl_ms, "ticket": number}
-    draft.tell(event_of(lock, lease, events.ACQUIRED, draft.now_ms, **note))
+    draft.tell(
+        event_of(
+            lock,
+            lease,
+            events.ACQUIRED,
+            draft.now_ms,
+            metadata=lease.metadata,
+            ttl_ms=lease.ttl_ms,
+            ticket=number,
+        )
+    )
     note_hold(draft, lock, lease)
     return Granted(now_ms=draft.now_ms, name=name, lease=shown(draft, lease), previous=previous)
 

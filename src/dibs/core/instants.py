@@ -27,13 +27,15 @@ def shifted(record: Stored, by_ms: int) -> Stored:
 def _shifted(value: Any, by_ms: int) -> Any:
     if isinstance(value, tuple):
         return tuple([_shifted(each, by_ms) for each in value])
-    if not isinstance(value, Record):
-        return value
+    return _moved(value, by_ms) if isinstance(value, Record) else value
+
+
+def _moved(record: Any, by_ms: int) -> Any:
     changes = {}
-    for field in value._fields:
-        held = getattr(value, field)
+    for field in record._fields:
+        held = getattr(record, field)
         if field in INSTANTS:
             changes[field] = held + by_ms if held else held
         elif isinstance(held, tuple | Record):
             changes[field] = _shifted(held, by_ms)
-    return value.replace(**changes)
+    return record.replace(**changes)

@@ -350,7 +350,8 @@ class Raised(Record):
     floor: int
 
 
-_Outcome = (
+# Without those about tokens, which are rare: who needs them imports them.
+CommonOutcome = (
     Granted
     | GrantedAll
     | Held
@@ -393,8 +394,8 @@ _Outcome = (
 )
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from dibs.core.credentials import TokenState
 
-    Outcome = _Outcome | TokenState
-else:
-    Outcome = _Outcome
+    Outcome: TypeAlias = CommonOutcome | TokenState

@@ -103,6 +103,9 @@ class Record(metaclass=_RecordType):
     def __hash__(self) -> int:
         return hash((type(self).__name__, self.astuple()))
 
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return remade, (type(self), self.astuple())
+
     def __repr__(self) -> str:
         shown = [
             f"{field}={getattr(self, field)!r}"
@@ -110,6 +113,11 @@ class Record(metaclass=_RecordType):
             if getattr(self, field) != self._defaults.get(field, _MISSING)
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def remade(kind: type[Any], values: tuple[Any, ...]) -> Any:
+    """The record that was pickled or copied. The same for a compiled record, which has no other way."""
+    return kind(**dict(zip(kind._fields, values, strict=True)))
 
 
 def _lazy(method: str) -> Callable[..., Any]:
@@ -210,8 +218,10 @@ def _record_named(name: str, module: str) -> type[Record] | None:
     return found if isinstance(found, _RecordType) else None  # type: ignore[return-value]
 
 
-def _dump_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
-    lines = ["def dump(self):", "    made = {}"]
+def dump_lines(cls: type[Record], default: Callable[[str], str]) -> list[str]:
+    """The body of `dump`. `default` says how the text names a field's default: the optional build writes the same
+    methods into source files (native/expand.py), where names are others."""
+    lines = ["made: dict[str, Any] = {}"]
     for field in cls._fields:
         value = f"self.{field}"
         nested = _nested(cls, field)
@@ -221,37 +231,49 @@ def _dump_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
                 one = f"{value}.dump() if {value} is not None else None"
         else:
             one = value
-        if field in cls._defaults:
-            lines.append(f"    if {value} != d_{field}: made[{field!r}] = {one}")
+        if field not in cls._defaults:
+            lines.append(f"made[{field!r}] = {one}")
+        elif cls._defaults[field] is None:
+            lines.append(f"if {value} is not None: made[{field!r}] = {one}")
         else:
-            lines.append(f"    made[{field!r}] = {one}")
-    return [*lines, "    return made"]
+            lines.append(f"if {value} != {default(field)}: made[{field!r}] = {one}")
+    return [*lines, "return made"]
+
+
+def load_lines(
+    cls: type[Record], default: Callable[[str], str], kind: Callable[[str, type[Record]], str]
+) -> list[str]:
+    """The first part of the body of `load`: the variable `f_name` for the field `name`. `kind` says how the text names
+    the class of the record in a field."""
+    lines = []
+    for field in cls._fields:
+        var = f"f_{field}"
+        given = f"values.get({field!r}, {default(field)})" if field in cls._defaults else f"values[{field!r}]"
+        lines.append(f"{var} = {given}")
+        nested = _nested(cls, field)
+        if nested is not None:
+            inner = kind(field, nested[1])
+            if nested[0] == "one":
+                lines.append(f"if isinstance({var}, dict): {var} = {inner}.load({var})")
+            else:
+                lines.append(f"{var} = tuple([{inner}.load(each) for each in {var}]) if {var} else ()")
+        elif cls._types[field].startswith("tuple["):
+            lines.append(f"if {var} is not None: {var} = tuple({var})")
+    return lines
+
+
+def _dump_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
+    return ["def dump(self):", *[f"    {line}" for line in dump_lines(cls, "d_{}".format)]]
 
 
 def _load_code(cls: type[Record], space: dict[str, Any]) -> list[str]:
-    lines = ["def load(values):", "    made = _new(cls); get = values.get"]
-    for field in cls._fields:
-        annotation = cls._types[field]
-        nested = _nested(cls, field)
-        default = f"d_{field}" if field in cls._defaults else None
-        lines.append(
-            f"    value = get({field!r}, {default})" if default else f"    value = values[{field!r}]"
-        )
-        if nested is not None:
-            space[f"t_{field}"] = nested[1]
-            if nested[0] == "one":
-                lines.append(
-                    f"    made.{field} = t_{field}.load(value) if value.__class__ is dict else value"
-                )
-            else:
-                lines.append(
-                    f"    made.{field} = tuple([t_{field}.load(each) for each in value]) if value else ()"
-                )
-        elif annotation.startswith("tuple["):
-            lines.append(f"    made.{field} = tuple(value) if value is not None else None")
-        else:
-            lines.append(f"    made.{field} = value")
-    return [*lines, "    return made"]
+    def kind(field: str, inner: type[Record]) -> str:
+        space[f"t_{field}"] = inner
+        return f"t_{field}"
+
+    lines = [*load_lines(cls, "d_{}".format, kind), "made = _new(cls)"]
+    lines += [f"made.{field} = f_{field}" for field in cls._fields]
+    return ["def load(values):", *[f"    {line}" for line in lines], "    return made"]
 
 
 _WRITERS: dict[str, Callable[[type[Record], dict[str, Any]], list[str]]] = {

@@ -12,8 +12,6 @@ from dibs.core.limits import FAILING_RECORD_MS, IDLE_RECORD_MS, SESSION_TOMBSTON
 from dibs.core.record import Record
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
 
 EXCLUSIVE = "exclusive"
 SHARED = "shared"
@@ -323,9 +321,11 @@ class Pulse(Record):
 
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from dibs.core.credentials import Credential, CredentialRegister, Usage
 
-    Stored = (
+    Stored: TypeAlias = (
         LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse | Credential | CredentialRegister | Usage
     )
 

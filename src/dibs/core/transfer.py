@@ -58,8 +58,17 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
     )
     lock = lock.replace(token=lease.token, holders=(*lock.holders, lease))
     draft.put(lock)
-    note = {"metadata": lease.metadata, "checkpoint": lease.checkpoint, "ttl_ms": lease.ttl_ms}
-    draft.tell(event_of(lock, lease, events.ACQUIRED, draft.now_ms, **note))
+    draft.tell(
+        event_of(
+            lock,
+            lease,
+            events.ACQUIRED,
+            draft.now_ms,
+            metadata=lease.metadata,
+            checkpoint=lease.checkpoint,
+            ttl_ms=lease.ttl_ms,
+        )
+    )
     note_hold(draft, lock, lease)
     stops = _stops_transfer(draft, lock, lease)
     if stops is not None:
