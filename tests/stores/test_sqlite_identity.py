@@ -220,7 +220,7 @@ def test_each_file_has_an_id_of_its_own_that_a_copy_keeps(tmp_path: Path) -> Non
     ids = []
     for path in paths:
         db = sqlite3.connect(path)
-        ids += db.execute("SELECT store_id FROM state").fetchone()
+        ids += db.execute("SELECT store_id FROM counters").fetchone()
         db.close()
     assert ids[0] == ids[2] != ids[1]
     assert len(ids[1]) == 32

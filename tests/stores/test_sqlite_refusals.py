@@ -370,7 +370,7 @@ def test_a_log_of_somebody_else_is_named(open_folder: Path) -> None:
     path = open_folder / "dibs.db"
     filled(path, 1)
     others = sqlite3.connect(path)  # keeps the log and the index there
-    others.execute("SELECT 1 FROM state").fetchone()
+    others.execute("SELECT 1 FROM counters").fetchone()
     path.chmod(0o666)
     open_folder.chmod(0o777)
     os.chmod(f"{path}-wal", 0o444)

@@ -7,13 +7,15 @@
     clock.py       the lease clock, one anchor for each boot
     moment.py      the file as it is at one moment, beside those who write
     backup.py      copies: made while others use the file, and put in place when nobody does
-    live.py        which records are held, waited for or open, as SQL
+    live.py        which records of an older file are held, waited for or open, as SQL
     wakeup.py      one wake for the one waiter whom a commit concerns
+    counters.py    how far the file has come
     history.py     reading and pruning events
+    blocks.py      which jobs a block of events is about
     schema.py      numbered migrations, making a file
     errors.py      what an SQLite error means, in words
 
-The last four are imported when there is need: an ordinary claim has none.
+Most of the last ones are imported when there is need: an ordinary claim has none.
 """
 
 from __future__ import annotations

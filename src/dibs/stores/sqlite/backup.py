@@ -17,6 +17,7 @@ from dibs.core.records import LockRecord, Meta
 from dibs.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
 from dibs.ids import new_id
 from dibs.stores.codec import decode
+from dibs.stores.sqlite.counters import SETTLE
 from dibs.stores.sqlite.errors import check, translated
 from dibs.stores.sqlite.fileformat import APPLICATION_ID
 from dibs.stores.sqlite.moment import uri
@@ -98,16 +99,21 @@ def raise_counters(draft: str, least: Counters) -> None:
     with translated(draft, WAIT_MS):
         db = connect(draft)
         try:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute(SETTLE)
             db.execute(
-                "UPDATE state SET revision = max(revision, ?) + 1, last_seq = max(last_seq, ?), store_id = ?",
+                "UPDATE counters SET revision = max(revision, ?) + 1, last_seq = max(last_seq, ?), store_id = ?",
                 (least.revision, least.last_seq, new_id().replace("-", "")),
             )
+            db.execute("COMMIT")
         finally:
             db.close()
 
 
 def counters(db: sqlite3.Connection) -> Counters:
-    revision, last_seq, time_ms = db.execute("SELECT revision, last_seq, time_ms FROM state").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    where = "latest" if version >= 3 else "state"  # the file that is replaced may be of an older version
+    revision, last_seq, time_ms = db.execute(f"SELECT revision, last_seq, time_ms FROM {where}").fetchone()
     token = 0
     for key, body in db.execute(
         "SELECT key, body FROM records WHERE key = 'meta' OR key BETWEEN 'lock/' AND 'lock0'"

@@ -186,7 +186,7 @@ class SqliteConnection:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 # Proves that the connection still works; an I/O error or a damaged file shows here, too.
-                self._db.execute("SELECT 1 FROM state").fetchone()
+                self._db.execute("SELECT 1 FROM counters").fetchone()
             except sqlite3.Error:
                 self._discard()
         self._unsettled = False

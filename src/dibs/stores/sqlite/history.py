@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dibs.stores.codec import decode_event
+from dibs.stores.sqlite.blocks import blocks_of, forget_pruned
+from dibs.stores.sqlite.counters import SETTLE
+from dibs.stores.sqlite.fileformat import BLOCK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,20 +23,43 @@ def events(
 ) -> list[Event]:
     """See the port."""
     with link.turn, link as db:
-        rows = selected(db, after, limit, job, newest=newest)
+        if job is None:
+            rows = selected(db, after, limit, newest=newest)
+        else:
+            db.execute("BEGIN")  # several statements, one moment
+            rows = _selected_of(db, job, after, limit, newest=newest)
+            db.execute("COMMIT")
     return [decode_event(seq, body) for seq, body in rows]
 
 
-def selected(
-    db: sqlite3.Connection, after: int, limit: int, job: tuple[str, str] | None, *, newest: bool
-) -> list[tuple[int, str]]:
+def selected(db: sqlite3.Connection, after: int, limit: int, *, newest: bool) -> list[tuple[int, str]]:
     """Number and text of events, in order."""
-    which = "" if job is None else " AND ns = ? AND job = ?"
     order = " DESC" if newest else ""
     rows = db.execute(
-        f"SELECT seq, body FROM events WHERE seq > ?{which} ORDER BY seq{order} LIMIT ?",
-        (after, *(job or ()), max(0, limit)),
+        f"SELECT seq, body FROM events WHERE seq > ? ORDER BY seq{order} LIMIT ?", (after, max(0, limit))
     ).fetchall()
+    if newest:
+        rows.reverse()
+    return rows
+
+
+def _selected_of(
+    db: sqlite3.Connection, job: tuple[str, str], after: int, limit: int, *, newest: bool
+) -> list[tuple[int, str]]:
+    """The same for one job: only blocks that may have an event of it are read."""
+    blocks = blocks_of(db, job, after)
+    if newest:
+        blocks.reverse()
+    order = " DESC" if newest else ""
+    rows: list[tuple[int, str]] = []
+    for block in blocks:
+        if len(rows) >= limit:
+            break
+        rows += db.execute(
+            "SELECT seq, body FROM events WHERE seq > ? AND seq <= ? AND ns = ? AND job = ?"
+            f" ORDER BY seq{order} LIMIT ?",
+            (max(after, block * BLOCK), (block + 1) * BLOCK, *job, limit - len(rows)),
+        ).fetchall()
     if newest:
         rows.reverse()
     return rows
@@ -67,10 +93,15 @@ def _delete(link: SqliteConnection, which: str, bound: int) -> int:
     total = 0
     while True:
         with link.turn, link as db:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute(SETTLE)  # the last event may be among them, and the counters with it
             count = db.execute(
                 f"DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE {which} LIMIT {PRUNE_ROWS})",
                 (bound,),
             ).rowcount
+            if count:
+                forget_pruned(db)
+            db.execute("COMMIT" if count else "ROLLBACK")
         total += count
         if count < PRUNE_ROWS:
             return total

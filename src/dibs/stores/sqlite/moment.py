@@ -39,7 +39,9 @@ class SqliteMoment(StoreMoment):
                 check_same_thread=False,
             )
             self._db.execute("BEGIN")
-            self._db.execute("SELECT revision FROM state").fetchone()  # from here on nothing changes for us
+            self._db.execute(
+                "SELECT revision FROM counters"
+            ).fetchone()  # from here on nothing changes for us
         self.now_ms = now_ms()
 
     def scan(self, prefix: str, after: str = "", limit: int = 1000) -> list[tuple[str, Versioned]]:
@@ -48,7 +50,7 @@ class SqliteMoment(StoreMoment):
 
     def events(self, after: int, limit: int) -> list[Event]:
         with translated(self._path, self._busy_ms):
-            rows = selected(self._db, after, limit, None, newest=False)
+            rows = selected(self._db, after, limit, newest=False)
         return [decode_event(seq, body) for seq, body in rows]
 
     def close(self) -> None:

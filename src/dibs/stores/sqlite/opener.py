@@ -25,7 +25,7 @@ else:
 _LOOK = """SELECT (SELECT user_version FROM pragma_user_version),
     (SELECT application_id FROM pragma_application_id), (SELECT journal_mode FROM pragma_journal_mode),
     revision, last_seq, time_ms, store_id, anchors.wall_ms, anchors.steady_ms
-    FROM state LEFT JOIN anchors ON clock = ?"""
+    FROM latest LEFT JOIN anchors ON clock = ?"""
 OPENINGS_MAX = 10  # how often a file that is being put in place is opened again
 
 
@@ -34,7 +34,7 @@ class ReplacedWhileOpening(sqlite3.OperationalError):
 
 
 class State:
-    """The one row of the table `state`, and the anchor of this process's clock, if the file has one."""
+    """The one row of the view `latest`, and the anchor of this process's clock, if the file has one."""
 
     __slots__ = ("anchor", "last_seq", "revision", "store_id", "time_ms")
 

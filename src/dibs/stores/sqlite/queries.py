@@ -6,7 +6,6 @@ from dibs.errors import StoreCorrupt
 from dibs.stores.codec import decode
 from dibs.stores.keys import end_of
 from dibs.stores.port import Due, Versioned
-from dibs.stores.sqlite.live import LIVE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     Row = tuple[str, int, str]
 
 _ANY = "records WHERE"
-_LIVE = f"records INDEXED BY records_live WHERE ({LIVE}) AND"
+_LIVE = "records INDEXED BY records_live WHERE live AND"
 
 
 def scan(

@@ -10,6 +10,7 @@ import os
 import time
 
 from dibs.errors import StoreCorrupt, StoreTooNew
+from dibs.stores.sqlite.blocks import register
 from dibs.stores.sqlite.fileformat import APPLICATION_ID, VERSION
 from dibs.stores.sqlite.live import LIVE
 
@@ -46,6 +47,26 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE state ADD COLUMN store_id TEXT NOT NULL DEFAULT ''",
         "UPDATE state SET store_id = lower(hex(randomblob(16)))",
     ),
+    (
+        # A column, which a renewal does not write: an index on the text would be written by each of them.
+        "DROP INDEX records_live",
+        "ALTER TABLE records ADD COLUMN live INTEGER NOT NULL DEFAULT 0",
+        f"UPDATE records SET live = 1 WHERE {LIVE}",
+        "CREATE INDEX records_live ON records (key) WHERE live",
+        # `blocks.py` finds the events of a job.
+        "DROP INDEX events_job",
+        "CREATE TABLE event_blocks (block INTEGER PRIMARY KEY, jobs BLOB NOT NULL)",
+        "INSERT INTO event_blocks SELECT (seq - 1) / 256, marks_of(ns, job) FROM events"
+        " WHERE seq <= (SELECT last_seq / 256 * 256 FROM state) GROUP BY 1",
+        # The new name keeps out processes of an older version that have the file open: they would not set `live`, and
+        # would go on from counters that events are ahead of. `counters.py` says what is where.
+        "ALTER TABLE state RENAME TO counters",
+        "ALTER TABLE events ADD COLUMN revision INTEGER",
+        "CREATE VIEW latest AS SELECT max(c.revision, ifnull(e.revision, 0)) AS revision,"
+        " max(c.last_seq, CASE WHEN e.revision > c.revision THEN e.seq ELSE 0 END) AS last_seq,"
+        " max(c.time_ms, CASE WHEN e.revision > c.revision THEN e.at_ms ELSE 0 END) AS time_ms, c.store_id AS store_id"
+        " FROM counters AS c LEFT JOIN (SELECT seq, at_ms, revision FROM events ORDER BY seq DESC LIMIT 1) AS e",
+    ),
 )
 
 _WAL_PAUSE_S = 0.005
@@ -80,6 +101,7 @@ def prepare(
     steps = MIGRATIONS if migrations is None else migrations
     _refuse_foreign(db, path)
     use_wal(db, busy_ms)
+    register(db)
     db.execute("BEGIN IMMEDIATE")
     try:
         version = _refuse_foreign(db, path)

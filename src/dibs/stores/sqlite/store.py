@@ -9,13 +9,14 @@ import os
 from _thread import allocate_lock
 
 from dibs import clock
-from dibs.errors import DibsError, StoreCorrupt
+from dibs.errors import DibsError
 from dibs.stores.codec import encode
-from dibs.stores.port import Capabilities, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.sqlite import counters
 from dibs.stores.sqlite.cache import RecordCache
 from dibs.stores.sqlite.clock import LeaseClock
 from dibs.stores.sqlite.connection import SqliteConnection
-from dibs.stores.sqlite.fileformat import VERSION
+from dibs.stores.sqlite.fileformat import BLOCK, VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,15 +37,17 @@ POLL_MS_MIN = 20
 POLL_MS_MAX = 100
 HEARD_POLL_MS_MAX = 500  # for who is woken; this is for wakes that cannot reach it
 
-_PUT = (
-    "INSERT INTO records (key, version, due_ms, body) VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE"
-    " SET version = excluded.version, due_ms = excluded.due_ms, body = excluded.body"
+_ADD = "INSERT INTO records (key, version, due_ms, live, body) VALUES (?, ?, ?, ?, ?)"
+_CHANGE = (
+    "UPDATE records SET version = ?, due_ms = ?, body = ? WHERE key = ?"  # does not touch the index of `live`
 )
+_TURN = "UPDATE records SET version = ?, due_ms = ?, body = ?, live = ? WHERE key = ?"
+_REMOVE = "DELETE FROM records WHERE key = ?"
 _ANCHOR = "SELECT wall_ms, steady_ms FROM anchors WHERE clock = ?"
 _FORGET_ANCHORS = (
     "DELETE FROM anchors WHERE rowid <= (SELECT max(rowid) FROM anchors) - 16"  # of boots long past
 )
-_LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
+_LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 class SqliteStore(Store, Maintenance):
@@ -122,7 +125,7 @@ class SqliteStore(Store, Maintenance):
 
     def _follow(self, db: sqlite3.Connection) -> bool:
         anchor = db.execute(_ANCHOR, (self._clock.name(),)).fetchone()
-        return self._clock.follow(anchor, _state(db)[2])
+        return self._clock.follow(anchor, counters.read(db)[2])
 
     def _forget(self) -> None:
         self._cache.forget()
@@ -164,17 +167,18 @@ class SqliteStore(Store, Maintenance):
             db.execute("BEGIN IMMEDIATE")
             self._cache.is_true(db)
             if self._counted_at != self._cache.begun_at:
-                self._revision, self._last_seq, _ = _state(db)
+                self._revision, self._last_seq, _ = counters.read(db)
                 self._counted_at = self._cache.begun_at
             self._cache.compare(db, expect)
             revision, last_seq = self._revision + 1, self._last_seq + len(events)
             self._write(db, revision, puts, bodies)
+            now_ms = self._clock.now_ms()
+            # Events of just now carry the counters. Imported ones have times of another store.
+            is_told = bool(events) and 0 <= now_ms - events[-1].at_ms < counters.EVENT_AGE_MS_MAX
             if events:
-                self._log(db, events, lines)
-            db.execute(
-                "UPDATE state SET revision = ?, last_seq = ?, time_ms = ?",
-                (revision, last_seq, self._clock.now_ms()),
-            )
+                self._log(db, revision if is_told else None, events, lines)
+            if not is_told:
+                db.execute(counters.WRITE, (revision, last_seq, now_ms))
             self._link.committing = True
             db.execute("COMMIT")
             self._link.committed(revision)
@@ -192,26 +196,41 @@ class SqliteStore(Store, Maintenance):
     def _write(
         self, db: sqlite3.Connection, revision: int, puts: Mapping[str, Stored | None], bodies: dict[str, str]
     ) -> None:
-        gone = [(key,) for key, record in puts.items() if record is None]
-        kept = [
-            (key, revision, record.due_ms(), bodies[key])
-            for key, record in puts.items()
-            if record is not None
-        ]
-        if kept:
-            db.executemany(_PUT, kept)
-        if gone:
-            db.executemany("DELETE FROM records WHERE key = ?", gone)
+        """Every key was compared: the cache has what the file has."""
+        found = self._cache.records
+        rows: dict[str, list[tuple[Any, ...]]] = {}
+        for key, record in puts.items():
+            was = found[key].record
+            if record is None:
+                if was is not None:
+                    rows.setdefault(_REMOVE, []).append((key,))
+                continue
+            live, due_ms = record.is_live(), record.due_ms()
+            if was is None:
+                rows.setdefault(_ADD, []).append((key, revision, due_ms, live, bodies[key]))
+            elif was.is_live() == live:
+                rows.setdefault(_CHANGE, []).append((revision, due_ms, bodies[key], key))
+            else:
+                rows.setdefault(_TURN, []).append((revision, due_ms, bodies[key], live, key))
+        for statement, values in rows.items():
+            if db.executemany(statement, values).rowcount != len(values):
+                raise Conflict  # the file is not what the cache says
 
-    def _log(self, db: sqlite3.Connection, events: Sequence[Event], lines: list[str]) -> None:
-        first = self._last_seq + 1
+    def _log(
+        self, db: sqlite3.Connection, revision: int | None, events: Sequence[Event], lines: list[str]
+    ) -> None:
+        before = self._last_seq
         db.executemany(
             _LOG,
             [
-                (first + index, event.at_ms, event.ns, event.job, event.kind, lines[index])
+                (before + 1 + index, event.at_ms, event.ns, event.job, event.kind, lines[index], revision)
                 for index, event in enumerate(events)
             ],
         )
+        if (before + len(events)) // BLOCK != before // BLOCK:
+            from dibs.stores.sqlite.blocks import note_full
+
+            note_full(db, before, before + len(events))
 
     def scan(
         self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
@@ -242,7 +261,7 @@ class SqliteStore(Store, Maintenance):
         try:
             while True:
                 with self._link.turn, self._link as db:
-                    if _state(db)[1] > after:
+                    if counters.read(db)[1] > after:
                         return True
                 left_ms = until_ms - clock.steady_ms()
                 if left_ms <= 0:
@@ -321,11 +340,3 @@ class SqliteStore(Store, Maintenance):
 
     def close(self) -> None:
         self._link.close()
-
-
-def _state(db: sqlite3.Connection) -> tuple[int, int, int]:
-    """Revision, number of the last event, and the time of the last commit."""
-    row: tuple[int, int, int] | None = db.execute("SELECT revision, last_seq, time_ms FROM state").fetchone()
-    if row is None or not all(isinstance(each, int) for each in row):
-        raise StoreCorrupt("The store's own counters cannot be read. Restore it from a backup.")
-    return row
