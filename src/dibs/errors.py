@@ -22,7 +22,7 @@
     ├── MissingExtra            an optional part is not installed
     ├── BadReply                the other side answered with something that is not dibs
     ├── NotClaimed              you do not have the job; the answer is in `answer`
-    │   ├── JobHeld             somebody else has it: `owner`, `retry_after`
+    │   ├── JobHeld             somebody else has it: `owner`, `silent_for`, `retry_after`
     │   ├── JobDone             it was done already: `owner`, `result`
     │   ├── JobResting          it rests after a loss or a failure: `retry_after`
     │   ├── JobParked           it failed too often; an operator frees it
@@ -174,7 +174,11 @@ class NotClaimed(DibsError):
 
 
 class JobHeld(NotClaimed):
-    pass
+    @property
+    def silent_for(self) -> float | None:
+        """Seconds since the owner's last sign of life, if known."""
+        silent_ms: int | None = self.answer.get("silent_ms")
+        return None if silent_ms is None else silent_ms / 1000
 
 
 class JobDone(NotClaimed):

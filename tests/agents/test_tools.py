@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 from mcp import Client, MCPError
 
@@ -46,9 +48,27 @@ async def test_the_second_claim_is_told_who_has_it_since_when_and_for_how_long(
         assert holder["since"].endswith("Z")
         assert 0 < holder["free_in_seconds"] <= 60
         assert answer["message"].startswith("agent-7 has issue-42 for another ")
+        assert "Last heartbeat just now." in answer["message"]
+        assert holder["silent_seconds"] == 0
         assert "Skip it" in answer["message"]
         assert "wait" in answer["message"]
         assert lease not in json.dumps(answer)
+
+
+@pytest.mark.promise("queue:holder-told")
+async def test_an_agent_is_told_once_that_somebody_waits(store: Store, mode: str) -> None:
+    async with store.agent("agent-7", mode) as first, store.agent("agent-8", mode) as second:
+        await first.call("claim_job", job="issue-42")
+        await second.call("claim_job", job="issue-43")
+        async with anyio.create_task_group() as waits:
+            waits.start_soon(partial(second.call, "claim_job", job="issue-42", wait_seconds=20))
+            with anyio.fail_after(20):
+                while (await second.call("get_job_owner", job="issue-42"))["waiting"] == 0:
+                    pass
+            told = await first.call("get_job_owner", job="issue-43")
+            assert "Somebody waits for issue-42: release it" in told["message"]
+            assert "waits" not in (await first.call("heartbeat_job", job="issue-42"))["message"]
+            await first.call("release_job", job="issue-42")
 
 
 @pytest.mark.promise("attempts")

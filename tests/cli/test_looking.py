@@ -26,6 +26,7 @@ def test_owner_tells_who_has_it(terminal: Terminal) -> None:
     assert ran.out.splitlines() == [
         "agent-7 has issue-1 for another 1m 30s.",
         "  since          30 seconds ago",
+        "  heard          last heartbeat 30 seconds ago",
         "  metadata       repo=acme/app",
         "  fencing token  1",
     ]

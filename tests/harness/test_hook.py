@@ -187,3 +187,35 @@ def test_a_hook_and_a_shell_of_one_agent_are_one_holder(yard: Yard) -> None:
     assert done.returncode == 0
     assert one.edit("src/b")
     assert dibs(yard.env, "session", "list", "--json").data["sessions"][0]["owner"].startswith("claude-1111")
+
+
+def _stand_in_line(yard: Yard, job: str) -> None:
+    """Somebody gets in line for a file, and stays there for a while."""
+    words = [*DIBS, "claim", job, "--owner", "waiter", "--wait", "1s", "--keep-place"]
+    done = subprocess.run(
+        words, cwd=yard.folder, env=yard.env, check=False, timeout=WAIT_S_MAX, capture_output=True
+    )
+    assert done.returncode == 1, done
+
+
+@pytest.mark.promise("queue:holder-told")
+def test_an_agent_is_told_once_that_somebody_waits_for_its_file(yard: Yard) -> None:
+    one = yard.agent("one-1111")
+    assert one.edit("src/a")
+    _stand_in_line(yard, "path:src/a")
+    told = one.tell("PreToolUse", tool_name="Edit", tool_input={"file_path": str(yard.folder / "src/b")})
+    assert told == "dibs: Somebody waits for src/a: release it as soon as you are finished with it."
+    assert one.tell("PostToolUse", tool_name="Bash", tool_input={"command": "make"}) == ""
+
+
+@pytest.mark.promise("queue:holder-told")
+def test_a_refusal_ends_with_the_line_that_somebody_waits(yard: Yard) -> None:
+    one, two = yard.agent("one-1111"), yard.agent("two-2222")
+    assert one.edit("src/a")
+    assert two.edit("src/b")
+    _stand_in_line(yard, "path:src/a")
+    path = str(yard.folder / "src/b")
+    done = one.send(one.document("PreToolUse", "Write", {"file_path": path}))
+    assert done.returncode == 2
+    assert "last heartbeat" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("dibs: Somebody waits for src/a: ")

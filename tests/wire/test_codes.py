@@ -34,7 +34,7 @@ OCTOSTORE = {
     "rate_limited": (429, "Rate limit exceeded"),
     "internal_error": (500, "Internal server error"),
 }
-PARTS = {outcomes.Blocker, outcomes.SessionLease}  # of outcomes, and none themselves
+PARTS = {outcomes.Blocker, outcomes.SessionLease, outcomes.WaitedFor}  # of outcomes, and none themselves
 EXITS = {0, 1, 2, 3, 4, 20, 64, 69, 70, 75, 77}
 
 

@@ -35,6 +35,9 @@ class ToolBackend:
         self.door = door
         self.owner = owner
         self._names = names or JobNames({}, None)  # without a folder no clone is known
+        self._wanted: dict[
+            str, int
+        ] = {}  # jobs of the caller for which somebody began to wait, and how many wait
 
     async def one_name(self, job: str) -> str:
         """The job's one name, or the name as it is written if it is in use so."""
@@ -56,7 +59,14 @@ class ToolBackend:
         self, job: str, lease_id: str | None, checkpoint: str | None = None, metadata: str | None = None
     ) -> Lease:
         proof = self.proof(job, lease_id)
-        return await self.run(operations.renew(job, proof, checkpoint=checkpoint, metadata=metadata))
+        return self._heard(
+            await self.run(operations.renew(job, proof, checkpoint=checkpoint, metadata=metadata))
+        )
+
+    def _heard(self, lease: Lease) -> Lease:
+        if lease.new_waiters:
+            self._wanted[lease.name] = lease.waiting
+        return lease
 
     async def release(
         self,
@@ -129,6 +139,11 @@ class ToolBackend:
     def has(self, job: str, lease_id: str | None = None) -> bool:
         """Whether this connection keeps a claim on the job, or the claim with this lease id."""
         return False
+
+    async def wanted(self) -> dict[str, int]:
+        """Jobs of the caller for which somebody began to wait since the last call, and how many wait for each."""
+        found, self._wanted = self._wanted, {}
+        return found
 
     async def losses(self) -> list[LeaseLost]:
         """The claims lost since the last call."""

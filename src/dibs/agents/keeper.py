@@ -21,6 +21,7 @@ from dibs.agents.kept_claim import (
     already_claiming,
     holds_of,
     ignore_failure,
+    kept_active,
     wait_for_either,
     with_time,
 )
@@ -253,6 +254,16 @@ class ClaimKeeper(ToolBackend):
             except DibsError:  # no answer
                 pass
 
+    async def wanted(self) -> dict[str, int]:
+        """The agent called a tool, which is a sign of life."""
+        ready = self._ready
+        if ready is not None and ready.done() and not ready.cancelled() and ready.exception() is None:
+            try:
+                self._wanted |= await self.run(kept_active(ready.result().session_id))
+            except DibsError:  # no answer: it is said another time
+                pass
+        return await super().wanted()
+
     async def losses(self) -> list[LeaseLost]:
         await self._look()
         found, self._lost = self._lost, []
@@ -276,7 +287,7 @@ class ClaimKeeper(ToolBackend):
         """Renew a claim. None if it is lost; the loss is reported with the next answer."""
         lease = kept.claim.leases[0]
         try:
-            return await self.run(operations.renew(lease.name, lease.lease_id))
+            return self._heard(await self.run(operations.renew(lease.name, lease.lease_id)))
         except LeaseLost as lost:
             self._tell(kept, LeaseLost(lease.name, lease.fencing_token, lost.why))
             self._let_go(kept)

@@ -42,6 +42,13 @@ def holds_of(session_id: str) -> Flow[set[tuple[str, int]]]:
     return {(each["name"], each["fencing_token"]) for each in body_of(reply).get("holds", ())}
 
 
+def kept_active(session_id: str) -> Flow[dict[str, int]]:
+    """Renew a session because its agent is at work. Returns the jobs for which somebody began to wait."""
+    reply: Reply = yield Ask("session-keep", session_id, {"active": True})
+    body = (reply.body or {}) if reply.status < 300 else {}
+    return {each["name"]: each["waiting"] for each in body.get("wanted", ())}
+
+
 def with_time(given: Lease, renewed: Lease) -> Lease:
     return replace(given, remaining_ms=renewed.remaining_ms, expires_at=renewed.expires_at)
 

@@ -21,6 +21,7 @@ from dibs.agents.schemas import input_schema, output_schema
 from dibs.agents.shapes import LostClaim, ToolAnswer, ToolArguments
 from dibs.agents.tools import TOOLS, Tool
 from dibs.errors import DibsError, told_to_stop
+from dibs.wire import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,6 +157,8 @@ async def _under_one_name(backend: ToolBackend, asked: ToolArguments) -> ToolArg
 
 async def _answered(answer: ToolAnswer, backend: ToolBackend) -> types.CallToolResult:
     answer.lost = await _losses(backend)
+    told = [sentences.waiters(job, count) for job, count in (await backend.wanted()).items()]
+    answer.message = " ".join([answer.message, *told])
     document = answer.model_dump(mode="json", exclude_none=True)
     for field in _ONLY_WITH_CONTENT:
         if not document.get(field, True):

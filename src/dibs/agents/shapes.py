@@ -236,6 +236,9 @@ class JobOwner(BaseModel):
     owner: OwnerName | None = None
     since: Annotated[str | None, Field(description="When its owner got it.")] = None
     held_seconds: Annotated[int | None, Field(description="For how long its owner has had it.")] = None
+    silent_seconds: Annotated[int | None, Field(description="How long ago its owner was last heard of.")] = (
+        None
+    )
     free_in_seconds: Annotated[
         int | None, Field(description="When it expires without another heartbeat.")
     ] = None

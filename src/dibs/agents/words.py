@@ -128,6 +128,7 @@ def holder_of(document: Document) -> JobOwner:
         owner=document.get("owner") or done.get("owner"),
         since=document.get("since"),
         held_seconds=seconds(document.get("held_ms")),
+        silent_seconds=seconds(document.get("silent_ms")),
         free_in_seconds=seconds(document.get("remaining_ms")),
         # For a job that is done, a time to try again would mislead.
         retry_after_seconds=None if status == "done" else seconds(document.get("retry_after_ms")),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.access import allowed, put_list
+from dibs.core.attention import note_wanted
 from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
 from dibs.core.expiry import own_deadline_ms, settle, shown, ticket_over
@@ -122,7 +123,9 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         over = over_waiting(draft, command, command.name)
         if over is not None:
             return over
-    return queued(draft, lock, join(draft, command, (command.name,)))
+    place = queued(draft, lock, join(draft, command, (command.name,)))
+    note_wanted(draft, place)
+    return place
 
 
 def _cycle(draft: Draft, command: Acquire) -> tuple[str, ...]:

@@ -180,13 +180,14 @@ class OpenSession(Record):
 
 
 class KeepSession(Record):
-    """Renew a session. `ttl_ms`: its new TTL."""
+    """Renew a session. `ttl_ms`: its new TTL. `active`: the worker itself asks, and reads the answer."""
 
     session: str
     principal: str
     ttl_ms: int | None = None
     bound: str | None = None  # the only namespace that the caller's credential is for
     payer: str | None = None
+    active: bool = False
 
 
 class EndSession(Record):

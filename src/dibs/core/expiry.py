@@ -93,8 +93,11 @@ def own_deadline_ms(draft: Draft, holder: Holder) -> int:
 
 
 def shown(draft: Draft, holder: Holder) -> Holder:
-    """`holder` with its effective deadline, for display."""
+    """`holder` with its effective deadline, and its session's sign of life, for display."""
     deadline = deadline_ms(draft, holder)
+    session = draft.session(holder.session) if holder.session is not None and holder.ephemeral else None
+    if session is not None and (session.active_ms or session.renewed_ms > holder.renewed_ms):
+        return holder.replace(expires_ms=deadline, heard_ms=session.renewed_ms, active_ms=session.active_ms)
     return holder if deadline == holder.expires_ms else holder.replace(expires_ms=deadline)
 
 

@@ -6,7 +6,8 @@ from dibs.core import events
 from dibs.core.access import note_list
 from dibs.core.expiry import event_of, shown
 from dibs.core.keys import lock_key
-from dibs.core.names import in_tree
+from dibs.core.limits import WANTED_MAX
+from dibs.core.names import in_tree, overlaps
 from dibs.core.outcomes import Granted
 from dibs.core.quota import charge
 from dibs.core.records import Holder, TreeClaim
@@ -40,6 +41,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
         attempt=lock.failures + 1,
         seat=ask.seat,
         charge=charge(draft, ask.payer, "held") if ask.payer is not None else None,
+        wanted=in_tree(name) and any(overlaps(place.name, name) for place in draft.tree(ask.ns).line),
     )
     previous = lock.endings[0] if lock.endings else None
     lock = lock.replace(
@@ -79,7 +81,10 @@ def note_hold(draft: Draft, lock: LockRecord, lease: Holder) -> None:
         if session is not None:
             key = lock_key(lock.ns, lock.name)
             holds = session.holds if key in session.holds else (*session.holds, key)
-            draft.put(session.replace(holds=holds, want=None))
+            wanted = session.wanted
+            if (lock.line or lease.wanted) and key not in wanted and len(wanted) < WANTED_MAX:
+                wanted = (*wanted, key)
+            draft.put(session.replace(holds=holds, want=None, wanted=wanted))
     if in_tree(lock.name):
         tree = draft.tree(lock.ns)
         claim = TreeClaim(name=lock.name, lease_id=lease.lease_id, mode=lease.mode)

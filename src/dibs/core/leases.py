@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.attention import waiters
 from dibs.core.expiry import end_hold, event_of, shown
 from dibs.core.grants import swap
+from dibs.core.names import in_tree
 from dibs.core.notes import check_room
 from dibs.core.outcomes import Failed, Released, Renewed
 from dibs.core.proof import ended, held_by, not_current
@@ -29,8 +31,9 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         ending = ended(lock, command.lease_id, command.session, command.principal)
         return not_current(draft, lock, ending)
     late = command.unless_after_ms is not None and mine.renewed_ms > command.unless_after_ms
+    waiting, new, newest = waiters(draft, lock, mine)
     if late or is_elsewhere(mine, command.seat):
-        return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, mine))
+        return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, mine), waiting=waiting)
     too_long = check_room(draft, lock, mine, command.checkpoint)
     if too_long is not None:
         return too_long
@@ -42,6 +45,8 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         metadata=mine.metadata if command.metadata is None else command.metadata,
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
         checkpoint_ms=mine.checkpoint_ms if command.checkpoint is None else draft.now_ms,
+        told=max(mine.told, newest),
+        wanted=waiting > 0 and in_tree(lock.name),
     )
     if command.payer is not None and not is_current(draft, mine.charge, command.payer):
         kept = kept.replace(charge=recharged(draft, mine.charge, command.payer, "held"))
@@ -60,7 +65,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
                 checkpoint=kept.checkpoint,
             )
         )
-    return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, kept))
+    return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, kept), waiting=waiting, new=new)
 
 
 def release(draft: Draft, command: Release) -> Outcome:

@@ -45,6 +45,16 @@ class SessionLease(Record):
     ns: str
     name: str
     holder: Holder
+    waiting: int = 0
+
+
+class WaitedFor(Record):
+    """A job of a session that others wait for. `new` of them its owner was not told of before."""
+
+    ns: str
+    name: str
+    waiting: int
+    new: int
 
 
 class Held(Record):
@@ -137,12 +147,13 @@ class Transferred(Record):
 
 
 class SessionState(Record):
-    """The state of a session. `holds` are its present leases."""
+    """The state of a session. `holds` are its present leases. `wanted` are those for which somebody new waits."""
 
     now_ms: int
     session: SessionRecord
     holds: tuple[SessionLease, ...] = ()
     live: bool = True
+    wanted: tuple[WaitedFor, ...] = ()
 
 
 class SessionUnknown(Record):
@@ -178,9 +189,13 @@ class Delayed(Record):
 
 
 class Renewed(Record):
+    """Renewed. `waiting`: how many wait for it; `new`: how many of them its owner is told of for the first time."""
+
     now_ms: int
     name: str
     lease: Holder
+    waiting: int = 0
+    new: int = 0
 
 
 class Released(Record):

@@ -51,6 +51,12 @@ class Holder(Record):
     attempt: int = 1
     charge: str | None = None  # where it is counted, for a principal that has a limit (`quota.py`)
     seat: str | None = None  # the server at which its owner waited for it, and was told
+    wanted: bool = False  # in a tree: somebody waits for it under another name (`attention.py`)
+    told: int = 0  # the last place in line of which its owner was told
+    heard_ms: int = (
+        0  # in answers only, never stored: its owner's last sign of life, if that was its session's
+    )
+    active_ms: int = 0  # in answers only: when its session last said that the worker itself was at work
 
 
 class Ending(Record):
@@ -222,6 +228,8 @@ class SessionRecord(Record):
     ns: str | None = None  # the namespace it belongs to; None: written by an older version, not said yet
     charge: str | None = None  # where it is counted, for a principal that has a limit
     parent: str | None = None  # the session whose part it is: they do not exclude each other (`exclusion.py`)
+    active_ms: int = 0  # when the worker itself last did something, not only its heartbeat
+    wanted: tuple[str, ...] = ()  # keys of locks that somebody waits for, of whom it was not told yet
 
     def due_ms(self) -> int | None:
         if self.ended_ms:
@@ -256,6 +264,7 @@ class Tree(Record):
     claims: tuple[TreeClaim, ...] = ()
     line: tuple[TreePlace, ...] = ()
     listed: tuple[str, ...] = ()  # names with an access list, which also applies to overlapping names
+    next_ticket: int = 1  # numbers rise along the whole line, so that one number tells which places are newer
 
     def due_ms(self) -> int | None:
         return None

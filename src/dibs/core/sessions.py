@@ -7,6 +7,7 @@ after it. That is checked on the lock itself; the session's list only says where
 from __future__ import annotations
 
 from dibs.core import events
+from dibs.core.attention import tell_session, waiters
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
 from dibs.core.expiry import session_deadline_ms, session_over, settle
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import EndSession, InspectSession, KeepSession, OpenSession
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
+    from dibs.core.records import Holder
 
 # A session may hold more than fits into one commit. Sweeps free the rest; until then every rule sees that the session
 # has ended.
@@ -69,11 +71,13 @@ def keep_session(draft: Draft, command: KeepSession) -> Outcome:
         ttl_ms=ttl_ms,
         expires_ms=draft.now_ms + ttl_ms,
         ns=session.ns or command.bound,
+        active_ms=draft.now_ms if command.active else session.active_ms,
     )
     if command.payer is not None and not is_current(draft, kept.charge, command.payer):
         kept = kept.replace(charge=recharged(draft, kept.charge, command.payer, "sessions"))
     draft.put(kept)
-    return SessionState(now_ms=draft.now_ms, session=kept)
+    wanted = tell_session(draft, kept, command.bound) if command.active and kept.wanted else ()
+    return SessionState(now_ms=draft.now_ms, session=kept, wanted=wanted)
 
 
 def end_session(draft: Draft, command: EndSession) -> Outcome:
@@ -139,7 +143,7 @@ def inspect_session(draft: Draft, command: InspectSession) -> Outcome:
     keys = [key for key in session.holds if command.bound in (None, split_lock_key(key)[0])]
     draft.need(*keys)
     holds = [
-        SessionLease(ns=ns, name=name, holder=holder)
+        SessionLease(ns=ns, name=name, holder=holder, waiting=_waiting(draft, ns, name, holder))
         for ns, name in map(split_lock_key, keys)
         for holder in live_holders(draft, draft.lock(ns, name))
         if holder.session == session.id
@@ -149,6 +153,10 @@ def inspect_session(draft: Draft, command: InspectSession) -> Outcome:
     waits = tuple([wait for wait in session.waits if command.bound in (None, wait.ns)])
     session = session.replace(expires_ms=deadline_ms, waits=waits)
     return SessionState(now_ms=draft.now_ms, session=session, holds=tuple(holds), live=live)
+
+
+def _waiting(draft: Draft, ns: str, name: str, holder: Holder) -> int:
+    return waiters(draft, draft.lock(ns, name), holder, whole=True)[0]
 
 
 def _session_event(draft: Draft, session: SessionRecord, kind: str, reason: str | None = None) -> Event:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.core.attention import note_wanted
 from dibs.core.claims import check_session, judge, waits_otherwise
 from dibs.core.deadlock import find_cycle
 from dibs.core.exclusion import blockers, own_hold
@@ -128,7 +129,9 @@ def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[Outcome, ...]) -
     if over is not None:
         forget_want(draft, command)
         return over
-    return _queued(draft, command, join(draft, command, command.names))
+    place = _queued(draft, command, join(draft, command, command.names))
+    note_wanted(draft, place)
+    return place
 
 
 def _queued(draft: Draft, command: AcquireAll, ticket: Ticket) -> Queued:

@@ -30,7 +30,7 @@ _NO_MARK = "-" * _MARK_CHARS  # for a ticket made by a version without marks
 def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
     """Make a place at the end of the line of each of `names`. Returns the ticket in the line of the first."""
     locks = [draft.lock(ask.ns, name) for name in names]
-    parts = tuple([Part(name=lock.name, number=lock.next_ticket) for lock in locks])
+    parts = _new_places(draft, locks)
     draft.need(*[ticket_key(ask.ns, part.name, part.number) for part in parts])  # read what is written
     tickets = [_new_ticket(draft, ask, part, parts if len(parts) > 1 else ()) for part in parts]
     for lock, ticket in zip(locks, tickets, strict=True):
@@ -40,10 +40,21 @@ def join(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket:
         if in_tree(lock.name):
             tree = draft.tree(lock.ns)
             place = TreePlace(name=lock.name, number=ticket.number, mode=ticket.mode)
-            draft.put(tree.replace(line=(*tree.line, place)))
+            draft.put(tree.replace(line=(*tree.line, place), next_ticket=ticket.number + 1))
         draft.tell(ticket_event(draft, ticket, events.QUEUED))
     _note_wait(draft, tickets)
     return tickets[0]
+
+
+def _new_places(draft: Draft, locks: list[LockRecord]) -> tuple[Part, ...]:
+    """A number for each job. In a tree it is higher than all numbers of the common line, too."""
+    parts, in_trees = [], 0
+    for lock in locks:
+        number = lock.next_ticket
+        if in_tree(lock.name):
+            number = in_trees = max(number, draft.tree(lock.ns).next_ticket, in_trees + 1)
+        parts.append(Part(name=lock.name, number=number))
+    return tuple(parts)
 
 
 def recognised(draft: Draft, ask: AcquireTerms, names: tuple[str, ...]) -> Ticket | None:

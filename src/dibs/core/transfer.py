@@ -97,6 +97,8 @@ def _heirs_lease(
         request_key=None,
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
         charge=charge(draft, _heirs_payer(mine, heir), "held"),
+        wanted=mine.wanted or mine.told > 0,  # the new owner is told of those who wait already
+        told=0,
     )
 
 

@@ -19,14 +19,18 @@ CONTEXT_CHARS_MAX = 9_000  # Claude Code cuts texts at 10,000
 
 
 class HookAnswer:
-    """What to write, and the exit code."""
+    """What to write, and the exit code. `reason` of a refusal and `text` of a remark are not in the harness's form."""
 
-    __slots__ = ("exit", "stderr", "stdout")
+    __slots__ = ("exit", "reason", "stderr", "stdout", "text")
 
-    def __init__(self, exit_code: int = 0, stdout: str = "", stderr: str = "") -> None:
+    def __init__(
+        self, exit_code: int = 0, stdout: str = "", stderr: str = "", *, reason: str = "", text: str = ""
+    ) -> None:
         self.exit = exit_code
         self.stdout = stdout
         self.stderr = stderr
+        self.reason = reason
+        self.text = text
 
 
 NOTHING = HookAnswer()
@@ -37,11 +41,11 @@ def refusal(event: HookEvent, reason: str) -> HookAnswer:
     reason = reason[:CONTEXT_CHARS_MAX]
     if event.harness == COPILOT:  # reads the reason from JSON, and takes any other exit for an error of ours
         told = {"permissionDecision": "deny", "permissionDecisionReason": reason}
-        return HookAnswer(0, encode(told))
+        return HookAnswer(0, encode(told), reason=reason)
     if event.harness == CURSOR:
         told = {"permission": "deny", "agent_message": reason, "user_message": reason}
-        return HookAnswer(REFUSED, encode(told), reason)
-    return HookAnswer(REFUSED, "", reason)
+        return HookAnswer(REFUSED, encode(told), reason, reason=reason)
+    return HookAnswer(REFUSED, "", reason, reason=reason)
 
 
 def remark(event: HookEvent, text: str) -> HookAnswer:
@@ -51,5 +55,14 @@ def remark(event: HookEvent, text: str) -> HookAnswer:
         return NOTHING
     if event.harness in (CLAUDE, CODEX) and event.kind not in (kinds.STOP, kinds.SUBAGENT_STOP, kinds.END):
         told = {"hookSpecificOutput": {"hookEventName": event.name, "additionalContext": text}}
-        return HookAnswer(0, encode(told))
-    return HookAnswer(0, "", text)
+        return HookAnswer(0, encode(told), text=text)
+    return HookAnswer(0, "", text, text=text)
+
+
+def with_remark(event: HookEvent, answer: HookAnswer, text: str) -> HookAnswer:
+    """An answer with one remark more. A refusal has it at the end of its reason."""
+    if answer.exit == 0 and not answer.stdout and not answer.stderr:
+        return remark(event, text)
+    if answer.reason:
+        return refusal(event, f"{answer.reason}\n{text}")
+    return remark(event, f"{answer.text}\n{text}") if answer.text else answer

@@ -32,7 +32,8 @@ class Previous:
 @dataclass(frozen=True, slots=True)
 class Lease:
     """A job that is yours, for `remaining_ms` from the request. `lease_id` is the proof: keep it secret. `namespace`
-    is None for `default`, or for the one that the token is bound to."""
+    is None for `default`, or for the one that the token is bound to. After a renewal `waiting` is how many wait for it,
+    and `new_waiters` how many of them no renewal told of before."""
 
     name: str
     lease_id: str = field(repr=False)
@@ -44,6 +45,8 @@ class Lease:
     metadata: str | None = None
     previous: Previous | None = None
     namespace: str | None = None
+    waiting: int = 0
+    new_waiters: int = 0
 
     @property
     def checkpoint(self) -> str | None:
@@ -116,6 +119,8 @@ def lease_of(document: Document, name: str | None = None) -> Lease:
         metadata=document.get("metadata"),
         previous=previous_of(document),
         namespace=document.get("namespace"),
+        waiting=document.get("waiting", 0),
+        new_waiters=document.get("new_waiters", 0),
     )
 
 

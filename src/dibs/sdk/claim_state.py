@@ -95,6 +95,11 @@ class ClaimState:
         """The previous owner, how its hold ended, and its last checkpoint."""
         return self._hold.leases[0].previous
 
+    @property
+    def waiting(self) -> int:
+        """How many waited for the job at the last heartbeat. Of several jobs, for the one that most wait for."""
+        return self._hold.waiting
+
     def remaining(self) -> float:
         """Seconds until the claim counts as lost without another heartbeat. 0 if it is not ours."""
         return self._hold.left_ms() / 1000 if self._hold.is_ours else 0.0

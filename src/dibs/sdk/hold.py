@@ -182,6 +182,7 @@ class LeaseHold(Hold):
         first = self.leases[0]
         super().__init__(first.name, first.fencing_token, min(each.remaining_ms for each in leases), sent_ms)
         self._news: Document = {}  # checkpoint and metadata that were not sent yet
+        self.waiting = 0  # how many waited for its jobs at the last heartbeat
 
     def note(self, checkpoint: str | None, metadata: str | None) -> None:
         """To be sent with the next renewal."""
@@ -192,13 +193,14 @@ class LeaseHold(Hold):
     def heartbeat(self) -> Flow[None]:
         sent_ms = steady_ms()
         news = self._news
-        lefts_ms = []
+        lefts_ms, waiting = [], 0
         for lease in self.leases:
             reply: Reply = yield Ask("renew", lease.name, {"lease_id": lease.lease_id, **news})
             if not self._heard(reply):
                 return
             lefts_ms.append(int((reply.body or {})["remaining_ms"]))
-        self.trouble = None
+            waiting = max(waiting, int((reply.body or {}).get("waiting", 0)))
+        self.trouble, self.waiting = None, waiting
         self.plan.kept(sent_ms, ttl_ms=min(lefts_ms), jitter=new_fraction())
         with self._lock:
             self._news = {key: value for key, value in self._news.items() if news.get(key) != value}

@@ -133,14 +133,17 @@ class SessionHold(Hold):
         # A single claim can be taken away (broken, handed on) while the session lives: check what it still has.
         shown: Reply = yield Ask("session-show", self.session_id, {})
         if shown.status < 300:
-            found = {(each["name"], each["fencing_token"]) for each in (shown.body or {}).get("holds", ())}
+            holds = (shown.body or {}).get("holds", ())
+            found = {(each["name"], each["fencing_token"]): int(each.get("waiting", 0)) for each in holds}
             _end_missing(claims, found)
 
 
-def _end_missing(claims: Iterable[SessionLeaseHold], found: set[tuple[str, int]]) -> None:
+def _end_missing(claims: Iterable[SessionLeaseHold], found: dict[tuple[str, int], int]) -> None:
+    """`found` is what the session holds, and how many wait for it."""
     for claim in claims:
         ours = {(lease.name, lease.fencing_token) for lease in claim.leases}
-        if not claim.ending and not found >= ours:
+        claim.waiting = max([found.get(each, 0) for each in ours])
+        if not claim.ending and not found.keys() >= ours:
             claim.end(_TAKEN)
 
 

@@ -36,23 +36,17 @@ class Reply(Record):
     sent: bool = True
 
 
-_LOOKED_UP = ("lock_count", "holds")
-
-
 def reply_to(verb: str, outcome: Outcome) -> Reply:
     """The reply for the `outcome` of `verb`."""
     if isinstance(outcome, outcomes.SessionState):
-        from dibs.wire.lease_documents import session_document
+        from dibs.wire.lease_documents import kept_document, session_document
 
         if verb == "session-open":
             return Reply(status=201, body=session_document(outcome))
         if verb == "session-end":
             return Reply(status=204, body=None)
-        if verb == "session-keep":  # which does not read what the session holds
-            document = session_document(outcome)
-            return Reply(
-                status=200, body={field: document[field] for field in document if field not in _LOOKED_UP}
-            )
+        if verb == "session-keep":
+            return Reply(status=200, body=kept_document(outcome))
     return reply_for(outcome)
 
 

@@ -65,7 +65,7 @@ REQUESTS: dict[str, dict[str, str]] = {
         "process": "text",
         "parent_id": "id",
     },
-    "session-keep": {"ttl_ms": "whole"},
+    "session-keep": {"ttl_ms": "whole", "active": "flag"},
     "session-end": {},
     "session-show": {},
     "token-create": {
@@ -112,10 +112,11 @@ REPLY_KINDS: dict[str, str] = {
         ("fencing_token", "position", "failures", "attempt", "ttl_seconds", "seq", "waiting"), NUMBER
     ),
     **dict.fromkeys(("remaining_ms", "renew_after_ms", "retry_after_ms", "done_ms_ago", "held_ms"), NUMBER),
+    **dict.fromkeys(("silent_ms", "idle_ms", "new_waiters"), NUMBER),
     **dict.fromkeys(("lock_delay_seconds", "retry_after_seconds", "slots", "lock_count", "total"), NUMBER),
     "keepalive_interval_secs": NUMBER,
     **dict.fromkeys(("locks", "events", "sessions", "runs", "leases", "refused", "skipped"), LIST),
-    **dict.fromkeys(("broken", "holders", "holds", "waits", "overlapping", "cycle"), LIST),
+    **dict.fromkeys(("broken", "holders", "holds", "waits", "wanted", "overlapping", "cycle"), LIST),
     **dict.fromkeys(("tokens", "revoked"), LIST),
     **dict.fromkeys(("left", "freed", "active", "held_before", "parked", "valid"), FLAG),
     **dict.fromkeys(("acl", "previous", "reserved_for", "replaces"), OBJECT),

@@ -59,11 +59,25 @@ def session_document(outcome: outcomes.SessionState) -> Document:
                 "fencing_token": hold.holder.token,
                 "mode": hold.holder.mode,
                 "remaining_ms": hold.holder.expires_ms - outcome.now_ms,
+                "waiting": hold.waiting,
             }
             for hold in outcome.holds
         ],
         "waits": [wait.name for wait in session.waits],
     }
+
+
+def kept_document(outcome: outcomes.SessionState) -> Document:
+    """A session that was renewed, which does not read what it holds. If somebody began to wait for a job of it, that
+    is named."""
+    document = session_document(outcome)
+    del document["lock_count"], document["holds"]
+    if outcome.wanted:
+        document["wanted"] = [
+            {"name": each.name, "namespace": each.ns, "waiting": each.waiting, "new_waiters": each.new}
+            for each in outcome.wanted
+        ]
+    return document
 
 
 def renewed(outcome: outcomes.Renewed) -> Document:
@@ -78,6 +92,8 @@ def renewed(outcome: outcomes.Renewed) -> Document:
         "renew_after_ms": remaining_ms // 2,
         "metadata": lease.metadata,
         "checkpoint": lease.checkpoint,
+        "waiting": outcome.waiting,
+        "new_waiters": outcome.new,
     }
 
 

@@ -132,7 +132,14 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
             "session and of its parent do not exclude each other. Two with the same parent exclude each other",
         ),
     },
-    "session-keep": {"ttl_ms": ("as it is", "from now on the session lives this long without a keepalive")},
+    "session-keep": {
+        "ttl_ms": ("as it is", "from now on the session lives this long without a keepalive"),
+        "active": (
+            "false",
+            "the worker itself asks, not a timer. Refusals show when that was, and the answer says who began to wait "
+            "for a job of the session",
+        ),
+    },
     "session-end": {},
     "session-show": {},
     "token-create": {

@@ -57,12 +57,23 @@ def holder_document(holder: Holder, now_ms: int) -> Document:
         "mode": holder.mode,
         "since": timestamp(holder.since_ms),
         "held_ms": now_ms - holder.since_ms,
+        **_signs_of_life(holder, now_ms),
         "expires_at": timestamp(holder.expires_ms),
         "remaining_ms": holder.expires_ms - now_ms,
         "metadata": holder.metadata,
         "checkpoint": holder.checkpoint,
         "attempt": holder.attempt,
     }
+
+
+def _signs_of_life(holder: Holder, now_ms: int) -> Document:
+    """When the owner was last heard of. A hold of a session lives by the session's heartbeats."""
+    heard_ms = max(holder.renewed_ms, holder.heard_ms)
+    found: Document = {"last_heartbeat": timestamp(heard_ms), "silent_ms": max(0, now_ms - heard_ms)}
+    if holder.active_ms:
+        found["last_active"] = timestamp(holder.active_ms)
+        found["idle_ms"] = max(0, now_ms - holder.active_ms)
+    return found
 
 
 def in_the_way(name: str, blockers: tuple[Blocker, ...], now_ms: int) -> Document:

@@ -17,6 +17,14 @@ _HOLD = {
     "mode": (LEFT_OUT, "`exclusive` or `shared`"),
     "since": (LEFT_OUT, "since when"),
     "held_ms": (LEFT_OUT, "how long already"),
+    "last_heartbeat": (LEFT_OUT, "the owner's last sign of life: a heartbeat of the lease or of its session"),
+    "silent_ms": (LEFT_OUT, "how long ago that was"),
+    "last_active": (
+        LEFT_OUT,
+        "when the worker itself last did something, such as a tool call of an agent. Only where its session says so "
+        "(`active`)",
+    ),
+    "idle_ms": (LEFT_OUT, "how long ago that was"),
     "expires_at": (EITHER, "when it ends without a heartbeat"),
     "remaining_ms": (EITHER, "when the hold ends, from now"),
     "metadata": (EITHER, "its metadata"),
@@ -168,6 +176,8 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "renew_after_ms": (ALWAYS, "half of it"),
         "metadata": (NULL, "what there is now"),
         "checkpoint": (NULL, "what there is now"),
+        "waiting": (ALWAYS, "how many wait for the job"),
+        "new_waiters": (ALWAYS, "how many of them no answer to a heartbeat told of before"),
     },
     "failed": {
         "status": (ALWAYS, "`failed`"),
@@ -264,9 +274,14 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "lock_count": (LEFT_OUT, "how many leases it holds"),
         "holds": (
             LEFT_OUT,
-            "each with `name`, `namespace`, `fencing_token`, `mode` and `remaining_ms`",
+            "each with `name`, `namespace`, `fencing_token`, `mode`, `remaining_ms` and `waiting` (how many wait)",
         ),
         "waits": (ALWAYS, "names of the jobs that it waits for in line"),
+        "wanted": (
+            LEFT_OUT,
+            "of a keepalive with `active`: its jobs for which somebody waits of whom it was not told before. Each with "
+            "`name`, `namespace`, `waiting` and `new_waiters`",
+        ),
     },
     "sessions": {"sessions": (ALWAYS, "the open ones, as above")},
     "token": _TOKEN,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 NAMES_SHOWN = 5
+SILENT_MS = 60_000  # an owner that was not heard of for this long is called silent
 
 
 def sentence(document: Document) -> str:
@@ -28,15 +29,25 @@ def sentence(document: Document) -> str:
 
 
 def in_full(document: Document) -> str:
-    """The sentence, with the end of the last hold if that is why nobody gets the job."""
+    """The sentence, with the owner's last sign of life, or with the end of the last hold if that is why nobody gets the
+    job."""
     previous = document.get("previous")
+    if document.get("status") in ("held", "queued") and "silent_ms" in document:
+        return f"{held(document, silence=False)} {_in_a_sentence(document)}"
     if not previous or document.get("status") not in ("delayed", "parked"):
         return sentence(document)
     return f"{sentence(document)} {ended(previous, now_ms_of(document))}."
 
 
-def held(document: Document) -> str:
-    """Who blocks the claim: an owner, the owner of something that overlaps, or only others in line."""
+def held(document: Document, *, silence: bool = True) -> str:
+    """Who blocks the claim: an owner, the owner of something that overlaps, or only others in line. A long silence of
+    the owner is part of it."""
+    told = _holding(document)
+    is_silent = silence and document.get("silent_ms", 0) >= SILENT_MS
+    return f"{told} {_in_a_sentence(document)}" if is_silent else told
+
+
+def _holding(document: Document) -> str:
     if "refused" in document:
         return f"Not available: {several(document['refused'])}."
     name, owner = document.get("name"), document.get("owner")
@@ -52,6 +63,27 @@ def held(document: Document) -> str:
     if others > 0:
         return f"{owner} and {others} {'other' if others == 1 else 'others'} have {name} {left}."
     return f"{owner} has {name} {left}."
+
+
+def life(document: Document) -> str:
+    """The owner's last sign of life, in a few words: `last heartbeat 3 seconds ago`, or `silent for 14m`. An agent's
+    program may send heartbeats while the agent itself does nothing, which is said, too. Empty if it is not known."""
+    if "silent_ms" not in document:  # an older server does not send it
+        return ""
+    silent_ms, idle_ms = document["silent_ms"], document.get("idle_ms", 0)
+    told = f"last heartbeat {ago(silent_ms)}" if silent_ms < SILENT_MS else f"silent for {span(silent_ms)}"
+    return f"{told}, last tool call {ago(idle_ms)}" if idle_ms - silent_ms >= SILENT_MS else told
+
+
+def _in_a_sentence(document: Document) -> str:
+    told = life(document)
+    return f"{told[0].upper()}{told[1:]}."
+
+
+def waiters(name: str, waiting: int) -> str:
+    """For the owner: somebody waits for its job. One sentence, however many wait."""
+    who = "Somebody waits" if waiting == 1 else f"{waiting:,} wait"
+    return f"{who} for {name}: release it as soon as you are finished with it."
 
 
 def done(document: Document) -> str:

@@ -63,6 +63,7 @@ def _keep_session(session_id: str, document: Document, caller: Caller) -> KeepSe
         ttl_ms=ttl_ms,
         bound=caller.namespace,
         payer=caller.payer,
+        active=document.get("active", False),
     )
 
 

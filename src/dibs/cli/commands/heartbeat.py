@@ -33,7 +33,16 @@ def _renewed(call: Call, name: str, document: Document) -> Answer:
     if is_failure(reply):
         return failure(reply)
     body: Document = {"name": name, **(reply.body or {})}  # an older server does not send it
+    _add_told(call, body)
     return yes(body, claim_text.renewed(name, body, call.paint))
+
+
+def _add_told(call: Call, body: Document) -> None:
+    """Renewing the actor's session may have told already who waits for this job: it is said once, here."""
+    told = [job for job in call.wanted if job["name"] == body["name"]]
+    if told:
+        call.wanted = [job for job in call.wanted if job not in told]
+        body["new_waiters"] = body.get("new_waiters", 0) + told[0]["new_waiters"]
 
 
 COMMANDS = {

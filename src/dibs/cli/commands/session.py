@@ -45,7 +45,7 @@ def _mark(text: str) -> str:
 
 
 def keep(call: Call) -> Answer:
-    reply = call.door().call("session-keep", _session(call), {})
+    reply = call.door().call("session-keep", _session(call), {"active": True})
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}

@@ -97,8 +97,14 @@ class ActorSession:
                 "Did the claim name the same actor, --url and --namespace? If not, give its --lease ID.",
                 self._call.command,
             )
-        self._call.door().call("session-keep", session, {})
+        self._renewed(session, {"active": True})
         return session
+
+    def beat(self) -> None:
+        """The actor is at work. Renews the session that an earlier claim opened, if there is one."""
+        session = self.known()
+        if session is not None:
+            self._renewed(session, {"active": True})
 
     def opened(self, ttl_ms: int) -> str:
         """The actor's session: the existing one, renewed, or a new one. It lives for at least `ttl_ms`."""
@@ -118,12 +124,18 @@ class ActorSession:
         finally:
             os.close(gate)
 
-    def _keep(self, ttl_ms: int) -> str | None:
+    def _renewed(self, session: str, asked: dict[str, int | bool]) -> Reply:
+        """Renew the session. The answer says who began to wait for something of it; the command will say so."""
+        reply = self._call.door().call("session-keep", session, asked)
+        self._call.wanted += (reply.body or {}).get("wanted", ())
+        return reply
+
+    def _keep(self, ttl_ms: int, *, active: bool = True) -> str | None:
         session, kept_ms, mark = self._read()
         if session is None:
             return None
         ttl_ms = max(ttl_ms, kept_ms)
-        reply = self._call.door().call("session-keep", session, {"ttl_ms": ttl_ms})
+        reply = self._renewed(session, {"ttl_ms": ttl_ms, "active": active})
         if (reply.body or {}).get("code") in OVER_CODES:
             return None
         _check(reply)
@@ -165,7 +177,7 @@ class ActorSession:
             request["process"] = mark
         if self._agent is not None and self._agent.parent is not None:
             above = self.of_agent(self._call, self._agent.parent)
-            parent = above._keep(ttl_ms) or above._open(ttl_ms)  # we have the gate
+            parent = above._keep(ttl_ms, active=False) or above._open(ttl_ms)  # we have the gate
         if parent is not None:
             request["parent_id"] = parent
         reply = self._call.door().call("session-open", "", request)

@@ -67,6 +67,7 @@ class Call:
         self.unconfirmed = unconfirmed
         self.repository_namespace: str | None = None
         self.written: dict[str, str] = {}  # names that were spelled otherwise, and how
+        self.wanted: list[Document] = []  # jobs of the caller's session for which somebody began to wait
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -143,6 +144,11 @@ class Call:
         if self._door is not None:
             say_notices(self._door, self.stderr)
             self._door.close()
+        if self.wanted and self.stderr is not None:
+            from dibs.cli.text.claim import waited_for
+
+            lines = [line for job in self.wanted for line in waited_for(job)]
+            self.stderr.write("".join([f"dibs: {line}\n" for line in lines]))
 
     def text(self, key: str, bytes_max: int) -> str | None:
         """The text of a flag; `-` reads it from standard input, without the newline at its end."""

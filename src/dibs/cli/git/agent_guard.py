@@ -12,12 +12,13 @@ from dibs.cli.git.checkout_claims import Checkout
 from dibs.core.durations import span
 from dibs.digest import digest
 from dibs.harness import event as kinds
-from dibs.harness.answer import NOTHING, refusal, remark
+from dibs.harness.answer import NOTHING, refusal, remark, with_remark
 from dibs.harness.shell_writes import written
 from dibs.paths import state_folder
 from dibs.repository.agent_settings import DENY, OFF, WARN
 from dibs.repository.namespace import root_around
 from dibs.terminal import plain
+from dibs.wire.sentences import life, waiters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,8 +44,15 @@ class AgentGuard:
         self._event = event
         self._folder = event.cwd if os.path.isabs(event.cwd) else os.getcwd()
         self.requires = False
+        self._wanted: dict[str, int] = {}
 
     def answer(self) -> HookAnswer:
+        """The answer to the event. If somebody began to wait for what the agent has, that is a line of it."""
+        answered = self._answered()
+        told = "\n".join([f"dibs: {plain(waiters(name, count))}" for name, count in self._wanted.items()])
+        return with_remark(self._event, answered, told) if told else answered
+
+    def _answered(self) -> HookAnswer:
         event = self._event
         if event.agent is None or event.kind == kinds.OTHER:
             return NOTHING
@@ -60,13 +68,14 @@ class AgentGuard:
         try:
             return self._later(checkout)
         finally:
-            checkout.close()
+            self._close(checkout)
 
     def _later(self, checkout: Checkout) -> HookAnswer:
         kind = self._event.kind
         if checkout.settings.guard == OFF:
             return NOTHING
         if kind == kinds.AFTER_TOOL:
+            checkout.beat()
             return self._after(checkout)
         if kind == kinds.START:
             return remark(self._event, _present(checkout.others()))
@@ -97,7 +106,7 @@ class AgentGuard:
                     files = [checkout.relative(path, self._folder) for path in inside]
                     in_way += checkout.claim(list(dict.fromkeys([file for file in files if file])))
             finally:
-                checkout.close()
+                self._close(checkout)
         denied = [each for each in in_way if each["level"] == DENY]
         if denied:
             return refusal(self._event, _refusal_text(denied))
@@ -140,6 +149,10 @@ class AgentGuard:
                     above.claim(held)
                     above.close()
             checkout.end()
+
+    def _close(self, checkout: Checkout) -> None:
+        self._wanted |= checkout.wanted()
+        checkout.close()
 
     def _checkout(self, folder: str, agent: Agent) -> Checkout | None:
         root = root_around({}, os.path.realpath(folder))
@@ -194,8 +207,8 @@ def _who(refused: Document) -> str:
     if not refused.get("owner"):
         return "somebody who waited for it"
     told = [f"for {span(refused['held_ms'])}"] if "held_ms" in refused else []
-    if "silent_ms" in refused:
-        told.append(f"last sign of life {span(refused['silent_ms'])} ago")
+    if life(refused):
+        told.append(life(refused))
     return plain(str(refused["owner"])) + (f" ({', '.join(told)})" if told else "")
 
 

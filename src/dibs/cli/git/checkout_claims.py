@@ -113,6 +113,18 @@ class Checkout:
             return self.settings.guard
         return self.settings.worktrees if words.get("clone") == self._clone else self.settings.clones
 
+    def beat(self) -> None:
+        """The agent is at work, which is a sign of life."""
+        self._session.beat()
+
+    def wanted(self) -> dict[str, int]:
+        """Files and jobs of this agent for which somebody began to wait, each with how many wait."""
+        found: dict[str, int] = {}
+        for job in self.call.wanted:
+            name = self._file(job["name"])
+            found[name] = max(found.get(name, 0), job["waiting"])
+        return found
+
     def held(self) -> list[str]:
         """The files that this agent has claimed in this checkout."""
         session = self._session.known()

@@ -14,6 +14,7 @@ from dibs.core.limits import LIST_PAGE_MAX
 from dibs.repository.settings import BLOCK, OFF, REQUIRE, policy_of
 from dibs.repository.work_tree import Repository, pushes_of
 from dibs.wire.codes import NO, UNREACHABLE, YES
+from dibs.wire.sentences import life
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,7 +116,14 @@ def _live_holds(door: Door) -> list[PathClaim] | Answer:
 
 def _holds(lock: Document) -> list[PathClaim]:
     return [
-        PathClaim(lock["name"], each["owner"], each["fencing_token"], each["mode"], each["remaining_ms"])
+        PathClaim(
+            lock["name"],
+            each["owner"],
+            each["fencing_token"],
+            each["mode"],
+            each["remaining_ms"],
+            life(each),
+        )
         for each in lock.get("holders") or (lock,)
     ]
 

@@ -19,14 +19,17 @@ SHARED = "shared"
 class PathClaim:
     """One owner's live claim on a `path:` or `repo:` name: its public fields."""
 
-    __slots__ = ("mode", "name", "owner", "remaining_ms", "token")
+    __slots__ = ("life", "mode", "name", "owner", "remaining_ms", "token")
 
-    def __init__(self, name: str, owner: str, token: int, mode: str, remaining_ms: int) -> None:
+    def __init__(
+        self, name: str, owner: str, token: int, mode: str, remaining_ms: int, life: str = ""
+    ) -> None:
         self.name = name
         self.owner = owner
         self.token = token
         self.mode = mode
         self.remaining_ms = remaining_ms
+        self.life = life  # its owner's last sign of life, in words
 
 
 class PathClaims:

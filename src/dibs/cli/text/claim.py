@@ -89,9 +89,18 @@ def sentence(document: Document) -> str:
     return plain(sentences.sentence(document))
 
 
+def waited_for(document: Document) -> list[str]:
+    """A line for an owner that is told for the first time that somebody waits."""
+    if not document.get("new_waiters"):
+        return []
+    return [plain(sentences.waiters(document["name"], document["waiting"]))]
+
+
 def hold_fields(document: Document) -> list[str]:
     """The public fields of a hold."""
     lines = [field("since", ago(document["held_ms"]))] if "held_ms" in document else []
+    if sentences.life(document):
+        lines.append(field("heard", sentences.life(document)))
     for key in ("metadata", "checkpoint"):
         if document.get(key):
             lines.append(field(key, plain(document[key])))
@@ -153,7 +162,7 @@ def renewed(name: str, document: Document, paint: Paint) -> str:
     lines = [f"{paint.good('Still yours:')} {plain(name)}, for another {span(document['remaining_ms'])}."]
     if document.get("checkpoint"):
         lines.append(field("checkpoint", plain(document["checkpoint"])))
-    return "\n".join(lines)
+    return "\n".join([*lines, *waited_for({"name": name, **document})])
 
 
 def released(name: str, done_ms: int, paint: Paint) -> str:

@@ -24,8 +24,9 @@ def findings(
     what = _DOING[hook]
     lines = [f"this {what} is refused." if refuse else f"this {what} touches claims."]
     for hold, paths in touched.items():
+        life = f" ({hold.life})" if hold.life else ""
         lines.append(
-            f"  {plain(hold.owner)} has {plain(hold.name)} for another {span(hold.remaining_ms)}; "
+            f"  {plain(hold.owner)} has {plain(hold.name)} for another {span(hold.remaining_ms)}{life}; "
             f"the {what} changes {_listed(paths)}"
         )
     if missing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.cli.text.claim import field
+from dibs.cli.text.claim import field, waited_for
 from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span, table
 from dibs.core.names import DEFAULT_NAMESPACE
 
@@ -28,7 +28,10 @@ def opened(document: Document, paint: Paint, flags: list[str]) -> str:
 
 
 def kept(document: Document, paint: Paint) -> str:
-    return f"{paint.good('Alive')} for another {span(document['remaining_ms'])}."
+    lines = [f"{paint.good('Alive')} for another {span(document['remaining_ms'])}."]
+    for job in document.get("wanted", ()):
+        lines += waited_for(job)
+    return "\n".join(lines)
 
 
 def session(document: Document, paint: Paint) -> str:
