@@ -31,7 +31,7 @@ VARY = {
     "remaining_ms",
     "renew_after_ms",
     "since",
-    "held_ms",
+    *("held_ms", "last_heartbeat", "silent_ms"),
     "retry_after_ms",
 }
 VARY |= {"session_id", "user_id", "ticket"}

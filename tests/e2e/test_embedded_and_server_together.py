@@ -78,7 +78,7 @@ def test_both_see_the_same_jobs_the_same_progress_and_the_same_history(both: Bot
     assert both.embedded("heartbeat", "a", "--lease", mine["lease_id"], "--checkpoint", "half").exit == 0
     assert both.served("heartbeat", "b", "--lease", yours["lease_id"], "--checkpoint", "all").exit == 0
 
-    moving = {"held_ms", "remaining_ms", "retry_after_ms"}
+    moving = {"held_ms", "silent_ms", "remaining_ms", "retry_after_ms"}
 
     def still(job: dict[str, Any]) -> dict[str, Any]:
         return {field: value for field, value in job.items() if field not in moving}
