@@ -16,15 +16,18 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dibs.core.commands import Acquire, Inspect, Release
 from dibs.core.keys import lock_key
-from dibs.core.outcomes import Granted, Held, Outcome, Released, Status
+from dibs.core.outcomes import Granted, Held, Released, Status
 from dibs.core.records import LockRecord
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from dibs.core.outcomes import Outcome
 
 
 def say(answer: object) -> None:

@@ -6,9 +6,9 @@ from dibs.core.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
 
-    from dibs.core.records import Stored
+    R = TypeVar("R", bound=Record)
 
 # Fields that hold an instant; 0 and None mean "never". Every other field in milliseconds is a span.
 INSTANTS = frozenset(
@@ -19,9 +19,10 @@ INSTANTS = frozenset(
 )
 
 
-def shifted(record: Stored, by_ms: int) -> Stored:
+def shifted(record: R, by_ms: int) -> R:
     """`record` with all its instants moved: how a store whose machines share no clock shows it to each of them."""
-    return _shifted(record, by_ms) if by_ms else record
+    made: R = _moved(record, by_ms) if by_ms else record
+    return made
 
 
 def _shifted(value: Any, by_ms: int) -> Any:

@@ -264,7 +264,7 @@ class _Intake:
 
     def _note_outages(self, by_ms: int) -> None:
         """Record the outages that the source knew, for leases that live longer because of them."""
-        outages = tuple([shifted(each, by_ms) for each in self._contents.meta.outages])  # type: ignore[arg-type]
+        outages = tuple([shifted(each, by_ms) for each in self._contents.meta.outages])
         if not outages or self._adds:
             return
         for _ in range(PART_TRIES):
