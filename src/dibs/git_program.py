@@ -1,4 +1,4 @@
-"""Runs the git program: with a timeout, without a terminal, and killed with all its children."""
+"""Runs git, or another program: with a timeout, without a terminal, and killed with all its children."""
 
 from __future__ import annotations
 
@@ -43,9 +43,16 @@ class GitResult:
 
 
 def run_program(
-    words: list[str], *, env: Mapping[str, str], folder: str | None, given: bytes, timeout_ms: int
+    words: list[str],
+    *,
+    env: Mapping[str, str],
+    folder: str | None,
+    given: bytes,
+    timeout_ms: int,
+    install: str = "git 2.34 or newer",
 ) -> GitResult:
-    """One process in a session of its own: it has no terminal to ask on, and is killed with its children."""
+    """One process in a session of its own: it has no terminal to ask on, and is killed with its children. `install`
+    is what to install if the program is missing. Raises StoreUnavailable if it cannot be started."""
     try:
         process = subprocess.Popen(
             words,
@@ -59,9 +66,9 @@ def run_program(
     except FileNotFoundError:
         if folder is not None and not os.path.isdir(folder):
             raise StoreUnavailable(f"The folder {folder} is gone.") from None
-        raise StoreUnavailable("The git program is not installed. Install git 2.34 or newer.") from None
+        raise StoreUnavailable(f"The {words[0]} program is not installed. Install {install}.") from None
     except OSError as error:
-        raise StoreUnavailable(f"git cannot be started: {error.strerror or error}.") from None
+        raise StoreUnavailable(f"{words[0]} cannot be started: {error.strerror or error}.") from None
     try:
         out, err = process.communicate(given or None, timeout=timeout_ms / 1000)
         return GitResult(process.returncode, out, err)

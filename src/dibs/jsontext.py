@@ -43,7 +43,7 @@ def _bare() -> Pair:
         text = text.strip(_BLANKS)
         try:
             value, end = scan(text, 0)
-        except StopIteration:
+        except (StopIteration, SystemError):  # CPython 3.11 sets no exception unless json.decoder is imported
             raise ValueError("not JSON") from None
         if end != len(text):
             raise ValueError("more than one JSON value")

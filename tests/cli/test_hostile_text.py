@@ -67,6 +67,7 @@ WORDS: dict[str, list[str]] = {
     "list": [],
     "history": ["job"],
     "name": ["job"],
+    "gh next": ["--repo", "acme/app"],
     "break": ["job", "--reason", "r"],
     "free": ["job"],
     "gc": [],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -33,6 +35,16 @@ def test_what_is_not_json_is_refused_by_both(text: str) -> None:
     for _, decode in (jsontext._bare(), jsontext._standard()):
         with pytest.raises(ValueError, match=r"."):
             decode(text)
+
+
+def test_half_a_document_is_refused_where_json_itself_is_not_loaded() -> None:
+    """CPython 3.11 makes its error only if json.decoder is there, which it is not in a command."""
+    script = (
+        "import sys\nfrom dibs import jsontext\nassert 'json' not in sys.modules\n"
+        "try:\n    jsontext.decode('{\"a\": {\"b\"')\nexcept ValueError:\n    print('refused')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30, check=True)
+    assert done.stdout == b"refused\n"
 
 
 def test_a_python_without_the_private_functions_takes_the_public_ones(

@@ -115,6 +115,12 @@ def harness_may_not(importer: str, imported: str) -> bool:
     return any(within(imported, f"dibs.{layer}") for layer in above) or is_core_rule(imported)
 
 
+def tracker_may_not(importer: str, imported: str) -> bool:
+    """A tracker is asked by clients and commands. It knows issues, and no store."""
+    above = ("agents", "cli", "client", "compat", "harness", "sdk", "server", "service", "stores")
+    return any(within(imported, f"dibs.{layer}") for layer in above) or is_core_rule(imported)
+
+
 # Where the house meets what only other systems' clients need, each time inside a function: the commands, the gateway
 # of `dibs serve`, the MCP tools under their flag, and replies of a server that is OctoStore.
 COMPAT_DOORS = {
@@ -136,6 +142,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "agents": sdk_may_not,
     "repository": repository_may_not,
     "harness": harness_may_not,
+    "tracker": tracker_may_not,
 }
 
 
@@ -195,6 +202,7 @@ def test_a_layer_imports_only_what_it_may(layer: str) -> None:
         ("dibs.agents.backend", "from dibs.stores.memory import MemoryStore"),
         ("dibs.agents.mcp", "from dibs.server.handlers import Api"),
         ("dibs.repository.namespace", "from dibs.client.settings import Settings"),
+        ("dibs.tracker.github", "from dibs.client.queueing import Ask"),
     ],
 )
 def test_a_forbidden_import_is_found_however_it_is_written(importer: str, source: str) -> None:

@@ -2,7 +2,8 @@
 behind.
 
 A flow is a generator that yields steps. Its driver (`drive` here, an event loop elsewhere) answers each `Ask` with the
-reply, each `Pause` with None, and each `StillWaiting` with None or with the milliseconds until the next report. A long
+reply, each `Work` with its result, each `Pause` with None, and each `StillWaiting` with None or with the milliseconds
+until the next report. A long
 wait is split into slices. The first slice is short, so that the place in line is known early and can be given up. A
 request with the ticket keeps the place, even if the server was gone for a moment.
 """
@@ -58,6 +59,15 @@ class Pause:
         self.ms = ms
 
 
+class Work:
+    """Something that blocks and is no request, such as a run of git. An event loop runs it in a thread."""
+
+    __slots__ = ("do",)
+
+    def __init__(self, do: Callable[[], Any]) -> None:
+        self.do = do
+
+
 class StillWaiting:
     """The claim still waits. `reply` is the last one: a place in line, or the error."""
 
@@ -69,15 +79,17 @@ class StillWaiting:
 
 
 if TYPE_CHECKING:
-    Step = Ask | Pause | StillWaiting
+    Step = Ask | Pause | StillWaiting | Work
 
 
 def drive(door: Door, flow: Flow[T], show: Callable[[StillWaiting], int | None] | None = None) -> T:
     """Run a flow on a door, in this thread."""
 
-    def answer(step: Step) -> Reply | int | None:
+    def answer(step: Step) -> Any:
         if isinstance(step, Ask):
             return ask(door, step)
+        if isinstance(step, Work):
+            return step.do()
         if isinstance(step, Pause):
             door.news(step.ms)
         elif show is not None:

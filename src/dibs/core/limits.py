@@ -205,3 +205,12 @@ ETCD_CLOCK_MS_MAX = 500
 ETCD_POLL_MS = 100
 ETCD_HEARD_POLL_MS = 2_000
 ETCD_SILENCE_MS = 30_000
+
+# Trackers. All that one claim asks of a tracker has TRACKER_MS_MAX, a listing TRACKER_LIST_MS_MAX; a claim with a short
+# TTL has a third of it. A question is about TRACKER_ISSUES_AT_ONCE issues at most. `dibs gh next` looks at
+# TRACKER_ISSUES_MAX open issues. The comment of an owner is looked for among the last TRACKER_COMMENTS_MAX.
+TRACKER_MS_MAX = 10_000
+TRACKER_LIST_MS_MAX = 60_000
+TRACKER_ISSUES_AT_ONCE = 50
+TRACKER_ISSUES_MAX = 10_000
+TRACKER_COMMENTS_MAX = 1_000

@@ -116,6 +116,10 @@ class JobNames:
             self._top, self._has_top = found, True
         return self._top
 
+    def tracker(self) -> Tracker | None:
+        """The tracker of the clone around; None outside of one, and where it is not known."""
+        return self._tracker(self._trackers())[1]
+
     def _settings(self) -> Mapping[str, Any]:
         if self._table is None:
             top = self.top()

@@ -31,7 +31,11 @@ OFF, WARN, REQUIRE = "off", "warn", "require"
 BLOCK = "block"
 TEAM_FILE = ".dibs.toml"
 _MADE = "where the repository comes from"
-_TABLES = ("names",)  # read elsewhere: repository/job_names.py
+_TABLES = (
+    "names",
+    "agent",
+    "tracker",
+)  # read elsewhere: job_names.py, agent_settings.py, tracker_settings.py
 _KEYS = ("policy", "own", "unreachable", "url", "namespace")
 _CHOICES = {"policy": (OFF, WARN, REQUIRE), "unreachable": (BLOCK, WARN)}
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")

@@ -12,14 +12,14 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.client import requests as questions
 from dibs.client.connect import servers_of
 from dibs.client.embedded import EmbeddedDoor, SharedStore
 from dibs.client.exchange import ask_servers
 from dibs.client.http1 import ConnectionLost
-from dibs.client.queueing import Ask, Pause
+from dibs.client.queueing import Ask, Pause, Work
 from dibs.client.queueing import ask as ask_door
 from dibs.client.requests import RequestBuilder
 from dibs.client.settings import namespaces_of
@@ -74,9 +74,11 @@ async def drive(door: AsyncDoor, flow: Flow[T], timeout_ms: int, lane: str = ASK
     """Run a flow. If it is cancelled, a request that would continue anyway is finished first, so that the flow knows
     its result."""
 
-    async def answer(step: Step) -> Reply | None:
+    async def answer(step: Step) -> Any:
         if isinstance(step, Ask):
             return await _asked(door, step, timeout_ms, lane, flow)
+        if isinstance(step, Work):
+            return await asyncio.to_thread(step.do)
         if isinstance(step, Pause):
             await asyncio.sleep(step.ms / 1000)
         return None

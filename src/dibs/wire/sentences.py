@@ -51,6 +51,8 @@ def _holding(document: Document) -> str:
     if "refused" in document:
         return f"Not available: {several(document['refused'])}."
     name, owner = document.get("name"), document.get("owner")
+    if document.get("tracker"):
+        return f"{owner} has an open pull request that closes {name}: {document['tracker']['url']}"
     if owner is None:
         first = (document.get("reserved_for") or {}).get("owner")
         who = "others in line come first" if first is None else f"{first} is first in line for it"
@@ -89,6 +91,10 @@ def waiters(name: str, waiting: int) -> str:
 def done(document: Document) -> str:
     """The job is done; without times if the document does not have them."""
     owner = document.get("owner") or (document.get("done") or {}).get("owner")
+    tracker, ago_ms = document.get("tracker"), document.get("done_ms_ago")
+    if tracker:
+        when = "" if ago_ms is None else f", {ago(ago_ms)}"
+        return f"{tracker['title']} says that {document.get('name')} is {tracker['how']}{when}."
     if "done_ms_ago" not in document:
         return f"{document.get('name')} was done by {owner}."
     return (

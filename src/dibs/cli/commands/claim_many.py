@@ -18,6 +18,7 @@ from dibs.cli.framework.result import is_failure, no, refusal_exit, yes
 from dibs.cli.framework.spec import ANY, Argument, Command, Option
 from dibs.cli.git.job_names import one_names
 from dibs.cli.git.namespace import settle
+from dibs.cli.text import claim as claim_text
 from dibs.cli.text import claim_many as claim_many_text
 from dibs.core.limits import ALL_NAMES_MAX, NAME_BYTES_MAX, NAMES_MAX
 from dibs.errors import InvalidInput
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
+    from dibs.cli.supervise.keeper import WatchedProcess
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
@@ -39,10 +41,21 @@ def claim_any(call: Call) -> Answer:
     watched = watched_for(call)
     reply = ask(call, "acquire-any", "", document)
     if _got_nothing(reply):
-        return _refused(call, reply, document, "free")
-    body: Document = reply.body or {}
-    text = granted(call, body, document, watched, claim_many_text.skipped(body.get("skipped", ())))
-    return yes(body, text, quiet=claim_many_text.pair(body))
+        return refused_any(call, reply, document)
+    return granted_any(call, reply.body or {}, document, watched)
+
+
+def granted_any(
+    call: Call, body: Document, document: Document, watched: WatchedProcess | None, title: str = ""
+) -> Answer:
+    """The answer for one of several jobs. `title` is that of its issue."""
+    more = [claim_text.field("title", title)] if title else []
+    more += claim_many_text.skipped(body.get("skipped", ()))
+    return yes(body, granted(call, body, document, watched, more), quiet=claim_many_text.pair(body))
+
+
+def refused_any(call: Call, reply: Reply, document: Document) -> Answer:
+    return _refused(call, reply, document, "free")
 
 
 def claim_all(call: Call) -> Answer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.cli.framework.flags import is_actor, next_words
+from dibs.cli.framework.flags import TRACKED, is_actor, next_words
 from dibs.cli.framework.result import failure, is_failure, no, refusal_exit
 from dibs.cli.text import claim as claim_text
 from dibs.errors import FATE_UNKNOWN, StoreUnavailable
@@ -77,7 +77,16 @@ def _give_back(call: Call, grant: Document, names: list[str]) -> None:
 
 
 def ask(call: Call, verb: str, name: str, document: Document) -> Reply:
-    """Send the claim, and wait in line with --wait."""
+    """Send the claim, and wait in line with --wait. If a tracker knows the job, it is asked, too."""
+    names: list[str] = document.get("names") or [name]
+    if not any(each.startswith(TRACKED) for each in names):
+        return _ask(call, verb, name, document)
+    from dibs.cli.tracker.check import ask_tracked
+
+    return ask_tracked(call, verb, names, document, lambda asked: _ask(call, verb, name, asked))
+
+
+def _ask(call: Call, verb: str, name: str, document: Document) -> Reply:
     if any(call.values.get(key) is not None for key in ("wait", "ticket", "keep_place")):
         from dibs.cli.commands.claim_wait import wait_in_line
 

@@ -13,6 +13,7 @@ from dibs.cli.framework.flags import (
     REASON,
     RETRY_AFTER,
     SESSION,
+    TRACKED,
     done_fields,
     next_words,
     proof,
@@ -43,6 +44,11 @@ def release(call: Call) -> Answer:
 
 
 def _released(call: Call, name: str, document: Document) -> Answer:
+    if name.startswith(TRACKED):
+        from dibs.cli.tracker.notice import withdraw_before_release
+
+        proven = {key: value for key, value in document.items() if key in ("lease_id", "session_id")}
+        withdraw_before_release(call, name, proven)
     reply = call.door().call("release", name, document)
     body: Document = reply.body or {}
     if body.get("status") == "failed":

@@ -100,8 +100,8 @@ def _within(call: Call, options: _RunOptions, session: ProcessSession, child: Ch
     finally:
         # The guardian must live until the session has ended: without it, other processes take the session for dead.
         trouble = session.end(ending)
-        if trouble is not None and not call.values.get("quiet"):
-            complain(call, plain(trouble))
+        if trouble is not None:
+            call.complain(plain(trouble))
     return answer
 
 
@@ -122,8 +122,8 @@ def _refused(call: Call, options: _RunOptions, session: ProcessSession, child: C
     answer = claim(session, options.job, reopened=lambda: child.belongs_to(session.id))
     if answer is None or answer.is_error:
         return answer
-    if not call.values.get("quiet") and not call.values.get("json"):
-        complain(call, answer.text)
+    if not call.values.get("json"):
+        call.complain(answer.text)
     code = {NO: options.refusal_code, DONE: options.done_code}.get(answer.exit, answer.exit)
     return Answer(code, answer.document, "", code=answer.code, message=answer.message)
 
@@ -166,16 +166,6 @@ def _lost(options: _RunOptions, session: ProcessSession, child: Child) -> Answer
         text += " Some of its processes run as another user and could not be stopped."
     document = _document(options, session) | {"why": why, "all_stopped": not child.some_left}
     return Answer(LOST, document, text, code="lost", is_error=True)
-
-
-def complain(call: Call, text: str) -> None:
-    """Print a line to stderr, in addition to the answer."""
-    try:
-        if call.stderr is not None:
-            call.stderr.write(call.paint.shown(f"dibs: {text}\n"))
-            call.stderr.flush()
-    except OSError:  # nobody reads it
-        pass
 
 
 _COMMAND = Argument("COMMAND", "the command to run, with its arguments", takes=REST)

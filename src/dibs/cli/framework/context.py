@@ -140,6 +140,16 @@ class Call:
 
             self.unconfirmed.begin(pending, lambda: self.keeping_door(DOOR_MS))
 
+    def complain(self, text: str) -> None:
+        """Print a line to stderr, in addition to the answer. Not with --quiet."""
+        if self.stderr is None or self.values.get("quiet"):
+            return
+        try:
+            self.stderr.write(self.paint.shown(f"dibs: {text}\n"))
+            self.stderr.flush()
+        except OSError:  # nobody reads it
+            pass
+
     def close(self) -> None:
         if self._door is not None:
             say_notices(self._door, self.stderr)

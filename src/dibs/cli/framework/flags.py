@@ -84,6 +84,7 @@ KEEP_FOR = Option(
 )
 # The variables by which a harness names its agent (`harness/identity.py`, which most commands need not import).
 _AGENTS = ("CLAUDE_CODE_SESSION_ID", "CODEX_THREAD_ID", "GEMINI_SESSION_ID")
+TRACKED = "github://"  # how a job's name begins that a tracker may be asked about (`tracker/guard.py`)
 # What every claim takes, in the order in which help shows it.
 CLAIM_OWNER = (TTL, OWNER, METADATA)
 CLAIM_WAIT = (WAIT, NO_WAIT, KEEP_PLACE, TICKET)

@@ -52,7 +52,7 @@ GROUPS = (
             "skill install",
         ),
     ),
-    ("Git", ("git push", "hook install", "hook uninstall", "hook status", "hook run")),
+    ("Git", ("git push", "gh next", "hook install", "hook uninstall", "hook status", "hook run")),
     ("As in grite", ("lock acquire", "lock renew", "lock release", "lock status", "lock gc")),
     ("As in Action Llama, beside rlock", ("run-secret create", "run-secret list", "run-secret end")),
 )
@@ -67,6 +67,7 @@ _MODULES = {
     "wait": "cli.commands.wait",
     "hold": "cli.commands.hold",
     "git push": "cli.commands.git_push",
+    "gh next": "cli.commands.gh",
     "session run": "cli.commands.run",
     "session open": "cli.commands.session",
     "session keep": "cli.commands.session",
@@ -129,6 +130,7 @@ SUMMARIES = {
     "transfer": "hand a job to another owner",
     "wait": "wait until nobody has a job",
     "hold": "hold a job until told to stop, and print what happens",
+    "gh next": "claim the first open issue of GitHub that nobody works on",
     "git push": "push a branch only if the job is still yours",
     "session run": "run a command inside a session of its own",
     "session open": "open a session and print its id",
@@ -191,6 +193,7 @@ FAMILIES = {
     "agent": "hooks that keep coding agents apart",
     "skill": "what teaches an agent to use dibs",
     "token": "tokens for access to a server",
+    "gh": "issues on GitHub, through the gh program",
     "git": "a branch and the claim on its work, in one push",
 }
 NAMES = tuple(_MODULES)

@@ -74,7 +74,8 @@ def open_process_session(
 
 
 class ProcessSession:
-    """`on_kept` is called after every renewal; `on_trouble` is called with the reason after a failed one."""
+    """`on_kept` is called after every renewal; `on_trouble` is called with the reason after a failed one. `before_end`
+    is called before the job is released, if it is still ours."""
 
     id: str
     plan: RenewalPlan
@@ -85,6 +86,7 @@ class ProcessSession:
         self.notes: CheckpointFile | None = None
         self.on_kept: Callable[[], None] = _nothing
         self.on_trouble: Callable[[str], None] = _ignored
+        self.before_end: Callable[[], None] = _nothing
         self.call = call
         self._request = request
         self._stop_ms = stop_ms
@@ -194,6 +196,8 @@ class ProcessSession:
         success; with None, ending the session releases the job without a result. Returns what could not be reported,
         if anything; the TTL ends it later. `asks`: release the job by name first, so that `is_over` says whether it
         was ours until then. Ending a session does not say that of its jobs."""
+        if self.job is not None and not self.is_lost:
+            self.before_end()
         trouble = self._release(ending, asks=asks)
         reply = self._ask("session-end", self.id, {})
         if self._keeping is not None:

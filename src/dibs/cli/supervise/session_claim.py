@@ -7,7 +7,7 @@ place in line: another session is opened, and the wait goes on at the end of the
 from __future__ import annotations
 
 from dibs.cli.framework.flag_values import seconds
-from dibs.cli.framework.flags import terms
+from dibs.cli.framework.flags import TRACKED, terms
 from dibs.cli.framework.result import is_failure, refusal_exit
 from dibs.client.door import OVER_CODES
 from dibs.clock import steady_ms
@@ -41,12 +41,21 @@ def claim(
     until_ms = steady_ms() + wait_seconds * 1000
     while True:
         document["session_id"] = session.id
+        sent_ms = steady_ms()
         if wait_seconds:
             reply = _in_line(session, job, document, until_ms, queued)
         else:
             reply = call.claim("acquire", job, document)
+        if job.startswith(TRACKED):
+            from dibs.cli.tracker.check import confirm_grant
+
+            reply = confirm_grant(session, job, document, reply, sent_ms)
         if refusal_exit(reply) is None and not is_failure(reply):
             session.grant = reply.body or {}
+            if job.startswith(TRACKED):
+                from dibs.cli.tracker.check import show_grant
+
+                show_grant(session, reply)
             if wait_seconds:
                 session.renew_idle()  # the grant may have come while this process was paused
             if not session.is_over:

@@ -81,7 +81,9 @@ NAMESAKE = "That is your own owner name, but only the lease id proves a claim."
 
 def is_namesake(document: Document, asked_as: str | None) -> bool:
     """Whether the only owner has the same name as the caller."""
-    return asked_as is not None and document["owner"] == asked_as and "conflict" not in document
+    if "conflict" in document or "tracker" in document:
+        return False
+    return asked_as is not None and document["owner"] == asked_as
 
 
 def sentence(document: Document) -> str:

@@ -1,0 +1,1 @@
+"""What commands ask of a tracker, and write there."""

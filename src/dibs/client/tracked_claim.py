@@ -1,0 +1,171 @@
+"""A claim of issues that a tracker knows, as flows: the tracker is asked before the caller is told that a job is its.
+
+The job is claimed first, then the tracker is asked, and what it calls taken or done is given back. In this order nobody
+else can have done the work between the answer and the claim. A claim that waited in line is asked about when its turn
+has come. A job that the caller's session had before is not asked about: the open pull request may be its own.
+
+Nothing is written to the store about what the tracker says, because an issue can be reopened.
+"""
+
+from __future__ import annotations
+
+from dibs.client.queueing import Ask, Work, status_of
+from dibs.clock import steady_ms, wall_ms
+from dibs.core.limits import TRACKER_MS_MAX
+from dibs.errors import StoreUnavailable
+from dibs.tracker.answer import refusal, refused, refused_several
+from dibs.tracker.guard import is_tracked
+from dibs.tracker.port import DONE, TAKEN
+from dibs.wire.documents import reply_for_error
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from dibs.client.queueing import Flow
+    from dibs.tracker.guard import TrackerFindings, TrackerGuard
+    from dibs.tracker.port import IssueState
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+
+ANY = "acquire-any"
+_SKIPPED_FIELDS = ("name", "status", "owner", "retry_after_ms", "done_ms_ago", "tracker")
+_TIMES = ("remaining_ms", "renew_after_ms")
+
+
+class TrackedClaim:
+    """One claim. `again`: it is claimed even if it is done. `own_key`: the request key was made for this claim, so no
+    earlier request can have got the lease. `always`: the tracker is asked, whatever the settings say."""
+
+    def __init__(
+        self,
+        guard: TrackerGuard,
+        verb: str,
+        names: Sequence[str],
+        *,
+        again: bool,
+        own_key: bool,
+        always: bool = False,
+    ) -> None:
+        self._guard = guard
+        self._verb = verb
+        self._names = list(names)
+        self._again = again
+        self._own_key = own_key
+        self._always = always
+        self._refusals: dict[str, Document] = {}
+        self.warning: str | None = None
+
+    def is_asked_for(self) -> Flow[bool]:
+        """Whether the settings want the tracker to be asked. Raises InvalidInput for settings that cannot be meant."""
+        return (yield Work(self._guard.settings)) is not None
+
+    def names_left(self) -> list[str]:
+        return [name for name in self._names if name not in self._refusals]
+
+    def refusals(self) -> list[Document]:
+        """What the tracker calls taken or done."""
+        return list(self._refusals.values())
+
+    def look_first(self) -> Flow[Reply | None]:
+        """Of several names, leave out those that are taken or done. The reply, if none is left."""
+        if self._verb != ANY or not self._own_key:
+            return None
+        findings: TrackerFindings = yield Work(lambda: self._guard.look(self._names))
+        if findings.refuses:
+            return self._not_asked(findings)
+        self._heed(findings)
+        return None if self.names_left() else refused_several(self.refusals())
+
+    def confirm(self, reply: Reply, sent_ms: int) -> Flow[Reply | None]:
+        """The reply that the caller gets. None: what was claimed is taken or done, and was given back; claim one of
+        `names_left`."""
+        leases = yield from self._fresh(reply, sent_ms)
+        names = [lease["name"] for lease in leases if is_tracked(lease["name"])]
+        if not names:
+            return self._told(reply)
+        asked_ms = steady_ms()
+        timeout_ms = min([TRACKER_MS_MAX, *[max(1, lease["remaining_ms"] // 3) for lease in leases]])
+        findings: TrackerFindings = yield Work(
+            lambda: self._guard.look(names, timeout_ms, always=self._always)
+        )
+        settled = self._heed(findings)
+        if not settled and not findings.refuses:
+            return self._told(_later(reply, steady_ms() - asked_ms))
+        yield from _given_back(leases)
+        if not settled:
+            return self._not_asked(findings)
+        if self._verb != ANY:
+            return refused(settled) if self._verb == "acquire" else refused_several(settled)
+        return None if self.names_left() else refused_several(self.refusals())
+
+    def _fresh(self, reply: Reply, sent_ms: int) -> Flow[list[Document]]:
+        """The leases that this very claim got."""
+        body: Document = reply.body or {}
+        if status_of(reply) != "acquired":
+            return []
+        leases = [lease for lease in body.get("leases") or [body] if not lease.get("held_before")]
+        if self._own_key or not leases:
+            return leases
+        # A request key of the caller's may have got the lease long ago. Then it was asked about at that time.
+        found: Reply = yield Ask("inspect", leases[0]["name"], {})
+        status: Document = found.body or {}
+        for hold in status.get("holders") or [status]:
+            if hold.get("fencing_token") == leases[0]["fencing_token"]:
+                return leases if hold.get("held_ms", 0) <= steady_ms() - sent_ms else []
+        return leases
+
+    def _heed(self, findings: TrackerFindings) -> list[Document]:
+        if findings.trouble is not None:
+            self.warning = findings.trouble
+        return self.note(findings.settled)
+
+    def note(self, states: Mapping[str, IssueState]) -> list[Document]:
+        """Remember what is taken or done, and return it."""
+        found = []
+        for name, state in states.items():
+            if state.state == TAKEN or (state.state == DONE and not self._again):
+                self._refusals[name] = refusal(state, wall_ms(), "GitHub")
+                found.append(self._refusals[name])
+        return found
+
+    def _told(self, reply: Reply) -> Reply:
+        """The reply to a claim-any, with the names that were left out because of the tracker."""
+        body = reply.body or {}
+        if not self._refusals or self._verb != ANY:
+            return reply
+        if "refused" in body:
+            entries = {entry.get("name"): entry for entry in body["refused"]} | self._refusals
+            listed = [entries[name] for name in self._names if name in entries]
+            return reply.replace(body={**body, "refused": listed})
+        if status_of(reply) != "acquired":
+            return reply
+        passed = {entry.get("name"): entry for entry in body.get("skipped", ())}
+        for name, entry in self._refusals.items():
+            passed[name] = {key: entry[key] for key in _SKIPPED_FIELDS if key in entry}
+        before = self._names[: self._names.index(body["name"])]
+        return reply.replace(body={**body, "skipped": [passed[name] for name in before if name in passed]})
+
+    def _not_asked(self, findings: TrackerFindings) -> Reply:
+        self.warning = None
+        return reply_for_error(
+            StoreUnavailable(
+                f"Nothing was claimed, because GitHub gave no answer: {findings.trouble}.\n"
+                "This repository grants nothing without one: on_no_answer under [tracker] in .dibs.toml."
+            )
+        )
+
+
+def _given_back(leases: Sequence[Document]) -> Flow[None]:
+    for lease in leases:
+        yield Ask("release", lease["name"], {"lease_id": lease["lease_id"], "uncounted": True})
+
+
+def _later(reply: Reply, elapsed_ms: int) -> Reply:
+    """The reply to a grant, `elapsed_ms` after it was made."""
+    body = dict(reply.body or {})
+    for document in (body, *body.get("leases", ())):
+        document |= {key: max(0, document[key] - elapsed_ms) for key in _TIMES if key in document}
+    return reply.replace(body=body)
