@@ -219,3 +219,56 @@ def test_a_refusal_ends_with_the_line_that_somebody_waits(yard: Yard) -> None:
     assert done.returncode == 2
     assert "last heartbeat" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("dibs: Somebody waits for src/a: ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--bogus"],
+        ["--client"],
+        ["extra", "words"],
+        ["--json", "--bogus"],
+        ["--url", ""],
+        ["--timeout", "soon"],
+    ],
+)
+def test_a_wrong_command_line_refuses_nothing(yard: Yard, words: list[str]) -> None:
+    """Copilot takes every exit code but 0 for a refusal, and reads stdout as its own JSON."""
+    one = yard.agent("one-1111", "copilot")
+    done = one.send(one.document("preToolUse", "edit", {"path": str(yard.folder / "src/a")}), *words)
+    assert done.returncode == 0
+    assert done.stdout == ""
+
+
+def test_settings_of_the_user_that_cannot_be_read_refuse_nothing(yard: Yard, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    (config / "dibs").mkdir(parents=True)
+    (config / "dibs" / "config.toml").write_text("url = 7\n", encoding="utf-8")
+    yard.env["XDG_CONFIG_HOME"] = str(config)
+    one = yard.agent("one-1111", "copilot")
+    done = one.send(one.document("preToolUse", "edit", {"path": str(yard.folder / "src/a")}))
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert done.stderr.startswith("dibs: ")
+
+
+def test_a_link_to_a_file_is_the_file_for_hooks_as_for_claims(yard: Yard) -> None:
+    (yard.folder / "link").symlink_to("src/a")
+    (yard.folder / "out").symlink_to("/etc/hostname")
+    one, two = yard.agent("one-1111"), yard.agent("two-2222")
+    assert one.edit("link")
+    assert not two.edit("src/a")
+    claimed = [*DIBS, "claim", "./link"]
+    done = subprocess.run(
+        claimed,
+        cwd=yard.folder,
+        env=yard.env,
+        check=False,
+        timeout=WAIT_S_MAX,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "path:src/a" in done.stdout
+    assert one.edit("out")
+    assert not two.edit("out")

@@ -3,11 +3,12 @@ HTTP requires. `session_backend.SessionBackend` remembers claims."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.client.name_in_use import name_in_use
 from dibs.errors import InvalidInput, LeaseLost
-from dibs.repository.job_names import JobNames
+from dibs.repository.job_names import JobNames, is_plain
 from dibs.sdk import operations
 from dibs.sdk.async_claim import taken
 from dibs.sdk.async_doors import drive
@@ -41,10 +42,13 @@ class ToolBackend:
 
     async def one_name(self, job: str) -> str:
         """The job's one name, or the name as it is written if it is in use so."""
-        return await self.run(name_in_use(self._names.of(job), job))
+        return await self.run(name_in_use((await self.one_names([job]))[0], job))
 
-    def one_names(self, jobs: Sequence[str]) -> list[str]:
-        return self._names.of_all(jobs)
+    async def one_names(self, jobs: Sequence[str]) -> list[str]:
+        """The jobs' one names. This may run git, which must not block the loop."""
+        if all(is_plain(job) for job in jobs):
+            return list(jobs)
+        return await asyncio.to_thread(self._names.of_all, jobs)
 
     async def run(self, flow: Flow[T]) -> T:
         return await drive(self.door, flow, TIMEOUT_MS)

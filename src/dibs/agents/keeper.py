@@ -32,6 +32,7 @@ from dibs.repository.job_names import JobNames
 from dibs.repository.namespace import current_folder
 from dibs.sdk import operations
 from dibs.sdk.async_session import AsyncSession
+from dibs.tracker.guard import TrackerGuard
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -179,6 +180,7 @@ class ClaimKeeper(ToolBackend):
     async def _live(self, ready: asyncio.Future[AsyncSession]) -> None:
         try:
             session = AsyncSession(self.door, TIMEOUT_MS, self.owner, None, "mcp", None, self._joins)
+            session._tracker = TrackerGuard(os.environ, self._names)
             async with session:
                 ready.set_result(session)
                 await self._closing.wait()

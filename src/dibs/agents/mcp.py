@@ -151,7 +151,7 @@ async def _under_one_name(backend: ToolBackend, asked: ToolArguments) -> ToolArg
     if isinstance(job, str):
         return asked.model_copy(update={"job": await backend.one_name(job)})
     if jobs is not None:
-        return asked.model_copy(update={"jobs": backend.one_names(jobs)})
+        return asked.model_copy(update={"jobs": await backend.one_names(jobs)})
     return asked
 
 

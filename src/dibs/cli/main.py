@@ -64,6 +64,9 @@ def run(
             lambda: _answer(argv, env, stdout, stderr, stdin, opener, paint, unconfirmed), env, stderr
         )
         as_json, quiet = wants(argv, "--json"), wants(argv, "--quiet", "-q")
+        if answer.is_error and _is_agent_hook(argv):
+            # Whatever is wrong, it is not the agent's fault. Some harnesses take every other exit code for a refusal.
+            answer.exit, as_json = 0, False
         trouble = _print(answer, stdout, stderr, paint, as_json=as_json, quiet=quiet)
         exit_code = answer.exit
         if trouble is not None and (unconfirmed or not isinstance(trouble, BrokenPipeError)):
@@ -80,6 +83,10 @@ def run(
         if not is_last:
             unconfirmed.close()
     return exit_code
+
+
+def _is_agent_hook(argv: Sequence[str]) -> bool:
+    return list(argv[:2]) == ["agent", "hook"]
 
 
 def _tried(answer: Callable[[], Answer], env: Mapping[str, str], stderr: TextIO | None) -> Answer:

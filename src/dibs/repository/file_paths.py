@@ -30,6 +30,16 @@ def path_from_top(top: str, folder: str, path: str) -> str | None:
     return "/".join(spelled_as_on_disk(real_top, parts, os.listdir))
 
 
+def recorded_paths(top: str, paths: list[str]) -> list[str]:
+    """Paths from the top as git has recorded them, under the names that `path_from_top` gives them. Links are not
+    followed: what git has recorded of a link is the link itself."""
+    if not paths or not folds_case(top):
+        return paths
+    return list(
+        dict.fromkeys(["/".join(spelled_as_on_disk(top, path.split("/"), os.listdir)) for path in paths])
+    )
+
+
 def folds_case(top: str) -> bool:
     """Whether the file system takes `.GIT` for `.git`."""
     return os.path.lexists(os.path.join(top, ".GIT")) and os.path.lexists(os.path.join(top, ".git"))

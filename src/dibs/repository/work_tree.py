@@ -9,6 +9,7 @@ import os
 
 from dibs.errors import InvalidInput, StoreUnavailable
 from dibs.git_program import run_program
+from dibs.repository.file_paths import recorded_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class Repository:
     def changed(self) -> list[str]:
         """Paths, from the top, that differ from the last commit or are not tracked, but for ignored ones."""
         words = ("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all")
-        return [line[3:] for line in _parts(self._out(("--no-optional-locks", *words)))]
+        listed = [line[3:] for line in _parts(self._out(("--no-optional-locks", *words)))]
+        return recorded_paths(self.top, listed)
 
     def settings(self) -> dict[str, str]:
         """The values of `git config` under `dibs.`, by key; of several values the last, as git does."""
@@ -102,7 +104,7 @@ class Repository:
         for other in self._merged():
             kept = set(self._changed_since((other,)))
             paths = [path for path in paths if path in kept]
-        return paths
+        return recorded_paths(self.top, paths)
 
     def _changed_since(self, base: tuple[str, ...]) -> list[str]:
         words = ("diff", "--cached", *_NAMES, "--no-ext-diff", "--no-relative", *base, "--")
@@ -127,7 +129,7 @@ class Repository:
         ids = (*(push.local for push in given), "--not", *known, *tracked)
         news = self._out(("rev-list", "--ignore-missing", *ids, "--"))
         words = ("diff-tree", "--stdin", "-r", "-c", "--root", "--no-commit-id", *_NAMES)
-        return list(dict.fromkeys(_parts(self._out(words, news))))
+        return recorded_paths(self.top, list(dict.fromkeys(_parts(self._out(words, news)))))
 
     def _out(self, words: tuple[str, ...], given: bytes = b"") -> bytes:
         done = self._run(words, given)

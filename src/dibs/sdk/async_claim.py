@@ -40,6 +40,7 @@ async def taken(
     door: AsyncDoor, request: ClaimRequest, timeout_ms: int, session: SessionHold | None
 ) -> LeaseHold:
     """Take the job. If anything fails, including a cancellation at any moment, nothing is left behind."""
+    await drive(door, request.named(), timeout_ms)
     if session is not None:
         session.reserve(request.reserved)
     try:

@@ -22,6 +22,7 @@ from dibs.sdk.client import TIMEOUT_SECONDS, place_of, settings_of
 from dibs.sdk.methods import awaits, awaits_end
 from dibs.sdk.operations import ClaimRequest
 from dibs.sdk.parameters import explained
+from dibs.tracker.guard import TrackerGuard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -42,6 +43,8 @@ T = TypeVar("T")
 class AsyncClient(Claims[AsyncClaim]):
     """`Client` for asyncio. Requests to a server use the event loop; a store is called in threads."""
 
+    _names_later = True
+
     @explained
     def __init__(
         self,
@@ -55,6 +58,7 @@ class AsyncClient(Claims[AsyncClaim]):
     ) -> None:
         settings = settings_of(url, token, owner, namespace)
         self._names = JobNames(settings.env, current_folder(), exact=exact)
+        self._tracker = TrackerGuard(settings.env, self._names)
         self.owner_name = settings.owner
         self._shown = place_of(settings)
         self._closed = False
@@ -116,7 +120,7 @@ class AsyncClient(Claims[AsyncClaim]):
         """`async with client.session() as session:` and then `session.claim(…)`. One heartbeat for all its claims."""
         owner = owner or self.owner_name
         session = AsyncSession(self._door, self._timeout_ms, owner, ttl, metadata, on_lost)
-        session._names = self._names
+        session._names, session._tracker = self._names, self._tracker
         return session
 
     @explained
@@ -161,7 +165,7 @@ class AsyncClient(Claims[AsyncClaim]):
         self, name: str, *, poll: Duration = 1.0, since: int | None = None
     ) -> AsyncIterator[JobEvent]:
         """The events of a job as they happen, for ever. `since`: after that `seq`; else only what is new."""
-        watching = operations.JobWatch(self._one_name(name), since)
+        watching = operations.JobWatch(await asyncio.to_thread(self._one_name, name), since)
         while True:
             for event in await self._run(watching.poll()):
                 yield event

@@ -32,6 +32,8 @@ log = logging.getLogger("dibs")
 class AsyncSession(SessionClaims[AsyncClaim]):
     """Claims made through it need no heartbeats of their own. When it is lost, the block is cancelled."""
 
+    _names_later = True
+
     def __init__(
         self,
         door: AsyncDoor,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dibs.errors import LeaseLost
     from dibs.repository.job_names import JobNames
     from dibs.sdk.session_hold import SessionHold
+    from dibs.tracker.guard import TrackerGuard
 
     OnLost = Callable[[LeaseLost], object]
 
@@ -28,6 +29,10 @@ class Claims(Generic[C]):
     the session."""
 
     _names: JobNames | None = None  # None: names are taken as they are
+    _tracker: TrackerGuard | None = None  # None: no tracker is asked
+    _names_later = (
+        False  # whether a name is looked up only when it is claimed, because git must not block a loop
+    )
 
     def _one_name(self, name: str) -> str:
         return name if self._names is None else self._names.of(name)
@@ -52,9 +57,14 @@ class Claims(Generic[C]):
     ) -> ClaimRequest:
         mode = "shared" if shared else None
         # A single text in the place of a list is refused by ClaimRequest.
-        wanted = names if isinstance(names, str) else [self._one_name(name) for name in names]
+        later = self._one_name if self._names_later else None
+        is_list = later is None and not isinstance(names, str)
+        wanted = [self._one_name(name) for name in names] if is_list else names
         written = names[0] if verb == "acquire" else None
-        return ClaimRequest(verb, wanted, mode=mode, written=written, **fields, **self._common(ttl, owner))
+        common = self._common(ttl, owner)
+        return ClaimRequest(
+            verb, wanted, mode=mode, written=written, naming=later, guard=self._tracker, **fields, **common
+        )
 
     @explained
     def claim(

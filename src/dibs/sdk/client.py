@@ -20,6 +20,7 @@ from dibs.sdk.methods import asks
 from dibs.sdk.operations import ClaimRequest
 from dibs.sdk.parameters import explained
 from dibs.sdk.session import Session
+from dibs.tracker.guard import TrackerGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,6 +73,7 @@ class Client(Claims[Claim]):
     ) -> None:
         settings = settings_of(url, token, owner, namespace)
         self._names = JobNames(settings.env, current_folder(), exact=exact)
+        self._tracker = TrackerGuard(settings.env, self._names)
         self.owner_name = settings.owner
         self._shown = place_of(settings)
         self._closed = False
@@ -115,7 +117,7 @@ class Client(Claims[Claim]):
     ) -> Session:
         """`with client.session() as session:` and then `session.claim(…)`. One heartbeat for all its claims."""
         session = Session(self._doors, owner or self.owner_name, ttl, metadata, on_lost)
-        session._names = self._names
+        session._names, session._tracker = self._names, self._tracker
         return session
 
     @explained

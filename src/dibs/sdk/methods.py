@@ -9,6 +9,8 @@ import inspect
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from dibs.client.name_in_use import name_in_use
+from dibs.client.queueing import Work
+from dibs.repository.job_names import is_plain
 from dibs.sdk.async_guard import shielded
 from dibs.sdk.parameters import explained
 
@@ -31,12 +33,12 @@ def _asked(
     written = args[0] if args else named.get("name")
     if not isinstance(written, str) or next(iter(inspect.signature(flow).parameters)) != "name":
         return flow(*args, **named)
-    one = client._one_name(written)
-    if one == written:
+    if is_plain(written):
         return flow(*args, **named)
     rest = {key: value for key, value in named.items() if key != "name"}
 
     def spelled() -> Flow[T]:
+        one = yield Work(lambda: client._one_name(written))
         name = yield from name_in_use(one, written)
         return (yield from flow(name, *args[1:], **rest))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import TYPE_CHECKING, Any
 
 from dibs.client.door import OVER_CODES
 from dibs.client.name_in_use import name_in_use
-from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Ask, PendingClaim
+from dibs.client.queueing import FOR_EVER_MS, SLICE_SECONDS, Ask, PendingClaim, Work
 from dibs.core.durations import duration_ms
 from dibs.core.limits import (
     DONE_MS_DEFAULT,
@@ -19,18 +20,25 @@ from dibs.core.limits import (
 )
 from dibs.errors import InvalidInput, InvalidTtl, LeaseLost
 from dibs.ids import new_id
+from dibs.repository.job_names import is_plain
 from dibs.repository.namespace import TREES
 from dibs.sdk import answers
+from dibs.tracker.guard import is_tracked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dibs.client.queueing import Flow
     from dibs.core.durations import Duration
     from dibs.sdk.answers import JobEvent, JobStatus, Lease, SessionStatus
+    from dibs.tracker.guard import TrackerGuard
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
+
+
+log = logging.getLogger("dibs")
+ANY = "acquire-any"
 
 
 class ClaimRequest:
@@ -47,8 +55,11 @@ class ClaimRequest:
         fail_on_error: bool = True,
         slice_seconds: int = SLICE_SECONDS,
         written: str | None = None,
+        naming: Callable[[str], str] | None = None,
+        guard: TrackerGuard | None = None,
         **extra: Any,
     ) -> None:
+        """`naming` gives the one name of each of `names`, if that is not known yet: it may run git."""
         if isinstance(names, str):
             raise InvalidInput("Names are a list of names, not one text.")
         document: Document = {
@@ -60,25 +71,70 @@ class ClaimRequest:
         document |= ttl_fields(ttl)
         if verb != "acquire":
             document["names"] = list(names)
+        self._verb = verb
+        self._naming = naming
+        self._guard = guard
         self.names = tuple(names)
         self.owner = owner
         self.fail_on_error = fail_on_error
         # What the store would give to one session twice. Of several it passes over what the session has.
         self.reserved = () if verb == "acquire-any" else tuple(names)
-        own_key = extra.get("request_key") is None
+        self._own_key = extra.get("request_key") is None
         name = names[0] if verb == "acquire" else ""
-        self.pending = PendingClaim(verb, name, document, own_key=own_key)
+        self._document = document
+        self.pending = PendingClaim(verb, name, document, own_key=self._own_key)
         # How the caller wrote the name, if otherwise.
         self._written = written if verb == "acquire" and written != name else None
         self._wait_ms = wait_ms(wait)
         self._slice_seconds = slice_seconds
 
+    def named(self) -> Flow[None]:
+        """Look up the one names, once. Raises InvalidInput and InvalidName."""
+        naming, self._naming = self._naming, None
+        if naming is None or all(is_plain(name) for name in self.names):
+            return
+        found: list[str] = yield Work(lambda: [naming(name) for name in self.names])
+        if self._verb == "acquire":
+            self._written = self.names[0] if self.names[0] != found[0] else None
+        self.names = tuple(found)
+        self.reserved = () if self._verb == ANY else self.names
+        self.pending = self._among(found)
+
+    def _among(self, names: Sequence[str]) -> PendingClaim:
+        if self._verb == "acquire":
+            return self.pending.under(names[0])
+        self._document = self._document | {"names": list(names)}
+        return PendingClaim(self._verb, "", self._document, own_key=self._own_key)
+
     def claim(self) -> Flow[Reply]:
+        yield from self.named()
         if self._written is not None:
             used = yield from name_in_use(self.names[0], self._written)
             if used != self.names[0]:
                 self.pending = self.pending.under(used)
-        return (yield from self._claimed())
+        if self._guard is None or not is_tracked(self.pending.names):
+            return (yield from self._claimed())
+        return (yield from self._checked(self._guard))
+
+    def _checked(self, guard: TrackerGuard) -> Flow[Reply]:
+        """Claim, and ask the tracker about what was got."""
+        from dibs.client.tracked_claim import TrackedClaim
+
+        again = bool(self._document.get("again"))
+        tracked = TrackedClaim(guard, self._verb, self.pending.names, again=again, own_key=self._own_key)
+        if not (yield from tracked.is_asked_for()):
+            return (yield from self._claimed())
+        reply: Reply | None = yield from tracked.look_first()
+        while reply is None:
+            if self._verb == ANY:
+                self.pending = self._among(tracked.names_left())
+            got = yield from self._claimed()
+            reply = yield from tracked.confirm(got, self.pending.sent_ms)
+            if reply is None:
+                self._document = self._document | {"request_key": new_id()}
+        if tracked.warning is not None:
+            log.warning("GitHub gave no answer, so a claim was not checked there: %s", tracked.warning)
+        return reply
 
     def _claimed(self) -> Flow[Reply]:
         return self.pending.claim(self._wait_ms, slice_seconds=self._slice_seconds)

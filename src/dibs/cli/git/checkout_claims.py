@@ -18,6 +18,7 @@ from dibs.digest import digest
 from dibs.errors import InvalidName, StoreUnavailable
 from dibs.ids import new_id
 from dibs.repository.agent_settings import DENY, agent_settings
+from dibs.repository.file_paths import path_from_top
 from dibs.repository.settings import policy_of
 from dibs.repository.work_tree import Repository
 
@@ -55,10 +56,13 @@ class Checkout:
         self.call.close()
 
     def relative(self, path: str, folder: str) -> str | None:
-        """A path from the top of this checkout; None if it is outside, in the git folder, or not guarded."""
+        """A path from the top of this checkout, as `dibs claim` names it; None if it is outside, in the git folder, or
+        not guarded. A link that leads out of the checkout is known by its own name."""
         whole = os.path.join(folder, path)
-        parent = os.path.realpath(os.path.dirname(whole.rstrip("/")))
-        inside = os.path.relpath(os.path.join(parent, os.path.basename(whole.rstrip("/"))), self.root)
+        inside = path_from_top(self.root, folder, path)
+        if inside is None:
+            parent = os.path.realpath(os.path.dirname(whole.rstrip("/")))
+            inside = os.path.relpath(os.path.join(parent, os.path.basename(whole.rstrip("/"))), self.root)
         if inside.split("/")[0] in ("..", ".git", ".") or not self.settings.applies_to(inside):
             return None
         return inside
