@@ -71,6 +71,72 @@ async def test_an_agent_is_told_once_that_somebody_waits(store: Store, mode: str
             await first.call("release_job", job="issue-42")
 
 
+async def test_several_jobs_are_claimed_together_or_not_at_all_and_released_one_by_one(
+    store: Store, mode: str
+) -> None:
+    async with store.agent("agent-7", mode) as first, store.agent("agent-8", mode) as second:
+        await second.call("claim_job", job="b")
+        answer = await first.call("claim_all_jobs", jobs=["a", "b"])
+        assert (answer["claimed"], answer["status"]) == (False, "held")
+        assert store.status("a") == "free"
+        await second.call("release_job", job="b")
+        answer = await first.call("claim_all_jobs", jobs=["a", "b", "a"])
+        assert (answer["claimed"], [each["job"] for each in answer["claims"]]) == (True, ["a", "b"])
+        await first.call("release_job", job="a", done=True)
+        assert (store.status("a"), store.status("b")) == ("done", "held")
+        answer = await second.call("claim_any_job", jobs=["a", "b"])
+        assert (answer["status"], [each["status"] for each in answer["refused"]]) == (
+            "held",
+            ["done", "held"],
+        )
+        assert "stop and say so" in answer["message"]
+    assert store.status("b") == "free"
+
+
+async def test_done_and_held_are_told_apart(store: Store, mode: str) -> None:
+    async with store.agent("agent-7", mode) as first, store.agent("agent-8", mode) as second:
+        await first.call("claim_job", job="a")
+        await first.call("release_job", job="a", done=True, result="pull request 97")
+        await first.call("claim_job", job="b")
+        assert (await second.call("claim_job", job="a"))["status"] == "done"
+        assert (await second.call("claim_job", job="b"))["status"] == "held"
+        # There is nothing to wait for.
+        assert (await second.call("claim_any_job", jobs=["a"], wait_seconds=300))["status"] == "done"
+        assert (await second.call("claim_job", job="c"))["status"] == "claimed"
+
+
+async def test_claiming_any_job_waits_until_one_is_free(store: Store, mode: str) -> None:
+    async with store.agent("agent-7", mode) as first, store.agent("agent-8", mode) as second:
+        for job in ("a", "b"):
+            await first.call("claim_job", job=job)
+        answers: list[dict[str, object]] = []
+
+        async def wait() -> None:
+            answers.append(await second.call("claim_any_job", jobs=["a", "b"], wait_seconds=60))
+
+        async with anyio.create_task_group() as waits:
+            waits.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            await first.call("release_job", job="b")
+        assert [(each["claimed"], each["job"]) for each in answers] == [(True, "b")]
+
+
+SCHEMA_BYTES_MAX = 12_000  # about 3,000 tokens at four bytes each; every conversation pays for them
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_the_descriptions_of_all_tools_stay_small(kept: bool) -> None:
+    from dibs.agents.mcp import described
+
+    without = {"annotations"}  # for the client, not for the model
+    shown = [
+        described(tool, kept=kept).model_dump(mode="json", exclude_none=True, exclude=without)
+        for tool in TOOLS
+    ]
+    size = len(json.dumps(shown, separators=(",", ":")).encode())
+    assert 6_000 < size <= SCHEMA_BYTES_MAX, size
+
+
 @pytest.mark.promise("attempts")
 async def test_work_that_failed_rests_and_the_next_agent_is_told_why(store: Store, mode: str) -> None:
     async with store.agent("agent-7", mode) as first, store.agent("agent-8", mode) as second:

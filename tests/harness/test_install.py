@@ -95,3 +95,14 @@ def test_a_file_that_cannot_be_read_leaves_all_files_as_they_are(
 
 def test_an_unknown_client_is_named(terminal: Terminal) -> None:
     assert "claude, codex" in terminal("agent", "install", "--client", "emacs").err
+
+
+def test_it_says_what_the_files_cannot_do(terminal: Terminal, tmp_path: Path) -> None:
+    assert "dibs is not on PATH here" in terminal("agent", "install", "--client", "claude").out
+    (tmp_path / "dibs").write_text("#!/bin/sh\n")
+    (tmp_path / "dibs").chmod(0o755)
+    terminal.env["PATH"] = str(tmp_path)
+    assert "PATH" not in terminal("agent", "install", "--client", "claude").out
+    shown = terminal("agent", "install", "--client", "all", "--user").out
+    assert "claude mcp add --scope user dibs -- dibs mcp" in shown
+    assert "codex mcp add dibs -- dibs mcp" in shown

@@ -59,6 +59,12 @@ class ToolBackend:
         wish = ClaimRequest(verb, jobs, slice_seconds=self.door.slice_seconds, **asked)
         return (await taken(self.door, wish, TIMEOUT_MS, None)).leases[0], False
 
+    async def claim_all(self, jobs: Sequence[str], **asked: Any) -> Sequence[Lease]:
+        """Claim all of the jobs or none."""
+        asked["owner"] = asked.get("owner") or self.owner
+        wish = ClaimRequest("acquire-all", jobs, slice_seconds=self.door.slice_seconds, **asked)
+        return (await taken(self.door, wish, TIMEOUT_MS, None)).leases
+
     async def heartbeat(
         self, job: str, lease_id: str | None, checkpoint: str | None = None, metadata: str | None = None
     ) -> Lease:

@@ -27,10 +27,11 @@ from dibs.agents.kept_claim import (
 )
 from dibs.client.door import OVER_CODES
 from dibs.core.names import check_name
-from dibs.errors import DibsError, LeaseLost, RequestRefused, Unavailable
+from dibs.errors import DibsError, InvalidInput, LeaseLost, RequestRefused, Unavailable
 from dibs.repository.job_names import JobNames
 from dibs.repository.namespace import current_folder
 from dibs.sdk import operations
+from dibs.sdk.async_guard import shielded
 from dibs.sdk.async_session import AsyncSession
 from dibs.tracker.guard import TrackerGuard
 
@@ -100,6 +101,35 @@ class ClaimKeeper(ToolBackend):
             return await self._claim(verb, free, asked), False
         finally:
             self._asked_for.difference_update(free)
+
+    async def claim_all(self, jobs: Sequence[str], **asked: Any) -> Sequence[Lease]:
+        """Claimed in one step, and then kept one by one, because an agent releases them one by one."""
+        names = list(dict.fromkeys([check_name(job) for job in jobs]))
+        if any(name in self._asked_for for name in names):
+            raise InvalidInput(
+                "Another call of yours is claiming one of these jobs now: wait for its answer."
+            )
+        self._asked_for.update(names)
+        try:
+            session = await self._open_session()
+            leases = await super().claim_all(names, session_id=session.session_id, **asked)
+            fresh = [lease for lease in leases if lease.name not in self._kept]
+            try:
+                for lease in fresh:
+                    await self._take(session.claim(lease.name, owner=lease.owner))
+            except BaseException:
+                await shielded(lambda: self._give_back(fresh))
+                raise
+            return leases
+        finally:
+            self._asked_for.difference_update(names)
+
+    async def _give_back(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            try:
+                await self.run(operations.give_back(lease.name, lease.lease_id))
+            except DibsError:  # it ends with the session
+                pass
 
     async def _claim(self, verb: str, names: list[str], asked: dict[str, Any]) -> Lease:
         session = await self._open_session()

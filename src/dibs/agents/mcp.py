@@ -43,7 +43,7 @@ INSTRUCTIONS = (
     "Release with done=true when it is finished. Never put secrets into metadata, checkpoints or results: "
     "everybody can read them."
 )
-_ONLY_WITH_CONTENT = ("lost", "refused")  # an empty list would only distract a model
+_ONLY_WITH_CONTENT = ("lost", "refused", "claims")  # an empty list would only distract a model
 
 
 def build_server(
@@ -80,7 +80,7 @@ class _Handlers:
         self._backend_for = backend_for
         self._kept = kept
         self._by_name = {tool.name: tool for tool in tools}
-        self.listed = [_described(tool, kept=kept) for tool in tools]
+        self.listed = [described(tool, kept=kept) for tool in tools]
 
     async def list_tools(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=self.listed)
@@ -112,7 +112,7 @@ class _Handlers:
         return await _read(self._backend_for(context), params.uri)
 
 
-def _described(tool: Tool, *, kept: bool) -> types.Tool:
+def described(tool: Tool, *, kept: bool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         title=tool.title,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dibs.core.limits import DONE_MS_DEFAULT, NAMES_MAX
+from dibs.core.limits import ALL_NAMES_MAX, DONE_MS_DEFAULT, NAMES_MAX
 from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS
 
 TTL_SECONDS_LOOSE = 15 * 60  # for HTTP: how long a model may think without a call
@@ -54,9 +54,7 @@ Ttl = Annotated[
 ]
 RequestKey = Annotated[
     str | None,
-    Field(
-        description="A unique value for each claim: repeating the call with the same value gives the same lease."
-    ),
+    Field(description="A unique value for each claim: repeating the call with it gives the same lease."),
 ]
 Again = Annotated[bool, Field(description="Claim it even if it is marked as done.")]
 
@@ -82,6 +80,24 @@ class ClaimAnyJob(ToolArguments):
     ]
     owner: Owner = None
     metadata: Metadata = None
+    wait_seconds: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=WAIT_SECONDS_MAX,
+            description="If all are held, try again for this long, without a place.",
+        ),
+    ] = 0
+    again: Again = False
+
+
+class ClaimAllJobs(ToolArguments):
+    jobs: Annotated[
+        list[str], Field(min_length=1, max_length=ALL_NAMES_MAX, description="Names of the jobs.")
+    ]
+    owner: Owner = None
+    metadata: Metadata = None
+    wait_seconds: Wait = 0
     again: Again = False
 
 
@@ -91,6 +107,11 @@ class LooseClaimJob(ClaimJob):
 
 
 class LooseClaimAnyJob(ClaimAnyJob):
+    ttl_seconds: Ttl = TTL_SECONDS_LOOSE
+    request_key: RequestKey = None
+
+
+class LooseClaimAllJobs(ClaimAllJobs):
     ttl_seconds: Ttl = TTL_SECONDS_LOOSE
     request_key: RequestKey = None
 
@@ -249,8 +270,24 @@ class JobOwner(BaseModel):
     namespace: Namespace = None
 
 
+class ClaimedJob(BaseModel):
+    """One of several jobs that are yours."""
+
+    job: Name
+    fencing_token: Annotated[int, Field(description="Rises with every owner.")]
+    attempt: Annotated[int, Field(description="As of a single claim.")]
+    previous: Annotated[PreviousOwner | None, Field(description="Who had it before you.")] = None
+
+
 class ClaimAnswer(ToolAnswer):
     claimed: Annotated[bool, Field(description="True: the job is yours, begin. False: do not begin.")]
+    status: Annotated[
+        str,
+        Field(
+            description="claimed; or why not: held (somebody has it now), done (it was finished: skip it), delayed, "
+            "parked or deadlock. Of several: held if one of them is."
+        ),
+    ]
     job: Name | None = None
     lease_id: Annotated[str | None, Field(description="The proof that the job is yours. Keep it secret.")] = (
         None
@@ -267,6 +304,7 @@ class ClaimAnswer(ToolAnswer):
     expires_in_seconds: Expires = None
     previous: Annotated[PreviousOwner | None, Field(description="Who had it before you.")] = None
     namespace: Namespace = None
+    claims: Annotated[list[ClaimedJob], Field(description="Of claim_all_jobs: one entry for each.")] = []
     refused: Annotated[
         list[JobOwner], Field(description="One entry for each job that you cannot have, with the reason.")
     ] = []

@@ -63,23 +63,45 @@ async def claim_job(backend: ToolBackend, asked: shapes.ClaimJob) -> shapes.Clai
 
 
 async def claim_any_job(backend: ToolBackend, asked: shapes.ClaimAnyJob) -> shapes.ClaimAnswer:
-    return await _claim(backend, "acquire-any", asked.jobs, asked)
+    """Waits by asking again: a place in the line of each job would hold up everybody behind it."""
+    until_ms = steady_ms() + asked.wait_seconds * 1000
+    pause_ms = PAUSE_MS_MIN
+    while True:
+        answer = await _claim(backend, "acquire-any", asked.jobs, asked)
+        left_ms = until_ms - steady_ms()
+        if answer.claimed or answer.status not in ("held", "delayed") or left_ms <= 0:
+            return answer
+        await asyncio.sleep(min(pause_ms, left_ms) / 1000)
+        pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
+
+
+async def claim_all_jobs(backend: ToolBackend, asked: shapes.ClaimAllJobs) -> shapes.ClaimAnswer:
+    jobs = list(dict.fromkeys(asked.jobs))
+    try:
+        leases = await backend.claim_all(jobs, wait=asked.wait_seconds or None, **_terms(asked))
+    except NotClaimed as error:
+        return words.not_claimed(error, None)
+    return words.all_claimed(leases, kept=backend.keeps)
 
 
 async def _claim(
     backend: ToolBackend, verb: str, jobs: list[str], asked: shapes.ClaimJob | shapes.ClaimAnyJob, **more: Any
 ) -> shapes.ClaimAnswer:
-    if isinstance(asked, shapes.LooseClaimJob | shapes.LooseClaimAnyJob):
-        more |= {"ttl": asked.ttl_seconds}
-        if asked.request_key is not None:
-            more |= {"request_key": asked.request_key}
     try:
-        lease, again = await backend.claim(
-            verb, jobs, owner=asked.owner, metadata=asked.metadata, again=asked.again, **more
-        )
+        lease, again = await backend.claim(verb, jobs, **_terms(asked), **more)
     except NotClaimed as error:
         return words.not_claimed(error, jobs[0] if verb == "acquire" else None)
     return words.claimed(lease, kept=backend.keeps, again=again)
+
+
+def _terms(asked: shapes.ClaimJob | shapes.ClaimAnyJob | shapes.ClaimAllJobs) -> dict[str, Any]:
+    """What all claims have."""
+    terms: dict[str, Any] = {"owner": asked.owner, "metadata": asked.metadata, "again": asked.again}
+    if isinstance(asked, shapes.LooseClaimJob | shapes.LooseClaimAnyJob | shapes.LooseClaimAllJobs):
+        terms["ttl"] = asked.ttl_seconds
+        if asked.request_key is not None:
+            terms["request_key"] = asked.request_key
+    return terms
 
 
 async def heartbeat_job(backend: ToolBackend, asked: shapes.HeartbeatJob) -> shapes.HeartbeatAnswer:
@@ -171,9 +193,10 @@ TOOLS = (
         "claim_job",
         "Claim a job",
         "Claim a job before you begin work that only one agent may do at a time. If somebody has it, the "
-        "answer is claimed=false with the owner, since when and for how long: skip it, or call again with "
-        "wait_seconds to wait in line, first come first served. If it is done, the answer has the result: "
-        "skip it. If you take over from an owner that was lost, previous has its last checkpoint.",
+        "answer is claimed=false, status=held, with the owner, since when and its last sign of life: skip it, or "
+        "call again with wait_seconds to wait in line, first come first served. status=done: it was finished, and "
+        "the answer has the result: skip it. If you take over from an owner that was lost, previous has its last "
+        "checkpoint.",
         shapes.ClaimJob,
         shapes.LooseClaimJob,
         shapes.ClaimAnswer,
@@ -186,15 +209,28 @@ TOOLS = (
         "Claim the first free job of several",
         "Claim the first free one of several jobs, in one atomic step. Use it to pick work from a backlog "
         "that other agents share. The answer says which job is yours. If none is free, the answer is "
-        "claimed=false with one entry in refused for each job: who has it, or that it is done. This tool does"
-        " not wait.",
+        "claimed=false with one entry in refused for each job. status=held: others have those that are not done; "
+        "wait_seconds tries again, or stop and say so. status=done: all are done.",
         shapes.ClaimAnyJob,
         shapes.LooseClaimAnyJob,
         shapes.ClaimAnswer,
         claim_any_job,
         idempotent=False,
         about_kept=f"{_KEPT} Jobs that you have are skipped.",
-        about_loose=_LOOSE,
+        about_loose="Keep the lease_id and renew the claim, as with claim_job.",
+    ),
+    Tool(
+        "claim_all_jobs",
+        "Claim several jobs together",
+        "Claim all of several jobs or none, in one atomic step, such as the files of one change. With "
+        "wait_seconds it waits in line for all of them and holds none meanwhile, so it cannot deadlock. Release each.",
+        shapes.ClaimAllJobs,
+        shapes.LooseClaimAllJobs,
+        shapes.ClaimAnswer,
+        claim_all_jobs,
+        idempotent=False,
+        about_kept=_KEPT,
+        about_loose="One lease_id proves them all. Otherwise as claim_job.",
     ),
     Tool(
         "heartbeat_job",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.agents.shapes import (
     ClaimAnswer,
+    ClaimedJob,
     HandOverAnswer,
     HeartbeatAnswer,
     JobAnswer,
@@ -20,6 +21,8 @@ from dibs.errors import InvalidInput, LeaseLost, NotAllowed, NotClaimed, Unavail
 from dibs.wire import sentences
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dibs.errors import DibsError
     from dibs.sdk.answers import JobStatus, Lease, Previous
 
@@ -73,6 +76,7 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
     return ClaimAnswer(
         message=" ".join(said),
         claimed=True,
+        status="claimed",
         job=lease.name,
         lease_id=lease.lease_id,
         fencing_token=lease.fencing_token,
@@ -85,6 +89,42 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
     )
 
 
+def all_claimed(leases: Sequence[Lease], *, kept: bool) -> ClaimAnswer:
+    """The answer to a claim of several jobs that got them all."""
+    first = claimed(leases[0], kept=kept)
+    names = ", ".join([lease.name for lease in leases[: sentences.NAMES_SHOWN]])
+    more = f" and {len(leases) - sentences.NAMES_SHOWN} more" if len(leases) > sentences.NAMES_SHOWN else ""
+    stays = "They stay yours while this connection lives, without heartbeats."
+    if not kept:
+        left = format_duration(min([lease.remaining_ms for lease in leases]))
+        stays = f"They stay yours for {left}; call heartbeat_job for each before that is over."
+    claims = [
+        ClaimedJob(
+            job=lease.name,
+            fencing_token=lease.fencing_token,
+            attempt=lease.attempt,
+            previous=before(lease.previous),
+        )
+        for lease in leases
+    ]
+    return ClaimAnswer(
+        message=f"All are yours: {names}{more}. {stays} Release each when you are finished with it.",
+        claimed=True,
+        status="claimed",
+        lease_id=first.lease_id,
+        owner=first.owner,
+        expires_in_seconds=first.expires_in_seconds,
+        namespace=first.namespace,
+        claims=claims,
+    )
+
+
+def why_not(refused: Sequence[JobOwner]) -> str:
+    """The status of a refusal for several jobs: that of the one which may change soonest."""
+    kinds = {each.status for each in refused}
+    return next((kind for kind in ("held", "delayed", "deadlock", "parked", "done") if kind in kinds), "held")
+
+
 def not_claimed(error: NotClaimed, job: str | None) -> ClaimAnswer:
     answer = error.answer
     refused = [holder_of(each) for each in answer.get("refused", ())] or [
@@ -95,7 +135,10 @@ def not_claimed(error: NotClaimed, job: str | None) -> ClaimAnswer:
     else:
         message = f"{error.details}{_since(refused[0])} {_NEXT.get(refused[0].status, SKIP_OR_WAIT)}"
     where = answer.get("namespace")
-    return ClaimAnswer(message=message, claimed=False, job=job, refused=refused, namespace=where)
+    status = why_not(refused)
+    return ClaimAnswer(
+        message=message, claimed=False, status=status, job=job, refused=refused, namespace=where
+    )
 
 
 def _since(holder: JobOwner) -> str:
@@ -112,9 +155,11 @@ def _none_of(refused: list[JobOwner], error: NotClaimed) -> str:
     names = sentences.several(
         [{"name": each.job, "status": each.status, "owner": each.owner} for each in refused]
     )
+    if "held" not in kinds:
+        return f"None of these jobs is available: {names}. Nobody works on them now. Take other work."
     return (
-        f"None of these jobs is available: {names}. Do not begin any of them. Take other work, "
-        "or claim_job one of the held ones with wait_seconds."
+        f"None of these jobs is available: {names}. Do not begin any of them. Take other work, stop and say so, "
+        "or wait: claim_job a held one with wait_seconds, in line."
     )
 
 

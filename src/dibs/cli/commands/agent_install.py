@@ -34,6 +34,11 @@ _WORDS = {
     "not in place": "{} is missing, or not up to date.",
 }
 _CODEX_MCP = "For the MCP tools in Codex:  codex mcp add dibs -- dibs mcp"
+_CLAUDE_MCP = "For the MCP tools in Claude Code:  claude mcp add --scope user dibs -- dibs mcp"
+_NOT_FOUND = (
+    "dibs is not on PATH here, and these files name it without a folder. Install it where PATH finds it: until then "
+    "the hooks do nothing."
+)
 
 
 def install(call: Call) -> Answer:
@@ -60,9 +65,19 @@ def _changed(call: Call, change: Callable[[str, str], Change], done: str, nothin
             word = _write(path, before, after, done)
         files.append({"client": client, "path": path, "done": word})
     lines = [_WORDS[each["done"]].format(each["path"]) for each in files]
-    if done == "installed" and any(each["client"] == "codex" for each in files):
-        lines.append(_CODEX_MCP)
+    if done == "installed":
+        lines += _hints(call, {each["client"] for each in files})
     return yes({"files": files}, "\n".join(lines), quiet="\n".join([each["path"] for each in files]))
+
+
+def _hints(call: Call, clients: set[str]) -> list[str]:
+    """What the files cannot do. They hold no folder of this machine, because a project's files are shared."""
+    import shutil
+
+    lines = [_CODEX_MCP] if "codex" in clients else []
+    if "claude" in clients and call.values.get("user"):
+        lines.append(_CLAUDE_MCP)
+    return lines if shutil.which("dibs", path=call.env.get("PATH", "")) else [*lines, _NOT_FOUND]
 
 
 def status(call: Call) -> Answer:
