@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.system import ways
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -18,7 +20,14 @@ if TYPE_CHECKING:
     from tests.postgres import PostgresServer, Schema
 
 # These steer the test run itself.
-KEPT = {"DIBS_REQUIRE_ALL", "DIBS_SOAK"}
+KEPT = {"DIBS_PORTABLE", "DIBS_REQUIRE_ALL", "DIBS_SOAK"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With DIBS_PORTABLE=1, skip what only Linux's own ways can do."""
+    for item in items if ways.IS_PORTABLE else ():
+        for mark in item.iter_markers("linux"):
+            item.add_marker(pytest.mark.skip(reason=f"Linux only: {mark.args[0]}"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -59,10 +59,18 @@ def pass_by(until_ms: int) -> None:
         pause(left_ms / 1000)
 
 
+def environment_without_dibs() -> dict[str, str]:
+    """Ours, with nothing set for dibs but which system's ways it uses."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("DIBS_") or name == "DIBS_PORTABLE"
+    }
+
+
 def clean_env(state_home: Path, **more: str) -> dict[str, str]:
     """The environment of a user whose state folder is in `state_home`, with nothing set for dibs but `more`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("DIBS_")}
-    return {**kept, "XDG_STATE_HOME": str(state_home), **more}
+    return {**environment_without_dibs(), "XDG_STATE_HOME": str(state_home), **more}
 
 
 class Ran:

@@ -9,8 +9,13 @@ from __future__ import annotations
 import os
 import time
 
-# macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC_RAW counts suspend. Elsewhere monotonic time is the best there is.
-_STEADY_ID: int = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC_RAW", time.CLOCK_MONOTONIC))
+from dibs.system import ways
+
+# macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC_RAW counts suspend (CLOCK_UPTIME_RAW does not, nor does Python's
+# time.monotonic there). Elsewhere monotonic time is the best there is.
+_STEADY_ID: int = (
+    time.CLOCK_BOOTTIME if ways.IS_LINUX else getattr(time, "CLOCK_MONOTONIC_RAW", time.CLOCK_MONOTONIC)
+)
 
 
 # How far this process's steady clock is ahead of the machine's: one number, once it was looked at.
@@ -32,11 +37,13 @@ def wall_ms() -> int:
 def boot_id() -> str:
     """Names what steady time is counted from: this boot of this machine. Where the kernel does not say how far a time
     namespace is off, it is a clock of its own."""
+    if not ways.IS_LINUX:
+        return _boot_id_elsewhere()
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
     except OSError:
-        return _boot_id_elsewhere()
+        return _boot_by_wall_clock()
     namespace = _time_namespace()
     return boot if namespace is None or _offset_ns(namespace) is not None else f"{boot} {namespace}"
 
@@ -46,7 +53,7 @@ _FIRST_TIME_NAMESPACE = "time:[4026531834]"
 
 
 def _find_zero() -> int:
-    namespace = _time_namespace()
+    namespace = _time_namespace() if ways.IS_LINUX else None
     zero_ns = (_offset_ns(namespace) or 0) if namespace is not None else 0
     _zero_ns[:] = [zero_ns]
     return zero_ns
@@ -80,16 +87,29 @@ def _offset_ns(namespace: str) -> int | None:
 os.register_at_fork(after_in_child=_zero_ns.clear)  # a child may begin in another time namespace
 
 
+_BOOT_ERROR_MS = 600_000
+_elsewhere: list[str] = []  # one id, once it was looked at
+
+
 def _boot_id_elsewhere() -> str:
-    """macOS and others: the system's own name for its boot, or one made of when it happened, to the ten minutes.
+    """macOS: the system's own name for its boot. It does not change while the system runs, unlike `kern.boottime`,
+    which moves with every correction of the wall clock."""
+    if not _elsewhere:
+        _elsewhere.append(_boot_session() or _boot_by_wall_clock())
+    return _elsewhere[0]
 
-    The last is the weakest: a wall clock stepped far while dibs runs looks like a new boot."""
-    if hasattr(os, "uname") and os.uname().sysname == "Darwin":
-        import subprocess  # only here, and only there
 
-        found = subprocess.run(
-            ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, text=True, check=False
-        )
-        if found.stdout.strip():
-            return found.stdout.strip()
-    return f"boot-{(wall_ms() - steady_ms()) // 600_000}"
+def _boot_session() -> str:
+    if not ways.IS_MACOS:
+        return ""
+    from dibs.system.macos_library import loaded
+
+    library = loaded()
+    name = library.system_name(b"kern.bootsessionuuid") if library is not None else None
+    return (name or b"").decode("ascii", "replace").strip()
+
+
+def _boot_by_wall_clock() -> str:
+    """Other systems: when it happened, to the ten minutes. A wall clock that is stepped far looks like a new boot. Then
+    no process is proven to be gone, and leases end by their TTL."""
+    return f"boot-{(wall_ms() - steady_ms()) // _BOOT_ERROR_MS}"

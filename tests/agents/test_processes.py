@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from dibs import proc
+from dibs.system.processes import table
 from tests.processes import DIBS, WAIT_S_MAX, ServerProcess, clean_env, dibs, wait_until
 
 if TYPE_CHECKING:
@@ -138,7 +138,9 @@ def test_a_client_that_is_killed_lets_go_of_everything(env: dict[str, str]) -> N
         client.process.kill()
         wait_until(lambda: not is_held(env, "issue-42"), "the job is free")
         # Nobody need have waited for it: whoever adopted it may leave its entry in the list of processes.
-        wait_until(lambda: not (found := proc.stat(server)) or proc.has_ended(found), "the server has ended")
+        wait_until(
+            lambda: (found := table().entry(server)) is None or found.has_ended, "the server has ended"
+        )
     history = dibs(env, "history", "issue-42", "--json").data["events"]
     assert history[-1]["event"] == "released", history
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dibs.cli.supervise.process_tree import children
 from dibs.client.embedded import EmbeddedDoor
+from dibs.system.processes import table
+from tests.processes import environment_without_dibs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ class Machine:
     """One user's machine: a state folder that its processes share."""
 
     def __init__(self, folder: Path) -> None:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("DIBS_")}
+        kept = environment_without_dibs()
         self.env = kept | {"XDG_STATE_HOME": str(folder), "DIBS": f"{sys.executable} -m dibs"}
         (folder / "dibs").mkdir(mode=0o700, exist_ok=True)
         self.door = EmbeddedDoor.at(f"sqlite://{folder / 'dibs' / 'dibs.db'}")
@@ -68,6 +68,6 @@ def first_line(child: subprocess.Popen[str]) -> str:
 
 def guards_of(run: int) -> tuple[int, int]:
     """The guardian and the warden of a `dibs run` whose command runs."""
-    (warden,) = children(run)
-    (guardian,) = children(warden)
+    (warden,) = table().children(run)
+    (guardian,) = table().children(warden)
     return guardian, warden

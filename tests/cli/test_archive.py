@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.processes import environment_without_dibs
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -20,8 +22,12 @@ PATIENCE_SECONDS = 60
 
 
 def dibs(*words: str, home: Path, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-    env = {**os.environ, "XDG_STATE_HOME": str(home), "XDG_CONFIG_HOME": str(home), "HOME": str(home)}
-    env = {key: value for key, value in env.items() if not key.startswith("DIBS_")}
+    env = {
+        **environment_without_dibs(),
+        "XDG_STATE_HOME": str(home),
+        "XDG_CONFIG_HOME": str(home),
+        "HOME": str(home),
+    }
     return subprocess.run(
         [sys.executable, "-m", "dibs", *words],
         input=stdin,

@@ -11,6 +11,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
+from tests.processes import environment_without_dibs
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -21,7 +23,7 @@ DIBS = [sys.executable, "-m", "dibs"]
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("DIBS_")}
+    kept = environment_without_dibs()
     return kept | {"XDG_STATE_HOME": str(tmp_path)}
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.supervise.process_tree import children
 from dibs.client.embedded import process_mark
 from dibs.clock import steady_ms
+from dibs.system.processes import table
 from tests.cli.processes import Machine, finished, first_line, guards_of
 from tests.processes import ServerProcess, wait_until, wait_until_stopped
 
@@ -80,7 +80,7 @@ def test_a_paused_wrapper_does_not_keep_the_command_past_the_claim(machine: Mach
     waiter = machine.start("claim", "job", "-q", "--wait", "50s")
     assert finished(waiter)[0] == 0
     assert living(family) == []
-    assert children(child.pid) != []
+    assert table().children(child.pid) != []
     child.send_signal(signal.SIGCONT)
     assert finished(child)[0] == 20
 

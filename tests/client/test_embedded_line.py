@@ -123,6 +123,7 @@ store.close()
 """
 
 
+@pytest.mark.linux("sockets with abstract names")
 @pytest.mark.promise("queue:one-wake")
 @pytest.mark.skipif(sys.platform != "linux", reason="NOT TESTED: abstract socket names are Linux's")
 def test_a_hand_over_wakes_a_waiter_of_another_process(path: str, store: SqliteStore) -> None:
@@ -140,7 +141,7 @@ def test_a_hand_over_wakes_a_waiter_of_another_process(path: str, store: SqliteS
 def test_who_cannot_be_woken_looks_by_itself(
     store: SqliteStore, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dibs.stores.sqlite.wakeup._HAS_NAMES", False)
+    monkeypatch.setattr("dibs.system.ways.IS_LINUX", False)
     first = Coordinator(store).one(ask("first"))
     assert isinstance(first, Granted)
     outcomes: list[object] = []

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import dibs
 from tests.docs.pages import Block, blocks
+from tests.processes import environment_without_dibs
 
 TIMEOUT_S = 60
 KNOWN = ("sh run", "sh run other", "python run", "text", "text other")
@@ -121,7 +122,7 @@ def _environment(folder: Path) -> dict[str, str]:
         text = f'#!/bin/sh\nexport PYTHONPATH={source}\nexec {sys.executable} {rest} "$@"\n'
         command.write_text(text, encoding="utf-8")
         command.chmod(0o755)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DIBS_", "XDG_"))}
+    kept = {key: value for key, value in environment_without_dibs().items() if not key.startswith("XDG_")}
     path = f"{programs}{os.pathsep}{kept.get('PATH', os.defpath)}"
     home = str(_made(folder / "home"))
     return {

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs import proc
-from dibs.service import descendants, processes
 from dibs.service.descendants import VARIABLE, marked, none_is_left, with_token
 from dibs.service.processes import guarded_mark, is_gone, lineage, process_mark
+from dibs.system.linux_processes import LinuxProcesses
+from dibs.system.process_table import ABOUT
+from dibs.system.processes import table
 from tests.processes import wait_until
 
 if TYPE_CHECKING:
@@ -87,7 +88,10 @@ def test_a_number_that_came_again_is_another_process(sleeper: subprocess.Popen[b
     mark = process_mark(sleeper.pid)
     assert mark is not None
     before, _, started = mark.rpartition(":")
-    assert is_gone(f"{before}:{int(started) - 1}")
+    if started.startswith(ABOUT):
+        assert not is_gone(f"{before}:{ABOUT}20010101000000")
+    else:
+        assert is_gone(f"{before}:{int(started) - 1}")
     assert not is_gone(f"{before}:")  # when it began was not known
 
 
@@ -107,7 +111,10 @@ def test_a_process_whose_first_thread_ended_while_others_work_is_alive(
     with subprocess.Popen([sys.executable, "-c", script], **pipes) as child:  # type: ignore[call-overload]
         mark = process_mark(child.pid)
         assert child.stdout.readline() == b"at it\n"
-        wait_until(lambda: proc.stat(child.pid)[:1] == [b"Z"], "its first thread has ended")
+        wait_until(
+            lambda: (found := LinuxProcesses().entry(child.pid)) and found.has_ended,
+            "its first thread has ended",
+        )
         assert child.poll() is None
         assert not is_gone(mark)
         assert process_mark(child.pid) == mark
@@ -119,7 +126,7 @@ def test_what_cannot_be_read_is_alive(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark = process_mark(sleeper.pid)
-    monkeypatch.setattr(processes, "stat", lambda pid: [])  # as with hidepid=2
+    monkeypatch.setattr(type(table()), "entry", lambda self, pid: None)  # as with hidepid=2
     assert not is_gone(mark)
     monkeypatch.setattr(os, "kill", _not_allowed)
     monkeypatch.delattr(os, "pidfd_open", raising=False)
@@ -195,6 +202,7 @@ def test_in_a_namespace_that_shares_the_outer_proc_a_worker_is_seen_for_what_it_
     assert ran.stdout == "True False False []\nTrue\n", ran.stderr
 
 
+@pytest.mark.linux("PID namespaces")
 def test_a_neighbour_in_another_namespace_says_nothing_about_our_processes(
     need_root: None, need_program: Callable[[str], str]
 ) -> None:
@@ -212,7 +220,7 @@ def test_a_neighbour_in_another_namespace_says_nothing_about_our_processes(
 def only(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The processes of this machine, as far as the test goes: what else runs here may be anybody's."""
     pids: list[int] = []
-    monkeypatch.setattr(descendants, "pids", lambda: list(pids))
+    monkeypatch.setattr(type(table()), "pids", lambda self: list(pids))
     return pids
 
 
@@ -230,7 +238,9 @@ def environment_of(pid: int) -> bytes:
 
 
 def own_start() -> int:
-    return int(proc.stat(os.getpid())[19])
+    found = table().entry(os.getpid())
+    assert found is not None
+    return int(found.started)
 
 
 def started(token: str, script: str, **more: object) -> subprocess.Popen[bytes]:
@@ -238,6 +248,7 @@ def started(token: str, script: str, **more: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["sh", "-c", script], env=env, stdin=subprocess.PIPE, **more)  # type: ignore[call-overload,no-any-return]
 
 
+@pytest.mark.linux("environments of other processes")
 def test_a_command_is_there_while_anything_that_it_started_is(only: list[int]) -> None:
     guard = subprocess.Popen(["sh", "-c", "read x"], stdin=subprocess.PIPE)
     mark = guarded_mark("abc123", [guard.pid])
@@ -258,6 +269,7 @@ def test_a_command_is_there_while_anything_that_it_started_is(only: list[int]) -
     left.stdout.close()
 
 
+@pytest.mark.linux("environments of other processes")
 def test_a_command_inside_another_is_part_of_both(only: list[int]) -> None:
     outer = started("outer1", f'{VARIABLE}="${VARIABLE} inner1" exec sh -c "read x"')
     only += [os.getpid(), outer.pid]
@@ -268,6 +280,7 @@ def test_a_command_inside_another_is_part_of_both(only: list[int]) -> None:
     wait_until(lambda: none_is_left("outer1", own_start()), "it is gone")
 
 
+@pytest.mark.linux("environments of other processes")
 def test_what_wrote_over_its_environment_may_be_part_of_the_command(only: list[int]) -> None:
     since = own_start()
     wiped = subprocess.Popen(["env", "-i", "/bin/sh", "-c", "read x"], stdin=subprocess.PIPE)
@@ -278,6 +291,7 @@ def test_what_wrote_over_its_environment_may_be_part_of_the_command(only: list[i
     wait_until(lambda: none_is_left("abc124", since), "it is gone")
 
 
+@pytest.mark.linux("environments of other processes")
 def test_a_process_that_keeps_starting_itself_anew_is_not_overlooked(tmp_path: Path) -> None:
     """Each lives for a moment, and has started the next one before it ends; the last one stays."""
     runner = tmp_path / "runner"

@@ -27,6 +27,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.linux("who holds a lock")
 @pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="only Linux says who holds a lock")
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_who_cannot_write_is_told_which_process_does(tmp_path: Path, is_stopped: bool) -> None:

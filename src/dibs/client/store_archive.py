@@ -14,6 +14,7 @@ from shutil import copyfileobj
 from dibs.core.commands import Thaw
 from dibs.core.outcomes import Frozen, Thawed
 from dibs.errors import InvalidInput, StoreFull, Unavailable
+from dibs.files import to_disk
 from dibs.service.archive.export import export
 from dibs.service.archive.intake import intake
 from dibs.service.coordinator import Coordinator
@@ -44,7 +45,7 @@ def export_to_file(store: Store, path: str, *, freeze: bool) -> Document:
     with new_file(path) as draft, _written(path), open(draft, "w", encoding="ascii") as file:
         exported = export(store, file.write, freeze=freeze)
         file.flush()
-        os.fsync(file.fileno())
+        to_disk(file.fileno())
     return exported.dump()
 
 
@@ -92,7 +93,7 @@ def sync_folder(folder: str) -> None:
     """Put the names in a folder on the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        to_disk(handle)
     finally:
         os.close(handle)
 

@@ -7,7 +7,6 @@ is a fifth of what a whole `dibs claim` may take, for names that are not needed 
 from __future__ import annotations
 
 import _socket
-from sys import byteorder
 
 from dibs.client.http1 import ConnectionLost, read_reply
 from dibs.clock import steady_ms
@@ -87,6 +86,7 @@ class ServerConnection:
     def _prove(self, connection: _socket.socket, token: str, deadline: Deadline) -> None:
         """Raises ServerUnreachable, and closes, unless the server is this user's own."""
         from dibs.client.proof import Challenge, is_ours, not_ours
+        from dibs.system.socket_peer import peer_uid
 
         proven = False
         try:
@@ -139,14 +139,6 @@ class ServerConnection:
                 self._kept, self._kept_ms = connection, steady_ms()
             else:
                 connection.close()
-
-
-def peer_uid(connection: _socket.socket) -> int:
-    """The user id of the process that made the connected socket; -1 if the kernel does not say."""
-    if not hasattr(_socket, "SO_PEERCRED"):
-        return -1
-    raw = connection.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)  # pid, uid, gid
-    return int.from_bytes(raw[4:8], byteorder)
 
 
 def _send(connection: _socket.socket, request: bytes, deadline: Deadline) -> None:

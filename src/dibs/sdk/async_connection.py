@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.client.http1 import ConnectionLost, ReplyReader
 from dibs.client.proof import Challenge, is_ours, not_ours
-from dibs.client.transport import RECEIVE_BYTES, NotConnected, no_host, not_there, not_trusted, peer_uid
+from dibs.client.transport import RECEIVE_BYTES, NotConnected, no_host, not_there, not_trusted
 from dibs.generators import run_generator_async
+from dibs.system.socket_peer import peer_uid
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import struct
 from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms
@@ -19,6 +18,7 @@ from dibs.core.limits import (
     OVERLOAD_RETRY_MS,
 )
 from dibs.server.response import HttpError
+from dibs.system import socket_peer
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("dibs")
 
 LOG_EVERY_MS = 10_000
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 class TooManyConnections(HttpError):
@@ -116,11 +115,8 @@ def client_of(transport: asyncio.BaseTransport) -> str:
 
 
 def peer_uid(connection: socket.socket | None) -> int | None:
-    """The user at the other end of a Unix socket. The kernel recorded it when the client connected."""
-    if connection is None or connection.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+    """The user at the other end of a Unix socket; None for other connections, and if the kernel does not say."""
+    if connection is None or connection.family != socket.AF_UNIX:
         return None
-    try:
-        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    except OSError:
-        return None
-    return int(_CREDENTIALS.unpack(raw)[1])
+    uid = socket_peer.peer_uid(connection)
+    return None if uid < 0 else uid

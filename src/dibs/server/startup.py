@@ -32,6 +32,7 @@ log = logging.getLogger("dibs")
 
 # For the store, its readers, refused connections that are still being answered, and Python's own files.
 FILES_OF_OUR_OWN = 100 + CONNECTIONS_TURNED_AWAY_MAX
+FILES_OF_MACOS = 10_240  # OPEN_MAX there
 
 
 def check_extras() -> None:
@@ -173,10 +174,12 @@ def connections_max(wanted: int) -> int:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):  # macOS gives a bound that it does not accept
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
+    for more in (hard, FILES_OF_MACOS):
+        if soft != hard and (soft < more or more == resource.RLIM_INFINITY):
+            with contextlib.suppress(OSError, ValueError):  # macOS names no bound, and accepts only its own
+                resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+                soft = more
+                break
     if soft == resource.RLIM_INFINITY:
         return wanted
     room = max(1, soft - FILES_OF_OUR_OWN)

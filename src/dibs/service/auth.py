@@ -25,6 +25,7 @@ from dibs.core.limits import PRINCIPAL_CHARS_MAX, TOKENS_FILE_BYTES_MAX
 from dibs.core.names import PRINCIPAL_CHARACTERS
 from dibs.digest import proof_key_id, proof_of
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, InvalidName
+from dibs.files import to_disk
 from dibs.ids import new_id, new_secret
 from dibs.wire.tokenfile import TokenLine, is_entry, parse_line
 
@@ -218,7 +219,7 @@ def ensure_token_file(path: str, name: str) -> bool:
             with open(descriptor, "w") as file:
                 file.write(f"{principal_name(name)}:{new_secret()}:{ADMIN}\n")
                 file.flush()
-                os.fsync(file.fileno())
+                to_disk(file.fileno())
             return _link(drafted, path)
         finally:
             os.unlink(drafted)

@@ -13,7 +13,9 @@ from __future__ import annotations
 import os
 
 from dibs.clock import boot_id
-from dibs.proc import has_own_proc, is_dead_leader, pid_namespace, stat
+from dibs.system.process_handle import process_handle
+from dibs.system.process_table import ABOUT
+from dibs.system.processes import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ _GUARDED = (
 
 def process_mark(pid: int) -> str | None:
     """The mark of a process, or None if there is no such process or it cannot be identified."""
-    namespace = pid_namespace()
+    namespace = table().namespace()
     if not namespace or pid <= 0 or _number_is_free(pid):
         return None
     return f"{boot_id()}:{namespace}:{pid}:{_started(pid)}"
@@ -39,7 +41,7 @@ def guarded_mark(token: str, pids: Sequence[int]) -> str | None:
     marks = [process_mark(pid) for pid in pids]
     if None in marks or not token.isalnum():
         return None
-    where = f"{boot_id()}:{pid_namespace()}"
+    where = f"{boot_id()}:{table().namespace()}"
     return f"{_GUARDED}:{token}:{where}:" + ",".join([str(mark).removeprefix(f"{where}:") for mark in marks])
 
 
@@ -65,13 +67,13 @@ def _is_guarded_gone(mark: str) -> bool:
 
 
 def _earliest(guards: list[str]) -> int:
-    """When the first of the guards began, in ticks since boot; 0 if that is not known."""
+    """When the first of the guards began, as the system counts it; 0 if that is not known."""
     starts = [guard.partition(":")[2] for guard in guards]
     return min([int(start) if start.isdecimal() else 0 for start in starts])
 
 
 def _is_here(boot: str, namespace: str) -> bool:
-    return boot == boot_id() and namespace != "" and namespace == pid_namespace()
+    return boot == boot_id() and namespace != "" and namespace == table().namespace()
 
 
 def _is_process_gone(number_and_start: str) -> bool:
@@ -81,32 +83,26 @@ def _is_process_gone(number_and_start: str) -> bool:
     pid = int(number)
     if _number_is_free(pid):
         return True
+    if not started or started.startswith(ABOUT):
+        return False
     found = _started(pid)
-    return bool(started) and bool(found) and found != started
+    return bool(found) and found != started
 
 
 def _number_is_free(pid: int) -> bool:
     """Whether surely no living process has this number. Uses a process handle, which covers all threads and needs no
-    permission, or else signals and /proc."""
-    handle = _handle(pid)
+    permission, or else signals and the table of processes."""
+    handle = process_handle(pid)
     if handle is None:
-        return not _takes_signals(pid) or is_dead_leader(pid)
+        return not _takes_signals(pid) or table().is_dead(pid)
     try:
         import select
 
         return bool(select.select([handle], [], [], 0)[0])  # readable once all its threads have ended
     except (OSError, ValueError):  # more files than select can handle
-        return is_dead_leader(pid)
+        return table().is_dead(pid)
     finally:
         os.close(handle)
-
-
-def _handle(pid: int) -> int | None:
-    """A handle on the process, if the system gives one. None proves nothing."""
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError, OverflowError):
-        return None
 
 
 def _takes_signals(pid: int) -> bool:
@@ -121,20 +117,20 @@ def _takes_signals(pid: int) -> bool:
 
 
 def lineage(pid: int) -> list[str]:
-    """The marks of a process and its ancestors, nearest first. Empty if /proc shows another namespace. Process 1 does
-    not count as an ancestor, because every process descends from it."""
-    before = f"{boot_id()}:{pid_namespace()}:"
+    """The marks of a process and its ancestors, nearest first. Empty if the system shows only processes of another
+    namespace. Process 1 does not count as an ancestor, because every process descends from it."""
+    before = f"{boot_id()}:{table().namespace()}:"
     marks: list[str] = []
-    while pid > (1 if marks else 0) and len(marks) < _GENERATIONS_MAX and has_own_proc():
-        fields = stat(pid)
-        if not fields:
+    while pid > (1 if marks else 0) and len(marks) < _GENERATIONS_MAX and table().has_our_numbers():
+        found = table().entry(pid)
+        if found is None:
             break
-        marks.append(f"{before}{pid}:{fields[19].decode()}")
-        pid = int(fields[1])
+        marks.append(f"{before}{pid}:{found.started}")
+        pid = found.parent
     return marks
 
 
 def _started(pid: int) -> str:
-    """When a process started, in ticks since boot. Empty if that cannot be read."""
-    fields = stat(pid) if has_own_proc() else []
-    return fields[19].decode() if fields else ""
+    """When a process started, as the system tells it. Empty if that cannot be read."""
+    found = table().entry(pid) if table().has_our_numbers() else None
+    return "" if found is None else found.started

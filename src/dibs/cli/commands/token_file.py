@@ -14,7 +14,7 @@ from dibs.core.identity import AGENT, ROLES
 from dibs.core.limits import TOKENS_FILE_BYTES_MAX
 from dibs.core.names import check_namespace, check_principal
 from dibs.errors import InvalidInput, InvalidName
-from dibs.files import replace_file
+from dibs.files import replace_file, to_disk
 from dibs.ids import new_secret
 from dibs.terminal import plain
 from dibs.wire.codes import NO
@@ -198,7 +198,7 @@ def _append(path: str, line: str) -> None:
             size = os.fstat(handle).st_size
             joint = b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""
             file.write(joint + line.encode() + b"\n")
-            os.fsync(handle)
+            to_disk(handle)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
 

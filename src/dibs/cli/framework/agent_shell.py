@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 
-from dibs import proc
 from dibs.harness.identity import VARIABLES, agents_of
+from dibs.system.processes import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +57,6 @@ def _environment_above_shell() -> bytes | None:
             return b""  # the shell is the first process of its own PID namespace
         found = look(pid)
         if found is None or found.name not in _SANDBOXES:
-            return proc.environment(pid)
+            return table().environment(pid)
         pid = found.parent
     return None

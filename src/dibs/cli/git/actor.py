@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import os
 
-from dibs import proc
 from dibs.cli.framework.parse import UsageError
 from dibs.core.limits import OWNER_CHARS_MAX
+from dibs.system.processes import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ def may_end(taker: Mapping[str, Any], actor: Actor) -> bool:
 
 
 class _Process:
-    """A process as /proc shows it. A fork has the same `words` and `program` as its parent; a new shell differs."""
+    """A process as the system shows it. A fork has the same `words` and `program` as its parent; a new shell has
+    others."""
 
     __slots__ = ("name", "parent", "pid", "program", "words")
 
@@ -144,9 +145,7 @@ class _Process:
         self.parent = parent
         self.program = program
         self.words = words
-        self.name = (
-            os.path.basename(program.removesuffix(" (deleted)")).partition("-")[0].rstrip("0123456789.")
-        )
+        self.name = os.path.basename(program).partition("-")[0].rstrip("0123456789.")
 
     @property
     def is_shell(self) -> bool:
@@ -155,13 +154,9 @@ class _Process:
 
 def look(pid: int) -> _Process | None:
     """None if there is no such process, or if it cannot be seen."""
-    try:
-        parent = int(proc.stat(pid)[1])
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read()
-        return _Process(pid, parent, os.readlink(f"/proc/{pid}/exe"), words)
-    except (OSError, ValueError, IndexError):
-        return None
+    found = table().entry(pid)
+    command = table().command(pid) if found is not None else None
+    return None if found is None or command is None else _Process(pid, found.parent, *command)
 
 
 def runner(pid: int) -> _Process | None:

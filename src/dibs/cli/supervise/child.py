@@ -233,9 +233,9 @@ class Child:
             raise ChildProcessError("the processes that guard the command could not be started")
         self.was_stopped = True
         wait_for_end(lambda: process_mark(self.guardian_pid) is None)
-        if self._pid and not self._adopts:
-            killed(-self._pid)
         survivors = Survivors(self._token, (self.guardian_pid, self.warden_pid))
+        if self._pid and not self._adopts:
+            survivors.has_group(self._pid)
         survivors.end(lambda: [os.getpid()])
         self.all_gone = True
         self.some_left = bool(survivors.untouchable)

@@ -23,8 +23,9 @@ import _signal  # type: ignore[import-not-found]  # the C part of `signal`, whos
 import os
 import select
 
-from dibs.cli.supervise.process_tree import adopt_orphans, children, descendants, die_with, wake_with_parent
+from dibs.cli.supervise.process_tree import adopt_orphans, descendants, die_with, wake_with_parent
 from dibs.clock import steady_ms
+from dibs.system.processes import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -186,6 +187,8 @@ class Guardian:
         self._pid = pid
         self._let_go_of_files()
         self._tell(f"P {pid}")
+        if self._warden is not None and not self._adopts:
+            os.write(self._warden, b"P %d\n" % pid)  # it cannot find the command by itself
 
     def _become_command(self, guardian: int, env: dict[bytes, bytes]) -> None:
         die_with(guardian)
@@ -249,7 +252,9 @@ class Guardian:
     def _has_ended(self) -> bool:
         """Whether the command itself has ended. If its orphans can be found, it is reaped last: until then its group's
         number cannot be reused."""
-        found = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | (os.WNOWAIT if self._adopts else 0))
+        if not self._adopts:
+            return self._is_reaped()
+        found = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if found is None:
             if self._was_paused():
                 self._tell("Z")
@@ -257,6 +262,16 @@ class Guardian:
         killed = found.si_code != os.CLD_EXITED
         self._tell(f"E {-found.si_status if killed else found.si_status}")
         return True
+
+    def _is_reaped(self) -> bool:
+        """The same without `waitid`, which Python has on macOS only since 3.13."""
+        pid, status = os.waitpid(self._pid, os.WNOHANG | os.WUNTRACED)
+        if pid and os.WIFSTOPPED(status):
+            self._tell("Z")
+            return False
+        if pid:
+            self._tell(f"E {os.waitstatus_to_exitcode(status)}")
+        return bool(pid)
 
     def _was_paused(self) -> bool:
         try:
@@ -266,7 +281,7 @@ class Guardian:
 
     def _reap_adopted(self) -> None:
         if self._adopts:
-            for pid in children(os.getpid()):
+            for pid in table().children(os.getpid()):
                 if pid != self._pid:
                     os.waitpid(pid, os.WNOHANG)
 

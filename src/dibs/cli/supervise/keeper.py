@@ -17,6 +17,7 @@ from dibs.client.door import OVER_CODES
 from dibs.client.embedded import is_gone, process_mark
 from dibs.client.plan import RenewalPlan
 from dibs.clock import steady_ms
+from dibs.system.process_handle import process_handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,10 +56,7 @@ class WatchedProcess:
     def open(self) -> None:
         """Open a handle that reports the end of the process, where the system has one; else it is polled every
         second."""
-        try:
-            self._handle = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):
-            self._handle = None
+        self._handle = process_handle(self.pid)
 
     def wait(self, ms: int) -> bool:
         """Wait for its end for at most `ms`. Returns whether it lives."""

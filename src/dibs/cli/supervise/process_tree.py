@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 
-from dibs import proc
+from dibs.system import ways
+from dibs.system.processes import table
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -35,6 +36,8 @@ def wake_with_parent() -> None:
 
 
 def _prctl(option: int, value: int) -> bool:
+    if not ways.IS_LINUX:
+        return False
     words = (option, value, 0, 0, 0)
     try:
         # Only the C part of ctypes: importing the rest takes as long as claiming a job.
@@ -54,28 +57,9 @@ def _prctl(option: int, value: int) -> bool:
         return False
 
 
-def children(pid: int) -> list[int]:
-    """The children of all threads of a process. Empty if it is gone, or if they cannot be seen."""
-    found: list[int] = []
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
-                found += [int(word) for word in file.readall().split()]
-    except FileNotFoundError:
-        return _children_by_parent(pid) if os.path.isdir(f"/proc/{pid}") else []
-    except OSError:
-        return []
-    return found
-
-
-def _children_by_parent(pid: int) -> list[int]:
-    """The same for kernels without a list of children: looks at the parent of every process."""
-    wanted = str(pid).encode()
-    return [each for each in proc.pids() if proc.stat(each)[1:2] == [wanted]]
-
-
 def descendants(pid: int) -> list[int]:
     """All descendants, parents first. Processes that fork meanwhile may be missing, so call it again."""
+    children = table().children
     found = children(pid)
     for each in found:
         found += children(each)  # the list grows during the loop

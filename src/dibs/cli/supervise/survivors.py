@@ -2,7 +2,8 @@
 
 They are found in two ways: as descendants, because the nearest living guard adopts orphans (process_tree.py), and by
 the token in their environment. The first finds processes with a new environment, the second those that are no longer
-below us.
+below us. Where the system offers neither (macOS), only the command's process group is known. Processes that left it
+are not found.
 """
 
 from __future__ import annotations
@@ -31,10 +32,17 @@ class Survivors:
         self._token = token
         self._guards = {*guards, os.getpid()}
         self.untouchable: set[int] = set()  # processes of another user, which cannot be killed
+        self._group = 0
+        self._leader: str | None = None
+
+    def has_group(self, group: int) -> None:
+        """The process group of the command. Needed where its processes cannot be found."""
+        self._group, self._leader = group, process_mark(group)
 
     def end(self, roots: Callable[[], Iterable[int]]) -> bool:
         """Kill all descendants of the roots and all processes with the token, until none is left. False if some cannot
         be killed."""
+        self._end_group()
         empty = 0
         while empty < _LOOKS:
             left = self._found(roots()) - self.untouchable
@@ -45,6 +53,11 @@ class Survivors:
             if left:
                 _nap()
         return not self.untouchable
+
+    def _end_group(self) -> None:
+        """Kill the group, unless its number has come again. While the group has members, no new process gets it."""
+        if self._group and process_mark(self._group) in (None, self._leader):
+            killed(-self._group)
 
     def _found(self, roots: Iterable[int]) -> set[int]:
         """One look at all processes. It may miss one whose parent ends at this moment; the next look finds it."""

@@ -20,6 +20,7 @@ from dibs.cli.supervise.process_tree import adopt_orphans, wake_with_parent
 from dibs.cli.supervise.survivors import Survivors, wait_for_end
 from dibs.client.embedded import process_mark
 from dibs.clock import steady_ms
+from dibs.system.process_handle import process_handle
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,10 +82,7 @@ class Warden:
             os.dup2(null, number)
         os.closerange(3, self._orders)
         os.closerange(self._orders + 1, 65536)
-        try:
-            self._run_handle = os.pidfd_open(self._run)
-        except (AttributeError, OSError):  # its end is seen at the next look
-            pass
+        self._run_handle = process_handle(self._run)  # without one, its end is seen at the next look
 
     def _wake_guardian(self) -> None:
         """Continue a paused guardian when `dibs run` has ended; a running one notices it by itself."""
@@ -110,6 +108,8 @@ class Warden:
                 self._kill_ms = int(word) + self._kill_after_ms + LATE_MS
             elif order == "I":
                 self._session = word
+            elif order == "P":
+                self._survivors.has_group(int(word))
             elif order == "Q":
                 self._is_done = True
 

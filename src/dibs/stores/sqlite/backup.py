@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dibs.clock import steady_ms
 from dibs.core.records import LockRecord, Meta
 from dibs.errors import InvalidInput, StoreCorrupt, StoreFull, StoreUnavailable
+from dibs.files import to_disk
 from dibs.ids import new_id
 from dibs.stores.codec import decode
 from dibs.stores.sqlite.counters import SETTLE
@@ -89,7 +90,7 @@ def is_empty(path: str) -> bool:
 def sync(path: str) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        to_disk(handle)
     finally:
         os.close(handle)
 

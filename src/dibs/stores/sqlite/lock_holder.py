@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 
+from dibs.system import ways
+
 _WRITE_LOCK = 120  # a writer locks this byte of the -shm file: SQLite's WAL index format defines it
 
 
 def write_lock_holder(path: str) -> tuple[int, bool] | None:
     """Pid of the writing process, and whether it is stopped. None: no process writes, or it is unknown."""
+    if not ways.IS_LINUX:
+        return None
     try:
         inode = os.stat(path + "-shm").st_ino
         with open("/proc/locks", encoding="ascii") as file:
@@ -21,7 +25,7 @@ def write_lock_holder(path: str) -> tuple[int, bool] | None:
                 continue
             if last == "EOF" or int(last) >= _WRITE_LOCK:
                 return int(words[4]), _is_stopped(int(words[4]))
-    except (OSError, ValueError):  # not Linux, or an unknown line format
+    except (OSError, ValueError):  # an unknown line format
         pass
     return None
 

@@ -10,6 +10,7 @@ import os
 
 from dibs.stores.sqlite.fileformat import APPLICATION_ID, VERSION
 from dibs.stores.sqlite.identity import identity_of
+from dibs.system import ways
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,6 +116,9 @@ class FileOpener:
         db = self._connect(how)
         try:
             db.execute("PRAGMA synchronous = FULL")
+            if ways.IS_MACOS:  # there, a plain sync leaves a commit in the cache of the drive
+                db.execute("PRAGMA fullfsync = 1")
+                db.execute("PRAGMA checkpoint_fullfsync = 1")
             state = State(self._look(db))
             self._identity.check_content(state.store_id, state.revision)
             if identity_of(self.path) != main:

@@ -9,17 +9,16 @@ noticed later.
 
 from __future__ import annotations
 
-import sys
 from binascii import crc32
 from time import sleep
+
+from dibs.system import ways
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket as Socket
     from collections.abc import Iterable
     from types import TracebackType
-
-_HAS_NAMES = sys.platform == "linux"
 
 
 def _address(store_id: str, key: str) -> bytes:
@@ -33,7 +32,7 @@ class Wakeup:
 
     def __init__(self, store_id: str, key: str) -> None:
         self._socket: Socket | None = None
-        if not _HAS_NAMES:
+        if not ways.IS_LINUX:
             return
         from _socket import AF_UNIX, SOCK_DGRAM
         from _socket import socket as Socket
@@ -75,7 +74,7 @@ class Wakeup:
 
 def wake(store_id: str, keys: Iterable[str]) -> None:
     """Wake the processes that wait for the deletion of these records. Never waits, and never fails."""
-    if not _HAS_NAMES:
+    if not ways.IS_LINUX:
         return
     from _socket import AF_UNIX, MSG_DONTWAIT, SOCK_DGRAM
     from _socket import socket as Socket

@@ -1,0 +1,1 @@
+"""What systems do differently: Linux, macOS, and what every Unix has."""

@@ -1,0 +1,127 @@
+"""Processes as Linux shows them in /proc."""
+
+from __future__ import annotations
+
+import os
+
+from dibs.system.process_table import ProcessEntry, ProcessTable
+
+_ENDED = (b"Z", b"X", b"x")
+_KERNEL_THREAD = 0x0020_0000
+_STATE, _PARENT, _FLAGS, _STARTED = 0, 1, 6, 19
+
+
+class LinuxProcesses(ProcessTable):
+    """A process began `started` ticks after the boot."""
+
+    def namespace(self) -> str:
+        try:
+            return os.readlink("/proc/self/ns/pid").strip("pid:[]")
+        except OSError:
+            return ""
+
+    def has_our_numbers(self) -> bool:
+        """In a PID namespace that shares the outer /proc they are not ours: there, our own entry lists a number for
+        each namespace on the way to ours."""
+        try:
+            with open("/proc/self/status", "rb") as file:
+                for line in file:
+                    if line.startswith(b"NSpid:"):
+                        return line.split()[1:] == [b"%d" % os.getpid()]
+            return os.readlink("/proc/self") == str(os.getpid())
+        except OSError:
+            return False
+
+    def shows_all(self) -> bool:
+        return self.has_our_numbers() and not _hides_processes()
+
+    def pids(self) -> list[int]:
+        try:
+            return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+        except OSError:
+            return []
+
+    def entry(self, pid: int) -> ProcessEntry | None:
+        """Has ended: its first thread has. The process has only if all its threads have."""
+        fields = _stat(f"/proc/{pid}/stat")
+        if not fields:
+            return None
+        return ProcessEntry(
+            int(fields[_PARENT]),
+            fields[_STARTED].decode(),
+            has_ended=fields[_STATE] in _ENDED,
+            is_kernel=bool(int(fields[_FLAGS]) & _KERNEL_THREAD),
+        )
+
+    def is_listed(self, pid: int) -> bool:
+        return os.path.isdir(f"/proc/{pid}")
+
+    def is_dead(self, pid: int) -> bool:
+        if not self.has_our_numbers():
+            return False
+        found = self.entry(pid)
+        if found is None or not found.has_ended:
+            return False
+        try:
+            threads = os.listdir(f"/proc/{pid}/task")
+        except OSError:
+            return False
+        others = [_stat(f"/proc/{pid}/task/{thread}/stat") for thread in threads if thread != str(pid)]
+        # One that ended meanwhile cannot be read: the next look tells.
+        return all(each and each[_STATE] in _ENDED for each in others)
+
+    def children(self, pid: int) -> list[int]:
+        """The children of all threads."""
+        found: list[int] = []
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
+                    found += [int(word) for word in file.readall().split()]
+        except FileNotFoundError:
+            return self._children_by_parent(pid) if self.is_listed(pid) else []
+        except OSError:
+            return []
+        return found
+
+    def _children_by_parent(self, pid: int) -> list[int]:
+        """The same for kernels without a list of children: looks at the parent of every process."""
+        wanted = str(pid).encode()
+        return [each for each in self.pids() if _stat(f"/proc/{each}/stat")[1:2] == [wanted]]
+
+    def command(self, pid: int) -> tuple[str, bytes] | None:
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read()
+            return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)"), words
+        except OSError:
+            return None
+
+    def environment(self, pid: int) -> bytes | None:
+        try:
+            with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+                return file.read()
+        except OSError:
+            return None
+
+
+def _stat(path: str) -> list[bytes]:
+    """The fields after the name: state, parent and so on. Empty if they cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            # The name in brackets may hold anything, brackets and blanks too.
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def _hides_processes() -> bool:
+    """Whether /proc is mounted so that it does not list other users' processes."""
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            found = [line.split() for line in file if b" /proc " in line]
+    except OSError:
+        return True
+    last = b",".join(found[-1]) if found else b""
+    return not found or (
+        b"hidepid=" in last and not any(word in last for word in (b"hidepid=0", b"hidepid=off"))
+    )

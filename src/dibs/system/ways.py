@@ -1,0 +1,14 @@
+"""Which system's own ways are used. Chosen once, here.
+
+DIBS_PORTABLE=1 forces what every Unix has. It is for tests: they show on Linux what remains of each promise where
+Linux's own ways do not exist.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+IS_PORTABLE: bool = os.environ.get("DIBS_PORTABLE") == "1"
+IS_LINUX: bool = sys.platform == "linux" and not IS_PORTABLE
+IS_MACOS: bool = sys.platform == "darwin" and not IS_PORTABLE
