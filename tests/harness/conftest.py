@@ -35,6 +35,8 @@ class AgentProcess:
     def document(self, moment: str, tool: str = "", given: dict[str, Any] | None = None, **more: Any) -> Any:
         cwd = str(self.folder)
         if self.harness == "copilot":
+            if not tool:  # events with Claude's names have Claude's fields
+                return {"hook_event_name": moment, "session_id": self.session, "cwd": cwd, **more}
             made = {"sessionId": self.session, "timestamp": 1, "cwd": cwd}
             return {**made, "toolName": tool, "toolArgs": json.dumps(given), **more}
         if self.harness == "windsurf":
@@ -62,9 +64,15 @@ class AgentProcess:
         return self.may(self.send(self.document(moment, tool, given, **more)))
 
     def shell(self, command: str, **more: Any) -> bool:
-        tool = "run_shell_command" if self.harness == "gemini" else "Bash"
-        moment = "BeforeTool" if self.harness == "gemini" else "PreToolUse"
-        return self.may(self.send(self.document(moment, tool, {"command": command}, **more)))
+        given: dict[str, Any] = {"command": command}
+        if self.harness == "cursor":
+            return self.may(self.send(self.document("beforeShellExecution", **given, **more)))
+        moment, tool, given = {
+            "gemini": ("BeforeTool", "run_shell_command", given),
+            "copilot": ("preToolUse", "bash", given),
+            "windsurf": ("pre_run_command", "", {"command_line": command}),
+        }.get(self.harness, ("PreToolUse", "Bash", given))
+        return self.may(self.send(self.document(moment, tool, given, **more)))
 
     def tell(self, moment: str, **more: Any) -> str:
         """The context that the agent is told."""

@@ -43,7 +43,8 @@ _EVENTS: dict[str, dict[str, str | None]] = {
         "AfterAgent": None,
         "SessionEnd": None,
     },
-    COPILOT: {"preToolUse": None, "postToolUse": None, "agentStop": None, "sessionEnd": None},
+    # Events in small letters do not name themselves to Copilot's hooks. `Stop` does, and could not be told otherwise.
+    COPILOT: {"preToolUse": None, "postToolUse": None, "Stop": None, "sessionEnd": None},
     CURSOR: {
         "preToolUse": "Write|Edit|Delete",
         "beforeShellExecution": None,

@@ -100,6 +100,8 @@ def _guessed(document: Document) -> str:
         return "postToolUse"
     if "toolName" in document:
         return "preToolUse"
+    if "stopReason" in document:
+        return "agentStop"
     return "sessionEnd" if "reason" in document else "sessionStart" if "source" in document else ""
 
 

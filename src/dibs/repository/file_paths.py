@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def path_from_top(top: str, folder: str, path: str) -> str | None:
-    """`src/auth.rs` for a path that is absolute, or relative to `folder`. None: it is the top itself, or leads out of
-    the work tree, or cannot be a path."""
+def path_from_top(top: str, folder: str, path: str, *, follows_last: bool = True) -> str | None:
+    """`src/auth.rs` for a path that is absolute, or relative to `folder`. Without `follows_last`, a link at the end is
+    itself meant. None: it is the top itself, or leads out of the work tree, or cannot be a path."""
     try:
         real_top = os.path.realpath(top)
-        real = os.path.realpath(os.path.join(folder, path))
+        whole = os.path.join(folder, path)
+        if follows_last:
+            real = os.path.realpath(whole)
+        else:
+            above, last = os.path.split(whole.rstrip("/"))
+            real = os.path.normpath(os.path.join(os.path.realpath(above), last))
     except (OSError, ValueError):  # ValueError: a NUL byte, or half of a surrogate pair
         return None
     parts = parts_below(real_top, real, folds=folds_case(real_top))
@@ -49,7 +54,7 @@ def parts_below(top: str, path: str, *, folds: bool) -> list[str] | None:
     """The parts of a path below a folder, both without links."""
     above = [part for part in top.split("/") if part]
     parts = [part for part in path.split("/") if part]
-    same = _folded if folds else str
+    same = folded if folds else str
     if len(parts) <= len(above) or [same(part) for part in parts[: len(above)]] != [
         same(part) for part in above
     ]:
@@ -68,13 +73,17 @@ def spelled_as_on_disk(top: str, parts: list[str], listed: Callable[[str], list[
         except OSError:
             entries = []
         if part not in entries:
-            part = next((entry for entry in entries if _folded(entry) == _folded(part)), part)
+            part = next((entry for entry in entries if folded(entry) == folded(part)), part)
         found.append(unicodedata.normalize("NFC", part))
         folder = os.path.join(folder, part)
     return found
 
 
-def _folded(part: str) -> str:
+def folded(text: str) -> str:
+    """The same for all spellings that such a file system takes for one. It may also be the same for two names that the
+    file system tells apart (`ß` and `ss`)."""
+    if text.isascii():
+        return text.lower()
     import unicodedata
 
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", part).casefold())
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())

@@ -21,8 +21,8 @@ from dibs.client.door import OVER_CODES
 from dibs.core.limits import ACTOR_TTL_MS, AGENT_TTL_MS, OWNER_CHARS_MAX
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.digest import digest
-from dibs.errors import InvalidInput, RequestRefused
-from dibs.files import replace_file
+from dibs.errors import InvalidInput, RequestRefused, StoreUnavailable
+from dibs.files import lock_file, replace_file
 from dibs.ids import new_id
 from dibs.paths import state_folder
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from dibs.wire.documents import Reply
 
 _BYTES_MAX = 256
+_GATE_MS = 5_000
+_GATE_DIGITS = 2  # so that there are not as many gates as actors
 # The skill's placeholder for a name. Two agents that copied it would be one worker, so it is refused.
 PLACEHOLDER = "YOUR-NAME"
 
@@ -69,6 +71,9 @@ class ActorSession:
         self._folder = os.path.join(state_folder(call.env), "actors")
         where = "agent" if agent is not None else settings.namespace or DEFAULT_NAMESPACE
         self._path = os.path.join(self._folder, digest(settings.url or "", where, name))
+        # A subagent opens the session of its parent, so both have one gate.
+        family = name if agent is None else agent.session
+        self._gate = os.path.join(self._folder, f"gate-{digest(family)[:_GATE_DIGITS]}")
 
     @classmethod
     def of_agent(cls, call: Call, agent: Agent) -> ActorSession:
@@ -108,18 +113,20 @@ class ActorSession:
 
     def opened(self, ttl_ms: int) -> str:
         """The actor's session: the existing one, renewed, or a new one. It lives for at least `ttl_ms`."""
-        import fcntl
-
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            gate = os.open(os.path.join(self._folder, "gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            gate = os.open(self._gate, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise InvalidInput(
                 f"{self._folder} cannot be written ({error.strerror}), so dibs cannot remember the actor. "
                 "Use --lease or --session instead."
             ) from None
         try:
-            fcntl.flock(gate, fcntl.LOCK_EX)  # two first claims of one actor open one session
+            if not lock_file(gate, _GATE_MS):  # two first claims of one actor open one session
+                raise StoreUnavailable(
+                    f"Another dibs command of the same actor stands still: {self._gate} is locked. "
+                    "Continue or end that process."
+                )
             return self._keep(ttl_ms) or self._open(ttl_ms)
         finally:
             os.close(gate)

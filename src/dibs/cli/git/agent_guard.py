@@ -59,9 +59,10 @@ class AgentGuard:
         if event.kind == kinds.BEFORE_EDIT:
             return self._before(event.paths)
         if event.kind == kinds.BEFORE_SHELL:
-            self._stamp().note()
             paths = written(event.command)
-            return self._before(tuple(paths)) if paths else NOTHING
+            answer = self._before(tuple(paths)) if paths else NOTHING
+            self._stamp().note()
+            return answer
         checkout = self._checkout(self._folder, event.agent)
         if checkout is None:
             return NOTHING
@@ -103,8 +104,8 @@ class AgentGuard:
                 continue
             try:
                 if checkout.settings.guard != OFF:
-                    files = [checkout.relative(path, self._folder) for path in inside]
-                    in_way += checkout.claim(list(dict.fromkeys([file for file in files if file])))
+                    files = [file for path in inside for file in checkout.files(path, self._folder)]
+                    in_way += checkout.claim(list(dict.fromkeys(files)))
             finally:
                 self._close(checkout)
         denied = [each for each in in_way if each["level"] == DENY]
@@ -126,10 +127,10 @@ class AgentGuard:
                 continue
             if is_new and checkout.settings.applies_to(file):
                 changed.append(file)
-        held = set(checkout.held())
+        held = {checkout.key(file) for file in checkout.held()}
         in_way: list[Document] = []
         for file in changed:  # one by one: what one file's owner says must not keep the others unclaimed
-            if file not in held:
+            if checkout.key(file) not in held:
                 in_way += checkout.claim([file])
         told = [each for each in in_way if each["level"] != OFF]
         return remark(self._event, _touched_text(told)) if told else NOTHING
@@ -138,9 +139,9 @@ class AgentGuard:
         """Let go of files that equal the last commit again. What a subagent leaves changed becomes its parent's."""
         held = checkout.held()
         if held:
-            changed = set(checkout.repository.changed())
-            checkout.release([file for file in held if not _is_changed(file, changed)])
-            held = [file for file in held if _is_changed(file, changed)]
+            changed = {checkout.key(file) for file in checkout.repository.changed()}
+            checkout.release([file for file in held if not _is_changed(checkout.key(file), changed)])
+            held = [file for file in held if _is_changed(checkout.key(file), changed)]
         parent = checkout.agent.parent
         if self._event.kind == kinds.SUBAGENT_STOP and parent is not None:
             if held:
@@ -176,10 +177,14 @@ class _Stamp:
         self._path = path
 
     def note(self) -> None:
-        os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-        with open(self._path, "wb"):
+        """If that fails, only what the command changed is not known afterwards."""
+        try:
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            with open(self._path, "wb"):
+                pass
+            os.utime(self._path)
+        except OSError:
             pass
-        os.utime(self._path)
 
     def taken(self) -> int | None:
         try:

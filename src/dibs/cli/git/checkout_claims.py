@@ -4,6 +4,9 @@ Each file that an agent writes is claimed twice, in one step. `path:src/a` is th
 namespace that all clones of the repository share. `path:@ID/src/a` is for this checkout alone, ID being made of its
 folder. Two agents in one checkout would overwrite each other's edits; two agents in two work trees would only have to
 merge. So the second claim refuses, while the first may merely warn (`repository/agent_settings.py`).
+
+Where the file system folds case and Unicode form, the second claim is folded too, also for a file that does not exist
+yet. A part of a path that no name may hold, such as a line break, is replaced by a digest.
 """
 
 from __future__ import annotations
@@ -13,12 +16,13 @@ import os
 from dibs.cli.framework.actor_session import ActorSession
 from dibs.cli.framework.context import Call
 from dibs.core.limits import ALL_NAMES_MAX
-from dibs.core.names import above, check_name
+from dibs.core.names import above
 from dibs.digest import digest
-from dibs.errors import InvalidName, StoreUnavailable
+from dibs.errors import StoreUnavailable
 from dibs.ids import new_id
 from dibs.repository.agent_settings import DENY, agent_settings
-from dibs.repository.file_paths import path_from_top
+from dibs.repository.claimed_paths import nameable
+from dibs.repository.file_paths import folded, folds_case, path_from_top
 from dibs.repository.settings import policy_of
 from dibs.repository.work_tree import Repository
 
@@ -48,48 +52,54 @@ class Checkout:
             call.command, call.values, call.env, stdin=None, stdout=None, stderr=None, paint=call.paint
         )
         self.call.fall_back_on(policy_of(self.repository, config).place)
-        self.id = digest(os.path.realpath(root))[:_DIGITS]
-        self._clone = digest(os.path.realpath(self.repository.common))[:_DIGITS]
+        self._folds = folds_case(root)
+        self.id = digest(self._same(os.path.realpath(root)))[:_DIGITS]
+        self._clone = digest(self._same(os.path.realpath(self.repository.common)))[:_DIGITS]
         self._session = ActorSession.of_agent(self.call, agent)
 
     def close(self) -> None:
         self.call.close()
 
-    def relative(self, path: str, folder: str) -> str | None:
-        """A path from the top of this checkout, as `dibs claim` names it; None if it is outside, in the git folder, or
-        not guarded. A link that leads out of the checkout is known by its own name."""
-        whole = os.path.join(folder, path)
-        inside = path_from_top(self.root, folder, path)
-        if inside is None:
-            parent = os.path.realpath(os.path.dirname(whole.rstrip("/")))
-            inside = os.path.relpath(os.path.join(parent, os.path.basename(whole.rstrip("/"))), self.root)
-        if inside.split("/")[0] in ("..", ".git", ".") or not self.settings.applies_to(inside):
-            return None
-        return inside
+    def files(self, path: str, folder: str) -> list[str]:
+        """A path from the top of this checkout, and that of the file behind it if it is a link. Empty if it is outside,
+        in the git folder, or not guarded."""
+        found = [path_from_top(self.root, folder, path, follows_last=last) for last in (False, True)]
+        return [file for file in dict.fromkeys(found) if file is not None and self._is_guarded(file)]
+
+    def _is_guarded(self, file: str) -> bool:
+        return self._same(file.split("/")[0]) != ".git" and self.settings.applies_to(file)
+
+    def key(self, file: str) -> str:
+        """What a file is claimed as in this checkout: the same for all spellings of it."""
+        return nameable(self._same(file))
+
+    def _same(self, path: str) -> str:
+        return folded(path) if self._folds else path
 
     def claim(self, files: Sequence[str]) -> list[Document]:
         """Claim files. Returns what stands in the way: `file`, `level`, and the refusal's own fields."""
-        names = {f"path:{file}" for file in files}
+        by_name = {f"path:{self.key(file)}": file for file in files}
         # What lies in a folder that is claimed with it needs no claim of its own, and could not have one.
-        outer = [file for file in files if names.isdisjoint(above(f"path:{file}"))]
-        named = [file for file in outer if _can_be_named(file)]
+        outer = [file for name, file in by_name.items() if by_name.keys().isdisjoint(above(name))]
         found: list[Document] = []
-        for first in range(0, len(named), _FILES_AT_ONCE):
-            found += self._claim(named[first : first + _FILES_AT_ONCE])
+        for first in range(0, len(outer), _FILES_AT_ONCE):
+            found += self._claim(outer[first : first + _FILES_AT_ONCE])
         return found
 
     def _claim(self, files: list[str]) -> list[Document]:
         session = self._session.opened(self._session.ttl_ms)
-        both = [name for file in files for name in (f"path:@{self.id}/{file}", f"path:{file}")]
-        refused = self._ask(session, both)
-        levels = [{**each, "file": self._file(each["name"]), "level": self._level(each)} for each in refused]
+        by_name = {name: file for file in files for name in self._names(file)}
+        refused = self._ask(session, list(by_name))
+        levels = [{**each, "file": by_name[each["name"]], "level": self._level(each)} for each in refused]
         if refused and all(each["level"] != DENY for each in levels):
             # Somebody in another checkout has it, which shall not stop us. What is ours alone is claimed.
-            here = self._ask(session, [f"path:@{self.id}/{file}" for file in files])
-            levels += [
-                {**each, "file": self._file(each["name"]), "level": self.settings.guard} for each in here
-            ]
+            here = self._ask(session, [self._names(file)[0] for file in files])
+            levels += [{**each, "file": by_name[each["name"]], "level": self.settings.guard} for each in here]
         return levels
+
+    def _names(self, file: str) -> tuple[str, str]:
+        """The claim for this checkout, and the one that everybody sees."""
+        return f"path:@{self.id}/{self.key(file)}", f"path:{nameable(file)}"
 
     def _ask(self, session: str, names: list[str]) -> list[Document]:
         asked = {
@@ -136,12 +146,15 @@ class Checkout:
             return []
         reply = self.call.door().call("session-show", session, {})
         names = [str(hold["name"]) for hold in (reply.body or {}).get("holds") or ()]
-        return [self._file(name) for name in names if name.startswith(f"path:@{self.id}/")]
+        # As they were written, where the claim that everybody sees tells it.
+        written = {self.key(name[5:]): name[5:] for name in names if not name.startswith("path:@")}
+        here = [self._file(name) for name in names if name.startswith(f"path:@{self.id}/")]
+        return [written.get(key, key) for key in here]
 
     def release(self, files: Sequence[str]) -> None:
         session = self._session.known()
         for file in files:
-            for name in (f"path:@{self.id}/{file}", f"path:{file}"):
+            for name in self._names(file):
                 self.call.door().call("release", name, {"session_id": session})
 
     def end(self) -> None:
@@ -167,11 +180,3 @@ class Checkout:
                 if is_here and (lock["name"], hold["fencing_token"]) not in mine:
                     found.append({**lock, **hold, "file": self._file(lock["name"])})
         return found
-
-
-def _can_be_named(file: str) -> bool:
-    try:
-        check_name(f"path:@{'0' * _DIGITS}/{file}")
-    except InvalidName:
-        return False
-    return True

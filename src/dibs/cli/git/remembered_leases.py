@@ -13,9 +13,11 @@ import os
 
 from dibs.core.limits import LOCK_MEMORY_MS
 from dibs.core.names import DEFAULT_NAMESPACE
-from dibs.files import replace_file
+from dibs.files import lock_file, replace_file
 from dibs.jsontext import decode, encode
 from dibs.paths import state_folder
+
+_GATE_MS = 5_000
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,15 +92,14 @@ class RememberedLeases:
 
     def _change(self, path: str, change: Change) -> bool:
         """One writer at a time, and readers see the old file or the new one."""
-        import fcntl
-
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
             gate = os.open(os.path.join(self._folder, "gate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
             return False
         try:
-            fcntl.flock(gate, fcntl.LOCK_EX)
+            if not lock_file(gate, _GATE_MS):
+                return False
             left = [
                 entry for entry in change(_read(path)) if self._now_ms < entry["until_ms"] + LOCK_MEMORY_MS
             ]
