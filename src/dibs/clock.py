@@ -29,6 +29,11 @@ def steady_ms() -> int:
     return (time.clock_gettime_ns(_STEADY_ID) - zero_ns) // 1_000_000
 
 
+def stopwatch_us() -> int:
+    """Microseconds since some moment. For how long a call took, and for nothing else."""
+    return time.perf_counter_ns() // 1_000
+
+
 def wall_ms() -> int:
     """Milliseconds since 1970 by the machine's wall clock, which anybody may step."""
     return time.time_ns() // 1_000_000

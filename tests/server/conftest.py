@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def fast(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with the fast lane, as `dibs serve` runs it."""
+    """A server with the fast lane that decides on its event loop, as `dibs serve` runs it."""
     with running(tmp_path_factory.mktemp("fast")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that takes the long way with every request."""
-    with running(tmp_path_factory.mktemp("slow"), lane=False) as server:
+    """A server that takes the long way with every request, and decides on its thread."""
+    with running(tmp_path_factory.mktemp("slow"), lane=False, at_once=False) as server:
         yield server
 
 

@@ -63,6 +63,13 @@ JSON = {"Content-Type": "application/json"}
 UNKNOWN_LEASE = "00000000-0000-4000-8000-000000000000"
 
 
+class WaitedForStore(MemoryStore):
+    """A store that no event loop may wait for."""
+
+    def at_once(self) -> None:  # type: ignore[override]
+        return None
+
+
 class Response:
     def __init__(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         self.status = status
@@ -191,10 +198,12 @@ def running(
     gateway_ttl_ms: int | None = None,
     gateway_upstream: str | None = None,
     admission: Admission | None = None,
+    at_once: bool = True,
 ) -> Iterator[Server]:
-    """A server on a free port, ended with the block. Its chores follow the test's clock, unless `real_time`."""
+    """A server on a free port, ended with the block. Its chores follow the test's clock, unless `real_time`. It decides
+    on its event loop, unless the store must be waited for, or without `at_once`."""
     clock = clock or ManualClock()
-    store = store or MemoryStore(clock)
+    store = store or (MemoryStore(clock) if at_once else WaitedForStore(clock))
     tokens = folder / "tokens"
     tokens.touch(mode=0o600)
     tokens.write_text(LINES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,17 +18,38 @@ from dibs.service.coordinator import Contended
 from dibs.service.liveness import STALLS_MAX, Decider, Liveness, ProcessPaused
 from dibs.service.servers import pulses_of
 from dibs.stores.memory import MemoryStore
-from dibs.stores.port import Conflict
+from dibs.stores.port import Busy, Conflict
 from dibs.testing.clock import ManualClock
 from dibs.testing.faulty import FaultyStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from dibs.core.commands import Command
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.service.liveness import Result
     from dibs.stores.port import Snapshot, Store
+
+
+@pytest.fixture(params=["on the thread", "at once"], autouse=True)
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where batches are decided. At once: what has to wait is decided by `run` afterwards, as the batcher does it."""
+    run = Decider.run
+
+    def run_at_once_first(decider: Decider, commands: Sequence[Command]) -> list[Result]:
+        if decider._is_hurried:
+            return run(decider, commands)
+        decider._at_once = nullcontext()
+        results = decider.run_at_once(commands)
+        late = [index for index, result in enumerate(results) if isinstance(result, Busy)]
+        if late:
+            for index, result in zip(late, run(decider, [commands[index] for index in late]), strict=True):
+                results[index] = result
+        return results
+
+    if request.param == "at once":
+        monkeypatch.setattr(Decider, "run", run_at_once_first)
 
 
 class World:
@@ -225,11 +247,12 @@ def test_conflicts_on_a_store_that_answers_are_no_outage_and_fail_nobody() -> No
 
 def test_conflicts_without_end_fail_the_command_and_are_no_outage() -> None:
     world, crowded = crowded_world()
-    crowded.conflict_ms = [PULSE_LATE_MS // 3] * CONFLICT_RETRIES_MAX
+    crowded.conflict_ms = [PULSE_LATE_MS // 3] * 2 * CONFLICT_RETRIES_MAX
     assert isinstance(world.acquire("a"), Contended)
     world.clock.advance(PULSE_MS)
-    crowded.conflict_ms = [PULSE_LATE_MS // 3] * CONFLICT_RETRIES_MAX
+    crowded.conflict_ms = [PULSE_LATE_MS // 3] * 2 * CONFLICT_RETRIES_MAX
     assert isinstance(world.acquire("a"), Contended), "with a beat before it"
+    crowded.conflict_ms = []
     assert isinstance(world.acquire("a"), Granted)
     assert world.outages() == 0
 
@@ -285,3 +308,82 @@ def test_time_stands_for_the_stores_clock_not_the_steady_one() -> None:
     clock.advance(PULSE_LATE_MS)
     liveness.tick()
     assert liveness.beat(store_now_ms=77_000).alive_since_ms == 77_000 - PULSE_LATE_MS
+
+
+class Taken(FaultyStore):
+    """Others use the store: the next reads or commits would have to wait."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.busy_reads = self.busy_commits = self.busy_reads_after_commit = 0
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        if self.busy_reads:
+            self.busy_reads -= 1
+            raise Busy("taken")
+        return super().read(keys)
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        if self.busy_commits:
+            self.busy_commits -= 1
+            raise Busy("taken")
+        self.busy_reads, self.busy_reads_after_commit = self.busy_reads_after_commit, 0
+        return super().commit(expect, puts, events)
+
+
+def taken_world() -> tuple[World, Taken]:
+    world = World()
+    taken = Taken(world.store)
+    world.decider = Decider(taken, lambda events, last_seq: None, world.clock.steady_ms)
+    world.decider.beat_if_due()
+    world.decider._at_once = nullcontext()
+    return world, taken
+
+
+@pytest.mark.parametrize("where", ["reads", "commits"])
+def test_a_store_that_is_taken_is_not_waited_for_and_is_no_outage(where: str) -> None:
+    world, taken = taken_world()
+    setattr(taken, f"busy_{where}", 1)
+    (result,) = world.decider.run_at_once([acquire("a")])
+    assert isinstance(result, Busy)
+    world.clock.advance(PULSE_LATE_MS // 2)
+    assert not world.decider.liveness.has_gap()
+    assert isinstance(world.decider.run([acquire("a")])[0], Granted)
+    assert world.outages() == 0
+
+
+def test_a_thread_that_must_not_wait_leaves_conflicts_to_one_that_may() -> None:
+    slept: list[float] = []
+    world = World()
+    crowded = Crowded(world.store, world.clock)
+    world.decider = Decider(crowded, lambda *_: None, world.clock.steady_ms, pause=slept.append)
+    world.decider.beat_if_due()
+    world.decider._at_once = nullcontext()
+    crowded.conflict_ms = [0] * 5
+    (result,) = world.decider.run_at_once([acquire("a")])
+    assert isinstance(result, Busy)
+    assert not slept
+    assert isinstance(world.decider.run([acquire("a")])[0], Granted)
+
+
+@pytest.mark.promise("lease:outage-credit")
+def test_a_thread_that_must_not_wait_decides_nothing_after_a_gap() -> None:
+    world, _ = taken_world()
+    world.decider.run([acquire("a", ttl_ms=2_000)])
+    world.clock.advance(60_000)
+    (result,) = world.decider.run_at_once([acquire("b")])
+    assert isinstance(result, Busy)
+    assert isinstance(world.decider.run([acquire("b")])[0], Held)
+    assert world.outages() == 1
+
+
+def test_a_break_whose_fate_is_unknown_is_not_left_to_another_thread() -> None:
+    world, taken = taken_world()
+    world.decider.run([acquire("a")])
+    taken.faults, taken.busy_reads_after_commit = ["lost after"], 1
+    with pytest.raises(StoreUnavailable) as lost:
+        world.decider.run_at_once([Break(ns="d", name="job", principal="op", reason="stuck")])
+    assert lost.value.unknown
+    assert not isinstance(lost.value, Busy)

@@ -63,6 +63,8 @@ class Engine:
             soon=loop.call_soon,
             chore=self.sweeper.step,
             steady=steady,
+            run_at_once=self.decider.run_at_once,
+            is_quick=lambda: self.decider.is_quick,
         )
         self.waiters = Waiters(self.batcher.post, loop.call_later, self._first_waits, self.decider.server)
         self.store_id = ""  # known once it has started
@@ -95,7 +97,7 @@ class Engine:
         self.sweeper.news()
         self.batcher.hurry(0)
 
-    # These run on the batcher's thread. The waiters are told on the event loop, after the answers were sent.
+    # These run where a batch is decided. The waiters are told on the event loop, after the answers were sent.
 
     def _committed(self, events: Sequence[Event], last_seq: int) -> None:
         self.tally.committed(events, last_seq)

@@ -1,9 +1,11 @@
 """Group commit: the next batch gathers during a commit, and one write answers all its commands.
 
-One thread does all writing. It takes the gathered commands, decides and commits them (`service/liveness.py`), and
-returns the answers with one call into the event loop per batch. Between batches it does its chores
-(`service/sweeper.py`), so only this thread waits for the store's writes. Results for other callers (`after`) reach the
-loop after the answers of the batch.
+A batch is decided and committed (`service/liveness.py`) in one of two places. **At once**, on the event loop: it reads
+all sockets that are ready, decides, commits, answers all. This costs no hand-over between threads, and it is possible
+while commits are quick (`service/pace.py`). **On a thread**, if commits are slow, if the store has to be waited for, or
+if the thread is at work. The loop reads on meanwhile, and gets the answers with one call per batch. The thread also
+does the chores (`service/sweeper.py`). A lock keeps the two places apart; the loop never waits for it. Results for
+other callers (`after`) reach the loop after the answers of the batch.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING
 from dibs.clock import steady_ms
 from dibs.core.limits import COMMIT_BATCH_MAX, COMMIT_QUEUE_MAX, OVERLOAD_RETRY_MS, SWEEP_LATE_MS_MAX
 from dibs.errors import DibsError, Unavailable
+from dibs.stores.port import Busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,11 +30,13 @@ if TYPE_CHECKING:
 
     Result = Outcome | BaseException
     Callback = Callable[[Result], None]
+    Asked = tuple[Command, Callback]
 
 log = logging.getLogger("dibs")
 
 
 _NEVER_MS = 2**62
+GATHER_TURNS_MAX = 32
 
 
 class Overloaded(Unavailable):
@@ -43,11 +48,12 @@ class Overloaded(Unavailable):
 
 
 class Batcher:
-    """Commands and answers are on the event loop's thread; the writing is on another thread, which this starts.
+    """Commands and answers are on the event loop's thread. This starts the other thread.
 
     `run` decides a batch on that other thread, and `chore` is called there between batches: it returns in how many
-    milliseconds it wants to be called again. `deliver` brings a call onto the loop (`call_soon_threadsafe`), `soon`
-    postpones one until the loop has handled everything that is ready (`call_soon`).
+    milliseconds it wants to be called again. `run_at_once` decides a batch on the loop, while `is_quick` says so; a
+    command that would have to wait has the result Busy, and `run` decides it. `deliver` brings a call onto the loop
+    (`call_soon_threadsafe`), `soon` postpones one until the loop has handled everything that is ready (`call_soon`).
 
     The loop decides when the next batch begins: after it has delivered the last answers and read new requests. A
     thread that took the next batch at once would take twice as many batches of half the size, and compete with the
@@ -60,20 +66,28 @@ class Batcher:
         *,
         deliver: Callable[..., object],
         soon: Callable[[Callable[[], None]], object] = lambda call: call(),
-        chore: Callable[[], int] | None = None,
+        chore: Callable[[], int] = lambda: SWEEP_LATE_MS_MAX,
         steady: Callable[[], int] = steady_ms,
+        run_at_once: Callable[[Sequence[Command]], list[Result]] | None = None,
+        is_quick: Callable[[], bool] = lambda: True,
     ) -> None:
         self._run = run
+        self._run_at_once = run_at_once
+        self._is_quick = is_quick
+        self._deciding = threading.Lock()  # whoever decides, or does a chore, has it
         self._deliver = deliver
         self._soon = soon
         self._chore = chore
         self._steady = steady
-        self._queue: deque[tuple[Command, Callback]] = deque()
-        self._after: list[tuple[Callable[..., object], tuple[object, ...]]] = []  # the thread's own
+        self._queue: deque[Asked] = deque()
+        self._after: list[tuple[Callable[..., object], tuple[object, ...]]] = []  # of whoever decides
         self._chore_at_ms = steady()
         self._wake = threading.Event()
         self._is_running = False  # a batch is with the thread
         self._is_gathering = False  # the next is about to be handed over
+        self._gathered = self._turns = (
+            0  # how many commands the loop had at the last look, and how often it looked
+        )
         self._stopping = False
         self._chore_failed = False
         # A daemon: a store that never answers must not keep the process from ending.
@@ -100,7 +114,7 @@ class Batcher:
             self._gather()
 
     def after(self, call: Callable[..., object], *args: object) -> None:
-        """For `run` and `chore`, on their thread: call this on the loop after the answers were delivered."""
+        """For `run` and `chore`, where they run: call this on the loop after the answers were delivered."""
         self._after.append((call, args))
 
     def hurry(self, within_ms: int) -> None:
@@ -113,22 +127,76 @@ class Batcher:
     def _gather(self) -> None:
         if not self._is_gathering:
             self._is_gathering = True
+            self._gathered = 1
+            self._turns = 0
             self._soon(self._hand_over)
 
     def _hand_over(self) -> None:
+        count = len(self._queue)
+        if self._gathered < count < COMMIT_BATCH_MAX and self._turns < GATHER_TURNS_MAX:
+            # The last turn of the loop brought more, so the next one may, too. libuv accepts one connection per turn:
+            # without this, a crowd of new clients would wait for one commit each.
+            self._gathered = count
+            self._turns += 1
+            self._soon(self._hand_over)
+            return
         self._is_gathering = False
+        if not count:
+            return  # the thread took them
+        run = self._run_at_once
+        if run is None or not self._may_decide_here():
+            self._wake_thread()
+        else:
+            self._answer_at_once(run)
+
+    def _may_decide_here(self) -> bool:
+        """If so, the caller has the lock. When a chore is due, the thread does both: a loop that is never idle must not
+        keep it waiting."""
+        return (
+            not self._stopping
+            and self._is_quick()
+            and not self._has_chore()
+            and self._deciding.acquire(blocking=False)
+        )
+
+    def _has_chore(self) -> bool:
+        return self._steady() >= self._chore_at_ms
+
+    def _wake_thread(self) -> None:
         self._is_running = True
         self._wake.set()
 
-    def _hand_out(self, batch: list[tuple[Command, Callback]], results: list[Result]) -> None:
+    def _answer_at_once(self, run: Callable[[Sequence[Command]], list[Result]]) -> None:
+        try:
+            batch = self._take()
+            results = _results(run, batch)
+            late = [asked for asked, result in zip(batch, results, strict=True) if isinstance(result, Busy)]
+            self._queue.extendleft(reversed(late))
+            after, self._after = self._after, []
+        finally:
+            self._deciding.release()
+        if late:
+            self._wake_thread()
+        self._tell(batch, results)
+        for call, args in after:
+            call(*args)
+        if self._queue and not self._is_running:
+            self._gather()
+
+    def _hand_out(self, batch: list[Asked], results: list[Result]) -> None:
         self._is_running = False
+        self._tell(batch, results)
+        if self._queue:
+            self._gather()
+
+    def _tell(self, batch: list[Asked], results: list[Result]) -> None:
         for (_, callback), result in zip(batch, results, strict=True):
+            if isinstance(result, Busy):
+                continue  # it is decided again
             try:
                 callback(result)
             except Exception:  # an error with one caller must not cost the others their answers
                 log.exception("an answer could not be delivered")
-        if self._queue:
-            self._gather()
 
     async def submit(self, command: Command) -> Outcome:
         """The outcome of `command`; raises its error."""
@@ -150,28 +218,31 @@ class Batcher:
             wait_ms = min(max(self._chore_at_ms - self._steady(), 0), SWEEP_LATE_MS_MAX)
             if self._wake.wait(wait_ms / 1000):
                 self._wake.clear()
-                self._answer()
-            if self._chore is not None and self._steady() >= self._chore_at_ms and not self._stopping:
-                self._chore_at_ms = _NEVER_MS  # a call of `hurry` meanwhile is not lost
-                rest_ms = self._do_chore(self._chore)
-                self._chore_at_ms = min(self._chore_at_ms, self._steady() + rest_ms)
-                self._tell_after()
-        while self._queue:
+                with self._deciding:
+                    self._answer()
+            if self._has_chore() and not self._stopping:
+                with self._deciding:
+                    self._do_chore()
+        while self._answer_one_more():
+            pass
+
+    def _answer_one_more(self) -> bool:
+        with self._deciding:  # the loop may be at work, and leave something to the thread
             self._answer()
+            return bool(self._queue)
+
+    def _take(self) -> list[Asked]:
+        return [self._queue.popleft() for _ in range(min(len(self._queue), COMMIT_BATCH_MAX))]
 
     def _answer(self) -> None:
-        batch = [self._queue.popleft() for _ in range(min(len(self._queue), COMMIT_BATCH_MAX))]
-        results: list[Result] = []
-        try:
-            if batch:
-                results = self._run([command for command, _ in batch])
-        except BaseException as error:
-            results = [error] * len(batch)
-        try:
-            self._deliver(self._hand_out, batch, results)
-        except RuntimeError:  # the loop is closed: nobody is left to answer
-            log.warning("%d answers could not be delivered", len(batch))
-        self._tell_after()
+        batch = self._take()
+        if batch:
+            results = _results(self._run, batch)
+            try:
+                self._deliver(self._hand_out, batch, results)
+            except RuntimeError:  # the loop is closed: nobody is left to answer
+                log.warning("%d answers could not be delivered", len(batch))
+            self._tell_after()
 
     def _tell_after(self) -> None:
         if self._after:
@@ -180,9 +251,15 @@ class Batcher:
                 with contextlib.suppress(RuntimeError):  # the loop is closed
                     self._deliver(call, *args)
 
-    def _do_chore(self, chore: Callable[[], int]) -> int:
+    def _do_chore(self) -> None:
+        self._chore_at_ms = _NEVER_MS  # a call of `hurry` meanwhile is not lost
+        rest_ms = self._try_chore()
+        self._chore_at_ms = min(self._chore_at_ms, self._steady() + rest_ms)
+        self._tell_after()
+
+    def _try_chore(self) -> int:
         try:
-            wait_ms = chore()
+            wait_ms = self._chore()
         except Exception as error:
             if not self._chore_failed:
                 # Errors of the store need no traceback; any other error is a bug.
@@ -194,3 +271,10 @@ class Batcher:
             log.warning("sweeping works again")
         self._chore_failed = False
         return wait_ms
+
+
+def _results(run: Callable[[Sequence[Command]], list[Result]], batch: list[Asked]) -> list[Result]:
+    try:
+        return run([command for command, _ in batch])
+    except BaseException as error:
+        return [error] * len(batch)

@@ -21,15 +21,16 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from dibs.clock import steady_ms
+from dibs.clock import steady_ms, stopwatch_us
 from dibs.core.commands import Beat, Inspect, InspectSession
 from dibs.core.limits import PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import BeatRecorded
 from dibs.errors import StoreUnavailable
 from dibs.ids import new_token
 from dibs.service.coordinator import Contended, Coordinator
+from dibs.service.pace import Pace
 from dibs.service.servers import after_gap
-from dibs.stores.port import Conflict
+from dibs.stores.port import Busy, Conflict
 from dibs.stores.proxy import StoreProxy
 
 if TYPE_CHECKING:
@@ -112,38 +113,56 @@ class StallCheckedStore(StoreProxy):
     """A store that refuses to be read for a decision when the process was stopped since its last tick."""
 
     def __init__(
-        self, store: Store, liveness: Liveness, on_conflict: Callable[[], None] = lambda: None
+        self,
+        store: Store,
+        liveness: Liveness,
+        pace: Pace,
+        on_conflict: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(store)
         self.last_seq = 0
         self._liveness = liveness
+        self._pace = pace
         self._on_conflict = on_conflict
         self._unknown = False
 
     def read(self, keys: Iterable[str]) -> Snapshot:
-        return self._checked(self.inner.read(keys))
+        return self._checked(self.inner.read, keys)
 
     def recall(self, keys: Iterable[str]) -> Snapshot:
-        return self._checked(self.inner.recall(keys))
+        return self._checked(self.inner.recall, keys)
 
-    def _checked(self, snapshot: Snapshot) -> Snapshot:
+    def _checked(self, get: Callable[[Iterable[str]], Snapshot], keys: Iterable[str]) -> Snapshot:
+        try:
+            snapshot = get(keys)
+        except Busy:
+            self._tell_unknown()
+            raise
         # Checked after the read: a stop before the read is seen here, and a stop after it does not affect the time that
         # was read.
         if self._liveness.stalled():
-            unknown, self._unknown = self._unknown, False
-            if unknown:
-                raise StoreUnavailable(
-                    "The server was stopped during a write; the outcome is unknown.", unknown=True
-                )
+            self._tell_unknown()
             raise ProcessPaused("The server was stopped; it records that and decides again.")
         self._liveness.tick()
         return snapshot
 
+    def _tell_unknown(self) -> None:
+        """What follows would say that nothing was written. If the last commit may have been, say so instead."""
+        unknown, self._unknown = self._unknown, False
+        if unknown:
+            raise StoreUnavailable(
+                "The server was stopped during a write; the outcome is unknown.", unknown=True
+            )
+
     def commit(
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
     ) -> int:
+        began_us = stopwatch_us()
         try:
             self.last_seq = self.inner.commit(expect, puts, events)
+        except Busy:
+            self._tell_unknown()
+            raise
         except StoreUnavailable as error:
             self._unknown = error.unknown
             raise
@@ -152,6 +171,8 @@ class StallCheckedStore(StoreProxy):
                 self._liveness.tick()
                 self._on_conflict()
             raise
+        finally:
+            self._pace.took(stopwatch_us() - began_us)
         self._unknown = False
         return self.last_seq
 
@@ -170,20 +191,50 @@ class Decider:
     ) -> None:
         self.liveness = Liveness(steady)
         self.server = server or new_token()
+        self.pace = Pace()
         self._store = store
-        watched = StallCheckedStore(store, self.liveness, self._beat_if_contended)
+        self._at_once = store.at_once()
+        self._is_hurried = False
+        self._sleep = pause
+        watched = StallCheckedStore(store, self.liveness, self.pace, self._beat_if_contended)
         self._coordinator = Coordinator(
-            watched, lambda events: on_commit(events, watched.last_seq), on_handed, pause=pause
+            watched, lambda events: on_commit(events, watched.last_seq), on_handed, pause=self._pause
         )
         # Beats have their own coordinator: one may be sent while a batch with an unknown outcome is tried again.
-        own = StallCheckedStore(store, self.liveness)
-        self._beats = Coordinator(own, lambda events: on_commit(events, own.last_seq), pause=pause)
+        own = StallCheckedStore(store, self.liveness, self.pace)
+        self._beats = Coordinator(own, lambda events: on_commit(events, own.last_seq), pause=self._pause)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether `run_at_once` would take no longer than an event loop may."""
+        return self._at_once is not None and self.pace.is_quick
+
+    def run_at_once(self, commands: Sequence[Command]) -> list[Result]:
+        """Like `run`, for a thread that must not wait for others. What would have to wait was not decided, and its
+        result is Busy: call `run` with it, on another thread."""
+        assert self._at_once is not None
+        self.liveness.tick()
+        if self.liveness.has_gap():  # finding out about it takes longer
+            return [Busy("The server was stopped; it records that first.")] * len(commands)
+        self._is_hurried = True
+        try:
+            with self._at_once:
+                return self.run(commands)
+        except Busy as busy:
+            return [busy] * len(commands)
+        finally:
+            self._is_hurried = False
+
+    def _pause(self, seconds: float) -> None:
+        if self._is_hurried:
+            raise Busy("Others write the same records. Try again.")
+        self._sleep(seconds)
 
     def run(self, commands: Sequence[Command]) -> list[Result]:
         """One result per command. Raises an error that concerns all of them."""
         try:
             results = self._run(commands)
-        except ProcessPaused:
+        except (ProcessPaused, Busy):
             raise
         except StoreUnavailable as error:
             return self._look_only(commands, error)
@@ -225,7 +276,7 @@ class Decider:
             self.liveness.tick()
             try:
                 return call()
-            except Contended:
+            except (Contended, Busy):
                 raise
             except ProcessPaused:
                 # Otherwise reads that are always slow would be tried for ever.
@@ -257,4 +308,4 @@ class Decider:
 
 def _says_less(error: StoreUnavailable) -> bool:
     """Whether an error does not mean that the store failed: it answered others, or was not asked."""
-    return isinstance(error, Contended | ProcessPaused)
+    return isinstance(error, Contended | ProcessPaused | Busy)

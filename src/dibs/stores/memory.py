@@ -75,6 +75,10 @@ class MemoryStore(Store, Maintenance):
             self._changed.notify_all()
             return self._last_seq
 
+    def at_once(self) -> threading.RLock:
+        """Nobody keeps this lock for long."""
+        return self._lock
+
     def scan(
         self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
     ) -> list[tuple[str, Versioned]]:

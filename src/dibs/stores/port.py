@@ -4,8 +4,8 @@ A store keeps records under string keys, each with a version, and a log of event
 inside a record except to ask `record.due_ms()` and `record.is_live()`, and it never decides anything.
 `dibs.testing.contract` is the suite that every store passes, the ones shipped here and yours.
 
-A store must have eight methods: `read`, `commit`, `scan`, `due`, `events`, `watch`, `prune`, `close`. Four more have a
-default that a store may replace: `recall`, `until_gone`, `notices`, `trouble`. `Maintenance` is optional.
+A store must have eight methods: `read`, `commit`, `scan`, `due`, `events`, `watch`, `prune`, `close`. Five more have a
+default that a store may replace: `recall`, `at_once`, `until_gone`, `notices`, `trouble`. `Maintenance` is optional.
 
 Five things hold for every method:
 
@@ -24,11 +24,12 @@ from abc import ABC, abstractmethod
 
 from dibs.clock import steady_ms
 from dibs.core.record import Record
-from dibs.errors import InvalidInput
+from dibs.errors import InvalidInput, StoreUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from dibs.core.events import Event
@@ -42,6 +43,11 @@ class Conflict(Exception):
 
 class CommitTooLarge(InvalidInput):
     """A commit has more text than the store takes in one write. Nothing was written; fewer commands may fit."""
+
+
+class Busy(StoreUnavailable):
+    """Others use the store at this moment, and the caller does not wait for them (`Store.at_once`). Nothing was
+    written."""
 
 
 class Versioned(Record):
@@ -129,6 +135,13 @@ class Store(ABC):
         `capabilities.durable`) and visible to everyone. Versions of a key never repeat, even after it was deleted and
         written again. `expect` has `commit_keys_max` keys at most. A store with a limit on the bytes of one write
         raises CommitTooLarge for more."""
+
+    def at_once(self) -> AbstractContextManager[object] | None:
+        """For a thread that must not be kept waiting, such as that of an event loop. Inside this context its calls
+        raise Busy if they would wait for other processes or threads for more than some milliseconds. They still take as
+        long as the disk does. Only one thread at a time may use it. None, the default: every call may take long,
+        because it is answered by another machine, say."""
+        return None
 
     @abstractmethod
     def scan(

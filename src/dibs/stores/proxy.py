@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 
 class StoreProxy(Store):
-    """Also forwards the methods that have a default in the port, because the inner store may have its own. Only
-    `recall` stays the default, which is `read`: a subclass that replaces `read` means every way to get records."""
+    """Also forwards the methods that have a default in the port, because the inner store may have its own. Two keep the
+    default. `recall` is `read`: a subclass that replaces `read` means every way to get records. `at_once` is None: what
+    a subclass does may take long."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner

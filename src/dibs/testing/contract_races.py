@@ -9,7 +9,7 @@ import pytest
 
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
-from dibs.stores.port import Conflict
+from dibs.stores.port import Busy, Conflict
 from dibs.testing.contract_base import ContractBase, event, in_threads, key_of, lock, put, versions
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ def increment(store: Store) -> None:
             continue
 
 
+def _count(store: Store, times: int) -> None:
+    for _ in range(times):
+        increment(store)
+
+
 class RaceContract(ContractBase):
     rounds = 15  # a store with slow commits may set a smaller number
 
@@ -59,6 +64,28 @@ class RaceContract(ContractBase):
             assert len(won) == 1
             assert stores[0].read([key_of(name)]).records[key_of(name)].record == lock(name, token=won[0])
 
+    def test_a_thread_that_must_not_wait_is_answered_or_told_that_the_store_is_busy(
+        self, connect: Callable[[], Store]
+    ) -> None:
+        first, second = connect(), connect()
+        at_once = first.at_once()
+        if at_once is None:
+            pytest.skip("it declares that calls may take long")
+        for _ in range(2):
+            with at_once:
+                increment(first)
+
+        def hurried() -> None:
+            for _ in range(self.rounds):
+                try:
+                    with at_once:
+                        increment(first)
+                except Busy:
+                    increment(first)
+
+        in_threads([hurried, partial(_count, first, self.rounds), partial(_count, second, self.rounds)])
+        assert first.read([META_KEY]).records[META_KEY].record == Meta(token_floor=2 + 3 * self.rounds)
+
     @pytest.mark.parametrize("shared", [True, False], ids=["one connection", "a connection each"])
     def test_many_threads_that_count_up_one_record_lose_nothing(
         self, connect: Callable[[], Store], shared: bool
@@ -66,11 +93,7 @@ class RaceContract(ContractBase):
         first = connect()
         stores = [first if shared else connect() for _ in range(THREADS)]
 
-        def work(store: Store) -> None:
-            for _ in range(self.rounds):
-                increment(store)
-
-        in_threads([partial(work, store) for store in stores])
+        in_threads([partial(_count, store, self.rounds) for store in stores])
         total = THREADS * self.rounds
         assert first.read([META_KEY]).records[META_KEY].record == Meta(token_floor=total)
         assert [each.token for each in first.events(0, total + 1)] == list(range(1, total + 1))

@@ -20,6 +20,7 @@ from dibs.clock import steady_ms
 from dibs.errors import StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
 from dibs.stores.sqlite.forks import listen
 from dibs.stores.sqlite.identity import Identity
+from dibs.stores.sqlite.impatience import IMPATIENT_MS, Impatience, ShortTurn, busy
 from dibs.stores.sqlite.opener import FileOpener
 
 TYPE_CHECKING = False
@@ -68,7 +69,9 @@ class SqliteConnection:
         self._failed_bytes = 0  # the size of the commit that failed
         self._failed_ms = 0
         self._damage: StoreCorrupt | None = None  # of the file itself, not of one record in it
+        self.impatience = Impatience()
         self._busy_ms = busy_ms
+        self._waits_ms = busy_ms  # how long a statement waits for other processes at present
         self._spoilt = spoilt
         self._lock = RLock()
         self._db: sqlite3.Connection | None = None
@@ -85,7 +88,7 @@ class SqliteConnection:
         return self._opener.made
 
     @property
-    def turn(self) -> RLock:
+    def turn(self) -> RLock | ShortTurn:
         """The lock to hold around a block."""
         if self._is_mine():
             raise StoreUnavailable(
@@ -93,7 +96,7 @@ class SqliteConnection:
                 "thread. "
                 "Set a flag there, and call it later."
             )
-        return self._lock
+        return ShortTurn(self._lock) if self.impatience.is_mine else self._lock
 
     def _is_mine(self) -> bool:
         """Whether this thread holds the lock. threading.Condition calls it, too."""
@@ -114,14 +117,23 @@ class SqliteConnection:
             if self._db is None:
                 if self._closed:
                     raise StoreUnavailable(f"The store at {self.path} was closed. Open it again.")
+                if self.impatience.is_mine:
+                    raise busy()  # opening may take long
                 self._db = self._opener.open()
+                self._waits_ms = self._busy_ms
             else:
                 self._identity.check()
+            self._wait_no_longer_than(IMPATIENT_MS if self.impatience.is_mine else self._busy_ms, self._db)
             return self._db
         except BaseException as error:
             self._settle()
             self._raise_translated(error, unknown=False)
             raise
+
+    def _wait_no_longer_than(self, ms: int, db: sqlite3.Connection) -> None:
+        if self._waits_ms != ms:
+            db.execute(f"PRAGMA busy_timeout = {ms}")
+            self._waits_ms = ms
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -167,6 +179,9 @@ class SqliteConnection:
         if isinstance(error, StoreCorrupt):
             self.trouble = error
         if isinstance(error, sqlite3.Error | OSError | UnicodeEncodeError):
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code == sqlite3.SQLITE_BUSY and self.impatience.is_mine:
+                raise busy() from error
             from dibs.stores.sqlite.errors import is_lasting, translate
 
             told = translate(error, self.path, self._busy_ms, unknown=unknown)

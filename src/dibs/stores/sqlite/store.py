@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.stores.sqlite.impatience import Impatience
     from dibs.stores.sqlite.moment import SqliteMoment
     from dibs.stores.sqlite.opener import State
 else:
@@ -192,6 +193,9 @@ class SqliteStore(Store, Maintenance):
 
             wake(self._store_id, gone)
         return last_seq
+
+    def at_once(self) -> Impatience:
+        return self._link.impatience
 
     def _write(
         self, db: sqlite3.Connection, revision: int, puts: Mapping[str, Stored | None], bodies: dict[str, str]

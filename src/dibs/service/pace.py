@@ -1,0 +1,25 @@
+"""How long a commit takes on this disk, and whether an event loop may wait for it."""
+
+from __future__ import annotations
+
+QUICK_US_MAX = 2_000
+STUCK_US_MIN = 20_000
+_WEIGHT = 8
+
+
+class Pace:
+    """A moving mean. A single commit that is very slow counts at once: the next ones are likely to be slow, too. Some
+    twenty quick ones make up for it."""
+
+    def __init__(self) -> None:
+        self._mean_us: float | None = None
+
+    @property
+    def is_quick(self) -> bool:
+        return self._mean_us is not None and self._mean_us <= QUICK_US_MAX
+
+    def took(self, us: int) -> None:
+        if self._mean_us is None or us >= STUCK_US_MIN:
+            self._mean_us = us
+        else:
+            self._mean_us += (us - self._mean_us) / _WEIGHT
