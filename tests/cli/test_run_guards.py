@@ -157,6 +157,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.linux("finding processes that left their group")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_whoever_is_killed_or_paused_the_work_is_over_before_the_next_owner_begins(
     fault: str, tmp_path: Path
@@ -171,6 +172,7 @@ def test_and_so_it_is_every_time(fault: str, tmp_path: Path) -> None:
     check_often(tmp_path, fault, 20)
 
 
+@pytest.mark.linux("finding processes that left their group")
 @pytest.mark.parametrize("number", [STOP, KILL])
 def test_without_guards_and_store_the_wrapper_stops_the_command_itself(
     number: int, machine: Machine, tmp_path: Path

@@ -50,6 +50,7 @@ def living(family: dict[str, int]) -> list[str]:
     return [who for who, pid in family.items() if process_mark(pid) is not None]
 
 
+@pytest.mark.linux("finding processes that left their group")
 def test_a_killed_wrapper_takes_everything_along_before_the_next_owner_comes(machine: Machine) -> None:
     child, family = start_family(machine)
     assert len(living(family)) == 4
