@@ -1,0 +1,23 @@
+"use strict";
+// Gives the job back after the last step, also if a step failed or the run was cancelled.
+
+const { dibs, fail, say, state } = require("./runner.js");
+
+const TRIES = 3;
+const PAUSE_MS = 2000;
+const LOST = 2;
+const UNREACHABLE = 69;
+
+const main = async () => {
+  const [job, lease] = [state("job"), state("lease")];
+  if (!lease) return; // nothing was claimed
+  for (let left = TRIES - 1; ; left -= 1) {
+    const { exit, message } = await dibs("release", "--json", "--lease", lease, "--", job);
+    if (exit === 0) return say("notice", `Released ${job}.`);
+    if (exit === LOST) return fail(`${job} was lost while the steps ran: ${message}`);
+    if (exit !== UNREACHABLE || left === 0) return say("warning", `${job} was not released and will expire: ${message}`);
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+  }
+};
+
+main();
