@@ -44,6 +44,8 @@ CORE_VALUES = {
     "references",
     "view",
 }
+# The parts of dibs.contrib that need a library of that name.
+CONTRIB_LIBRARIES = {"apscheduler", "celery", "django", "pytest", "tooz"}
 # The parts of the stores that are no store.
 STORES_SHARED = {"port", "proxy", "registry", "forms", "codec", "keys"}
 
@@ -121,6 +123,13 @@ def tracker_may_not(importer: str, imported: str) -> bool:
     return any(within(imported, f"dibs.{layer}") for layer in above) or is_core_rule(imported)
 
 
+def contrib_may_not(importer: str, imported: str) -> bool:
+    """On top of the SDK, for programs that use other libraries. One integration does not need another's library."""
+    own, other = (part_below("dibs.contrib", module) for module in (importer, imported))
+    crosses = other in CONTRIB_LIBRARIES and own != other and imported != "dibs.contrib"
+    return sdk_may_not(importer, imported) or crosses
+
+
 # Where the house meets what only other systems' clients need, each time inside a function: the commands, the gateway
 # of `dibs serve`, the MCP tools under their flag, and replies of a server that is OctoStore.
 COMPAT_DOORS = {
@@ -140,6 +149,7 @@ RULES: dict[str, Callable[[str, str], bool]] = {
     "sdk": sdk_may_not,
     "cli": cli_may_not,
     "agents": sdk_may_not,
+    "contrib": contrib_may_not,
     "repository": repository_may_not,
     "harness": harness_may_not,
     "tracker": tracker_may_not,
@@ -203,6 +213,8 @@ def test_a_layer_imports_only_what_it_may(layer: str) -> None:
         ("dibs.agents.mcp", "from dibs.server.handlers import Api"),
         ("dibs.repository.namespace", "from dibs.client.settings import Settings"),
         ("dibs.tracker.github", "from dibs.client.queueing import Ask"),
+        ("dibs.contrib.celery", "from dibs.stores.memory import MemoryStore"),
+        ("dibs.contrib.celery", "from dibs.contrib import django"),
     ],
 )
 def test_a_forbidden_import_is_found_however_it_is_written(importer: str, source: str) -> None:
@@ -228,10 +240,22 @@ def test_a_forbidden_import_is_found_however_it_is_written(importer: str, source
         ),
         ("dibs.client.embedded", "from dibs.service.coordinator import Coordinator"),
         ("dibs.cli.main", "from dibs.core.durations import parse\nfrom dibs.server import app"),
+        ("dibs.contrib.celery", "from dibs.contrib.one_owner import OneOwner\nimport dibs.sdk.default"),
+        ("dibs.contrib.tooz.driver", "from dibs.contrib.tooz.lock import DibsLock\nimport tooz"),
     ],
 )
 def test_an_allowed_import_is_left_alone(importer: str, source: str) -> None:
     assert not breaches(importer.split(".")[1], importer, source)
+
+
+def test_nothing_imports_contrib() -> None:
+    found = []
+    for file in sorted((SOURCE / "dibs").rglob("*.py")):
+        importer = ".".join(file.with_suffix("").relative_to(SOURCE).parts)
+        if not within(importer, "dibs.contrib"):
+            names = imports_of(importer, file.read_text(encoding="utf-8"))
+            found += [f"{importer}:{line}" for line, name in names if within(name, "dibs.contrib")]
+    assert not found
 
 
 def top_level_imports(tree: ast.Module) -> Iterator[ast.stmt]:
