@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core.limits import PULSE_MS, READERS_MAX
-from dibs.stores.sqlite import SqliteStore
+from dibs.stores.sqlite import SqliteStore, rows
+from dibs.stores.sqlite import store as store_module
 from tests.server.harness import TOKENS, running
 
 if TYPE_CHECKING:
@@ -121,16 +122,16 @@ def test_a_disk_that_refuses_claims_shows_although_the_servers_own_small_writes_
     server: Server, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.lease("kept", ttl_seconds=600)
-    real = store._write
+    real = rows.write
 
-    def refuse(db: Any, revision: int, puts: Any, bodies: Any) -> None:
+    def refuse(db: Any, revision: int, puts: Any, bodies: Any, found: Any) -> None:
         if "lock/default/new" in puts:
             error = sqlite3.OperationalError("disk I/O error")  # as over quota
             error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
             raise error
-        real(db, revision, puts, bodies)
+        real(db, revision, puts, bodies, found)
 
-    monkeypatch.setattr(store, "_write", refuse)
+    monkeypatch.setattr(store_module, "write", refuse)
     assert server.acquire("new").status == 503
     for _ in range(3):
         health = server.ask("GET", "/health")
@@ -151,7 +152,7 @@ def test_who_only_looks_is_answered_while_nothing_can_be_written(
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
         raise error
 
-    monkeypatch.setattr(store, "_write", refuse)
+    monkeypatch.setattr(store_module, "write", refuse)
     deadline = time.monotonic() + 3 * PULSE_MS / 1000
     while time.monotonic() < deadline:  # with beats of the server in between
         assert server.ask("GET", "/locks/kept").json["status"] == "held"

@@ -13,6 +13,7 @@ from dibs.core.limits import (
     PRUNE_INTERVAL_MS,
     PULSE_MS,
     SWEEP_BATCH_MAX,
+    SWEEP_BATCH_MIN,
     SWEEP_GRACE_MS,
     SWEEP_INTERVAL_MS,
     SWEEP_LATE_MS_MAX,
@@ -137,6 +138,18 @@ def test_many_that_end_together_are_swept_in_batches_without_a_pause() -> None:
     assert world.sweeper.step() == 0
     assert world.sweeper.step() > 0
     assert world.kinds().count(events.EXPIRED) == SWEEP_BATCH_MAX + 5
+
+
+def test_those_who_claim_nothing_new_wait_for_a_few_of_them_at_a_time() -> None:
+    world = World()
+    world.acquire(*[f"job-{number}" for number in range(3 * SWEEP_BATCH_MIN)])
+    world.stay_up(500)
+    world.sweeper.step()
+    world.stay_up(500)
+    for rounds in (1, 2, 3):
+        assert world.sweeper.step() == 0, "there may be more"
+        assert world.kinds().count(events.EXPIRED) == rounds * SWEEP_BATCH_MIN
+    assert world.sweeper.step() > 0
 
 
 def test_leases_of_other_processes_are_swept_too() -> None:

@@ -190,7 +190,7 @@ def test_where_numbers_have_gaps_own_events_are_counted_when_they_are_read_back(
 def test_what_is_there_at_the_start_is_counted_a_page_at_a_time_while_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tally_module, "LIST_PAGE_DEFAULT", 4)
+    monkeypatch.setattr(tally_module, "TALLY_PAGE", 4)
     world = World()
     leases = {name: world.acquire_elsewhere(name) for name in map(str, range(10))}
     world.elsewhere.one(OpenSession(fresh_id="s-1", principal="p", owner="o", ttl_ms=60_000))

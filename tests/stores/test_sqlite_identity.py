@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.errors import StoreReplaced, StoreUnavailable
-from dibs.stores.sqlite import SqliteStore, forks, opener
+from dibs.stores.sqlite import SqliteStore, forks, opener, rows
+from dibs.stores.sqlite import store as store_module
 from dibs.stores.sqlite.identity import identity_of
 from dibs.testing.contract_base import event, key_of, lock, put
 
@@ -169,13 +170,13 @@ def test_a_commit_that_went_to_a_file_that_is_gone_is_not_a_yes(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file goes while the commit waits for its turn to write."""
-    write = store._write
+    write = rows.write
 
     def too_late(*args: object) -> None:
         write(*args)  # type: ignore[arg-type]
         delete(path)
 
-    monkeypatch.setattr(store, "_write", too_late)
+    monkeypatch.setattr(store_module, "write", too_late)
     with pytest.raises(StoreUnavailable) as caught:
         put(store, lock("new"))
     assert caught.value.unknown

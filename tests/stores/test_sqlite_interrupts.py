@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.errors import StoreUnavailable
-from dibs.stores.sqlite import SqliteStore, cache, connection, opener
+from dibs.stores.sqlite import SqliteStore, cache, connection, opener, rows
 from dibs.stores.sqlite import store as store_module
 from dibs.testing.contract_base import key_of, lock, put
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 INTERRUPTS = 300
 AGAIN_S = 1.0  # an interrupt in somebody's __del__ is ignored: without another one the loop would never end
-OURS = tuple(module.__file__ for module in (cache, connection, opener, store_module))
+OURS = tuple(module.__file__ for module in (cache, connection, opener, rows, store_module))
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_signal_handler_that_calls_the_store_it_interrupted_is_told_and_does_n
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    write = store._write
+    write = rows.write
 
     def interrupted(*args: Any) -> None:
         with pytest.raises(StoreUnavailable) as caught:
@@ -140,7 +140,7 @@ def test_a_signal_handler_that_calls_the_store_it_interrupted_is_told_and_does_n
         said.append(caught.value.details)
         write(*args)
 
-    monkeypatch.setattr(store, "_write", interrupted)
+    monkeypatch.setattr(store_module, "write", interrupted)
     put(store, lock("x"))
     assert "signal handler" in said[0]
     assert store.read([key_of("x")]).records[key_of("x")].record == lock("x")

@@ -146,6 +146,7 @@ def test_two_connections_with_caches_answer_as_one_store_without(
     connect: Callable[[], SqliteStore], seed: int, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "CACHE_ENTRIES_MAX", room)
+    monkeypatch.setattr(cache, "DROPPED_AT_ONCE", seed % 3)
     rng = random.Random(seed)
     model = MemoryStore(lambda: 0)
     stores = [connect(), connect()]
@@ -179,6 +180,24 @@ def test_two_connections_with_caches_answer_as_one_store_without(
             (key, found.record) for key, found in model.scan("")
         ]
         assert store.events(0, 10_000) == model.events(0, 10_000)
+
+
+def test_what_came_first_is_forgotten_first(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "CACHE_ENTRIES_MAX", 10)
+    monkeypatch.setattr(cache, "DROPPED_AT_ONCE", 2)
+    for number in range(11):
+        put(store, lock(str(number)))
+    assert list(store._cache.records) == [key_of(str(number)) for number in range(3, 11)]
+
+
+def test_long_records_are_forgotten_by_their_text(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "CACHE_TEXT_MAX", 10_000)
+    for number in range(20):
+        put(store, lock(str(number)), lock(f"long-{number}").replace(acl=("user:" + 2_000 * "a",)))
+        assert len(store._cache.records) <= 20
+    assert len(store.scan("lock/")) == 40
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms
 from dibs.core.commands import Sweep
+from dibs.core.events import ACQUIRED
 from dibs.core.limits import (
     EVENTS_AGE_MS_MAX,
     EVENTS_KEPT_MAX,
     PRUNE_INTERVAL_MS,
     SERVERS_INTERVAL_MS,
     SWEEP_BATCH_MAX,
+    SWEEP_BATCH_MIN,
     SWEEP_INTERVAL_MS,
     SWEEP_LATE_MS_MAX,
     TALLY_INTERVAL_MS,
@@ -67,6 +69,7 @@ class Sweeper:
         self._share = SweepShare(decider.server, steady)
         self._polls = store.capabilities.watch == "polling"
         self._has_news = False
+        self._claimed = 0  # as of the last round
         self._counted_ms = self._pruned_ms = self._sweep_at_ms = steady()
         self._knew_ms = steady() - SERVERS_INTERVAL_MS
 
@@ -104,9 +107,17 @@ class Sweeper:
         self._sweep_at_ms = self._steady() + rest_ms
         return rest_ms
 
+    def _slice(self) -> int:
+        """How many due keys one round looks at. Few, because commands wait for the round, and all leases may end at
+        once. At least twice as many as jobs were claimed since the last round, so that claims do not outrun it."""
+        claimed = self._tally.kinds[ACQUIRED]
+        since, self._claimed = claimed - self._claimed, claimed
+        return min(max(SWEEP_BATCH_MIN, 2 * since), SWEEP_BATCH_MAX)
+
     def sweep(self) -> bool:
         """Sweep the due keys of our part. Returns whether there are more."""
-        due = self._store.due(SWEEP_BATCH_MAX).keys
+        limit = self._slice()
+        due = self._store.due(limit).keys
         keys = self._share.of(due)
         if not keys:
             return False
@@ -117,7 +128,7 @@ class Sweeper:
                 raise result
             elif isinstance(result, Swept) and result.frozen:
                 return False  # otherwise the same keys would come again at once
-        return len(due) == SWEEP_BATCH_MAX
+        return len(due) == limit
 
     def prune(self) -> int:
         """Drop history beyond the bounds."""

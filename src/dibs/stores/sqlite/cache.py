@@ -20,6 +20,8 @@ has committed since. So:
 
 from __future__ import annotations
 
+from itertools import islice
+
 from dibs.stores.codec import decode
 from dibs.stores.port import ABSENT, Conflict, Versioned
 
@@ -30,7 +32,13 @@ if TYPE_CHECKING:
 
     from dibs.core.records import Stored
 
-CACHE_ENTRIES_MAX = 200_000
+# What is kept: so many records, about 1.2 KB each for a lease, and of long ones so much text beyond the first KiB of
+# each. Whatever came first goes first, a few at a time: to drop everything at once would take as long as a hundred
+# commits, and everything would have to be read again.
+CACHE_ENTRIES_MAX = 100_000
+CACHE_TEXT_MAX = 64 * 1024 * 1024
+DROPPED_AT_ONCE = 1_000
+_SHORT = 1024
 _KEYS_A_SELECT = 512
 
 
@@ -40,10 +48,12 @@ class RecordCache:
     def __init__(self) -> None:
         self.records: dict[str, Versioned] = {}
         self.begun_at: int | None = None  # data_version; None: the cache proves nothing
+        self._text = 0  # characters of long records that were put in; those that were replaced count, too
 
     def forget(self) -> None:
         self.records.clear()
         self.begun_at = None
+        self._text = 0
 
     def is_true(self, db: sqlite3.Connection) -> bool:
         """Whether the cache held, up to this moment. If not it is empty now, and begun anew."""
@@ -52,13 +62,31 @@ class RecordCache:
             return True
         self.records.clear()
         self.begun_at = data_version
+        self._text = 0
         return False
+
+    def _make_room(self, count: int) -> bool:
+        """Let so many more records fit in. Whether others had to go."""
+        records = self.records
+        if self._text > CACHE_TEXT_MAX:
+            records.clear()
+            self._text = 0
+            return True
+        over = len(records) + count - CACHE_ENTRIES_MAX
+        if over <= 0:
+            return False
+        for key in list(islice(records, over + DROPPED_AT_ONCE)):
+            del records[key]
+        return True
+
+    def _weigh(self, text: str) -> None:
+        if len(text) > _SHORT:
+            self._text += len(text) - _SHORT
 
     def fetch(self, db: sqlite3.Connection, keys: Sequence[str]) -> None:
         """Read keys from the file into the cache. Up to _KEYS_A_SELECT of them are of one moment."""
         records = self.records
-        if len(records) + len(keys) > CACHE_ENTRIES_MAX:
-            records.clear()
+        self._make_room(len(keys))
         for start in range(0, len(keys), _KEYS_A_SELECT):
             some = keys[start : start + _KEYS_A_SELECT]
             records.update(dict.fromkeys(some, ABSENT))
@@ -71,6 +99,7 @@ class RecordCache:
             )
             for key, version, body in rows:
                 records[key] = Versioned(version=version, record=decode(key, body))
+                self._weigh(body)
 
     def load(self, db: sqlite3.Connection, wanted: list[str]) -> None:
         """Bring `wanted` into the cache, all as of one moment."""
@@ -78,10 +107,7 @@ class RecordCache:
         missing = [key for key in wanted if key not in self.records]
         if not missing:
             return
-        if len(self.records) + len(missing) > CACHE_ENTRIES_MAX:
-            self.records.clear()
-            missing = wanted
-        if len(missing) > _KEYS_A_SELECT:
+        if self._make_room(len(missing)) or len(missing) > _KEYS_A_SELECT:
             self._load_many(db, wanted)
             return
         self.fetch(db, missing)
@@ -115,8 +141,9 @@ class RecordCache:
             if records[key].version != version:
                 raise Conflict
 
-    def remember(self, revision: int, puts: Mapping[str, Stored | None]) -> None:
-        if len(self.records) + len(puts) > CACHE_ENTRIES_MAX:
-            self.records.clear()
+    def remember(self, revision: int, puts: Mapping[str, Stored | None], bodies: Mapping[str, str]) -> None:
+        self._make_room(len(puts))
+        for body in bodies.values():
+            self._weigh(body)
         for key, record in puts.items():
             self.records[key] = ABSENT if record is None else Versioned(version=revision, record=record)

@@ -44,6 +44,14 @@ class State:
         self.anchor = None if wall_ms is None or steady_ms is None else (wall_ms, steady_ms)
 
 
+def reach_the_disk(db: sqlite3.Connection) -> None:
+    """Let what this connection writes be on the disk before it goes on."""
+    db.execute("PRAGMA synchronous = FULL")
+    if ways.IS_MACOS:  # there, a plain sync leaves a commit in the cache of the drive
+        db.execute("PRAGMA fullfsync = 1")
+        db.execute("PRAGMA checkpoint_fullfsync = 1")
+
+
 class FileOpener:
     """Opens the file at `path`. `opened` is called with each new connection; one that it refuses is closed. `clock`
     names the clock whose anchor is wanted; a folder that is not there is made only if `folders`."""
@@ -115,10 +123,7 @@ class FileOpener:
         self._was_missing = main is None
         db = self._connect(how)
         try:
-            db.execute("PRAGMA synchronous = FULL")
-            if ways.IS_MACOS:  # there, a plain sync leaves a commit in the cache of the drive
-                db.execute("PRAGMA fullfsync = 1")
-                db.execute("PRAGMA checkpoint_fullfsync = 1")
+            reach_the_disk(db)
             state = State(self._look(db))
             self._identity.check_content(state.store_id, state.revision)
             if identity_of(self.path) != main:

@@ -11,12 +11,13 @@ from _thread import allocate_lock
 from dibs import clock
 from dibs.errors import DibsError
 from dibs.stores.codec import encode
-from dibs.stores.port import Capabilities, Conflict, Due, Maintenance, Snapshot, Store, Versioned
+from dibs.stores.port import Capabilities, Due, Maintenance, Snapshot, Store, Versioned
 from dibs.stores.sqlite import counters
 from dibs.stores.sqlite.cache import RecordCache
 from dibs.stores.sqlite.clock import LeaseClock
 from dibs.stores.sqlite.connection import SqliteConnection
-from dibs.stores.sqlite.fileformat import BLOCK, VERSION
+from dibs.stores.sqlite.fileformat import VERSION
+from dibs.stores.sqlite.rows import log, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.stores.sqlite.checkpoint import Checkpointer
     from dibs.stores.sqlite.impatience import Impatience
     from dibs.stores.sqlite.moment import SqliteMoment
     from dibs.stores.sqlite.opener import State
@@ -38,25 +40,18 @@ POLL_MS_MIN = 20
 POLL_MS_MAX = 100
 HEARD_POLL_MS_MAX = 500  # for who is woken; this is for wakes that cannot reach it
 
-_ADD = "INSERT INTO records (key, version, due_ms, live, body) VALUES (?, ?, ?, ?, ?)"
-_CHANGE = (
-    "UPDATE records SET version = ?, due_ms = ?, body = ? WHERE key = ?"  # does not touch the index of `live`
-)
-_TURN = "UPDATE records SET version = ?, due_ms = ?, body = ?, live = ? WHERE key = ?"
-_REMOVE = "DELETE FROM records WHERE key = ?"
 _ANCHOR = "SELECT wall_ms, steady_ms FROM anchors WHERE clock = ?"
 _FORGET_ANCHORS = (
     "DELETE FROM anchors WHERE rowid <= (SELECT max(rowid) FROM anchors) - 16"  # of boots long past
 )
-_LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 class SqliteStore(Store, Maintenance):
     """The file at `path`, made if it is not there, with `make_folders` its folder too. Clocks can be given for tests;
     see clock.py for what they mean.
 
-    A server that stays may set `checkpoint_pages` above SQLite's 1000: moving the log into the file less often is
-    faster, and a longer log costs only whoever opens the file after a crash.
+    A server that stays sets `checkpoint_pages`: a thread moves the log into the file when it has about so many pages
+    (checkpoint.py). Without it SQLite does so in every commit that finds 1000 of them.
     """
 
     capabilities = Capabilities(
@@ -90,7 +85,11 @@ class SqliteStore(Store, Maintenance):
         self._last_seq = 0
         self._store_id = ""
         self._watchers: list[LockType] = []
-        self._checkpoint_pages = checkpoint_pages
+        self._checkpointer: Checkpointer | None = None
+        if checkpoint_pages is not None:
+            from dibs.stores.sqlite.checkpoint import Checkpointer
+
+            self._checkpointer = Checkpointer(self.path, checkpoint_pages)
         self._link = SqliteConnection(
             self.path, busy_ms, self._opened, self._forget, self._clock.name, folders=make_folders
         )
@@ -105,8 +104,8 @@ class SqliteStore(Store, Maintenance):
     def _opened(self, db: sqlite3.Connection, state: State) -> None:
         self._forget()
         self._store_id = state.store_id
-        if self._checkpoint_pages is not None:
-            db.execute(f"PRAGMA wal_autocheckpoint = {int(self._checkpoint_pages)}")
+        if self._checkpointer is not None:
+            self._checkpointer.opened(db)
         if self._clock.follow(state.anchor, state.time_ms):
             return
         try:
@@ -172,21 +171,23 @@ class SqliteStore(Store, Maintenance):
                 self._counted_at = self._cache.begun_at
             self._cache.compare(db, expect)
             revision, last_seq = self._revision + 1, self._last_seq + len(events)
-            self._write(db, revision, puts, bodies)
+            write(db, revision, puts, bodies, self._cache.records)
             now_ms = self._clock.now_ms()
             # Events of just now carry the counters. Imported ones have times of another store.
             is_told = bool(events) and 0 <= now_ms - events[-1].at_ms < counters.EVENT_AGE_MS_MAX
             if events:
-                self._log(db, revision if is_told else None, events, lines)
+                log(db, self._last_seq, revision if is_told else None, events, lines)
             if not is_told:
                 db.execute(counters.WRITE, (revision, last_seq, now_ms))
             self._link.committing = True
             db.execute("COMMIT")
             self._link.committed(revision)
-            self._cache.remember(revision, puts)
+            self._cache.remember(revision, puts, bodies)
             self._revision, self._last_seq = revision, last_seq
             if events:
                 self._wake()
+            if self._checkpointer is not None:
+                self._checkpointer.committed(db, len(puts))
         gone = [key for key, record in puts.items() if record is None and expect[key]]
         if gone:
             from dibs.stores.sqlite.wakeup import wake
@@ -196,45 +197,6 @@ class SqliteStore(Store, Maintenance):
 
     def at_once(self) -> Impatience:
         return self._link.impatience
-
-    def _write(
-        self, db: sqlite3.Connection, revision: int, puts: Mapping[str, Stored | None], bodies: dict[str, str]
-    ) -> None:
-        """Every key was compared: the cache has what the file has."""
-        found = self._cache.records
-        rows: dict[str, list[tuple[Any, ...]]] = {}
-        for key, record in puts.items():
-            was = found[key].record
-            if record is None:
-                if was is not None:
-                    rows.setdefault(_REMOVE, []).append((key,))
-                continue
-            live, due_ms = record.is_live(), record.due_ms()
-            if was is None:
-                rows.setdefault(_ADD, []).append((key, revision, due_ms, live, bodies[key]))
-            elif was.is_live() == live:
-                rows.setdefault(_CHANGE, []).append((revision, due_ms, bodies[key], key))
-            else:
-                rows.setdefault(_TURN, []).append((revision, due_ms, bodies[key], live, key))
-        for statement, values in rows.items():
-            if db.executemany(statement, values).rowcount != len(values):
-                raise Conflict  # the file is not what the cache says
-
-    def _log(
-        self, db: sqlite3.Connection, revision: int | None, events: Sequence[Event], lines: list[str]
-    ) -> None:
-        before = self._last_seq
-        db.executemany(
-            _LOG,
-            [
-                (before + 1 + index, event.at_ms, event.ns, event.job, event.kind, lines[index], revision)
-                for index, event in enumerate(events)
-            ],
-        )
-        if (before + len(events)) // BLOCK != before // BLOCK:
-            from dibs.stores.sqlite.blocks import note_full
-
-            note_full(db, before, before + len(events))
 
     def scan(
         self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
@@ -322,9 +284,11 @@ class SqliteStore(Store, Maintenance):
         return SqliteMoment(self.path, self._busy_ms, lambda: self.read(()).now_ms)
 
     def notices(self) -> list[str]:
+        said = self._checkpointer.notice if self._checkpointer is not None else None
+        found = [said] if said is not None else []
         if not self.made or self._is_expected:
-            return []
-        return [f"{self.path} was not there: this is a new, empty store. Did you mean another one?"]
+            return found
+        return [*found, f"{self.path} was not there: this is a new, empty store. Did you mean another one?"]
 
     def trouble(self) -> DibsError | None:
         return self._link.trouble
@@ -343,4 +307,6 @@ class SqliteStore(Store, Maintenance):
         return sizes
 
     def close(self) -> None:
+        if self._checkpointer is not None:
+            self._checkpointer.close()
         self._link.close()

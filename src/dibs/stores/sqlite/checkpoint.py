@@ -1,0 +1,125 @@
+"""Moving the log into the file beside the commits of a server, instead of inside one of them.
+
+SQLite moves its write-ahead log into the file in whichever commit makes it too long; that commit then takes many times
+as long as others. Here a thread does it, on a connection of its own, and does not block the commits meanwhile. They
+make the log longer while it works, so the thread never quite reaches its end. The next commit moves the few pages that
+are left; after that SQLite writes the log from its beginning again.
+
+A reader that does not end keeps the log from being moved: it grows, and `notice` says so. If the thread cannot work,
+SQLite does as it always does, at a log that is FALLBACK times as long.
+"""
+
+from __future__ import annotations
+
+import threading
+from _thread import allocate_lock
+
+from dibs.stores.sqlite.forks import listen
+from dibs.stores.sqlite.identity import identity_of
+from dibs.stores.sqlite.moment import uri
+from dibs.stores.sqlite.opener import reach_the_disk
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import sqlite3
+else:
+    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
+
+_MOVE = "PRAGMA wal_checkpoint(PASSIVE)"  # waits for nobody, and nobody waits for it
+FALLBACK = 8
+NOTICE = 64  # how many times as long as planned a log is worth a notice
+ROUNDS_MAX = 4  # each is shorter than the one before
+PAGES_A_COMMIT, PAGES_A_ROW = 2, 3  # about so many pages a commit writes
+CLOSE_WAIT_S = 10.0
+FORK_WAIT_S = 6.0
+
+
+class Checkpointer:
+    """For one store. `pages` says how long the log may grow before it is moved."""
+
+    def __init__(self, path: str, pages: int) -> None:
+        self.notice: str | None = None
+        self._path = path
+        self._pages = pages
+        self._written = 0  # pages since the log was last moved, about
+        self._is_short = False  # what is left of the log is for the next commit to move
+        self._thread: threading.Thread | None = None
+        self._working = allocate_lock()
+        self._forking = False
+        listen(self)
+
+    def opened(self, db: sqlite3.Connection) -> None:
+        """`db` is the connection of the commits from now on."""
+        db.execute(f"PRAGMA wal_autocheckpoint = {self._pages * FALLBACK}")
+
+    def committed(self, db: sqlite3.Connection, rows: int) -> None:
+        """A commit of so many rows is done. Never fails: the commit has happened."""
+        self._written += PAGES_A_COMMIT + PAGES_A_ROW * rows
+        if self._is_short:
+            self._is_short = False
+            self._written = 0
+            try:
+                db.execute(_MOVE).fetchone()
+            except sqlite3.Error:
+                pass  # the log has it all; the next round tries again
+        elif self._written >= self._pages and not self._working.locked():
+            self._written = 0
+            self._thread = threading.Thread(target=self._move, name="dibs-checkpoint", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:  # no more threads
+                self._thread = None
+
+    def _move(self) -> None:
+        with self._working:
+            try:
+                main = identity_of(self._path)
+                db = sqlite3.connect(uri(self._path, "mode=rw"), uri=True, timeout=0, isolation_level=None)
+                try:
+                    if identity_of(self._path) == main:
+                        self._move_on(db)
+                finally:
+                    db.close()
+            except (sqlite3.Error, OSError):
+                pass  # the log grows; a later commit starts another thread
+
+    def _move_on(self, db: sqlite3.Connection) -> None:
+        reach_the_disk(db)
+        length = left = 0
+        for _ in range(ROUNDS_MAX):
+            busy, length, moved = db.execute(_MOVE).fetchone()
+            left = length - moved
+            if busy or left <= self._pages // FALLBACK:
+                break
+        self._is_short = 0 < left <= self._pages // FALLBACK
+        before, self.notice = self.notice, self._about(length, left)
+        if self.notice is not None and before is None:
+            import logging
+
+            logging.getLogger("dibs").warning("%s", self.notice)
+
+    def _about(self, length: int, left: int) -> str | None:
+        if left <= self._pages or length < self._pages * NOTICE:
+            return None
+        return (
+            f"{self._path}-wal has grown to {length} pages: another process has been reading the file for long, and as"
+            " long as it does the log cannot be moved into the file. End that process."
+        )
+
+    def close(self) -> None:
+        """Wait for the thread."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(CLOSE_WAIT_S)
+
+    def before_fork(self) -> None:
+        """Let no connection cross a fork (`forks.py`)."""
+        self._forking = self._working.acquire(timeout=FORK_WAIT_S)
+
+    def after_fork(self, *, in_child: bool) -> None:
+        forking, self._forking = self._forking, False
+        if in_child:
+            self._thread = None
+            self._working = allocate_lock()
+        elif forking:
+            self._working.release()

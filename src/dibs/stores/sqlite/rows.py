@@ -1,0 +1,68 @@
+"""What one commit writes, as rows."""
+
+from __future__ import annotations
+
+from dibs.stores.port import Conflict
+from dibs.stores.sqlite.fileformat import BLOCK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from dibs.core.events import Event
+    from dibs.core.records import Stored
+    from dibs.stores.port import Versioned
+
+_ADD = "INSERT INTO records (key, version, due_ms, live, body) VALUES (?, ?, ?, ?, ?)"
+_CHANGE = (
+    "UPDATE records SET version = ?, due_ms = ?, body = ? WHERE key = ?"  # does not touch the index of `live`
+)
+_TURN = "UPDATE records SET version = ?, due_ms = ?, body = ?, live = ? WHERE key = ?"
+_REMOVE = "DELETE FROM records WHERE key = ?"
+_LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+
+def write(
+    db: sqlite3.Connection,
+    revision: int,
+    puts: Mapping[str, Stored | None],
+    bodies: Mapping[str, str],
+    found: Mapping[str, Versioned],
+) -> None:
+    """Write records. Every key was compared: `found` has what the file has."""
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    for key, record in puts.items():
+        was = found[key].record
+        if record is None:
+            if was is not None:
+                rows.setdefault(_REMOVE, []).append((key,))
+            continue
+        live, due_ms = record.is_live(), record.due_ms()
+        if was is None:
+            rows.setdefault(_ADD, []).append((key, revision, due_ms, live, bodies[key]))
+        elif was.is_live() == live:
+            rows.setdefault(_CHANGE, []).append((revision, due_ms, bodies[key], key))
+        else:
+            rows.setdefault(_TURN, []).append((revision, due_ms, bodies[key], live, key))
+    for statement, values in rows.items():
+        if db.executemany(statement, values).rowcount != len(values):
+            raise Conflict  # the file is not what the cache says
+
+
+def log(
+    db: sqlite3.Connection, before: int, revision: int | None, events: Sequence[Event], lines: list[str]
+) -> None:
+    """Append events after the number `before`. `revision`: they carry the counters."""
+    db.executemany(
+        _LOG,
+        [
+            (before + 1 + index, event.at_ms, event.ns, event.job, event.kind, lines[index], revision)
+            for index, event in enumerate(events)
+        ],
+    )
+    if (before + len(events)) // BLOCK != before // BLOCK:
+        from dibs.stores.sqlite.blocks import note_full
+
+        note_full(db, before, before + len(events))
