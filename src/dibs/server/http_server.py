@@ -10,7 +10,7 @@ import uvicorn
 
 from dibs.core.limits import SHUTDOWN_MS_MAX
 from dibs.server.app import build_app
-from dibs.server.head_cache import HeadCacheProtocol
+from dibs.server.fast_lane import FastLaneProtocol
 from dibs.server.protocol import BoundedProtocol
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def make_server(
     from dibs.compat.action_llama.routes import Gateway
 
     gateway = None if gateway_ttl_ms is None else Gateway(api, gateway_ttl_ms, gateway_upstream)
-    made = functools.partial(HeadCacheProtocol, api=api) if lane else BoundedProtocol
+    made = functools.partial(FastLaneProtocol, api=api) if lane else BoundedProtocol
     connect = functools.partial(
         made, admission=admission, knows_peers=knows_peers, closes=lambda: api.is_draining
     )
