@@ -39,6 +39,7 @@ from dibs.server.request import (
     whole_number,
 )
 from dibs.server.response import MISDIRECTED, ClientGone, HttpError, HttpResponse, answer_document, answer_for
+from dibs.server.typed_body import typed_document
 from dibs.service.queries import claimed, open_sessions
 from dibs.service.rate import RequestRates
 from dibs.wire.inspect import history_document, list_document
@@ -116,7 +117,8 @@ class Api:
         document: dict[str, Any] = {}
         if verb not in _BODILESS and (body or verb not in _BODY_OPTIONAL):
             check_head(headers)
-            document = shape(verb, parse_json(body))
+            typed = typed_document(verb, body)
+            document = shape(verb, parse_json(body)) if typed is None else typed
         caller = self.caller_for(verb, headers)
         ns = self._namespace(caller, parse_query(query) if query else {}, headers)
         if self.is_draining and verb in _BEGINS:

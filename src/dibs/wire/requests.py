@@ -21,8 +21,9 @@ from dibs.core.commands import (
     SetAcl,
     Transfer,
 )
-from dibs.core.identity import ADMIN
+from dibs.core.identity import ADMIN, NO_LIMITS
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, check_namespace
+from dibs.core.records import EXCLUSIVE
 from dibs.errors import InvalidInput, NotAllowed
 from dibs.ids import new_id
 from dibs.wire.permissions import require
@@ -94,52 +95,70 @@ def wait_ms(document: Document) -> int:
 
 
 def _ask(ns: str, document: Document, caller: Caller) -> Document:
-    """The checked fields that all claims have."""
+    """The checked fields that all claims have. Left out is what has its default: most requests give few fields, and
+    most callers have no limits."""
     session = document.get("session_id")
-    if document.get("ephemeral") and session is None:
-        raise InvalidInput("ephemeral needs a session_id: an ephemeral lease lives as long as its session.")
     ephemeral = document.get("ephemeral", True)
-    mode, slots = mode_and_slots(document)
+    if session is None and ephemeral and "ephemeral" in document:
+        raise InvalidInput("ephemeral needs a session_id: an ephemeral lease lives as long as its session.")
+    asked: Document = {"ns": ns, "principal": caller.principal}
+    if "mode" in document or "slots" in document:
+        asked["mode"], asked["slots"] = mode_and_slots(document)
+    asked["owner"] = text_of(document, "owner") or caller.principal
     # In a session a lease needs no TTL of its own; otherwise it always has one.
-    default_ms = 0 if session is not None and ephemeral else limits.TTL_MS_DEFAULT
-    return {
-        "ns": ns,
-        "principal": caller.principal,
-        "owner": text_of(document, "owner") or caller.principal,
-        "ttl_ms": ttl_ms_of(document, default_ms),
-        "fresh_lease_id": new_id(),
-        "metadata": text_of(document, "metadata"),
-        "request_key": request_key_of(document),
-        "session": session,
-        "ephemeral": ephemeral,
-        "delay_ms": delay_ms_of(document),
-        "mode": mode,
-        "slots": slots,
-        "max_attempts": number_of(document, "max_attempts", 0),
-        "again": document.get("again", False),
-        "badges": caller.badges,
-        "admin": caller.role == ADMIN,
-        "over_quota": caller.over_quota,
-        "payer": caller.payer,
-        "held_max": caller.limits.held,
-        "waiting_max": caller.limits.waiting,
-        "audited": caller.audited,
-        "bound": caller.namespace,
-    }
+    asked["ttl_ms"] = ttl_ms_of(document, 0 if session is not None and ephemeral else limits.TTL_MS_DEFAULT)
+    asked["fresh_lease_id"] = new_id()
+    if "metadata" in document:
+        asked["metadata"] = text_of(document, "metadata")
+    if "request_key" in document:
+        asked["request_key"] = request_key_of(document)
+    if session is not None:
+        asked["session"] = session
+    if not ephemeral:
+        asked["ephemeral"] = False
+    if "lock_delay_seconds" in document:
+        asked["delay_ms"] = delay_ms_of(document)
+    if "max_attempts" in document:
+        asked["max_attempts"] = number_of(document, "max_attempts", 0)
+    if "again" in document:
+        asked["again"] = document["again"]
+    return _add_caller(asked, caller)
+
+
+def _add_caller(asked: Document, caller: Caller) -> Document:
+    """`asked`, with what the caller is and may."""
+    asked["badges"] = caller.badges
+    if caller.role == ADMIN:
+        asked["admin"] = True
+    if caller.over_quota:
+        asked["over_quota"] = True
+    if caller.limits is not NO_LIMITS:
+        asked["payer"] = caller.payer
+        asked["held_max"] = caller.limits.held
+        asked["waiting_max"] = caller.limits.waiting
+    if caller.audited:
+        asked["audited"] = True
+    if caller.namespace is not None:
+        asked["bound"] = caller.namespace
+    return asked
 
 
 def _acquire(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
-    acl = document.get("acl")
-    number, ticket_id = ticket_of(ns, name, document)
-    return Acquire(
-        name=name,
-        lease_id=document.get("lease_id"),
-        acl=None if acl is None else acl_of(acl),
-        wait=wait_ms(document) > 0 or ticket_id is not None,
-        ticket=number,
-        ticket_id=ticket_id,
-        **_ask(ns, document, caller),
-    )
+    ticket, acl = document.get("ticket"), document.get("acl")
+    place = None if ticket is None else parse_ticket(ns, name, ticket)
+    entries = None if acl is None else acl_of(acl)
+    wait = ("wait_seconds" in document and wait_ms(document) > 0) or place is not None
+    asked = _ask(ns, document, caller)
+    asked["name"] = name
+    if place is not None:
+        asked["ticket"], asked["ticket_id"] = place
+    if entries is not None:
+        asked["acl"] = entries
+    if wait:
+        asked["wait"] = True
+    if "lease_id" in document:
+        asked["lease_id"] = document["lease_id"]
+    return Acquire(**asked)
 
 
 def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> AcquireAny | AcquireAll:
@@ -159,7 +178,7 @@ def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> Acq
     ask = _ask(ns, document, caller)
     from dibs.core.several import overlapping_pair
 
-    pair = overlapping_pair(ordered, ask["mode"])
+    pair = overlapping_pair(ordered, ask.get("mode", EXCLUSIVE))
     if pair is not None:
         raise InvalidInput(f"{pair[0]} and {pair[1]} overlap: nobody can claim both. Claim the outer one.")
     number, ticket_id = ticket_of(ns, ordered[0], document)
