@@ -121,6 +121,8 @@ def _run_noted(run: Callable[..., Any], commands: Sequence[Any]) -> Any:
 def _noted_batcher(original: type) -> type:
     class NotedBatcher(original):  # type: ignore[misc]
         def __init__(self, run: Callable[..., Any], *args: Any, **named: Any) -> None:
+            if at_once := named.get("run_at_once"):
+                named["run_at_once"] = partial(_run_noted, at_once)
             super().__init__(partial(_run_noted, run), *args, **named)
 
         def post(self, command: Any, callback: Callable[[Any], None]) -> None:

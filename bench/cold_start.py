@@ -5,6 +5,7 @@ Interleaved, one process at a time.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 import subprocess
@@ -14,10 +15,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from load import generator_cpu_seconds
 from procs import BenchError, plain_environment
 from stats import paired_ratio, spread
 from targets import DibsTarget
+
+if TYPE_CHECKING:
+    from builds import Build
 
 BASE, EMBEDDED, SERVER = "python -c pass", "dibs claim, embedded store", "dibs claim, server"
 RUN = "dibs run true, embedded store"
@@ -62,6 +68,39 @@ def interleaved(commands: Sequence[Command], runs: int) -> dict[str, list[float]
         for command in commands:
             spent[command.name].append(timed(command))
     return spent
+
+
+def by_build(runs: int, folder: Path, builds: Sequence[Build]) -> dict[str, tuple[list[float], list[float]]]:
+    """Milliseconds and CPU milliseconds of each run, by command: `dibs claim` of every build, in turns."""
+    numbers = itertools.count(1)
+
+    def claim(script: str) -> Callable[[], list[str]]:
+        return lambda: [script, "claim", f"cold-start-{next(numbers)}"]
+
+    with (
+        tempfile.TemporaryDirectory(prefix="dibs-cold-", dir=folder) as temp,
+        contextlib.ExitStack() as stack,
+    ):
+        own = {"HOME": temp, "XDG_STATE_HOME": f"{temp}/state", "XDG_CONFIG_HOME": f"{temp}/config"}
+        commands = [Command(BASE, lambda: [sys.executable, "-c", "pass"], plain_environment(own))]
+        for number, build in enumerate(builds):
+            place = Path(temp) / str(number)
+            place.mkdir()
+            local = own | build.env | {"XDG_STATE_HOME": str(place / "state")}
+            server = stack.enter_context(build.target().open(place))
+            remote = local | {"DIBS_URL": server.url, "DIBS_TOKEN": server.next_token()}
+            run = claim(build.script)
+            commands.append(Command(f"{build.name} claim, embedded", run, plain_environment(local)))
+            commands.append(Command(f"{build.name} claim, server", run, plain_environment(remote)))
+        spent: dict[str, tuple[list[float], list[float]]] = {each.name: ([], []) for each in commands}
+        for turn in range(-1, runs):
+            for command in commands:
+                used = generator_cpu_seconds()
+                taken = timed(command) * 1e3
+                if turn >= 0:
+                    spent[command.name][0].append(taken)
+                    spent[command.name][1].append((generator_cpu_seconds() - used) * 1e3)
+        return spent
 
 
 def measure(runs: int, folder: Path, dibs: DibsTarget, script: str) -> dict[str, list[float]]:

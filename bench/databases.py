@@ -1,4 +1,4 @@
-"""The databases under dibs, with fsync on, and the CPU time that processes take.
+"""The databases under dibs, with fsync on.
 
 They are the tests' own: a temporary folder, free ports, another user than root.
 """
@@ -6,38 +6,17 @@ They are the tests' own: a temporary folder, free ports, another user than root.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from procs import BenchError
+from procs import BenchError, cpu_seconds
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests import etcd as etcd_servers
 from tests import postgres as postgres_servers
-
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_seconds(*roots: int) -> float:
-    """User and system time of these processes and of all below them, the ended ones included."""
-    parents: dict[int, list[int]] = {}
-    spent: dict[int, float] = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            words = status.read_text().rpartition(")")[2].split()
-            pid = int(status.parent.name)
-            parents.setdefault(int(words[1]), []).append(pid)
-            spent[pid] = sum(map(int, words[11:15])) / TICKS
-    left, total = list(roots), 0.0
-    while left:
-        pid = left.pop()
-        total += spent.get(pid, 0.0)
-        left += parents.get(pid, [])
-    return total
 
 
 @dataclass(frozen=True, slots=True)

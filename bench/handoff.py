@@ -19,15 +19,15 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from http_client import LIMIT_SECONDS, Connection
-from procs import BenchError, end_on_sigterm
+from procs import BenchError, cpu_seconds, end_on_sigterm, memory_mb
 from stats import paired_ratio, percentile
-from targets import DibsTarget, EtcdTarget
+from targets import DibsTarget, EtcdServer, EtcdTarget, HttpServer
 
 JOB = "issue-1842"
 AIM = 1 / 3
@@ -133,13 +133,18 @@ async def until_length(line: Line, count: int) -> None:
         await asyncio.sleep(0.001)
 
 
-async def hand_offs(line: Line, waiters: int, count: int) -> list[float]:
-    """Milliseconds of `count` hand-offs, after a tenth as many that do not count."""
+async def take_places(line: Line, waiters: int) -> Any:
+    """The first worker gets the job, the others wait for it, in their order. Returns the first one's proof."""
     await line.join(0)
-    proof = await line.owned(0)
+    proof = await asyncio.wait_for(line.owned(0), LIMIT_SECONDS)
     for worker in range(1, waiters + 1):
         await line.join(worker)
         await until_length(line, worker)
+    return proof
+
+
+async def hand_offs(line: Line, waiters: int, count: int, proof: Any) -> list[float]:
+    """Milliseconds of `count` hand-offs, after a tenth as many that do not count. All have taken their places."""
     taken = []
     owner = 0
     for turn in range(-(count // 10), count):
@@ -149,7 +154,7 @@ async def hand_offs(line: Line, waiters: int, count: int) -> list[float]:
         proof = await asyncio.wait_for(line.owned(heir), LIMIT_SECONDS)
         if turn >= 0:
             taken.append((time.perf_counter() - began) * 1000)
-        await line.released(owner)
+        await asyncio.wait_for(line.released(owner), LIMIT_SECONDS)
         await line.join(owner)
         await until_length(line, waiters)
         owner = heir
@@ -157,26 +162,47 @@ async def hand_offs(line: Line, waiters: int, count: int) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    taken_ms: list[float]
+    server_cpu_us: float
+    """For one hand-off, and for the old owner's way back to the end of the line."""
+    server_mb: float
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     name: str
     missing: Callable[[], str | None]
-    run: Callable[[Path, int, int], list[float]]
+    run: Callable[[Path, int, int], Turn]
 
 
-def run_dibs(folder: Path, waiters: int, count: int) -> list[float]:
-    async def go(url: str, token: str) -> list[float]:
-        return await hand_offs(await DibsLine.open(url, token, waiters + 1), waiters, count)
+async def _turn(line: Line, waiters: int, count: int, pids: Sequence[int]) -> Turn:
+    proof = await take_places(line, waiters)
+    used = cpu_seconds(*pids)
+    taken = await hand_offs(line, waiters, count, proof)
+    used = (cpu_seconds(*pids) - used) / (count + count // 10) * 1e6
+    return Turn(taken, used, memory_mb(*pids))
 
-    with DibsTarget().open(folder) as server:
-        return asyncio.run(go(server.url, server.next_token()))
+
+def dibs_service(name: str, target: DibsTarget) -> Service:
+    def run(folder: Path, waiters: int, count: int) -> Turn:
+        async def go(server: HttpServer) -> Turn:
+            line = await DibsLine.open(server.url, server.next_token(), waiters + 1)
+            return await _turn(line, waiters, count, server.pids)
+
+        with target.open(folder) as server:
+            return asyncio.run(go(server))
+
+    return Service(name, target.missing, run)
 
 
-def run_etcd(folder: Path, waiters: int, count: int) -> list[float]:
-    async def go(url: str) -> list[float]:
-        return await hand_offs(await EtcdLine.open(url, waiters + 1), waiters, count)
+def run_etcd(folder: Path, waiters: int, count: int) -> Turn:
+    async def go(server: EtcdServer) -> Turn:
+        line = await EtcdLine.open(server.url, waiters + 1)
+        return await _turn(line, waiters, count, server.pids)
 
     with EtcdTarget().open(folder) as server:
-        return asyncio.run(go(server.url))
+        return asyncio.run(go(server))
 
 
 def no_zookeeper() -> str | None:
@@ -187,9 +213,9 @@ def no_zookeeper() -> str | None:
 
 
 SERVICES = [
-    Service("dibs", DibsTarget().missing, run_dibs),
+    dibs_service("dibs", DibsTarget()),
     Service("etcd", EtcdTarget().missing, run_etcd),
-    Service("kazoo", no_zookeeper, lambda folder, waiters, count: []),
+    Service("kazoo", no_zookeeper, lambda folder, waiters, count: Turn([], 0.0, 0.0)),
 ]
 
 
@@ -206,11 +232,13 @@ def measure(args: argparse.Namespace, services: list[Service]) -> dict[tuple[str
             shift = turn % len(services)
             for service in services[shift:] + services[:shift]:
                 with tempfile.TemporaryDirectory(prefix="dibs-handoff-", dir=args.folder) as folder:
-                    taken = sorted(service.run(Path(folder), waiters, args.count))
+                    turn_of = service.run(Path(folder), waiters, args.count)
+                taken = sorted(turn_of.taken_ms)
                 found.setdefault((service.name, waiters), []).append(taken)
                 p50, p99 = percentile(taken, 50), percentile(taken, 99)
                 say(
-                    f"round {turn + 1}: {service.name:6} {waiters:5} waiters   p50 {p50:.2f} ms   p99 {p99:.2f} ms"
+                    f"round {turn + 1}: {service.name:6} {waiters:5} waiters   p50 {p50:.2f} ms   p99 {p99:.2f} ms   "
+                    f"CPU {turn_of.server_cpu_us:.0f} us"
                 )
     return found
 

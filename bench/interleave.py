@@ -5,9 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from load import Sample
+from load import Sample, watched
 from procs import BenchError
 from targets import Target
 
@@ -62,7 +63,7 @@ def _one_cell(target: Target, plan: Plan, connections: int, number: int) -> Iter
         if plan.warmup:
             server.measure(target.workloads[0], connections, plan.warmup)
         for workload in target.workloads:
-            sample = server.measure(workload, connections, plan.seconds)
+            sample = watched(server.pids, partial(server.measure, workload, connections, plan.seconds))
             yield Cell(target.name, workload, connections, number, sample)
 
 
@@ -71,6 +72,7 @@ def _progress(cell: Cell, rounds: int) -> str:
     line = (
         f"round {cell.round + 1}/{rounds}  {cell.connections:>4} connections  "
         f"{cell.target:<10} {cell.workload:<8}"
-        f"{sample.requests_per_s:>10,.0f} requests/s  p50 {sample.p50_ms:.2f} ms  p99 {sample.p99_ms:.2f} ms"
+        f"{sample.requests_per_s:>10,.0f} requests/s  p50 {sample.p50_ms:.2f} ms  p99 {sample.p99_ms:.2f} ms  "
+        f"CPU {sample.server_cpu_us:.0f} us, load {sample.generator_cores:.2f} cores"
     )
     return f"{line}\n!!! {sample.bad} bad answers, the first: {sample.first_bad}" if sample.bad else line

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import resource
 import socket
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from procs import BenchError
+from procs import BenchError, cpu_seconds, memory_mb
 
 LUA = Path(__file__).parent / "lua"
 GRACE_SECONDS = 30.0
@@ -31,6 +33,13 @@ class Sample:
     released: int
     bad: int
     first_bad: str = ""
+    server_cpu_us: float = 0.0
+    """CPU time of the server for one request, all its processes and threads. 0: not measured."""
+    generator_cores: float = 0.0
+    """How much of a core the load generator took. Near 1, it may have been the limit: it has one thread."""
+    server_mb: float = 0.0
+    requests: int = 0
+    """All answers, the wrong ones included."""
 
 
 def _output(argv: Sequence[str], seconds: float, cwd: Path | None = None) -> str:
@@ -43,6 +52,27 @@ def _output(argv: Sequence[str], seconds: float, cwd: Path | None = None) -> str
     if done.returncode != 0:
         raise BenchError(f"{argv[0]} ended with {done.returncode}: {(done.stderr or done.stdout)[-800:]}")
     return done.stdout
+
+
+def generator_cpu_seconds() -> float:
+    """CPU time of all children that have ended: every load generator is one."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def watched(pids: Sequence[int], drive: Callable[[], Sample]) -> Sample:
+    """The sample of `drive`, with what the server and the load generator took meanwhile."""
+    began, server, generator = time.perf_counter(), cpu_seconds(*pids), generator_cpu_seconds()
+    sample = drive()
+    server, generator = cpu_seconds(*pids) - server, generator_cpu_seconds() - generator
+    wall = time.perf_counter() - began
+    count = max(sample.acquired + sample.released, 1) if not sample.requests else sample.requests
+    return replace(
+        sample,
+        server_cpu_us=server / count * 1e6,
+        generator_cores=generator / wall,
+        server_mb=memory_mb(*pids),
+    )
 
 
 def fresh_tag() -> str:
@@ -75,11 +105,16 @@ def wrk(
     if token is not None:
         argv += ["-H", f"Authorization: Bearer {token}"]
     # From the scripts' own folder: Lua's require() looks in the current one.
-    text = _output([*argv, url, "--", fresh_tag(), *args], seconds, cwd=LUA)
+    return generated([*argv, url, "--", fresh_tag(), *args], seconds, cwd=LUA)
+
+
+def generated(argv: Sequence[str], seconds: float, cwd: Path | None = None) -> Sample:
+    """Run a load generator that prints its figures on a line that begins with BENCH."""
+    text = _output(argv, seconds, cwd)
     for line in text.splitlines():
         if line.startswith("BENCH "):
             return _from_wrk(json.loads(line.removeprefix("BENCH ")))
-    raise BenchError(f"wrk printed no figures:\n{text[-800:]}")
+    raise BenchError(f"{argv[0]} printed no figures:\n{text[-800:]}")
 
 
 def _from_wrk(figures: dict[str, int | str]) -> Sample:
@@ -99,6 +134,7 @@ def _from_wrk(figures: dict[str, int | str]) -> Sample:
         released=released,
         bad=int(figures["bad"]) + socket_trouble,
         first_bad=first_bad,
+        requests=int(figures["requests"]),
     )
 
 
@@ -134,4 +170,5 @@ def redis_benchmark(port: int, connections: int, count: int) -> Sample:
         released=0,
         bad=lost if lost * 1000 > count else 0,
         first_bad=f"{lost} of {count} SETs took no effect" if lost * 1000 > count else "",
+        requests=count,
     )

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import store_targets
-from databases import Database, cpu_seconds
+from databases import Database
 from http_client import Connection
+from procs import cpu_seconds
 from store_targets import DibsServers, dibs_servers
 
 from dibs.stores.port import Store

@@ -36,6 +36,7 @@ def _one_line(sql: str) -> str:
 
 
 SCRIPTS = {
+    "acquires": "\\set n random(1, 1000000000000)\n" + _one_line(ACQUIRE) + " \\gset\n",
     "claims": CYCLE.format(acquire=_one_line(ACQUIRE), release=_one_line(RELEASE)),
     "advisory": CYCLE.format(
         acquire="SELECT 1 / pg_try_advisory_lock(hashtextextended('bench' || :n, 0))::int AS got",
@@ -76,4 +77,5 @@ def run(script: str, url: str, connections: int, seconds: int) -> Sample:
         acquired=len(taken) - half,
         released=half,
         bad=0,
+        requests=len(taken),
     )

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+TICKS = os.sysconf("SC_CLK_TCK")
 READY_SECONDS = 20.0
 STOP_SECONDS = 10.0
 
@@ -71,7 +72,7 @@ def serving(
         _wait_ready(child, argv, log, ready, ready_seconds)
         yield child
     finally:
-        _stop(child)
+        stop(child)
 
 
 def _wait_ready(
@@ -91,7 +92,7 @@ def _wait_ready(
         time.sleep(0.02)
 
 
-def _stop(child: subprocess.Popen[bytes]) -> None:
+def stop(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is None:
         child.terminate()
     try:
@@ -99,3 +100,37 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait(STOP_SECONDS)
+
+
+def _family(roots: Sequence[int]) -> dict[int, float]:
+    """These processes and all below them: CPU seconds by process id, those of ended children included."""
+    parents: dict[int, list[int]] = {}
+    spent: dict[int, float] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            words = status.read_text().rpartition(")")[2].split()
+            pid = int(status.parent.name)
+            parents.setdefault(int(words[1]), []).append(pid)
+            spent[pid] = sum(map(int, words[11:15])) / TICKS
+    left, found = list(roots), {}
+    while left:
+        pid = left.pop()
+        found[pid] = spent.get(pid, 0.0)
+        left += parents.get(pid, [])
+    return found
+
+
+def cpu_seconds(*roots: int) -> float:
+    """User and system time of these processes and of all below them, the ended ones included."""
+    return sum(_family(roots).values())
+
+
+def memory_mb(*roots: int) -> float:
+    """Memory of these processes and of all below them; what several share is counted once."""
+    total = 0
+    for pid in _family(roots):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1])
+    return total / 1024

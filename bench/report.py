@@ -79,9 +79,9 @@ def detail_table(cells: Sequence[Cell], title: str, first: str, second: str) -> 
 def _pair(samples: Sequence[Sample], first: str, second: str) -> str:
     if not samples:
         return "-"
-    digits = 2 if first.endswith("_ms") else 0
-    medians = (spread([getattr(sample, key) for sample in samples]).median for key in (first, second))
-    return " / ".join(f"{value:,.{digits}f}" for value in medians)
+    medians = {key: spread([getattr(sample, key) for sample in samples]).median for key in (first, second)}
+    fine = ("p50_ms", "p99_ms", "generator_cores")
+    return " / ".join(f"{value:,.{2 if key in fine else 0}f}" for key, value in medians.items())
 
 
 def flags(cells: Sequence[Cell]) -> list[str]:
@@ -102,6 +102,12 @@ def http_tables(cells: Sequence[Cell]) -> list[str]:
             lines += workload_table(cells, workload)
     lines += detail_table(cells, "Acquires/s / releases/s", "acquires_per_s", "releases_per_s")
     lines += detail_table(cells, "Latency, ms, p50 / p99", "p50_ms", "p99_ms")
+    lines += detail_table(
+        cells,
+        "CPU: µs of the server a request / cores of the load generator",
+        "server_cpu_us",
+        "generator_cores",
+    )
     return lines + flags(cells)
 
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -155,20 +154,6 @@ def _pair(figures: tuple[float, float]) -> str:
     return f"{figures[0]:.2f} / {figures[1]:.2f}"
 
 
-@contextlib.contextmanager
-def dibs(folder: Path) -> Iterator[tuple[HttpServer, int]]:
-    """The server and its process id. The server writes the id nowhere, so it is found as our only child."""
-    with DibsTarget().open(folder) as server:
-        children = Path(f"/proc/self/task/{_thread_id()}/children").read_text().split()
-        yield server, int(children[-1])
-
-
-def _thread_id() -> int:
-    import threading
-
-    return threading.get_native_id()
-
-
 def main() -> int:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--sessions", type=int, default=10_000)
@@ -190,9 +175,9 @@ def main() -> int:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="dibs-scale-", dir=args.folder) as folder,
-            dibs(Path(folder)) as made_,
+            DibsTarget().open(Path(folder)) as server,
         ):
-            asyncio.run(run(*made_, args))
+            asyncio.run(run(server, server.pids[0], args))
     except BenchError as error:
         say(f"!!! {error}")
         return 1

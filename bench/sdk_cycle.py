@@ -14,23 +14,24 @@ import argparse
 import contextlib
 import importlib
 import importlib.util
+import json
+import os
 import shutil
-import socket
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from procs import BenchError, end_on_sigterm, free_port, serving
-from stats import paired_ratio
+from peers import ZOOKEEPER, zookeeper
+from procs import BenchError, cpu_seconds, end_on_sigterm
+from stats import paired_ratio, percentile
 from targets import DibsTarget, EtcdTarget, RedisTarget
 
 Cycle = Callable[[str], None]
-ZOOKEEPER = "/usr/share/zookeeper/bin/zkServer.sh"  # where Debian has it, off the path
 WARM = 20
 
 
@@ -105,22 +106,7 @@ def redis_lock(folder: Path) -> Iterator[Cycle]:
 @contextlib.contextmanager
 def kazoo_lock(folder: Path) -> Iterator[Cycle]:
     kazoo: Any = importlib.import_module("kazoo.client")
-    port = free_port()
-    settings = folder / "zoo.cfg"
-    settings.write_text(
-        f"tickTime=2000\ndataDir={folder}/zookeeper\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
-        "admin.enableServer=false\n"
-    )
-
-    def ready() -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            return False
-        return True
-
-    env = {"ZOO_LOG_DIR": str(folder), "ZOOPIDFILE": f"{folder}/pid"}
-    with serving([ZOOKEEPER, "start-foreground", str(settings)], folder / "zookeeper.log", ready, env):
+    with zookeeper(folder) as (port, _):
         client = kazoo.KazooClient(f"127.0.0.1:{port}")
         client.start(timeout=20)
 
@@ -159,8 +145,15 @@ SERVICES = [
 ]
 
 
-def turn_ms(service: Service, count: int, folder: Path) -> float:
-    """The median of one turn."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float
+    """CPU time of one cycle, of this process and of the server it started."""
+
+
+def one_turn(service: Service, count: int, folder: Path) -> Turn:
     with (
         tempfile.TemporaryDirectory(prefix="dibs-sdk-", dir=folder) as place,
         service.open(Path(place)) as cycle,
@@ -168,31 +161,46 @@ def turn_ms(service: Service, count: int, folder: Path) -> float:
         for number in range(WARM):
             cycle(f"warm-{number}")
         taken = []
+        used = cpu_seconds(os.getpid())
         for number in range(count):
             began = time.perf_counter()
             cycle(f"job-{number}")
             taken.append((time.perf_counter() - began) * 1000)
-        return statistics.median(taken)
+        used = cpu_seconds(os.getpid()) - used
+        taken.sort()
+        return Turn(percentile(taken, 50), percentile(taken, 99), used / count * 1e6)
 
 
-def table(found: dict[str, list[float]]) -> list[str]:
+def table(found: dict[str, list[Turn]]) -> list[str]:
     lines = [
-        "| one cycle | median, ms | lowest..highest | dibs' `with` block takes |",
-        "| --- | ---: | ---: | ---: |",
+        "| one cycle | median, ms | lowest..highest | CPU, client and server, µs | dibs' `with` block takes |",
+        "| --- | ---: | ---: | ---: | ---: |",
     ]
-    ours = found[SERVICES[0].name]
-    for name, medians in found.items():
+    ours = [turn.p50_ms for turn in found[SERVICES[0].name]]
+    for name, turns in found.items():
+        medians = [turn.p50_ms for turn in turns]
         ratio = paired_ratio(ours, medians)
         times = "-" if name == SERVICES[0].name or ratio is None else f"{ratio.text(2)} times as long"
         spread = f"{min(medians):.2f}..{max(medians):.2f}"
-        lines.append(f"| {name} | {statistics.median(medians):.2f} | {spread} | {times} |")
+        cpu = statistics.median(turn.cpu_us for turn in turns)
+        lines.append(f"| {name} | {statistics.median(medians):.2f} | {spread} | {cpu:.0f} | {times} |")
     return lines
+
+
+def print_turn(name: str, count: int, folder: Path) -> int:
+    (service,) = [each for each in SERVICES if each.name == name]
+    if why := service.missing():
+        print(why, file=sys.stderr)
+        return 1
+    print(json.dumps(asdict(one_turn(service, count, folder))))
+    return 0
 
 
 def main() -> int:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--count", type=int, default=500, help="cycles in each turn")
     made.add_argument("--rounds", type=int, default=5)
+    made.add_argument("--turn", default="", help="one turn of this service; prints a line of JSON")
     made.add_argument("--quick", action="store_true", help="one round, few cycles")
     made.add_argument(
         "--folder", type=Path, default=Path(tempfile.gettempdir()), help="where servers keep data"
@@ -201,22 +209,24 @@ def main() -> int:
     if args.quick:
         args.rounds, args.count = 1, 50
     end_on_sigterm()
+    if args.turn:
+        return print_turn(args.turn, args.count, args.folder)
     usable = []
     for service in SERVICES:
         if why := service.missing():
             print(f"!!! SKIPPED {service.name}: {why}", flush=True)
         else:
             usable.append(service)
-    found: dict[str, list[float]] = {service.name: [] for service in usable}
+    found: dict[str, list[Turn]] = {service.name: [] for service in usable}
     for number in range(args.rounds):
         shift = number % len(usable)
         for service in usable[shift:] + usable[:shift]:
             try:
-                found[service.name].append(turn_ms(service, args.count, args.folder))
+                found[service.name].append(one_turn(service, args.count, args.folder))
             except BenchError as error:
                 print(f"!!! {service.name}: {error}", flush=True)
                 return 1
-            print(f"round {number + 1}: {service.name}: {found[service.name][-1]:.2f} ms", flush=True)
+            print(f"round {number + 1}: {service.name}: {found[service.name][-1].p50_ms:.2f} ms", flush=True)
     print("\n" + "\n".join(table(found)))
     return 0
 

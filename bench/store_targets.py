@@ -16,9 +16,9 @@ from pathlib import Path
 import databases
 import load
 import pgbench
-from databases import Database, cpu_seconds
+from databases import Database
 from load import Sample
-from procs import free_port, http_ready, serving
+from procs import cpu_seconds, free_port, http_ready, serving
 from targets import PRINCIPALS, grant_lease, need_programs
 
 POOL = 32

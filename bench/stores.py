@@ -178,4 +178,4 @@ async def _pass_on(urls: Sequence[str], token: str, way: str, count: int) -> lis
     """One owner and one who waits; the job goes to and fro between the servers at `urls`."""
     connections = [await Connection.open(url, token) for url in urls]
     line = handoff.DibsLine(connections, await Connection.open(urls[0], token), job=f"job-{way}")
-    return await handoff.hand_offs(line, 1, count)
+    return await handoff.hand_offs(line, 1, count, await handoff.take_places(line, 1))

@@ -25,11 +25,13 @@ import load
 from load import Sample
 from procs import free_port, http_ready, serving
 
-CYCLE, ACQUIRE = "cycle", "acquire"
+CYCLE, ACQUIRE, WAVE = "cycle", "acquire", "wave"
 PRINCIPALS = 4
 
 
 class Server(Protocol):
+    @property
+    def pids(self) -> Sequence[int]: ...
     def measure(self, workload: str, connections: int, seconds: int) -> Sample: ...
 
 
@@ -55,6 +57,14 @@ def _need_modules(*modules: str) -> str | None:
     return f"Python module {', '.join(absent)} not installed" if absent else None
 
 
+TURNS = {CYCLE: ("acquire,release", "fresh"), WAVE: ("acquire,get,renew,release", "own")}
+
+
+def turns(url: str, token: str, workload: str, workers: int, seconds: int) -> Sample:
+    """Workers that each do the operations of a workload in turn, on a connection of their own."""
+    return load.wrk("turns", url, workers, seconds, TURNS[workload], token, threads=workers)
+
+
 @dataclass(frozen=True, slots=True)
 class HttpServer:
     """A server with the lock API, or one that looks enough like it."""
@@ -62,12 +72,15 @@ class HttpServer:
     url: str
     tokens: Sequence[str]
     """One for each principal. Calls take them in turn: how many leases one principal may hold is limited."""
+    pids: Sequence[int] = ()
     turn: Iterator[int] = field(default_factory=itertools.count)
 
     def next_token(self) -> str:
         return self.tokens[next(self.turn) % len(self.tokens)]
 
     def measure(self, workload: str, connections: int, seconds: int) -> Sample:
+        if workload == WAVE:
+            return turns(self.url, self.next_token(), workload, connections, seconds)
         return load.wrk(f"dibs_{workload}", self.url, connections, seconds, token=self.next_token())
 
 
@@ -92,8 +105,8 @@ class DibsTarget:
         bind = f"127.0.0.1:{free_port()}"
         argv = [*self.command, "serve", "--bind", bind]
         argv += ["--store", f"sqlite://{folder / 'dibs.db'}", "--tokens", str(file)]
-        with serving(argv, folder / "dibs.log", http_ready(f"http://{bind}/health")):
-            yield HttpServer(f"http://{bind}", tokens)
+        with serving(argv, folder / "dibs.log", http_ready(f"http://{bind}/health")) as child:
+            yield HttpServer(f"http://{bind}", tokens, [child.pid])
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +127,15 @@ class NoopTarget:
     def open(self, folder: Path) -> Iterator[HttpServer]:
         url = f"http://127.0.0.1:{(port := free_port())}"
         argv = [sys.executable, str(Path(__file__).parent / "noop.py"), self.way, str(port)]
-        with serving(argv, folder / "noop.log", http_ready(url)):
-            yield HttpServer(url, [secrets.token_hex(24)])
+        with serving(argv, folder / "noop.log", http_ready(url)) as child:
+            yield HttpServer(url, [secrets.token_hex(24)], [child.pid])
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdServer:
     url: str
     lease: str
+    pids: Sequence[int] = ()
 
     def measure(self, workload: str, connections: int, seconds: int) -> Sample:
         args = (self.lease, str(connections))
@@ -147,8 +161,8 @@ class EtcdTarget:
         argv += ["--initial-cluster", f"bench={peer}"]
         # etcd 3.4 refuses to start on arm64 and others unless told that this is known.
         env = {"ETCD_UNSUPPORTED_ARCH": arch} if (arch := _unsupported_arch()) else {}
-        with serving(argv, folder / "etcd.log", http_ready(f"{url}/health"), env):
-            yield EtcdServer(url, grant_lease(url))
+        with serving(argv, folder / "etcd.log", http_ready(f"{url}/health"), env) as child:
+            yield EtcdServer(url, grant_lease(url), [child.pid])
 
 
 def _unsupported_arch() -> str | None:
@@ -165,6 +179,7 @@ def grant_lease(url: str) -> str:
 @dataclass(slots=True)
 class RedisServer:
     port: int
+    pids: Sequence[int] = ()
     rate: dict[int, float] = field(default_factory=dict)
 
     def measure(self, workload: str, connections: int, seconds: int) -> Sample:
@@ -201,8 +216,8 @@ class RedisTarget:
             except OSError:
                 return False
 
-        with serving(argv, folder / "redis.log", ready):
-            yield RedisServer(port)
+        with serving(argv, folder / "redis.log", ready) as child:
+            yield RedisServer(port, [child.pid])
 
 
 def all_targets(dibs_command: Sequence[str] | None = None) -> list[Target]:

@@ -1,0 +1,201 @@
+"""The tables of the page. Pure."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING
+
+from scripts.pages.performance.figures import (
+    ALL,
+    BUILDS,
+    LOOP_PARTS,
+    OPERATIONS,
+    Figures,
+    Measured,
+    cold_name,
+    cold_times,
+    growth_of,
+    parts_sum,
+    ratio_text,
+    sdk_names,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def load_rows(load: Figures, workload: str, counts: Sequence[int], unit: str) -> Iterator[str]:
+    yield f"| requests/s | {' | '.join(f'{count} {unit}' for count in counts)} |"
+    yield "| --- |" + " ---: |" * len(counts)
+    for target, (name, _) in ALL.items():
+        cells = [_load_cell(load, target, workload, count) for count in counts]
+        if any(cell != "-" for cell in cells):
+            yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _load_cell(load: Figures, target: str, workload: str, count: int) -> str:
+    rates = load.by_round("requests_per_s", target=target, workload=workload, connections=count).values()
+    if not rates:
+        return "-"
+    if len(rates) == 1:
+        return f"{median(rates):,.0f}"
+    return f"{median(rates):,.0f} ({min(rates):,.0f}..{max(rates):,.0f})"
+
+
+def detail_rows(load: Figures, workload: str, counts: Sequence[int], unit: str) -> Iterator[str]:
+    """Latency, CPU and memory of the same turns."""
+    heads = " | ".join(f"{count} {unit}" for count in counts)
+    yield f"| p50 / p99, ms; CPU of the server a request, µs | {heads} | server, MB |"
+    yield "| --- |" + " ---: |" * (len(counts) + 1)
+    for target, (name, _) in ALL.items():
+        cells = []
+        for count in counts:
+            one = {"target": target, "workload": workload, "connections": count}
+            p50, p99, cpu = (load.middle(field, **one) for field in ("p50_ms", "p99_ms", "server_cpu_us"))
+            if p50 is None or p99 is None or cpu is None:
+                cells.append("-")
+            else:
+                cells.append(f"{p50:.2f} / {p99:.2f}; {cpu:.0f}")
+        if any(cell != "-" for cell in cells):
+            memory = load.middle("server_mb", target=target, workload=workload, connections=counts[-1])
+            yield f"| {name} | {' | '.join(cells)} | {memory or 0:.0f} |"
+
+
+def generator_line(load: Figures) -> str:
+    """How busy the load generator was: near one core, it could be the limit."""
+    cells = []
+    for target, (name, _) in ALL.items():
+        mine = [row["generator_cores"] for row in load.rows if row["target"] == target]
+        if mine:
+            cells.append(f"{name} {max(mine):.2f}")
+    return "Cores that the load generator took, the most of any turn: " + "; ".join(cells) + "."
+
+
+def sdk_rows(measured: Measured) -> Iterator[str]:
+    sdk = Figures(measured["sdk"])
+    yield "| one claim and release | p50, ms | p99, ms | CPU, client and server, µs | in times redis-py |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for service, (name, _) in sdk_names(measured).items():
+        p50, p99, cpu = (sdk.middle(field, service=service) for field in ("p50_ms", "p99_ms", "cpu_us"))
+        times = ratio_text(sdk.ratio("p50_ms", {"service": service}, {"service": "redis-py `Lock`"}))
+        yield f"| {name} | {p50:.2f} | {p99:.2f} | {cpu:,.0f} | {times} |"
+
+
+def handoff_rows(measured: Measured) -> Iterator[str]:
+    hand = Figures(measured["handoff"])
+    counts = sorted({row["waiters"] for row in hand.rows})
+    yield f"| p50 / p99, ms; CPU of the server, µs | {' | '.join(f'{count:,} waiting' for count in counts)} |"
+    yield "| --- |" + " ---: |" * len(counts)
+    for service, (name, _) in ALL.items():
+        cells = []
+        for count in counts:
+            one = {"service": service, "waiters": count}
+            p50, p99, cpu = (hand.middle(field, **one) for field in ("p50_ms", "p99_ms", "server_cpu_us"))
+            cells.append("-" if p50 is None else f"{p50:.2f} / {p99:.2f}; {cpu:.0f}")
+        if any(cell != "-" for cell in cells):
+            yield f"| {name} | {' | '.join(cells)} |"
+
+
+def cold_rows(measured: Measured) -> Iterator[str]:
+    yield "| command | median, ms | CPU, ms | in times `python -c pass`, median (p10..p90) |"
+    yield "| --- | ---: | ---: | ---: |"
+    for command, (ms, cpu, ratios) in cold_times(measured).items():
+        low, high = ratios[len(ratios) // 10], ratios[-1 - len(ratios) // 10]
+        yield f"| {cold_name(command)} | {ms:.1f} | {cpu:.1f} | {median(ratios):.2f} ({low:.2f}..{high:.2f}) |"
+
+
+def growth_rows(measured: Measured) -> Iterator[str]:
+    sizes = measured["growth"][0]["leases"]
+    few, many = (f"{sizes[size]:,} leases" for size in ("few", "many"))
+    yield f"| | {few} | {many} | ratio |"
+    yield "| --- | ---: | ---: | ---: |"
+    for build, (name, _) in BUILDS.items():
+        found = growth_of(measured, build)
+        if found is None:
+            continue
+        low, high = found["few"], found["many"]
+        for operation in ("renew", "acquire", "get"):
+            pairs = [
+                f"{each[f'{operation} p50_ms']:.2f} / {each[f'{operation} p99_ms']:.2f}"
+                for each in (low, high)
+            ]
+            ratios = [high[f"{operation} {f}"] / low[f"{operation} {f}"] for f in ("p50_ms", "p99_ms")]
+            both = " / ".join(f"{ratio:.2f}" for ratio in ratios)
+            yield f"| {name}: {operation}, p50 / p99, ms | {pairs[0]} | {pairs[1]} | {both} |"
+        yield (
+            f"| {name}: start to first answer, s | {low['restart_s']:.2f} | {high['restart_s']:.2f} | "
+            f"{ratio_text(found['restart'])} |"
+        )
+        yield f"| {name}: server memory at first answer, MB | {low['start_mb']:.0f} | {high['start_mb']:.0f} | |"
+        yield f"| {name}: server memory after the requests, MB | {low['end_mb']:.0f} | {high['end_mb']:.0f} | |"
+        yield f"| {name}: file, MB | {low['file_mb']:.0f} | {high['file_mb']:.0f} | |"
+        yield (
+            f"| {name}: server memory a lease, bytes | {found['bytes_each']:,.0f} if claimed through it "
+            f"| {found['bytes_stored']:,.0f} if in the store at its start | |"
+        )
+
+
+def budget_rows(measured: Measured) -> Iterator[str]:
+    yield "| thousand instructions | " + " | ".join(OPERATIONS) + " |"
+    yield "| --- |" + " ---: |" * len(OPERATIONS)
+    for row in measured["budget"]:
+        name = BUILDS.get(row["build"], (row["build"], 0))[0]
+        for part in LOOP_PARTS:
+            cells = [row["instructions"][each].get(part) for each in OPERATIONS]
+            texts = ["-" if cell is None else f"{cell / 1e3:.0f}" for cell in cells]
+            yield f"| {name}: {part} | {' | '.join(texts)} |"
+        rest = [row["server_instructions"][each] - parts_sum(row, each) for each in OPERATIONS]
+        yield f"| {name}: I/O, hand-over, chores, clocks | {' | '.join(f'{each / 1e3:.0f}' for each in rest)} |"
+        whole = [row["server_instructions"][each] for each in OPERATIONS]
+        yield f"| **{name}: a request** | {' | '.join(f'**{each / 1e3:.0f}**' for each in whole)} |"
+
+
+SERVER_PARTS = (
+    "I/O, and the client",
+    "parse",
+    "hand-over to the writer",
+    "decide",
+    "store read",
+    "store commit",
+    "hand-over back",
+    "answer",
+)
+
+
+def trace_rows(measured: Measured) -> Iterator[str]:
+    yield "| µs of wall time (of CPU) | " + " | ".join(OPERATIONS) + " |"
+    yield "| --- |" + " ---: |" * len(OPERATIONS)
+    for row in measured["budget"]:
+        name = BUILDS.get(row["build"], (row["build"], 0))[0]
+        phases = {each["operation"]: each for each in row["server"]}
+        for part in SERVER_PARTS:
+            cells = []
+            for operation in OPERATIONS:
+                each = phases[operation]["parts"].get(part)
+                used = f" ({each['cpu_us']:.0f})" if each is not None and each["cpu_us"] >= 0.5 else ""
+                cells.append("-" if each is None or each["wall_us"] < 0.5 else f"{each['wall_us']:.0f}{used}")
+            yield f"| {name}: {part} | {' | '.join(cells)} |"
+        whole = [f"**{phases[o]['wall_us']:.0f} ({phases[o]['cpu_us']:.0f})**" for o in OPERATIONS]
+        yield f"| **{name}: a request, mean, all threads** | {' | '.join(whole)} |"
+
+
+def machine_line(measured: Measured) -> str:
+    machine, runs = measured["machine"], measured["runs"]
+    rounds = 1 + max(row["round"] for row in measured["load"])
+    loads = [run["load"] for part in runs.values() for run in part]
+    programs = {
+        "Python": "python",
+        "etcd": "etcd",
+        "PostgreSQL": "postgres",
+        "Redis": "redis",
+        "wrk": "wrk",
+        "uvicorn": "uvicorn",
+        "uvloop": "uvloop",
+    }
+    versions = ", ".join(f"{name} {machine[field]}" for name, field in programs.items())
+    return (
+        f"Measured {runs['load'][-1]['date']} UTC; {rounds} rounds of the load, medians with the lowest and the"
+        f" highest. {machine['cpu']}, {machine['cores']} cores for servers and load generator together;"
+        f" {machine['filesystem']}, an fsync of 4 KiB takes {machine['fsync_4k_ms']} ms; load average before the runs"
+        f" {min(loads):.1f} to {max(loads):.1f}; {versions}."
+    )
