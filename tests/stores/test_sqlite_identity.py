@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.clock import steady_ms, wall_ms
 from dibs.errors import StoreReplaced, StoreUnavailable
-from dibs.stores.sqlite import SqliteStore, forks, opener, rows
+from dibs.stores.sqlite import SqliteStore, forks, identity, opener, rows
 from dibs.stores.sqlite import store as store_module
 from dibs.stores.sqlite.identity import identity_of
 from dibs.testing.contract_base import event, key_of, lock, put
@@ -94,7 +95,19 @@ CALLS: list[Callable[[SqliteStore], object]] = [
 ]
 
 
+def let_the_folder_settle(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if nobody had changed anything in it for an hour: its clock's tick is over, too."""
+    monkeypatch.setattr(identity, "wall_ms", lambda: wall_ms() + 3_600_000)
+    probe, until_ms = path.parent.parent / "probe", steady_ms() + 10_000
+    while steady_ms() < until_ms:
+        probe.touch()
+        if probe.stat().st_ctime_ns > path.parent.stat().st_ctime_ns:
+            return
+    raise AssertionError("the file system's clock stands still")
+
+
 @pytest.mark.promise("token:rises")
+@pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize(
     "harm",
     [
@@ -108,13 +121,55 @@ CALLS: list[Callable[[SqliteStore], object]] = [
     ],
 )
 def test_whoever_has_the_store_open_stops_and_says_so(
-    store: SqliteStore, path: Path, harm: Callable[[Path], None]
+    store: SqliteStore,
+    path: Path,
+    harm: Callable[[Path], None],
+    settled: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if settled:
+        let_the_folder_settle(path, monkeypatch)
+        store.read(())
     harm(path)
     for call in CALLS * 2:
         with pytest.raises(StoreReplaced, match=r"deleted or replaced.*(restart|start)"):
             call(store)
     assert harm is put_another_in_its_place or not (path.exists() and harm in (delete, move_away))
+
+
+def test_while_nothing_changes_in_the_folder_the_folder_alone_is_asked(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(identity, "identity_of", lambda path: asked.append(path) or identity_of(path))  # type: ignore[func-returns-value]
+    store.read(())
+    assert len(asked) == 3, "the file was made just now"
+    let_the_folder_settle(path, monkeypatch)
+    store.read(())
+    asked.clear()
+    store.read(())
+    put(store, lock("new"))
+    assert asked == []
+    (path.parent / "something else").touch()
+    store.read(())
+    store.read(())
+    assert len(asked) == 3
+
+
+@pytest.mark.promise("token:rises")
+def test_a_store_behind_a_link_is_watched_where_it_is(
+    store: SqliteStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "dibs.db"
+    link.symlink_to(path)
+    through = SqliteStore(str(link))
+    let_the_folder_settle(path, monkeypatch)
+    through.read(())
+    delete(path)
+    with pytest.raises(StoreReplaced):
+        through.read(())
+    through.close()
 
 
 def test_a_file_that_is_put_back_is_used_again(store: SqliteStore, path: Path) -> None:
