@@ -141,7 +141,12 @@ def test_while_nothing_changes_in_the_folder_the_folder_alone_is_asked(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(identity, "identity_of", lambda path: asked.append(path) or identity_of(path))  # type: ignore[func-returns-value]
+
+    def noted(path: str) -> tuple[int, int] | None:
+        asked.append(path)
+        return identity_of(path)
+
+    monkeypatch.setattr(identity, "identity_of", noted)
     store.read(())
     assert len(asked) == 3, "the file was made just now"
     let_the_folder_settle(path, monkeypatch)
