@@ -60,6 +60,7 @@ SHOWN = {
     TITLES["inspect"]: ("job",),
     "GET /locks": ("list",),
     "GET /locks/{name}/history": ("history", "event"),
+    "GET /events": ("events",),
     TITLES["session-open"]: ("session",),
     "GET /sessions": ("sessions",),
     TITLES["token-create"]: ("token",),

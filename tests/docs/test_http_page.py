@@ -197,6 +197,7 @@ class Played:
         for name in ("a", "s", "poison", "delay"):
             self.heard("history", self._door.history(name, 100))
             self.ask("inspect", name)
+        self.heard("events", self._door.events("", None, 0, 10_000))
         self.heard("list", self._door.claimed("", "", 2))
         self.heard("sessions", self._door.sessions())
         self.tokens()

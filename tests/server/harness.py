@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    import uvicorn
-
     from dibs.server.admission import Admission
+    from dibs.server.http_server import HttpServer
     from dibs.stores.port import Store
 
 WAIT_S = 10.0
@@ -89,10 +88,11 @@ class Server:
         port: int,
         engine: Engine,
         guard: TokenGuard,
-        inner: uvicorn.Server,
+        inner: HttpServer,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._inner = inner
+        self.api: Api = inner.api
         self._loop = loop
         self.store = store
         self.clock = clock
@@ -212,7 +212,7 @@ def running(
     directory.start()
     listening = open_socket(BindAddress(host="127.0.0.1"))
     port = listening.getsockname()[1]
-    ready: list[tuple[Engine, uvicorn.Server, asyncio.AbstractEventLoop]] = []
+    ready: list[tuple[Engine, HttpServer, asyncio.AbstractEventLoop]] = []
     up = threading.Event()
 
     async def main() -> None:

@@ -90,6 +90,7 @@ def test_a_route_is_for_the_roles_of_its_row_and_no_other(
 ) -> None:
     name = UNKNOWN_LEASE if path.startswith("/sessions") else "roles"
     body = None if method in ("GET", "DELETE") else BODIES.get(verb, {})
+    method = "HEAD" if verb == "watch" else method  # a stream would not end
     reply = served.ask(method, path.replace("{name:segment}", name), body, who=role)
     refused = reply.status == 403 and f"role is {role}" in reply.body.decode()
     looks_only = reply.status == 403 and "look and change nothing" in reply.body.decode()

@@ -200,16 +200,6 @@ def test_long_records_are_forgotten_by_their_text(
     assert len(store.scan("lock/")) == 40
 
 
-def test_records_that_are_forgotten_while_others_are_recalled_are_read_again(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache, "CACHE_TEXT_MAX", 1_000)
-    long = lock("long").replace(acl=("user:" + 4_000 * "a",))
-    put(store, long)
-    found = store.recall([key_of("long"), key_of("new")]).records
-    assert [found[key_of(name)].record for name in ("long", "new")] == [long, None]
-
-
 @pytest.mark.parametrize(
     ("ask", "index"),
     [

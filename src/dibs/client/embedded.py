@@ -164,6 +164,26 @@ class EmbeddedDoor:
 
         return told(self._namespaces, answered(answer), (name,))
 
+    def events(
+        self, prefix: str, name: str | None, after: int | None, limit: int, since_ms: int = 0
+    ) -> Reply:
+        about = (prefix if name is None else name,)
+
+        def answer() -> Reply:
+            from dibs.core.names import check_name
+            from dibs.service.event_log import EventFilter, collect, position_at
+            from dibs.wire.event_frames import events_document
+
+            only = None if name is None else check_name(name)
+            wanted = EventFilter(ns=self.namespace(about), prefix=prefix, name=only)
+            begin = after
+            if begin is None and since_ms:
+                begin = position_at(self.store(), self.store().read(()).now_ms - since_ms)
+            page = collect(self.store(), wanted, begin, limit)
+            return _ok(events_document(begin, page.events, page.upto, page.oldest))
+
+        return told(self._namespaces, answered(answer), about)
+
     def sessions(self) -> Reply:
         def answer() -> Reply:
             from dibs.service.queries import open_sessions

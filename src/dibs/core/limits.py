@@ -159,6 +159,18 @@ DRAIN_MS_MAX = 600_000
 DRAIN_QUIET_MS = 1_000
 DRAIN_LOOK_MS = 50
 READERS_MAX = 4
+
+# Streams of events. A stream that has more than STREAM_BYTES_MAX to send is read from the store again, at the pace of
+# its reader. A reader that takes nothing for STREAM_STALL_MS is told so and cut off.
+FEED_PAGE_MAX = 100
+STREAMS_MAX = 2_000
+STREAMS_PER_CLIENT_MAX = 256
+STREAM_BYTES_MAX = 256 * 1024
+STREAM_KEEPALIVE_MS = 15_000
+STREAM_STALL_MS = 20_000
+STREAM_RETRY_MS = 1_000
+STREAM_SILENCE_MS = 40_000  # a client takes a stream that is silent for longer for broken
+
 TOKENS_FILE_BYTES_MAX = 4 * 1024 * 1024
 
 # Tokens in the store. A server looks for changes every CREDENTIAL_LOOK_MS, and reads all tokens again every

@@ -13,12 +13,14 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
 from dibs.errors import DibsError
+from dibs.server.event_routes import event_routes
+from dibs.server.event_stream import EventStream
 from dibs.server.request import HttpRequest
 from dibs.server.response import UNSUPPORTED, ClientGone, HttpError, HttpResponse, answer_for_error
 from dibs.server.tokens import token_routes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from dibs.server.handlers import Api
     from dibs.server.request import Known
 
-    Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
+    Handler = Callable[[HttpRequest], Awaitable[HttpResponse | EventStream]]
 
 
 class _Segment(Convertor[str]):
@@ -45,19 +47,25 @@ register_url_convertor("segment", _Segment())
 
 
 class _Endpoint:
-    """An ASGI app around one handler. It sends nothing before the whole answer is ready."""
+    """An ASGI app around one handler. It sends nothing before the whole answer is ready, unless that is a stream."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call = HttpRequest(scope, receive)
         try:
-            answer = await self._handler(HttpRequest(scope, receive))
+            answer = await self._handler(call)
         except ClientGone:
             return
         except Exception as error:
             answer = answer_for_error(error)
-        await _send(answer, send)
+        if isinstance(answer, EventStream):
+            if scope["method"] == "HEAD":
+                answer.hurry()
+            await answer.run(call.connection, send, receive)
+        else:
+            await _send(answer, send)
 
 
 async def _send(answer: HttpResponse, send: Send) -> None:
@@ -138,10 +146,10 @@ def _routes(api: Api) -> list[Route]:
         ("GET", "/healthz", lambda call: api.alive()),
         ("GET", "/status", lambda call: api.status()),
     ]
-    return _as_routes([*table, *token_routes(api)])
+    return _as_routes([*table, *event_routes(api), *token_routes(api)])
 
 
-def _as_routes(table: list[tuple[str, str, Handler]]) -> list[Route]:
+def _as_routes(table: Sequence[tuple[str, str, Handler]]) -> list[Route]:
     return [Route(path, _Endpoint(handler), methods=[method]) for method, path, handler in table]
 
 

@@ -12,6 +12,7 @@ from dibs.core.outcomes import Identified
 from dibs.ids import new_id
 from dibs.service.batcher import Batcher
 from dibs.service.coordinator import Coordinator
+from dibs.service.feed import EventFeed
 from dibs.service.liveness import Decider
 from dibs.service.sweeper import NEWS_MS, Sweeper
 from dibs.service.tally import Tally
@@ -44,9 +45,7 @@ class Engine:
         self._token_floor = token_floor
         self.tally = Tally(self._read, gapless=store.capabilities.gapless)
         self.decider = Decider(store, self._committed, steady, self._handed)
-        self.watcher = StoreWatcher(
-            store, lambda: self.tally.told_seq, lambda: bool(self.waiters), self._news
-        )
+        self.watcher = StoreWatcher(store, lambda: self.tally.told_seq, self._is_watched, self._news)
         self.sweeper = Sweeper(
             store,
             self.decider,
@@ -54,7 +53,7 @@ class Engine:
             keep_events=keep_events,
             keep_events_ms=keep_events_ms,
             steady=steady,
-            has_waiters=lambda: bool(self.waiters),
+            has_waiters=self._is_watched,
             looked=self.watcher.looked,
         )
         self.batcher = Batcher(
@@ -67,6 +66,7 @@ class Engine:
             is_quick=lambda: self.decider.is_quick,
         )
         self.waiters = Waiters(self.batcher.post, loop.call_later, self._first_waits, self.decider.server)
+        self.feed = EventFeed(store, loop, self._first_waits)
         self.store_id = ""  # known once it has started
         self.on_tokens: Callable[[], None] = lambda: None  # called after a change of tokens
         self._steady = steady
@@ -87,7 +87,12 @@ class Engine:
 
     def stop(self, timeout_ms: int = SHUTDOWN_MS_MAX) -> bool:
         self.watcher.stop()
+        self.feed.close()
         return self.batcher.stop(timeout_ms)
+
+    def _is_watched(self) -> bool:
+        """Whether somebody here waits for what other processes do."""
+        return bool(self.waiters) or bool(self.feed)
 
     def _first_waits(self) -> None:
         self.batcher.hurry(NEWS_MS)
@@ -104,6 +109,8 @@ class Engine:
         left = [event for event in events if event.kind == kinds.LEFT]
         if left:
             self.batcher.after(self.waiters.on_events, left)
+        if events and self.feed:
+            self.batcher.after(self.feed.wake)
 
     def _handed(self, handed: Sequence[HandedOver]) -> None:
         self.batcher.after(self.waiters.on_handed_over, handed)
@@ -114,6 +121,8 @@ class Engine:
 
     def _read(self, events: Sequence[Event]) -> None:
         self._tell_of_tokens(events)
+        if self.feed:
+            self.batcher.after(self.feed.wake)
         placed = [event for event in events if event.ticket and event.kind in (kinds.ACQUIRED, kinds.LEFT)]
         if placed:
             self.batcher.after(self.waiters.on_events, placed)

@@ -27,6 +27,7 @@ from dibs.core.names import check_name
 from dibs.core.records import HELD, STATES
 from dibs.errors import InvalidInput, InvalidName, ServerDraining
 from dibs.repository.job_names import JobNames
+from dibs.server.event_registry import StreamRegistry
 from dibs.server.health import HealthProbe
 from dibs.server.polls import LongPoll
 from dibs.server.request import (
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 
 STORE_HEADER = b"x-dibs-store"  # the store that a client of several servers expects
 SERVERS_HEADER = b"x-dibs-servers"  # from a client that can ask other servers
-_SEQ_MAX = 2**63 - 1
+SEQ_MAX = 2**63 - 1
 NAMES_HEADER = b"x-dibs-names"
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _BEGINS = (*_CLAIMS, "session-open")
@@ -90,6 +91,7 @@ class Api:
         self._locks_max = locks_per_principal
         self._rates = RequestRates()
         self.is_draining = False  # about to end: refuses new claims and sessions
+        self.streams = StreamRegistry()
         self._probe = HealthProbe(engine.store)
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
 
@@ -182,7 +184,7 @@ class Api:
 
     async def list(self, query: bytes, headers: Headers) -> HttpResponse:
         ns, asked = self._reader("list", query, headers)
-        prefix, after = _name_part(asked, "prefix"), _name_part(asked, "after")
+        prefix, after = name_part(asked, "prefix"), name_part(asked, "after")
         limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
         states = _states(asked)
 
@@ -199,7 +201,7 @@ class Api:
         ns, asked = self._reader("history", query, headers)
         name = check_name(one_name(decode_name(raw_name), headers))
         limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
-        after = whole_number(asked, "after", 0, 0, _SEQ_MAX)
+        after = whole_number(asked, "after", 0, 0, SEQ_MAX)
 
         def read() -> HttpResponse:
             found = self.engine.store.events(after, limit, (ns, name), newest="after" not in asked)
@@ -320,7 +322,7 @@ def one_name(name: str, headers: Headers) -> str:
     return JobNames({}, None).of(name)
 
 
-def _name_part(asked: Mapping[str, str], field: str) -> str:
+def name_part(asked: Mapping[str, str], field: str) -> str:
     text = asked.get(field, "")
     if len(text.encode()) > NAME_BYTES_MAX or any(character < " " for character in text):
         raise InvalidName(f"{field} may have {NAME_BYTES_MAX} bytes at most, and no control characters.")

@@ -49,8 +49,9 @@ class HttpServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def dismiss_waiters(self) -> None:
-        """Give each waiter its ticket, so that it can continue here or at another server."""
+        """Give each waiter its ticket, and end each stream, so that they can continue here or at another server."""
         self.api.engine.waiters.close()
+        self.api.streams.close()
         if self._gateway is not None:
             self._gateway.close()
 

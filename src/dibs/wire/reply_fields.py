@@ -4,7 +4,7 @@ schemas and tests: a test compares every kind of answer with it."""
 
 from __future__ import annotations
 
-from dibs.wire.fields import OBJECT, REPLY_KINDS, TEXT
+from dibs.wire.fields import NUMBER, OBJECT, REPLY_KINDS, TEXT
 
 # Marks before a meaning.
 ALWAYS, NULL, LEFT_OUT, EITHER = "", "?", "-", "?-"
@@ -244,6 +244,11 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "next": (NULL, "what to send as `after` for the next page; null on the last"),
     },
     "history": {"name": _NAME, "events": (ALWAYS, "in order, see below")},
+    "events": {
+        "events": (ALWAYS, "in order, as in a job's history, each also with `name` and `namespace`"),
+        "next": (ALWAYS, "what to send as `after` to continue"),
+        "gap": (NULL, "null, or what was asked for and is no longer on record, as in a stream"),
+    },
     "event": {
         "seq": (ALWAYS, "its number in the store, rising"),
         "at": (ALWAYS, "when"),
@@ -259,6 +264,8 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "by": (LEFT_OUT, "who broke, freed or received it"),
         "reason": (LEFT_OUT, "why"),
         "retry_after_seconds": (LEFT_OUT, "of a failure: for how long nobody gets the job"),
+        "name": (LEFT_OUT, "of `GET /events`: the job"),
+        "namespace": (LEFT_OUT, "of `GET /events`: its namespace"),
     },
     "session": {
         "session_id": (ALWAYS, "the proof. Keep it to yourself"),
@@ -320,7 +327,13 @@ PARTS = {
     "revoked": "token",
 }
 # Fields whose type differs in one document.
-_OTHER_KINDS = {("error", "ended"): TEXT, ("done", "done"): OBJECT, ("job", "done"): OBJECT}
+_OTHER_KINDS = {
+    ("events", "next"): NUMBER,
+    ("events", "gap"): OBJECT,
+    ("error", "ended"): TEXT,
+    ("done", "done"): OBJECT,
+    ("job", "done"): OBJECT,
+}
 TEXT_LISTS = ("cycle", "waits")  # lists of texts; all other lists hold documents
 
 

@@ -118,8 +118,7 @@ class RecordCache:
         """Bring `wanted` into the cache, without a look whether what is there still holds. False: nothing of it was
         there, and all of them are of this moment."""
         missing = [key for key in wanted if key not in self.records]
-        # Room is made first: some of `wanted` may go with what has to.
-        if self.begun_at is None or self._make_room(len(missing)):
+        if self.begun_at is None or len(self.records) + len(missing) > CACHE_ENTRIES_MAX:
             self.load(db, wanted)
             return False
         self.fetch(db, missing)

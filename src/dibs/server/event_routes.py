@@ -1,0 +1,152 @@
+"""GET /events and GET /locks/{name}/watch: what happens, as a page or as a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.core.commands import Inspect
+from dibs.core.limits import (
+    EVENTS_AGE_MS_MAX,
+    HISTORY_PAGE_DEFAULT,
+    HISTORY_PAGE_MAX,
+)
+from dibs.core.names import check_name
+from dibs.errors import DibsError, InvalidInput
+from dibs.server.admission import client_of
+from dibs.server.event_stream import EventStream
+from dibs.server.handlers import SEQ_MAX, name_part, one_name
+from dibs.server.request import decode_name, header_text, parse_query, whole_number
+from dibs.server.response import answer_document
+from dibs.service.event_log import EventFilter, collect
+from dibs.wire.documents import reply_to
+from dibs.wire.event_frames import events_document, frame, lock_change, lock_snapshot, named_event
+from dibs.wire.permissions import require
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from typing import Any
+
+    from dibs.core.events import Event
+    from dibs.server.handlers import Api
+    from dibs.server.request import HttpRequest
+    from dibs.server.response import HttpResponse
+
+    Handler = Callable[[HttpRequest], Awaitable[HttpResponse | EventStream]]
+
+STREAM = b"text/event-stream"
+_SINCE_S_MAX = 100 * EVENTS_AGE_MS_MAX // 1000
+
+
+def event_routes(api: Api) -> list[tuple[str, str, Handler]]:
+    routes = EventRoutes(api)
+    return [
+        ("GET", "/events", routes.events),
+        ("GET", "/locks/{name:segment}/watch", routes.watch),
+    ]
+
+
+class EventRoutes:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._framed: tuple[Event | None, bytes] = (None, b"")
+
+    async def events(self, call: HttpRequest) -> HttpResponse | EventStream:
+        """A page of events, or a stream of them."""
+        asked = self._admit("events", call)
+        wanted = self._wanted(call, asked)
+        after = _position(asked, call.headers)
+        since_s = whole_number(asked, "since_seconds", 0, 0, _SINCE_S_MAX)
+        limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
+        is_stream = _is_stream(asked, call.headers)
+        if is_stream:
+            self._check_room(call)
+        feed = self._api.engine.feed
+        if after is None and since_s:
+            after = await feed.position_ago(since_s * 1000)
+        if not is_stream:
+            store = self._api.engine.store
+            page = await self._api.in_reader(lambda: collect(store, wanted, after, limit))
+            return answer_document(events_document(after, page.events, page.upto, page.oldest))
+        at = await feed.position_now() if after is None else after
+        return self._opened(call, EventStream(feed, wanted, at, self._frame))
+
+    async def watch(self, call: HttpRequest) -> HttpResponse | EventStream:
+        """The state of one job and its changes, as OctoStore tells them."""
+        asked = self._admit("watch", call)
+        name = check_name(one_name(decode_name(call.raw_name), call.headers))
+        caller = self._api.caller_of(call.headers)
+        ns = self._api.namespace_of(caller, asked, call.headers)
+        self._check_room(call)
+        feed = self._api.engine.feed
+        at = await feed.position_now()
+        state = await self._api.engine.batcher.submit(Inspect(ns=ns, name=name))
+        state_document = reply_to("inspect", state).body or {}
+        first = frame(lock_snapshot(name, state_document, state.now_ms), at)
+        stream = EventStream(feed, EventFilter(ns=ns, name=name), at, _change_frame, first=first)
+        return self._opened(call, stream)
+
+    def _frame(self, event: Event) -> bytes:
+        """The feed hands an event to all streams in turn. They share its bytes."""
+        if self._framed[0] is not event:
+            self._framed = event, frame(named_event(event), event.seq)
+        return self._framed[1]
+
+    def _admit(self, verb: str, call: HttpRequest) -> dict[str, str]:
+        require(self._api.caller_for(verb, call.headers), verb)
+        return parse_query(call.query)
+
+    def _wanted(self, call: HttpRequest, asked: Mapping[str, str]) -> EventFilter:
+        caller = self._api.caller_of(call.headers)
+        ns = self._api.namespace_of(caller, asked, call.headers)
+        prefix = name_part(asked, "prefix")
+        if "name" not in asked:
+            return EventFilter(ns=ns, prefix=prefix)
+        if prefix:
+            raise InvalidInput("Give name or prefix, not both.")
+        return EventFilter(ns=ns, name=check_name(one_name(asked["name"], call.headers)))
+
+    def _check_room(self, call: HttpRequest) -> None:
+        self._api.check_open()
+        self._api.streams.check_room(_client(call))
+
+    def _opened(self, call: HttpRequest, stream: EventStream) -> EventStream:
+        caller = self._api.caller_of(call.headers)
+
+        def is_allowed() -> bool:
+            try:
+                return self._api.caller_of(call.headers).namespace == caller.namespace
+            except DibsError:
+                return False
+
+        stream.is_allowed = is_allowed
+        self._api.streams.add(stream, _client(call))
+        return stream
+
+
+def _client(call: HttpRequest) -> str:
+    connection: Any = call.connection
+    return client_of(connection.transport)
+
+
+def _is_stream(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bool:
+    """`follow` decides; without it, what the client accepts."""
+    follow = asked.get("follow")
+    if follow is None:
+        return STREAM in headers.get(b"accept", b"").lower()
+    if follow not in ("true", "false"):
+        raise InvalidInput("follow is true or false.")
+    return follow == "true"
+
+
+def _position(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> int | None:
+    """Where to begin. A browser that comes back repeats its first address, so its header is the newer word."""
+    last = headers.get(b"last-event-id")
+    if last:
+        told = {"Last-Event-ID": header_text(last, "Last-Event-ID")}
+        return whole_number(told, "Last-Event-ID", 0, 0, SEQ_MAX)
+    return whole_number(asked, "after", 0, 0, SEQ_MAX) if "after" in asked else None
+
+
+def _change_frame(event: Event) -> bytes | None:
+    change = lock_change(event)
+    return None if change is None else frame(change, event.seq)
