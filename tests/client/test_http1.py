@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.client.http1 import ConnectionLost, RawReply, read_reply, request_bytes
+from dibs.client.http1 import ConnectionLost, RawReply, read_reply, request_bytes, whole_reply
 from dibs.core.limits import HEAD_BYTES_MAX, REPLY_BYTES_MAX
 from dibs.errors import BadReply
 
@@ -50,6 +50,77 @@ def test_a_reply_reads_the_same_however_it_is_cut(
         at += size
     reply = read([piece for piece in [*pieces, data[at:]] if piece])
     assert (reply.status, reply.body) == (status, body)
+
+
+_LINES = st.sampled_from(
+    [
+        *(
+            b"Content-Length: 5",
+            b"content-length:5",
+            b"Content-Length: 05",
+            b"Content-Length: 4",
+            b"Content-Length: +5",
+        ),
+        *(
+            b"Transfer-Encoding: chunked",
+            b"Connection: close",
+            b"Connection: Close",
+            b"Connection: keep-alive",
+        ),
+        *(
+            b"X: a:b",
+            b"X:\xe9",
+            b"X: a\nContent-Length: 5",
+            b"no header",
+            b": empty",
+            b"X: \r",
+            b"\r",
+            b" folded: x",
+            b"",
+        ),
+    ]
+)
+_STARTS = st.sampled_from(
+    [
+        *(
+            b"HTTP/1.1 200 OK",
+            b"HTTP/1.1 204 None",
+            b"HTTP/1.1 304 ",
+            b"HTTP/1.1 409",
+            b"HTTP/1.1 100 Continue",
+        ),
+        *(
+            b"HTTP/1.0 200 OK",
+            b"HTTP/1.1 2000",
+            b"HTTP/1.1 20",
+            b"HTTP/1.1  200",
+            b"HTTP/1.1 \xb2\xb2\xb2",
+            b"HTTP/2 200",
+        ),
+    ]
+)
+
+
+@given(
+    start=_STARTS,
+    lines=st.lists(_LINES, max_size=4),
+    body=st.sampled_from([b"", b"hello", b"hello!", b"5\r\n"]),
+)
+def test_a_reply_that_came_at_once_reads_as_it_does_in_pieces(
+    start: bytes, lines: list[bytes], body: bytes
+) -> None:
+    data = b"\r\n".join([start, *lines, b"", body])
+    at_once = whole_reply(data)
+    if at_once is not None:
+        again = read([data[index : index + 1] for index in range(len(data))])
+        for field in RawReply.__slots__:
+            assert getattr(at_once, field) == getattr(again, field)
+
+
+def test_usual_replies_need_no_closer_look() -> None:
+    for start in (b"HTTP/1.1 200 OK", b"HTTP/1.1 409 Conflict"):
+        assert whole_reply(start + b"\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello") is not None
+    assert whole_reply(b"HTTP/1.1 204 No Content\r\nX-A: b\r\n\r\n") is not None
 
 
 def test_headers_are_found_in_lower_case() -> None:

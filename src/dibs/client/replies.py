@@ -64,16 +64,17 @@ def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
 def _has(body: Document, wanted: tuple[str, ...]) -> bool:
     """Whether all of `wanted` are present, with the right types. A lease must have all its fields; other documents may
     have fewer."""
-    if not all(field in body for field in wanted):
-        return False
     sure = "lease_id" in wanted or "session_id" in wanted
-    more = tuple(
-        field
-        for field in ("attempt", "previous", "skipped")
-        if (sure or field == "previous") and body.get(field) is not None
-    )
-    if not all(_is_kind(field, body[field]) or (body[field] is None and not sure) for field in wanted + more):
-        return False
+    for field in wanted:
+        if field not in body:
+            return False
+        value = body[field]
+        if (value is not None or sure) and not _is_kind(field, value):
+            return False
+    for field in ("attempt", "previous", "skipped"):
+        value = body.get(field)
+        if value is not None and (sure or field == "previous") and not _is_kind(field, value):
+            return False
     return all(
         isinstance(row, dict) and _has(row, fields)
         for field, fields in ROW_FIELDS.items()

@@ -159,6 +159,7 @@ class RequestBuilder:
         self.namespaces = namespace
         self.slice_ms = SLICE_MS
         self._servers = servers
+        self._heads: dict[tuple[str, str | None, str | None], dict[str, str]] = {}
 
     def request(self, asked: Question, address: ServerAddress) -> bytes:
         # The path of a unix:// address is the socket's, not a part of what is asked.
@@ -167,21 +168,29 @@ class RequestBuilder:
         return request_bytes(asked.method, base + asked.target, headers, asked.body, OWN_TYPE)
 
     def _headers(self, asked: Question, address: ServerAddress) -> dict[str, str]:
+        namespace = namespace_for_names(self.namespaces, asked.names)
+        place = (address.url, address.token, namespace)
+        found = self._heads.get(place)
+        if found is None:
+            found = self._heads[place] = self._same_headers(namespace, address)
+        if len(self._servers) > 1:
+            found = {**found, "X-Dibs-Servers": str(len(self._servers))}
+            store_id = self._servers.store_id(steady_ms())
+            if store_id is not None:
+                found["X-Dibs-Store"] = store_id
+        return found
+
+    def _same_headers(self, namespace: str | None, address: ServerAddress) -> dict[str, str]:
+        """Those that are the same for every request to a server in a namespace."""
         headers = {"Host": address.authority, "Accept": "application/json"}
         if not self.keep:
             headers["Connection"] = "close"
-        namespace = namespace_for_names(self.namespaces, asked.names)
         if namespace is not None:
             headers["X-Dibs-Namespace"] = check_namespace(namespace)
         if address.token:
             if not address.token.isascii() or not address.token.isprintable() or " " in address.token:
                 raise InvalidInput("The token has invalid characters. Check DIBS_TOKEN or its file.")
             headers["Authorization"] = f"Bearer {address.token}"
-        if len(self._servers) > 1:
-            headers["X-Dibs-Servers"] = str(len(self._servers))
-            store_id = self._servers.store_id(steady_ms())
-            if store_id is not None:
-                headers["X-Dibs-Store"] = store_id
         return headers
 
 

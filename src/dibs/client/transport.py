@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Address = tuple[int, int, object]  # family, protocol, where
 
 RECEIVE_BYTES = 64 * 1024
+SLACK_SECONDS = 0.01
 # Never suggest another store: it would be a separate one, which grants everything.
 NOT_NOW = "Do not begin the work; try again later."
 
@@ -141,13 +142,22 @@ class ServerConnection:
                 connection.close()
 
 
+def _bound(connection: _socket.socket, deadline: Deadline) -> None:
+    """Let the next call on the socket take as long as the deadline leaves. Setting it costs a system call, so a few
+    milliseconds more or less do not count."""
+    left = deadline.left_seconds()
+    known = connection.gettimeout()
+    if known is None or abs(known - left) > min(SLACK_SECONDS, left / 10):
+        connection.settimeout(left)
+
+
 def _send(connection: _socket.socket, request: bytes, deadline: Deadline) -> None:
-    connection.settimeout(deadline.left_seconds())
+    _bound(connection, deadline)
     connection.sendall(request)
 
 
 def _receive(connection: _socket.socket, deadline: Deadline) -> bytes:
-    connection.settimeout(deadline.left_seconds())
+    _bound(connection, deadline)
     try:
         return connection.recv(RECEIVE_BYTES)
     except TimeoutError:

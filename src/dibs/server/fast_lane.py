@@ -96,7 +96,12 @@ class FastLaneProtocol(BoundedProtocol):
     def _recognise(self) -> bool:
         """Whether this is an ordinary request for a hot verb. If so, keeps what its handler needs."""
         url = self.url
-        if _QUERY in url or _FRAGMENT in url or not url.isascii() or not self.route(self.parser.get_method(), url):
+        if (
+            _QUERY in url
+            or _FRAGMENT in url
+            or not url.isascii()
+            or not self.route(self.parser.get_method(), url)
+        ):
             return False
         headers = dict(self.headers)
         if (
