@@ -1,4 +1,4 @@
-# Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_programs, use_venv.
+# Shared by the scripts beside it; sourced, never run. Gives ROOT, say, die, need_debian, want_programs, use_venv, run_tests.
 # shellcheck shell=bash
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -119,4 +119,15 @@ use_venv() {
         "$VENV/bin/python" -m compileall -q "$ROOT/src/dibs" || true
     ) 9>"$VENV.lock"
     export PATH="$VENV/bin:$PATH"
+}
+
+# run_tests WORD...: pytest with these words. Many tests wait for real processes, so there are more workers than two cores
+# need. A file stays together: it may have a server of its own. Real processes of several workers can starve one another
+# on a busy machine, so a test that fails is run once more, alone, with every other failed one. A test that fails twice
+# fails the run; one that failed once is named.
+run_tests() {
+    python -m pytest -n 3 --dist loadfile "$@" && return
+    printf '\n== run again, alone: what failed beside others\n'
+    python -m pytest --last-failed --last-failed-no-failures none "$@" || return
+    printf '\nThese passed only when they were run alone; see above for how they failed beside others.\n'
 }

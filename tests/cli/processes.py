@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 from dibs.client.embedded import EmbeddedDoor
+from dibs.system import ways
 from dibs.system.processes import table
-from tests.processes import environment_without_dibs
+from tests.processes import environment_without_dibs, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 PATIENCE_SECONDS = 30
+# What left its process group is found by `dibs run` on Linux only. Elsewhere, commands of tests stay in their group.
+LEAVES_GROUP = not ways.IS_PORTABLE
+SETSID = "setsid " if LEAVES_GROUP else ""
 
 
 class Machine:
@@ -49,10 +54,14 @@ class Machine:
         raise AssertionError("it never became so")
 
     def close(self) -> None:
+        """Does not read what is left in the pipes: a process that a failed test left over keeps them open."""
         for child in self._started:
-            if child.poll() is None:
-                child.kill()
-            child.communicate()
+            child.kill()
+            child.wait(PATIENCE_SECONDS)
+            for pipe in (child.stdin, child.stdout, child.stderr):
+                with contextlib.suppress(BrokenPipeError):
+                    if pipe is not None:
+                        pipe.close()
         self.door.close()
 
 
@@ -68,6 +77,15 @@ def first_line(child: subprocess.Popen[str]) -> str:
 
 def guards_of(run: int) -> tuple[int, int]:
     """The guardian and the warden of a `dibs run` whose command runs."""
-    (warden,) = table().children(run)
-    (guardian,) = table().children(warden)
-    return guardian, warden
+    warden = _only_child(run)
+    return _only_child(warden), warden
+
+
+def _only_child(pid: int) -> int:
+    """Waits: for a moment, a process that looks at others may have a `ps` as its child."""
+
+    def only() -> list[int]:
+        found = table().children(pid)
+        return found if len(found) == 1 else []
+
+    return wait_until(only, f"{pid} has one child")[0]

@@ -13,7 +13,7 @@ import pytest
 
 from dibs.client.embedded import process_mark
 from dibs.clock import steady_ms
-from tests.cli.processes import Machine, finished, first_line
+from tests.cli.processes import SETSID, Machine, finished, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -201,7 +201,7 @@ def test_signals_have_their_usual_meaning_inside_and_nohup_is_kept(machine: Mach
 
 
 def test_what_it_leaves_running_ends_with_it_unless_that_is_wanted(machine: Machine) -> None:
-    script = "setsid sleep 600 </dev/null >/dev/null 2>&1 & echo $!"
+    script = f"{SETSID}sleep 600 </dev/null >/dev/null 2>&1 & echo $!"
     code, out = run_sh(machine, script)
     assert code == 0
     assert process_mark(int(out)) is None

@@ -12,7 +12,7 @@ import pytest
 from dibs.client.embedded import process_mark
 from dibs.clock import steady_ms
 from dibs.system.processes import table
-from tests.cli.processes import Machine, finished, first_line, guards_of
+from tests.cli.processes import SETSID, Machine, finished, first_line, guards_of
 from tests.processes import ServerProcess, wait_until, wait_until_stopped
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.promise("loss:told")]
 
 TTL_MS = 10_000
-# A command, its child, one that left the group, and one that is nobody's child; all say their number.
+# A command, its child, one that left the group (Linux only), and one that is nobody's child; all say their number.
 FAMILY = (
-    "sleep 600 & echo child $!; setsid sh -c 'echo leaver $$; exec sleep 600' & "
-    "(setsid sh -c 'sleep 600 & echo orphan $!' &); echo command $$; exec sleep 600"
+    f"sleep 600 & echo child $!; {SETSID}sh -c 'echo leaver $$; exec sleep 600' & "
+    f"({SETSID}sh -c 'sleep 600 & echo orphan $!' &); echo command $$; exec sleep 600"
 )
 STUBBORN = "trap '' TERM; " + FAMILY
 
@@ -50,7 +50,6 @@ def living(family: dict[str, int]) -> list[str]:
     return [who for who, pid in family.items() if process_mark(pid) is not None]
 
 
-@pytest.mark.linux("finding processes that left their group")
 def test_a_killed_wrapper_takes_everything_along_before_the_next_owner_comes(machine: Machine) -> None:
     child, family = start_family(machine)
     assert len(living(family)) == 4

@@ -22,7 +22,7 @@ def test_ps_and_proc_tell_the_same() -> None:
         assert one.parent == other.parent == os.getpid()
         assert not one.has_ended
         assert child.pid in seen.pids()
-        assert seen.children(os.getpid()) == known.children(os.getpid())
+        assert sorted(seen.children(os.getpid())) == sorted(known.children(os.getpid()))
         command = seen.command(child.pid)
         assert command is not None
         assert command[0] == "sh"

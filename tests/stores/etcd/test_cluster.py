@@ -180,8 +180,11 @@ def keys(tmp_path_factory: pytest.TempPathFactory, need_program: Callable[[str],
                 "2",
             ),
             *("-keyout", f"{folder}/{name}.key", "-out", f"{folder}/{name}.crt", "-subj", f"/CN={name}"),
+            *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),  # Python 3.13 insists
         )
-    (folder / "san").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+    (folder / "san").write_text(
+        "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\nauthorityKeyIdentifier=keyid\n"
+    )
     for name in ("server", "client"):
         openssl(
             need_program,

@@ -257,6 +257,7 @@ def _started(at_ms: int, lease: str) -> bytes:
 def _off(off_ms: int) -> ClockOff:
     where = "ahead of" if off_ms > 0 else "behind"
     return ClockOff(
-        f"This machine's steady clock came {abs(off_ms) / 1000:.1f} s {where} what etcd's leader counted. Nothing is "
-        "decided here until they run alike for a while: look at the clock source of this machine, and of etcd's leader."
+        f"This machine's steady clock came {abs(off_ms) / 1000:.1f} s {where} what etcd's leader counted.\n"
+        "Nothing is decided here until they run alike for a while: look at the clock source of this machine, and of "
+        "etcd's leader."
     )
