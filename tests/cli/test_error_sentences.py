@@ -21,7 +21,6 @@ from dibs.wire.documents import Reply
 from tests.cli.conftest import Screen
 
 if TYPE_CHECKING:
-
     from tests.cli.conftest import Terminal
 
 SOURCE = Path(dibs.__file__).parent

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.cli.supervise import guardian as guardians
+from dibs.cli.supervise import survivors
 from dibs.cli.supervise.guardian import Guardian
 from tests.processes import wait_until
 
@@ -90,3 +93,33 @@ def test_a_guardian_that_is_killed_before_it_said_anything_means_lost_and_not_th
         [sys.executable, "-c", KILLED_EARLY], capture_output=True, text=True, timeout=30, check=False
     )
     assert ran.stdout == "True True None\n", ran
+
+
+@pytest.fixture
+def stranger() -> Iterator[int]:
+    """A process in a group of its own. Tests refuse to signal it, as a system does if it is of another user."""
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as process:
+        yield process.pid
+        process.send_signal(signal.SIGKILL)
+
+
+def test_without_adoption_a_group_that_may_not_be_signalled_is_not_taken_for_ended(
+    pipes: tuple[int, int, int, int], stranger: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guardian = Guardian(pipes[0], pipes[3], ["sh"], kill_after_ms=0, leaves_children=False, terminal=None)
+    guardian._pid = stranger
+    monkeypatch.setattr(guardians, "_kill", lambda pid, number: False)
+    assert guardian._survivors() == set()
+    assert guardian._untouchable == {stranger}
+    for end in (guardian._waking, guardian._waker):
+        os.close(end)
+
+
+def test_a_guard_that_is_left_alone_does_not_take_such_a_group_for_ended_either(
+    stranger: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = survivors.Survivors("notoken", ())
+    found.has_group(stranger)
+    monkeypatch.setattr(survivors, "killed", lambda pid: False)
+    assert not found.end(lambda: [])
+    assert found.untouchable == {stranger}

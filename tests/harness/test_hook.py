@@ -179,6 +179,7 @@ def test_a_link_to_a_folder_is_the_folder(yard: Yard) -> None:
     assert not yard.agent("two-2222").edit("src/a")
 
 
+@pytest.mark.linux("ps does not show environments, which tell an agent's shell")
 def test_a_hook_and_a_shell_of_one_agent_are_one_holder(yard: Yard) -> None:
     one = yard.agent("one-1111")
     assert one.edit("src/a")

@@ -76,6 +76,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
     made.wait(WAIT_S_MAX)
 
 
+@pytest.mark.linux("ps does not show environments, which tell an agent's shell")
 @pytest.mark.promise("agent:identity")
 def test_every_shell_of_an_agent_proves_what_another_shell_claimed(one: Harness, two: Harness) -> None:
     assert one("dibs claim issue-7").returncode == 0
@@ -98,6 +99,7 @@ def test_the_workers_of_a_script_are_not_taken_for_the_agent(one: Harness) -> No
     assert one("dibs claim issue-8").returncode == 1
 
 
+@pytest.mark.linux("ps does not show environments, which tell an agent's shell")
 def test_a_subshell_and_a_pipeline_are_still_the_agent(one: Harness) -> None:
     assert one("(dibs claim issue-7) | cat; timeout 60 dibs claim issue-8").returncode == 0
     assert one("x=$(dibs release issue-7) && dibs release issue-8").returncode == 0
@@ -118,6 +120,7 @@ def test_dibs_run_in_an_agents_shell_excludes_another_run_of_the_same_agent(one:
     assert done.returncode == 0, done
 
 
+@pytest.mark.linux("ps does not show environments, which tell an agent's shell")
 def test_the_claims_end_with_the_process_of_the_harness(
     one: Harness, two: Harness, process: subprocess.Popen[bytes]
 ) -> None:
@@ -128,6 +131,7 @@ def test_the_claims_end_with_the_process_of_the_harness(
     assert two("dibs claim issue-7").returncode == 0
 
 
+@pytest.mark.linux("ps does not show environments, which tell an agent's shell")
 def test_a_resumed_agent_keeps_its_claims_in_its_new_process(
     one: Harness, two: Harness, process: subprocess.Popen[bytes]
 ) -> None:
@@ -140,6 +144,7 @@ def test_a_resumed_agent_keeps_its_claims_in_its_new_process(
     assert one("dibs release path:src/a", CLAUDE_PID=str(os.getpid())).returncode == 0
 
 
+@pytest.mark.linux("ps does not show environments, which tell an agent's shell")
 def test_an_agent_that_an_agent_runs_is_itself(one: Harness, two: Harness) -> None:
     assert one("dibs claim issue-7").returncode == 0
     inner = (
@@ -152,6 +157,7 @@ def test_an_agent_that_an_agent_runs_is_itself(one: Harness, two: Harness) -> No
     )
 
 
+@pytest.mark.linux("ps does not show environments, which tell an agent's shell")
 def test_two_first_claims_of_one_agent_at_once_open_one_session(one: Harness) -> None:
     done = one("dibs claim a & dibs claim b & dibs claim c & wait; dibs release a b c")
     assert done.returncode == 0, done

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dibs.system.macos_library import BSDINFO_BYTES, MacosLibrary
+from dibs.system.macos_library import BSDINFO_BYTES, SHORTBSDINFO_BYTES, MacosLibrary
 from dibs.system.macos_processes import MacosProcesses, parsed_arguments
 
 ZOMBIE, SLEEPS = 5, 3
@@ -33,6 +33,21 @@ def info(pid: int, parent: int, started: tuple[int, int], status: int = SLEEPS) 
     return bytes(made)
 
 
+def short_info(pid: int, group: int) -> bytes:
+    """`struct proc_bsdshortinfo`, in the same way."""
+
+    class ShortInfo(ctypes.Structure):
+        _fields_ = [
+            *[(name, ctypes.c_uint32) for name in "pid ppid pgid status".split()],
+            ("comm", ctypes.c_char * 16),
+            *[(name, ctypes.c_uint32) for name in "flags uid gid ruid rgid svuid svgid rfu".split()],
+        ]
+
+    made = ShortInfo(pid=pid, ppid=1, pgid=group, status=SLEEPS, uid=501)
+    assert ctypes.sizeof(made) == SHORTBSDINFO_BYTES
+    return bytes(made)
+
+
 class StandIn:
     """libSystem, as far as it is called."""
 
@@ -42,13 +57,17 @@ class StandIn:
             70: info(70, 1, (1_700_000_100, 250)),
             71: info(71, 70, (1_700_000_200, 0), ZOMBIE),
         }
+        self.groups = {1: 1, 70: 69}
         words = (2).to_bytes(4, "little") + b"/bin/zsh\0\0\0\0-zsh\0-l\0HOME=/h\0A=b=c\0\0junk\0"
         self.arguments = {70: words}
 
     def proc_pidinfo(self, pid: int, flavor: int, arg: Any, buffer: Any, size: int) -> int:
-        assert (flavor, arg.value, size) == (3, 1, BSDINFO_BYTES)
-        if pid not in self.processes:
+        if (flavor, arg.value, size) == (13, 0, SHORTBSDINFO_BYTES) and pid in self.groups:
+            buffer[:size] = short_info(pid, self.groups[pid])
+            return size
+        if pid not in self.processes or flavor == 13:
             return 0
+        assert (flavor, arg.value, size) == (3, 1, BSDINFO_BYTES)
         buffer[:size] = self.processes[pid]
         return size
 
@@ -131,3 +150,8 @@ def test_not_all_is_shown_so_no_command_is_proven_gone(library: MacosLibrary) ->
 def test_the_boot_is_named_by_the_system(library: MacosLibrary) -> None:
     assert library.system_name(b"kern.bootsessionuuid") == b"0F1E2D3C-0000-4000-8000-ABCDEF012345"
     assert library.system_name(b"kern.nothing") is None
+
+
+def test_the_living_processes_of_a_group_are_found_also_of_other_users() -> None:
+    assert MacosProcesses(MacosLibrary(StandIn())).group(69) == [70]
+    assert MacosProcesses(MacosLibrary(StandIn())).group(71) == []

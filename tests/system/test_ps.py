@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 
 import pytest
@@ -77,3 +78,19 @@ def test_a_system_that_tells_nothing_proves_nothing() -> None:
     assert (seen.entry(1), seen.pids(), seen.children(1), seen.command(1)) == (None, [], [], None)
     assert not any((seen.has_our_numbers(), seen.shows_all(), seen.is_listed(1), seen.is_dead(1)))
     assert seen.environment(1) is None
+
+
+@pytest.mark.parametrize("seen", [PsProcesses(), LinuxProcesses()])
+def test_a_group_has_its_living_processes(seen: ProcessTable) -> None:
+    words = ["sh", "-c", "sleep 600 & true & echo $!; read x"]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        found = seen.group(child.pid)
+        assert child.pid in found
+        assert len(found) >= 2
+        assert os.getpid() not in found
+        os.killpg(child.pid, signal.SIGKILL)
+    wait_until(lambda: seen.group(child.pid) == [], "all of the group have ended")

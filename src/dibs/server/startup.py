@@ -19,6 +19,7 @@ from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE
 from dibs.service.auth import MachineGuard, TokenGuard, ensure_token_file
 from dibs.stores.registry import default_url
 from dibs.stores.sqlite.location import sqlite_path
+from dibs.system import ways
 
 if TYPE_CHECKING:
     import asyncio
@@ -174,9 +175,10 @@ def connections_max(wanted: int) -> int:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for more in (hard, FILES_OF_MACOS):
+    # macOS names no bound; old versions refuse that number, new ones accept it and keep to a bound of their own.
+    for more in (min(hard, FILES_OF_MACOS),) if ways.IS_MACOS else (hard, FILES_OF_MACOS):
         if soft != hard and (soft < more or more == resource.RLIM_INFINITY):
-            with contextlib.suppress(OSError, ValueError):  # macOS names no bound, and accepts only its own
+            with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
                 soft = more
                 break

@@ -8,7 +8,7 @@ from dibs.system.process_table import ProcessEntry, ProcessTable
 
 _ENDED = (b"Z", b"X", b"x")
 _KERNEL_THREAD = 0x0020_0000
-_STATE, _PARENT, _FLAGS, _STARTED = 0, 1, 6, 19
+_STATE, _PARENT, _GROUP, _FLAGS, _STARTED = 0, 1, 2, 6, 19
 
 
 class LinuxProcesses(ProcessTable):
@@ -87,6 +87,12 @@ class LinuxProcesses(ProcessTable):
         """The same for kernels without a list of children: looks at the parent of every process."""
         wanted = str(pid).encode()
         return [each for each in self.pids() if _stat(f"/proc/{each}/stat")[1:2] == [wanted]]
+
+    def group(self, number: int) -> list[int]:
+        found = [(pid, _stat(f"/proc/{pid}/stat")) for pid in self.pids()]
+        return [
+            pid for pid, each in found if each and int(each[_GROUP]) == number and each[_STATE] not in _ENDED
+        ]
 
     def command(self, pid: int) -> tuple[str, bytes] | None:
         try:

@@ -14,6 +14,8 @@ _ARGUMENTS_BYTES_MAX = 1024 * 1024  # the kernel's own limit for arguments and e
 _PATH_BYTES_MAX = 4096  # PROC_PIDPATHINFO_MAXSIZE
 _PIDS_MAX = 65536
 BSDINFO_BYTES = 136
+_PROC_PIDT_SHORTBSDINFO = 13
+SHORTBSDINFO_BYTES = 64
 
 
 class MacosLibrary:
@@ -33,14 +35,19 @@ class MacosLibrary:
         return buffer.raw[: size.value].partition(b"\0")[0]
 
     def bsd_info(self, pid: int) -> bytes | None:
-        """`struct proc_bsdinfo` of a process."""
+        """`struct proc_bsdinfo` of a process. The kernel tells it of this user's processes only, and root of all."""
+        return self._info(pid, _PROC_PIDTBSDINFO, _WITH_ENDED, BSDINFO_BYTES)
+
+    def short_info(self, pid: int) -> bytes | None:
+        """`struct proc_bsdshortinfo` of a living process of any user. It has no start."""
+        return self._info(pid, _PROC_PIDT_SHORTBSDINFO, 0, SHORTBSDINFO_BYTES)
+
+    def _info(self, pid: int, kind: int, argument: int, size: int) -> bytes | None:
         from ctypes import c_uint64, create_string_buffer
 
-        buffer = create_string_buffer(BSDINFO_BYTES)
-        size = self._library.proc_pidinfo(
-            pid, _PROC_PIDTBSDINFO, c_uint64(_WITH_ENDED), buffer, BSDINFO_BYTES
-        )
-        return buffer.raw if size == BSDINFO_BYTES else None
+        buffer = create_string_buffer(size)
+        written = self._library.proc_pidinfo(pid, kind, c_uint64(argument), buffer, size)
+        return buffer.raw if written == size else None
 
     def arguments(self, pid: int) -> bytes | None:
         """How many words, the program, the words, the environment."""

@@ -1,6 +1,7 @@
 """Processes as macOS shows them through libproc and sysctl. NOT RUN ON macOS: tested with a stand-in.
 
-The start of a process is recorded once, to the microsecond, so a process with another start is another process. There
+The start of a process is recorded once, to the microsecond, so a process with another start is another process. The
+kernel tells it of processes of the same user only; others count as alive while their number is taken. There
 are no PID namespaces: containers run in virtual machines. Environments of programs that belong to the system are
 hidden, so the list is never taken for complete.
 """
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _ENDED = 5  # SZOMB
 # Where the fields of `struct proc_bsdinfo` are.
 _STATUS, _PARENT, _SECONDS, _MICROSECONDS = slice(4, 8), slice(16, 20), slice(120, 128), slice(128, 136)
+_SHORT_GROUP = slice(8, 12)  # the same in `struct proc_bsdshortinfo`
 
 
 class MacosProcesses(ProcessTable):
@@ -46,6 +48,10 @@ class MacosProcesses(ProcessTable):
             each for each in self.pids() if (found := self.entry(each)) is not None and found.parent == pid
         ]
 
+    def group(self, number: int) -> list[int]:
+        found = [(pid, self._library.short_info(pid)) for pid in self.pids()]
+        return [pid for pid, info in found if info is not None and _number(info[_SHORT_GROUP]) == number]
+
     def command(self, pid: int) -> tuple[str, bytes] | None:
         path, arguments = self._library.path(pid), self._library.arguments(pid)
         if path is None or arguments is None:
@@ -59,11 +65,8 @@ class MacosProcesses(ProcessTable):
 
 
 def parsed_info(info: bytes) -> ProcessEntry:
-    def number(where: slice) -> int:
-        return int.from_bytes(info[where], "little")
-
-    started = str(number(_SECONDS) * 1_000_000 + number(_MICROSECONDS))
-    return ProcessEntry(number(_PARENT), started, has_ended=number(_STATUS) == _ENDED)
+    started = str(_number(info[_SECONDS]) * 1_000_000 + _number(info[_MICROSECONDS]))
+    return ProcessEntry(_number(info[_PARENT]), started, has_ended=_number(info[_STATUS]) == _ENDED)
 
 
 def parsed_arguments(content: bytes) -> tuple[bytes, bytes]:
@@ -75,6 +78,10 @@ def parsed_arguments(content: bytes) -> tuple[bytes, bytes]:
     words, after = parts[:count], parts[count:]
     variables = after[: after.index(b"")] if b"" in after else after
     return _joined(words), _joined(variables)
+
+
+def _number(field: bytes) -> int:
+    return int.from_bytes(field, "little")
 
 
 def _joined(parts: list[bytes]) -> bytes:

@@ -56,6 +56,10 @@ class ProcessTable:
         """Empty if the process is gone, or if they cannot be seen."""
         return []
 
+    def group(self, number: int) -> list[int]:
+        """The living processes of a process group, of all users. Empty if they cannot be seen."""
+        return []
+
     def command(self, pid: int) -> tuple[str, bytes] | None:
         """The path of the program, and its words."""
         return None

@@ -1,4 +1,4 @@
-"""Processes as the program `ps` shows them, with options that POSIX and all its descendants have.
+"""Processes as the program `ps` shows them, with options that Linux, macOS and the BSDs share.
 
 It shows start times to the second, and some systems compute them from the wall clock. So a start time may tell two
 shells apart, but it never proves that a process is gone: a number that came again counts as the same process. It shows
@@ -41,6 +41,11 @@ class PsProcesses(ProcessTable):
         own, shown = _run("-A", "-o", "pid=", "-o", "ppid=")
         pairs = [line.split() for line in shown.splitlines()]
         return [int(pair[0]) for pair in pairs if pair[1:] == [b"%d" % pid] and int(pair[0]) != own]
+
+    def group(self, number: int) -> list[int]:
+        shown = _run("-A", "-o", "pid=", "-o", "pgid=", "-o", "stat=")[1]
+        rows = [line.split() for line in shown.splitlines()]
+        return [int(row[0]) for row in rows if row[1:2] == [b"%d" % number] and row[2][:1] != b"Z"]
 
     def command(self, pid: int) -> tuple[str, bytes] | None:
         """The words are joined by blanks. A program whose path has a blank is not recognised."""

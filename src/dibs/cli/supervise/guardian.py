@@ -288,7 +288,11 @@ class Guardian:
     def _survivors(self) -> set[int]:
         """The other processes of the command that are left, as far as they can be seen and stopped."""
         if not self._adopts:
-            return {self._pid} if _kill(-self._pid, 0) else set()
+            if _kill(-self._pid, 0):
+                return {self._pid}
+            # Refused, or none is left. macOS refuses also for a group in which all have ended.
+            self._untouchable.update(table().group(self._pid))
+            return set()
         for _ in range(2):  # the list may miss processes if others end while it is read
             found = {*descendants(os.getpid())} - {self._pid} - self._untouchable
             if found:

@@ -14,6 +14,7 @@ import select
 from dibs.cli.supervise.process_tree import descendants
 from dibs.client.embedded import marked, process_mark
 from dibs.clock import steady_ms
+from dibs.system.processes import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,13 +56,18 @@ class Survivors:
         return not self.untouchable
 
     def _end_group(self) -> None:
-        """Kill the group, unless its number has come again. While the group has members, no new process gets it."""
-        if self._group and process_mark(self._group) in (None, self._leader):
+        if self._is_our_group():
             killed(-self._group)
+
+    def _is_our_group(self) -> bool:
+        """Whether its number has not come again. While the group has members, no new process gets it."""
+        return bool(self._group) and process_mark(self._group) in (None, self._leader)
 
     def _found(self, roots: Iterable[int]) -> set[int]:
         """One look at all processes. It may miss one whose parent ends at this moment; the next look finds it."""
         found = set(marked(self._token))
+        if self._is_our_group():
+            found.update(table().group(self._group))
         for root in roots:
             found.update(descendants(root))
         return {pid for pid in found - self._guards if process_mark(pid) is not None}
