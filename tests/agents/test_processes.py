@@ -105,6 +105,7 @@ def test_a_client_that_closes_its_end_lets_go_of_everything(env: dict[str, str])
         assert dibs(env, "session", "list", "--json").data["sessions"] == []
 
 
+@pytest.mark.linux("ps does not show environments, which tell an agent's shell")
 def test_an_agent_is_one_holder_in_mcp_and_in_its_shells(env: dict[str, str]) -> None:
     agent = {**env, "CLAUDE_CODE_SESSION_ID": "3f2a77c0-1"}
     with connected(agent) as client:
