@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from dibs.agents.shapes import JobOwner, LostClaim, PreviousOwner
+from dibs.agents.answers import JobOwner, LostClaim, PreviousOwner
 from dibs.agents.tools import TOOLS
 
 if TYPE_CHECKING:

@@ -40,9 +40,10 @@ HELLO = {
 class Connection:
     """JSON-RPC over the pipes of a process, line by line."""
 
-    def __init__(self, env: Mapping[str, str], words: list[str]) -> None:
+    def __init__(self, env: Mapping[str, str], words: list[str], folder: Path | None = None) -> None:
+        pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            words, env=env, cwd=folder, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
         )
         self._id = 0
 

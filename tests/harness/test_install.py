@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dibs.harness.configuration import COMMAND, HOOK_FILES, MCP_FILES, SERVER
+from dibs.harness.configuration import COMMAND, HOOK_FILES
 from dibs.harness.parse import HARNESSES
+from dibs.harness.server_entry import FILES, entry
 from tests.cli.conftest import Terminal
 
 OTHERS: dict[str, Any] = {
@@ -56,15 +58,76 @@ def test_it_is_installed_once_and_taken_out_again(
     assert not [file for file in tmp_path.rglob("*") if file.is_file()]
 
 
-@pytest.mark.parametrize("harness", sorted(MCP_FILES))
-def test_the_mcp_server_is_added_beside_others(terminal: Terminal, tmp_path: Path, harness: str) -> None:
-    path = tmp_path / MCP_FILES[harness][0]
-    path.parent.mkdir(exist_ok=True)
-    path.write_text('{"mcpServers": {"other": {"command": "x"}}}')
-    terminal("agent", "install", "--client", harness)
-    assert json.loads(path.read_text())["mcpServers"] == {"other": {"command": "x"}, "dibs": SERVER}
-    terminal("agent", "uninstall", "--client", harness)
-    assert json.loads(path.read_text()) == {"mcpServers": {"other": {"command": "x"}}}
+SERVER_FILES = [(harness, scope) for harness in HARNESSES for scope in (0, 1) if FILES[harness][scope]]
+
+
+def server_file(tmp_path: Path, harness: str, scope: int) -> Path:
+    path = tmp_path / str(FILES[harness][scope]).replace("~", str(tmp_path / "home"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def servers_in(path: Path) -> Any:
+    if path.suffix == ".toml":
+        return tomllib.loads(path.read_text())["mcp_servers"]
+    return json.loads(path.read_text())["mcpServers"]
+
+
+@pytest.mark.parametrize(("harness", "scope"), SERVER_FILES)
+def test_the_mcp_server_is_added_beside_others(
+    terminal: Terminal, tmp_path: Path, harness: str, scope: int
+) -> None:
+    path = server_file(tmp_path, harness, scope)
+    before = '{"mcpServers": {"other": {"command": "x"}}}'
+    if path.suffix == ".toml":
+        before = '# mine\nmodel = "m"\n\n[mcp_servers.other]\ncommand = "x" # stays'
+    path.write_text(before)
+    path.chmod(0o600)
+    words = ("--client", harness, *(("--user",) if scope else ()))
+    assert terminal("agent", "install", *words).exit == 0
+    assert servers_in(path) == {"other": {"command": "x"}, "dibs": entry(harness)}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert terminal("agent", "status", *words).exit == 0
+    assert terminal("agent", "uninstall", *words).exit == 0
+    assert servers_in(path) == {"other": {"command": "x"}}
+    assert path.suffix != ".toml" or path.read_text().rstrip("\n") == before
+
+
+@pytest.mark.parametrize(("harness", "scope"), SERVER_FILES)
+def test_a_server_that_somebody_called_dibs_stays(
+    terminal: Terminal, tmp_path: Path, harness: str, scope: int
+) -> None:
+    path = server_file(tmp_path, harness, scope)
+    own = '{"mcpServers": {"dibs": {"command": "dibs", "args": ["mcp"], "env": {"DIBS_URL": "https://x"}}}}'
+    if path.suffix == ".toml":
+        own = '[mcp_servers.dibs]\ncommand = "dibs"\nargs = ["mcp"]\n[mcp_servers.dibs.env]\nDIBS_URL = "https://x"\n'
+    path.write_text(own)
+    before = servers_in(path)
+    words = ("--client", harness, *(("--user",) if scope else ()))
+    for verb in ("install", "status", "uninstall"):
+        assert terminal("agent", verb, *words).exit == 0
+        assert servers_in(path) == before
+
+
+def test_a_list_of_servers_that_cannot_be_added_to_is_refused(terminal: Terminal, tmp_path: Path) -> None:
+    path = server_file(tmp_path, "codex", 0)
+    path.write_text('mcp_servers = { other = { command = "x" } }\n')
+    ran = terminal("agent", "install", "--client", "codex")
+    assert ran.exit == 64
+    assert str(path) in ran.err
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == [path]
+
+
+def test_a_file_behind_a_link_is_written_and_the_link_stays(terminal: Terminal, tmp_path: Path) -> None:
+    kept = tmp_path / "dotfiles.toml"
+    kept.write_text('model = "m"\n')
+    path = server_file(tmp_path, "codex", 1)
+    path.symlink_to(kept)
+    assert terminal("agent", "install", "--client", "codex", "--user").exit == 0
+    assert path.is_symlink()
+    assert "dibs" in kept.read_text()
+    assert terminal("agent", "uninstall", "--client", "codex", "--user").exit == 0
+    assert kept.read_text() == 'model = "m"\n'
 
 
 def test_what_others_wrote_stays(terminal: Terminal, tmp_path: Path) -> None:
@@ -79,7 +142,9 @@ def test_what_others_wrote_stays(terminal: Terminal, tmp_path: Path) -> None:
     assert json.loads(path.read_text()) == OTHERS
 
 
-@pytest.mark.parametrize("content", ["{ // a comment\n}", "[]", '{"hooks": []}', "\x00"])
+@pytest.mark.parametrize(
+    "content", ["{ // a comment\n}", "[]", '{"hooks": []}', '{"mcpServers": []}', "\x00"]
+)
 def test_a_file_that_cannot_be_read_leaves_all_files_as_they_are(
     terminal: Terminal, tmp_path: Path, content: str
 ) -> None:
@@ -105,4 +170,5 @@ def test_it_says_what_the_files_cannot_do(terminal: Terminal, tmp_path: Path) ->
     assert "PATH" not in terminal("agent", "install", "--client", "claude").out
     shown = terminal("agent", "install", "--client", "all", "--user").out
     assert "claude mcp add --scope user dibs -- dibs mcp" in shown
-    assert "codex mcp add dibs -- dibs mcp" in shown
+    assert "after you trust them" in shown
+    assert "--client windsurf --user" in terminal("agent", "install", "--client", "windsurf").out

@@ -13,21 +13,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.agents.backend import TIMEOUT_MS, ToolBackend
+from dibs.agents.connection_session import CLOSE_SECONDS_MAX, ConnectionSession
 from dibs.agents.kept_claim import (
     KeptClaim,
     already_claiming,
     holds_of,
-    ignore_failure,
     kept_active,
     wait_for_either,
     with_time,
 )
 from dibs.client.door import OVER_CODES
 from dibs.core.names import check_name
-from dibs.errors import DibsError, InvalidInput, LeaseLost, RequestRefused, Unavailable
+from dibs.errors import DibsError, InvalidInput, LeaseLost, RequestRefused
 from dibs.repository.job_names import JobNames
 from dibs.repository.namespace import current_folder
 from dibs.sdk import operations
@@ -36,7 +37,7 @@ from dibs.sdk.async_session import AsyncSession
 from dibs.tracker.guard import TrackerGuard
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from dibs.sdk.answers import JobStatus, Lease
     from dibs.sdk.async_claim import AsyncClaim
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dibs")
 T = TypeVar("T")
-CLOSE_SECONDS_MAX = 4.0  # the MCP SDK gives a server five seconds to stop
 
 
 class ClaimKeeper(ToolBackend):
@@ -58,23 +58,26 @@ class ClaimKeeper(ToolBackend):
     ) -> None:
         """`joins` gives the session of the agent, where its harness names it: its commands and hooks use it, too."""
         super().__init__(door, owner, JobNames(os.environ, current_folder()))
-        self._joins = joins
-        self._ready: asyncio.Future[AsyncSession] | None = None
-        self._closing = asyncio.Event()
-        self._session_task: asyncio.Task[None] | None = None
+        self._tracker = TrackerGuard(os.environ, self._names)
         self._tasks: set[asyncio.Task[None]] = set()  # each task claims, holds or releases one claim
+        self._closing = asyncio.Event()
+        self._session = ConnectionSession(self._new_session, self._closing, self._tasks)
+        self._joins = joins
         self._kept: dict[str, KeptClaim] = {}
         self._asked_for: set[str] = set()  # names that a call in progress may claim
         self._lost: list[LeaseLost] = []
 
+    def _new_session(self) -> AsyncSession:
+        session = AsyncSession(self.door, TIMEOUT_MS, self.owner, None, "mcp", None, self._joins)
+        session._tracker = self._tracker
+        return session
+
     async def close(self) -> None:
         """End the session, and with it all claims. This takes a bounded time: what cannot be ended in time expires."""
         self._closing.set()
-        tasks = set(self._tasks)
-        if self._session_task is not None:
-            tasks.add(self._session_task)
-        if tasks:
-            await asyncio.wait(tasks, timeout=CLOSE_SECONDS_MAX)
+        ends = [*self._tasks, *self._session.tasks]
+        if ends:
+            await asyncio.wait(ends, timeout=CLOSE_SECONDS_MAX)
 
     # Claiming
 
@@ -89,18 +92,8 @@ class ClaimKeeper(ToolBackend):
         if not free:
             raise already_claiming(verb, names)
         asked["owner"] = asked.get("owner") or self.owner
-        self._asked_for.update(free)
-        try:
-            return await self._claim(verb, free, asked), False
-        except RequestRefused as error:
-            if error.code not in OVER_CODES:
-                raise
-            # Somebody ended the session. Note the claims lost with it, and open another session.
-            await self._look()
-            await self._drop_session()
-            return await self._claim(verb, free, asked), False
-        finally:
-            self._asked_for.difference_update(free)
+        with self._asking_for(free):
+            return await self._in_session(lambda session: self._claim(session, verb, free, asked)), False
 
     async def claim_all(self, jobs: Sequence[str], **asked: Any) -> Sequence[Lease]:
         """Claimed in one step, and then kept one by one, because an agent releases them one by one."""
@@ -109,20 +102,41 @@ class ClaimKeeper(ToolBackend):
             raise InvalidInput(
                 "Another call of yours is claiming one of these jobs now: wait for its answer."
             )
+        with self._asking_for(names):
+            return await self._in_session(lambda session: self._claim_all(session, names, asked))
+
+    async def _claim_all(
+        self, session: AsyncSession, names: Sequence[str], asked: dict[str, Any]
+    ) -> Sequence[Lease]:
+        asked = {**asked, "session_id": session.session_id, "guard": self._tracker}
+        leases = await super().claim_all(names, **asked)
+        fresh = [lease for lease in leases if lease.name not in self._kept]
+        try:
+            for lease in fresh:
+                await self._take(session.claim(lease.name, owner=lease.owner))
+        except BaseException:
+            await shielded(lambda: self._give_back(fresh))
+            raise
+        return leases
+
+    @contextmanager
+    def _asking_for(self, names: Sequence[str]) -> Iterator[None]:
         self._asked_for.update(names)
         try:
-            session = await self._open_session()
-            leases = await super().claim_all(names, session_id=session.session_id, **asked)
-            fresh = [lease for lease in leases if lease.name not in self._kept]
-            try:
-                for lease in fresh:
-                    await self._take(session.claim(lease.name, owner=lease.owner))
-            except BaseException:
-                await shielded(lambda: self._give_back(fresh))
-                raise
-            return leases
+            yield
         finally:
             self._asked_for.difference_update(names)
+
+    async def _in_session(self, claim: Callable[[AsyncSession], Awaitable[T]]) -> T:
+        """Claim in the session of this connection, and in another one if somebody ended it."""
+        try:
+            return await claim(await self._session.open())
+        except RequestRefused as error:
+            if error.code not in OVER_CODES:
+                raise
+        await self._look()  # notes the claims that were lost with it
+        await self._session.drop()
+        return await claim(await self._session.open())
 
     async def _give_back(self, leases: Sequence[Lease]) -> None:
         for lease in leases:
@@ -131,8 +145,9 @@ class ClaimKeeper(ToolBackend):
             except DibsError:  # it ends with the session
                 pass
 
-    async def _claim(self, verb: str, names: list[str], asked: dict[str, Any]) -> Lease:
-        session = await self._open_session()
+    async def _claim(
+        self, session: AsyncSession, verb: str, names: Sequence[str], asked: dict[str, Any]
+    ) -> Lease:
         claim = session.claim(names[0], **asked) if verb == "acquire" else session.claim_any(names, **asked)
         return (await self._take(claim)).claim.leases[0]
 
@@ -160,10 +175,8 @@ class ClaimKeeper(ToolBackend):
                 if not kept.entered.done():
                     kept.entered.set_result(None)
                 await wait_for_either(kept.over, self._closing)
-                if self._closing.is_set() and self._session_task is not None and self._joins is None:
-                    await asyncio.shield(
-                        self._session_task
-                    )  # ending the session releases all claims in one step
+                if self._closing.is_set() and self._joins is None:
+                    await self._session.over()  # ending the session releases all claims in one step
         except LeaseLost as lost:
             if not kept.entered.done():
                 kept.entered.set_exception(lost)
@@ -186,49 +199,9 @@ class ClaimKeeper(ToolBackend):
         name = check_name(job)
         if self._joins is None or lease_id or name in self._kept or name in self._asked_for:
             return
-        session = await self._open_session()
+        session = await self._session.open()
         if any(held == name for held, _ in await self.run(holds_of(session.session_id))):
             await self._take(session.claim(name))
-
-    # The session
-
-    async def _open_session(self) -> AsyncSession:
-        """The connection's session: opened with the first claim, and opened again after it was lost."""
-        for _ in range(2):
-            if self._ready is None:
-                self._ready = ignore_failure(asyncio.get_running_loop().create_future())
-                self._session_task = asyncio.create_task(self._live(self._ready), name="dibs mcp session")
-            session = await asyncio.shield(self._ready)
-            try:
-                session.check()
-                return session
-            except LeaseLost:
-                assert self._session_task is not None
-                await asyncio.wait([self._session_task], timeout=CLOSE_SECONDS_MAX)
-        raise Unavailable("The session of this connection was lost, and a new one was lost, too.")
-
-    async def _live(self, ready: asyncio.Future[AsyncSession]) -> None:
-        try:
-            session = AsyncSession(self.door, TIMEOUT_MS, self.owner, None, "mcp", None, self._joins)
-            session._tracker = TrackerGuard(os.environ, self._names)
-            async with session:
-                ready.set_result(session)
-                await self._closing.wait()
-                if self._joins is not None and self._tasks:  # the session goes on, so each claim is released
-                    await asyncio.wait(set(self._tasks), timeout=CLOSE_SECONDS_MAX)
-        except LeaseLost as lost:
-            log.warning("the session was lost: %s", lost.why)
-        except Exception as error:
-            if ready.done():
-                raise
-            ready.set_exception(error)
-        finally:
-            self._ready = None
-
-    async def _drop_session(self) -> None:
-        if self._session_task is not None:
-            self._session_task.cancel()
-            await asyncio.wait([self._session_task], timeout=CLOSE_SECONDS_MAX)
 
     # The claims of this connection
 
@@ -279,19 +252,19 @@ class ClaimKeeper(ToolBackend):
     async def _settle(self) -> None:
         """Give back claims that a call could not give up because there was no answer. The session's heartbeat does
         this, too; but the agent must not be told that a job is not its own while its session still holds it."""
-        ready = self._ready
-        if ready is not None and ready.done() and not ready.cancelled() and ready.exception() is None:
+        session = self._session.opened
+        if session is not None:
             try:
-                await ready.result()._settle()
+                await session._settle()
             except DibsError:  # no answer
                 pass
 
     async def wanted(self) -> dict[str, int]:
         """The agent called a tool, which is a sign of life."""
-        ready = self._ready
-        if ready is not None and ready.done() and not ready.cancelled() and ready.exception() is None:
+        session = self._session.opened
+        if session is not None:
             try:
-                self._wanted |= await self.run(kept_active(ready.result().session_id))
+                self._wanted |= await self.run(kept_active(session.session_id))
             except DibsError:  # no answer: it is said another time
                 pass
         return await super().wanted()
@@ -304,10 +277,11 @@ class ClaimKeeper(ToolBackend):
     async def _look(self) -> None:
         """Check that all kept claims are still ours. The session's heartbeat would find a loss only later."""
         kept = [each for each in self._kept.values() if not each.ending]
-        if not kept or self._ready is None or not self._ready.done():
+        session = self._session.opened
+        if not kept or session is None:
             return
         try:
-            held = await self.run(holds_of(self._ready.result().session_id))
+            held = await self.run(holds_of(session.session_id))
             for each in kept:
                 lease = each.claim.leases[0]
                 if (lease.name, lease.fencing_token) not in held and not (each.ending or each.over.is_set()):

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from dibs._version import __version__
 from dibs.agents import resources, words
+from dibs.agents.answers import LostClaim
 from dibs.agents.schemas import input_schema, output_schema
-from dibs.agents.shapes import LostClaim, ToolAnswer, ToolArguments
 from dibs.agents.tools import TOOLS, Tool
 from dibs.errors import DibsError, told_to_stop
 from dibs.wire import sentences
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from mcp.server.context import ServerRequestContext
 
+    from dibs.agents.answers import ToolAnswer
+    from dibs.agents.arguments import ToolArguments
     from dibs.agents.backend import ToolBackend
 
     Context = ServerRequestContext[Any, Any]
@@ -117,7 +119,7 @@ def described(tool: Tool, *, kept: bool) -> types.Tool:
         name=tool.name,
         title=tool.title,
         description=tool.description(kept=kept),
-        input_schema=input_schema(tool.arguments(kept=kept)),
+        input_schema=input_schema(tool.arguments_class(kept=kept)),
         output_schema=output_schema(tool.gives),
         annotations=types.ToolAnnotations(
             read_only_hint=tool.reads and (kept or not tool.renews_loose),
@@ -132,7 +134,7 @@ async def _called(
     tool: Tool, backend: ToolBackend, arguments: dict[str, Any], *, kept: bool
 ) -> types.CallToolResult:
     try:
-        asked = tool.arguments(kept=kept).model_validate(arguments)
+        asked = tool.arguments_class(kept=kept).model_validate(arguments)
     except ValidationError as error:
         return await _failed(_what_is_wrong(error), backend)
     try:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dibs.agents.shapes import ToolAnswer, ToolArguments
+    from dibs.agents.answers import ToolAnswer
+    from dibs.agents.arguments import ToolArguments
 
     Schema = dict[str, Any]
 

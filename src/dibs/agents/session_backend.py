@@ -6,7 +6,7 @@ claim made elsewhere, and is handled as over `/mcp`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dibs.agents.keeper import ClaimKeeper
 from dibs.agents.kept_claim import with_time
@@ -14,80 +14,49 @@ from dibs.errors import LeaseLost
 from dibs.sdk import operations
 
 if TYPE_CHECKING:
+    from dibs.agents.kept_claim import KeptClaim
     from dibs.sdk.answers import Lease
 
 
 class SessionBackend(ClaimKeeper):
-    """For one connection."""
+    """For one connection. The arguments are those of `ToolBackend`."""
 
-    async def heartbeat(
-        self, job: str, lease_id: str | None, checkpoint: str | None = None, metadata: str | None = None
-    ) -> Lease:
+    async def _meant(self, job: str, lease_id: str | None) -> KeptClaim | None:
+        """The kept claim that a call is about."""
         await self._adopt(job, lease_id)
-        kept = self._own(job, lease_id)
+        return self._own(job, lease_id)
+
+    async def heartbeat(self, job: str, lease_id: str | None, *notes: str | None) -> Lease:
+        kept = await self._meant(job, lease_id)
         try:
-            return await super().heartbeat(job, lease_id, checkpoint, metadata)
+            return await super().heartbeat(job, lease_id, *notes)
         except LeaseLost:
             if kept is not None:
                 self._let_go(kept)
             raise
 
-    async def release(
-        self,
-        job: str,
-        lease_id: str | None,
-        *,
-        done: float | None,
-        result: str | None,
-        checkpoint: str | None,
-    ) -> None:
-        await self._adopt(job, lease_id)
-        kept = self._own(job, lease_id)
+    async def release(self, job: str, lease_id: str | None, **how: Any) -> None:
+        kept = await self._meant(job, lease_id)
         if kept is None:
-            await super().release(job, lease_id, done=done, result=result, checkpoint=checkpoint)
-            return
-        if done is None:
-            await self._ended(kept, kept.claim.release(checkpoint=checkpoint))
+            await super().release(job, lease_id, **how)
+        elif how["done"] is None:
+            await self._ended(kept, kept.claim.release(checkpoint=how["checkpoint"]))
         else:
-            await self._ended(kept, kept.claim.done(result, done=done, checkpoint=checkpoint))
+            await self._ended(kept, kept.claim.done(**how))
 
-    async def fail(
-        self,
-        job: str,
-        lease_id: str | None,
-        reason: str | None,
-        *,
-        retry_after: float | None,
-        checkpoint: str | None,
-    ) -> None:
-        await self._adopt(job, lease_id)
-        kept = self._own(job, lease_id)
+    async def fail(self, job: str, lease_id: str | None, reason: str | None, **how: Any) -> None:
+        kept = await self._meant(job, lease_id)
         if kept is None:
-            await super().fail(job, lease_id, reason, retry_after=retry_after, checkpoint=checkpoint)
+            await super().fail(job, lease_id, reason, **how)
         else:
-            failing = kept.claim.fail(reason, retry_after=retry_after, checkpoint=checkpoint)
-            await self._ended(kept, failing)
+            await self._ended(kept, kept.claim.fail(reason, **how))
 
-    async def hand_over(
-        self,
-        job: str,
-        lease_id: str | None,
-        *,
-        to_owner: str | None,
-        to_session: str | None,
-        ttl: int,
-        checkpoint: str | None,
-    ) -> Lease:
-        await self._adopt(job, lease_id)
-        kept = self._own(job, lease_id)
+    async def hand_over(self, job: str, lease_id: str | None, *, ttl: int, **to: Any) -> Lease:
+        kept = await self._meant(job, lease_id)
         if kept is None:
-            return await super().hand_over(
-                job, lease_id, to_owner=to_owner, to_session=to_session, ttl=ttl, checkpoint=checkpoint
-            )
-        given = await self._ended(
-            kept, kept.claim.transfer(to_owner=to_owner, to_session=to_session, checkpoint=checkpoint)
-        )
-        if to_session:
+            return await super().hand_over(job, lease_id, ttl=ttl, **to)
+        given = await self._ended(kept, kept.claim.transfer(**to))
+        if to["to_session"]:
             return given
         # The claim lasted as long as our session. Give the new owner a TTL of its own.
         renewed = await self.run(operations.renew(given.name, given.lease_id, ttl=ttl))

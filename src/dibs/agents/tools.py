@@ -1,4 +1,4 @@
-"""The tools: names, descriptions, and functions.
+"""The tools: names and descriptions. What they do is in `calls.py`.
 
 Over stdio the server renews claims while the connection lives, and the lease id may be left out. Over HTTP nothing
 watches the client: each call with the lease id renews the claim. Both have the same tool names and answers; the
@@ -7,23 +7,17 @@ differences are in the `loose` texts and arguments.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dibs.agents import shapes, words
-from dibs.clock import steady_ms
-from dibs.errors import InvalidInput, LeaseLost, NotClaimed
+from dibs.agents import answers, arguments, calls
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dibs.agents.backend import ToolBackend
 
-    Do = Callable[[ToolBackend, Any], Awaitable[shapes.ToolAnswer]]
-
-PAUSE_MS_MIN = 100
-PAUSE_MS_MAX = 2_000
+    Do = Callable[[ToolBackend, Any], Awaitable[answers.ToolAnswer]]
 
 _KEPT = "Your claims are renewed while this connection lives, and released when it ends."
 _LOOSE = (
@@ -39,9 +33,9 @@ class Tool:
     name: str
     title: str
     about: str
-    takes: type[shapes.ToolArguments]
-    takes_loose: type[shapes.ToolArguments]
-    gives: type[shapes.ToolAnswer]
+    takes: type[arguments.ToolArguments]
+    takes_loose: type[arguments.ToolArguments]
+    gives: type[answers.ToolAnswer]
     do: Do
     reads: bool = False
     renews_loose: bool = False  # it only reads, but over HTTP a call with the lease id renews the lease
@@ -53,139 +47,8 @@ class Tool:
     def description(self, *, kept: bool) -> str:
         return " ".join(part for part in (self.about, self.about_kept if kept else self.about_loose) if part)
 
-    def arguments(self, *, kept: bool) -> type[shapes.ToolArguments]:
+    def arguments_class(self, *, kept: bool) -> type[arguments.ToolArguments]:
         return self.takes if kept else self.takes_loose
-
-
-async def claim_job(backend: ToolBackend, asked: shapes.ClaimJob) -> shapes.ClaimAnswer:
-    wait = asked.wait_seconds or None
-    return await _claim(backend, "acquire", [asked.job], asked, wait=wait)
-
-
-async def claim_any_job(backend: ToolBackend, asked: shapes.ClaimAnyJob) -> shapes.ClaimAnswer:
-    """Waits by asking again: a place in the line of each job would hold up everybody behind it."""
-    until_ms = steady_ms() + asked.wait_seconds * 1000
-    pause_ms = PAUSE_MS_MIN
-    while True:
-        answer = await _claim(backend, "acquire-any", asked.jobs, asked)
-        left_ms = until_ms - steady_ms()
-        if answer.claimed or answer.status not in ("held", "delayed") or left_ms <= 0:
-            return answer
-        await asyncio.sleep(min(pause_ms, left_ms) / 1000)
-        pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
-
-
-async def claim_all_jobs(backend: ToolBackend, asked: shapes.ClaimAllJobs) -> shapes.ClaimAnswer:
-    jobs = list(dict.fromkeys(asked.jobs))
-    try:
-        leases = await backend.claim_all(jobs, wait=asked.wait_seconds or None, **_terms(asked))
-    except NotClaimed as error:
-        return words.not_claimed(error, None)
-    return words.all_claimed(leases, kept=backend.keeps)
-
-
-async def _claim(
-    backend: ToolBackend, verb: str, jobs: list[str], asked: shapes.ClaimJob | shapes.ClaimAnyJob, **more: Any
-) -> shapes.ClaimAnswer:
-    try:
-        lease, again = await backend.claim(verb, jobs, **_terms(asked), **more)
-    except NotClaimed as error:
-        return words.not_claimed(error, jobs[0] if verb == "acquire" else None)
-    return words.claimed(lease, kept=backend.keeps, again=again)
-
-
-def _terms(asked: shapes.ClaimJob | shapes.ClaimAnyJob | shapes.ClaimAllJobs) -> dict[str, Any]:
-    """What all claims have."""
-    terms: dict[str, Any] = {"owner": asked.owner, "metadata": asked.metadata, "again": asked.again}
-    if isinstance(asked, shapes.LooseClaimJob | shapes.LooseClaimAnyJob | shapes.LooseClaimAllJobs):
-        terms["ttl"] = asked.ttl_seconds
-        if asked.request_key is not None:
-            terms["request_key"] = asked.request_key
-    return terms
-
-
-async def heartbeat_job(backend: ToolBackend, asked: shapes.HeartbeatJob) -> shapes.HeartbeatAnswer:
-    try:
-        lease = await backend.heartbeat(asked.job, asked.lease_id, asked.checkpoint, asked.metadata)
-    except LeaseLost as lost:
-        return words.heartbeat_lost(lost, asked.job)
-    return words.renewed(lease, asked.checkpoint, kept=backend.has(asked.job, asked.lease_id))
-
-
-async def release_job(backend: ToolBackend, asked: shapes.ReleaseJob) -> shapes.ReleaseAnswer:
-    if asked.result is not None and not asked.done:
-        raise InvalidInput("result needs done=true: it is shown to later claims.")
-    if asked.failed and asked.done:
-        raise InvalidInput("Use failed=true or done=true, not both.")
-    if not asked.failed and (asked.reason is not None or asked.retry_after_seconds is not None):
-        raise InvalidInput("reason and retry_after_seconds need failed=true.")
-    try:
-        await _let_go(backend, asked)
-    except LeaseLost as lost:
-        return words.release_lost(lost, asked.job)
-    return words.released(
-        asked.job, done=asked.done, failed=asked.failed, retry_after=asked.retry_after_seconds
-    )
-
-
-async def _let_go(backend: ToolBackend, asked: shapes.ReleaseJob) -> None:
-    if asked.failed:
-        retry_after = asked.retry_after_seconds
-        await backend.fail(
-            asked.job, asked.lease_id, asked.reason, retry_after=retry_after, checkpoint=asked.checkpoint
-        )
-        return
-    done = asked.done_seconds if asked.done else None
-    await backend.release(
-        asked.job, asked.lease_id, done=done, result=asked.result, checkpoint=asked.checkpoint
-    )
-
-
-async def hand_over_job(backend: ToolBackend, asked: shapes.HandOverJob) -> shapes.HandOverAnswer:
-    if not asked.to_owner and not asked.to_session:
-        raise InvalidInput("Give to_owner (a name) or to_session (the id of a session).")
-    try:
-        lease = await backend.hand_over(
-            asked.job,
-            asked.lease_id,
-            to_owner=asked.to_owner,
-            to_session=asked.to_session,
-            ttl=asked.ttl_seconds,
-            checkpoint=asked.checkpoint,
-        )
-    except LeaseLost as lost:
-        return words.hand_over_lost(lost, asked.job)
-    except NotClaimed as refused:
-        return words.hand_over_refused(refused, asked.job)
-    return words.handed_over(lease)
-
-
-async def get_job_owner(backend: ToolBackend, asked: shapes.GetJobOwner) -> shapes.JobAnswer:
-    yours = backend.has(asked.job)
-    if isinstance(asked, shapes.LooseGetJobOwner) and asked.lease_id:
-        try:
-            await backend.heartbeat(asked.job, asked.lease_id)
-            yours = True
-        except LeaseLost:  # the status says who has it now
-            pass
-    return words.status_answer(await backend.status(asked.job), yours=yours)
-
-
-async def list_claimed_jobs(backend: ToolBackend, asked: shapes.ListClaimedJobs) -> shapes.JobsAnswer:
-    return words.listed(await backend.listing(asked.prefix), asked.prefix, asked.limit)
-
-
-async def wait_for_job(backend: ToolBackend, asked: shapes.WaitForJob) -> shapes.JobAnswer:
-    """Polls, as `dibs wait` does: it takes no place in line and claims nothing."""
-    until_ms = steady_ms() + asked.wait_seconds * 1000
-    pause_ms = PAUSE_MS_MIN
-    while True:
-        status = await backend.status(asked.job)
-        left_ms = until_ms - steady_ms()
-        if not words.is_taken(status) or left_ms <= 0:
-            return words.status_answer(status, yours=backend.has(asked.job))
-        await asyncio.sleep(min(pause_ms, left_ms, status.remaining_ms or pause_ms) / 1000)
-        pause_ms = min(PAUSE_MS_MAX, pause_ms * 2)
 
 
 TOOLS = (
@@ -197,10 +60,10 @@ TOOLS = (
         "call again with wait_seconds to wait in line, first come first served. status=done: it was finished, and "
         "the answer has the result: skip it. If you take over from an owner that was lost, previous has its last "
         "checkpoint.",
-        shapes.ClaimJob,
-        shapes.LooseClaimJob,
-        shapes.ClaimAnswer,
-        claim_job,
+        arguments.ClaimJob,
+        arguments.LooseClaimJob,
+        answers.ClaimAnswer,
+        calls.claim_job,
         about_kept=f"{_KEPT} Claiming a job that you have is answered with the same claim.",
         about_loose=f"{_LOOSE} A repeated call is a second claim, and is refused, unless it has the same request_key.",
     ),
@@ -211,10 +74,10 @@ TOOLS = (
         "that other agents share. The answer says which job is yours. If none is free, the answer is "
         "claimed=false with one entry in refused for each job. status=held: others have those that are not done; "
         "wait_seconds tries again, or stop and say so. status=done: all are done.",
-        shapes.ClaimAnyJob,
-        shapes.LooseClaimAnyJob,
-        shapes.ClaimAnswer,
-        claim_any_job,
+        arguments.ClaimAnyJob,
+        arguments.LooseClaimAnyJob,
+        answers.ClaimAnswer,
+        calls.claim_any_job,
         idempotent=False,
         about_kept=f"{_KEPT} Jobs that you have are skipped.",
         about_loose="Keep the lease_id and renew the claim, as with claim_job.",
@@ -224,10 +87,10 @@ TOOLS = (
         "Claim several jobs together",
         "Claim all of several jobs or none, in one atomic step, such as the files of one change. With "
         "wait_seconds it waits in line for all of them and holds none meanwhile, so it cannot deadlock. Release each.",
-        shapes.ClaimAllJobs,
-        shapes.LooseClaimAllJobs,
-        shapes.ClaimAnswer,
-        claim_all_jobs,
+        arguments.ClaimAllJobs,
+        arguments.LooseClaimAllJobs,
+        answers.ClaimAnswer,
+        calls.claim_all_jobs,
         idempotent=False,
         about_kept=_KEPT,
         about_loose="One lease_id proves them all. Otherwise as claim_job.",
@@ -237,10 +100,10 @@ TOOLS = (
         "Record your progress",
         "Store a checkpoint for the next owner, and check that the job is still yours. If yours=false, stop "
         "the work at once: somebody else may have begun it.",
-        shapes.HeartbeatJob,
-        shapes.LooseHeartbeatJob,
-        shapes.HeartbeatAnswer,
-        heartbeat_job,
+        arguments.HeartbeatJob,
+        arguments.LooseHeartbeatJob,
+        answers.HeartbeatAnswer,
+        calls.heartbeat_job,
         about_kept="You need it only to store progress: the claim is renewed without it.",
         about_loose="It renews the lease: call it well before expires_in_seconds is over.",
     ),
@@ -252,10 +115,10 @@ TOOLS = (
         " with the reason: the next agent sees it, and nobody gets the job for retry_after_seconds. With "
         "neither, the next agent can have it at once. released=false means that the job was not yours any "
         "more.",
-        shapes.ReleaseJob,
-        shapes.LooseReleaseJob,
-        shapes.ReleaseAnswer,
-        release_job,
+        arguments.ReleaseJob,
+        arguments.LooseReleaseJob,
+        answers.ReleaseAnswer,
+        calls.release_job,
         destructive=True,
     ),
     Tool(
@@ -264,10 +127,10 @@ TOOLS = (
         "The state of a job: its owner, since when, for how long, the checkpoint; or that it is free, or "
         "done, with the result. This claims nothing: somebody else may claim it before you act. To work on "
         "it, claim it.",
-        shapes.GetJobOwner,
-        shapes.LooseGetJobOwner,
-        shapes.JobAnswer,
-        get_job_owner,
+        arguments.GetJobOwner,
+        arguments.LooseGetJobOwner,
+        answers.JobAnswer,
+        calls.get_job_owner,
         reads=True,
         renews_loose=True,
         about_loose="With your lease_id it also renews your lease.",
@@ -277,10 +140,10 @@ TOOLS = (
         "List claimed jobs",
         "All jobs that are held now, with owner, time and checkpoint. Jobs that are free or done are not "
         "listed.",
-        shapes.ListClaimedJobs,
-        shapes.ListClaimedJobs,
-        shapes.JobsAnswer,
-        list_claimed_jobs,
+        arguments.ListClaimedJobs,
+        arguments.ListClaimedJobs,
+        answers.JobsAnswer,
+        calls.list_claimed_jobs,
         reads=True,
     ),
     Tool(
@@ -289,10 +152,10 @@ TOOLS = (
         "Wait until nobody has a job, for instance because your work needs its result. Claims nothing and "
         "takes no place in line: to get the job itself, use claim_job with wait_seconds. After wait_seconds "
         "it returns status held if somebody still has the job; call it again to continue.",
-        shapes.WaitForJob,
-        shapes.WaitForJob,
-        shapes.JobAnswer,
-        wait_for_job,
+        arguments.WaitForJob,
+        arguments.WaitForJob,
+        answers.JobAnswer,
+        calls.wait_for_job,
         reads=True,
     ),
     Tool(
@@ -301,10 +164,10 @@ TOOLS = (
         "Give a job you hold to another agent, in one atomic step. The answer has a new lease_id: pass it to "
         "that agent as proof of its claim. Stop working on the job. If anybody may take it, use release_job "
         "instead. handed_over=false: the job was not yours.",
-        shapes.HandOverJob,
-        shapes.LooseHandOverJob,
-        shapes.HandOverAnswer,
-        hand_over_job,
+        arguments.HandOverJob,
+        arguments.LooseHandOverJob,
+        answers.HandOverAnswer,
+        calls.hand_over_job,
         destructive=True,
         idempotent=False,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dibs.agents.shapes import (
+from dibs.agents.answers import (
     ClaimAnswer,
     ClaimedJob,
     HandOverAnswer,

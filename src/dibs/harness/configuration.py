@@ -1,4 +1,4 @@
-"""The configuration files of harnesses, with the hooks and the MCP server of dibs in them or not. Pure.
+"""The configuration files of harnesses, with the hooks of dibs in them or not. Pure. MCP servers: `server_entry.py`.
 
 Each function takes what a file says and returns what it should say. What others wrote stays as it is. Entries of dibs
 are known by their command.
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 COMMAND = "dibs agent hook"
-SERVER = {"command": "dibs", "args": ["mcp"]}
 _SECONDS = 10
 _EDITS_AND_SHELL = "Edit|Write|MultiEdit|NotebookEdit|apply_patch|Bash"
 # Events by harness, with the tools that each is for. None: no choice of tools.
@@ -54,7 +53,7 @@ _EVENTS: dict[str, dict[str, str | None]] = {
     },
     WINDSURF: {"pre_write_code": None, "pre_run_command": None},
 }
-# Where the hooks are: in a project, and of a user. The second pair is where MCP servers are, if that is JSON, too.
+# Where the hooks are: in a project, and of a user.
 HOOK_FILES = {
     CLAUDE: (".claude/settings.json", "~/.claude/settings.json"),
     CODEX: (".codex/hooks.json", "~/.codex/hooks.json"),
@@ -62,11 +61,6 @@ HOOK_FILES = {
     GEMINI: (".gemini/settings.json", "~/.gemini/settings.json"),
     COPILOT: (".github/hooks/dibs.json", "~/.copilot/hooks/dibs.json"),
     WINDSURF: (".windsurf/hooks.json", "~/.codeium/windsurf/hooks.json"),
-}
-MCP_FILES = {
-    CLAUDE: (".mcp.json", ""),
-    CURSOR: (".cursor/mcp.json", "~/.cursor/mcp.json"),
-    GEMINI: (".gemini/settings.json", "~/.gemini/settings.json"),
 }
 
 
@@ -97,21 +91,6 @@ def without_hooks(document: Document) -> Document:
     if kept or not hooks:
         made["hooks"] = kept
     return {key: made[key] for key in document if key in made}
-
-
-def with_server(document: Document) -> Document:
-    servers = document.get("mcpServers")
-    return {**document, "mcpServers": {**(servers if isinstance(servers, dict) else {}), "dibs": SERVER}}
-
-
-def without_server(document: Document) -> Document:
-    """A server called dibs that runs something else is not ours."""
-    servers = document.get("mcpServers")
-    if not isinstance(servers, dict) or servers.get("dibs") != SERVER:
-        return dict(document)
-    left = {key: value for key, value in servers.items() if key != "dibs"}
-    made = {**document, "mcpServers": left}
-    return made if left else {key: value for key, value in made.items() if key != "mcpServers"}
 
 
 def is_empty(document: Document) -> bool:

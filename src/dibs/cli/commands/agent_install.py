@@ -10,7 +10,7 @@ from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import Command, Option
 from dibs.errors import InvalidInput
 from dibs.files import SHARED, replace_file
-from dibs.harness import configuration
+from dibs.harness import configuration, server_entry
 from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dibs.cli.framework.result import Answer
 
     Document = dict[str, Any]
-    Change = Callable[[Document], Document]
+    Change = Callable[[str, str, str | None, list[str]], str | None]
 
 _WORDS = {
     "installed": "Wrote {}.",
@@ -33,7 +33,10 @@ _WORDS = {
     "in place": "{} is in place.",
     "not in place": "{} is missing, or not up to date.",
 }
-_CODEX_MCP = "For the MCP tools in Codex:  codex mcp add dibs -- dibs mcp"
+_WINDSURF_MCP = "For the MCP tools in Windsurf:  dibs agent install --client windsurf --user"
+_CODEX_TRUST = (
+    "Codex runs hooks only after you trust them, and reads a project's files only if you trust the project."
+)
 _CLAUDE_MCP = "For the MCP tools in Claude Code:  claude mcp add --scope user dibs -- dibs mcp"
 _NOT_FOUND = (
     "dibs is not on PATH here, and these files name it without a folder. Install it where PATH finds it: until then "
@@ -49,20 +52,17 @@ def uninstall(call: Call) -> Answer:
     return _changed(call, _without, "removed", "absent")
 
 
-def _changed(call: Call, change: Callable[[str, str], Change], done: str, nothing: str) -> Answer:
+def _changed(call: Call, change: Change, done: str, nothing: str) -> Answer:
     """Read all files before the first is written: one that cannot be read must leave the others as they are."""
     plans = []
     for client, path, kinds in _files(call):
         before = _read(path)
-        after = before or {}
-        for kind in kinds:
-            after = change(client, kind)(after)
-        plans.append((client, path, before, after))
+        plans.append((client, path, before, change(client, path, before, kinds)))
     files = []
     for client, path, before, after in plans:
-        word = nothing
-        if after != (before or {}):
-            word = _write(path, before, after, done)
+        word = nothing if after == before else "deleted" if after is None else done
+        if after != before:
+            _write(path, after)
         files.append({"client": client, "path": path, "done": word})
     lines = [_WORDS[each["done"]].format(each["path"]) for each in files]
     if done == "installed":
@@ -74,22 +74,21 @@ def _hints(call: Call, clients: set[str]) -> list[str]:
     """What the files cannot do. They hold no folder of this machine, because a project's files are shared."""
     import shutil
 
-    lines = [_CODEX_MCP] if "codex" in clients else []
-    if "claude" in clients and call.values.get("user"):
-        lines.append(_CLAUDE_MCP)
+    user = bool(call.values.get("user"))
+    lines = [_CLAUDE_MCP] if "claude" in clients and user else []
+    if "windsurf" in clients and not user:
+        lines.append(_WINDSURF_MCP)
+    if "codex" in clients:
+        lines.append(_CODEX_TRUST)
     return lines if shutil.which("dibs", path=call.env.get("PATH", "")) else [*lines, _NOT_FOUND]
 
 
 def status(call: Call) -> Answer:
     files = []
     for client, path, kinds in _files(call):
-        before = _read(path) or {}
-        after = before
-        for kind in kinds:
-            after = _with(client, kind)(after)
-        files.append(
-            {"client": client, "path": path, "done": "in place" if after == before else "not in place"}
-        )
+        before = _read(path)
+        is_there = before is not None and _with(client, path, before, kinds) == before
+        files.append({"client": client, "path": path, "done": "in place" if is_there else "not in place"})
     text = "\n".join([_WORDS[each["done"]].format(each["path"]) for each in files])
     if all(each["done"] == "in place" for each in files):
         return yes({"files": files}, text)
@@ -97,12 +96,29 @@ def status(call: Call) -> Answer:
     return no(NO, {"files": files}, f"{text}\n{message}", code="hooks_not_in_place", message=message)
 
 
-def _with(client: str, kind: str) -> Change:
-    return (lambda it: configuration.with_hooks(it, client)) if kind == "hooks" else configuration.with_server
+def _with(client: str, path: str, text: str | None, kinds: list[str]) -> str:
+    """What the file should say."""
+    if path.endswith(".toml"):
+        return _as_toml(path, text, server_entry.with_server_toml)
+    document = _document(path, text)
+    made = configuration.with_hooks(document, client) if "hooks" in kinds else document
+    made = server_entry.with_server(made, client) if "mcp" in kinds else made
+    return text if text is not None and made == document else _as_json(made)
 
 
-def _without(client: str, kind: str) -> Change:
-    return configuration.without_hooks if kind == "hooks" else configuration.without_server
+def _without(client: str, path: str, text: str | None, kinds: list[str]) -> str | None:
+    """What the file should say after that; None if it would say nothing."""
+    if text is None:
+        return None
+    if path.endswith(".toml"):
+        made_text = _as_toml(path, text, server_entry.without_server_toml)
+        return made_text if made_text.strip() or made_text == text else None
+    document = _document(path, text)
+    made = configuration.without_hooks(document) if "hooks" in kinds else document
+    made = server_entry.without_server(made, client) if "mcp" in kinds else made
+    if made == document:
+        return text
+    return None if configuration.is_empty(made) and not os.path.islink(path) else _as_json(made)
 
 
 def _files(call: Call) -> Iterator[tuple[str, str, list[str]]]:
@@ -110,8 +126,8 @@ def _files(call: Call) -> Iterator[tuple[str, str, list[str]]]:
     scope = 1 if call.values.get("user") else 0
     for client in _clients(call, scope):
         wanted: dict[str, list[str]] = {configuration.HOOK_FILES[client][scope]: ["hooks"]}
-        server = configuration.MCP_FILES.get(client, ("", ""))[scope]
-        if server:
+        server = server_entry.FILES[client][scope]
+        if server is not None:
             wanted.setdefault(server, []).append("mcp")
         for path, kinds in wanted.items():
             yield client, os.path.abspath(os.path.expanduser(path)), kinds
@@ -133,34 +149,59 @@ def _clients(call: Call, scope: int) -> list[str]:
     return found or ["claude"]
 
 
-def _read(path: str) -> Document | None:
+def _read(path: str) -> str | None:
     """What the file says; None if there is none."""
-    import json
-
     try:
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
+        with open(path, encoding="utf-8", newline="") as file:
+            return file.read()
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
+        raise InvalidInput(f"{path} cannot be read ({error}). Nothing was changed.") from None
+
+
+def _document(path: str, text: str | None) -> Document:
+    import json
+
+    try:
+        document = {} if text is None else json.loads(text)
+    except ValueError as error:
         raise InvalidInput(f"{path} cannot be read as JSON ({error}). Nothing was changed.") from None
-    if not isinstance(document, dict) or not isinstance(document.get("hooks", {}), dict):
+    parts = (
+        (document.get(key, {}) for key in ("hooks", server_entry.KEY))
+        if isinstance(document, dict)
+        else [None]
+    )
+    if not all(isinstance(part, dict) for part in parts):
         raise InvalidInput(f"{path} has another form than expected. Nothing was changed.")
     return document
 
 
-def _write(path: str, before: Document | None, after: Document, done: str) -> str:
+def _as_json(document: Document) -> str:
     import json
 
-    if done == "removed" and before is not None and configuration.is_empty(after):
-        os.unlink(path)
-        return "deleted"
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _as_toml(path: str, text: str | None, change: Callable[[str], str]) -> str:
     try:
+        return change(text or "")
+    except ValueError as error:
+        raise InvalidInput(f"dibs cannot be put into {path} ({error}). Nothing was changed.") from None
+
+
+def _write(path: str, text: str | None) -> None:
+    """A link stays one. A file that others may not read stays so: it may hold keys."""
+    path = os.path.realpath(path)
+    try:
+        if text is None:
+            os.unlink(path)
+            return
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        replace_file(path, json.dumps(after, indent=2, ensure_ascii=False) + "\n", mode=SHARED)
+        mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else SHARED
+        replace_file(path, text, mode=mode)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written ({error.strerror}).") from None
-    return done
 
 
 _CLIENT = Option(
@@ -177,8 +218,8 @@ COMMANDS = {
         "keep coding agents apart: install hooks and the MCP server",
         install,
         about=(
-            "Writes dibs into the hook configuration of each client, and into its list of MCP servers where that is "
-            "JSON. Other entries stay. Names every file. Installing again changes nothing."
+            "Writes dibs into the hook configuration of each client, and into its list of MCP servers. Other entries "
+            "stay. Names every file. Installing again changes nothing."
         ),
         options=(_CLIENT, _USER),
         examples=(

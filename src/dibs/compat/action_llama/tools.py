@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from dibs.agents.shapes import ToolAnswer, ToolArguments
+from dibs.agents.answers import ToolAnswer
+from dibs.agents.arguments import ToolArguments
 from dibs.agents.tools import Tool
 from dibs.core.limits import TTL_MS_MAX
 from dibs.errors import LeaseLost, NotClaimed, WouldDeadlock

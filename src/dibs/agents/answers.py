@@ -1,0 +1,149 @@
+"""Answers of the tools. The JSON schemas for clients are made from these classes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+Name = Annotated[str, Field(description="The job.")]
+OwnerName = Annotated[str, Field(description="The owner, or the last one.")]
+Namespace = Annotated[
+    str | None, Field(description="The namespace of the git repository, for path: and repo: names.")
+]
+Expires = Annotated[int | None, Field(description="How long it stays yours without a renewal.")]
+
+
+class LostClaim(BaseModel):
+    """A claim of this connection that it lost."""
+
+    job: Name
+    why: Annotated[str, Field(description="How it was lost.")]
+
+
+class PreviousOwner(BaseModel):
+    """The previous owner, how its hold ended, and its checkpoint."""
+
+    owner: OwnerName
+    how: Annotated[
+        str, Field(description="How its hold ended: released, failed, expired, broken or transferred.")
+    ]
+    at: Annotated[str, Field(description="When it ended.")]
+    checkpoint: Annotated[str | None, Field(description="Its last checkpoint.")] = None
+    reason: Annotated[str | None, Field(description="Why it failed or was broken.")] = None
+
+
+class ToolAnswer(BaseModel):
+    """Fields of every answer."""
+
+    message: Annotated[str, Field(description="What happened, and what to do next.")]
+    lost: Annotated[
+        list[LostClaim],
+        Field(description="Jobs of yours that were lost since the last call. Stop any work on them at once."),
+    ] = []
+
+
+class JobOwner(BaseModel):
+    """An owner of a job."""
+
+    job: Name
+    status: Annotated[
+        str, Field(description="held, done, free, delayed or parked; deadlock for a refused claim.")
+    ]
+    owner: OwnerName | None = None
+    since: Annotated[str | None, Field(description="When its owner got it.")] = None
+    held_seconds: Annotated[int | None, Field(description="For how long its owner has had it.")] = None
+    silent_seconds: Annotated[int | None, Field(description="How long ago its owner was last heard of.")] = (
+        None
+    )
+    free_in_seconds: Annotated[
+        int | None, Field(description="When it expires without another heartbeat.")
+    ] = None
+    retry_after_seconds: Annotated[int | None, Field(description="When to try again.")] = None
+    metadata: Annotated[str | None, Field(description="The owner's metadata.")] = None
+    checkpoint: Annotated[str | None, Field(description="The owner's checkpoint.")] = None
+    result: Annotated[str | None, Field(description="If it is done: the result.")] = None
+    namespace: Namespace = None
+
+
+class ClaimedJob(BaseModel):
+    """One of several jobs that are yours."""
+
+    job: Name
+    fencing_token: Annotated[int, Field(description="Rises with every owner.")]
+    attempt: Annotated[int, Field(description="As of a single claim.")]
+    previous: Annotated[PreviousOwner | None, Field(description="Who had it before you.")] = None
+
+
+class ClaimAnswer(ToolAnswer):
+    claimed: Annotated[bool, Field(description="True: the job is yours, begin. False: do not begin.")]
+    status: Annotated[
+        str,
+        Field(
+            description="claimed; or why not: held (somebody has it now), done (it was finished: skip it), delayed, "
+            "parked or deadlock. Of several: held if one of them is."
+        ),
+    ]
+    job: Name | None = None
+    lease_id: Annotated[str | None, Field(description="The proof that the job is yours. Keep it secret.")] = (
+        None
+    )
+    fencing_token: Annotated[
+        int | None,
+        Field(description="Rises with every owner. Send it with writes; the receiver refuses smaller ones."),
+    ] = None
+    owner: OwnerName | None = None
+    attempt: Annotated[
+        int | None,
+        Field(description="1 for the first owner since the last success, 2 for the next, and so on."),
+    ] = None
+    expires_in_seconds: Expires = None
+    previous: Annotated[PreviousOwner | None, Field(description="Who had it before you.")] = None
+    namespace: Namespace = None
+    claims: Annotated[list[ClaimedJob], Field(description="Of claim_all_jobs: one entry for each.")] = []
+    refused: Annotated[
+        list[JobOwner], Field(description="One entry for each job that you cannot have, with the reason.")
+    ] = []
+
+
+class HeartbeatAnswer(ToolAnswer):
+    yours: Annotated[bool, Field(description="False: stop the work, somebody else may have it.")]
+    job: Name
+    expires_in_seconds: Expires = None
+    checkpoint: Annotated[str | None, Field(description="The checkpoint that was stored.")] = None
+
+
+class ReleaseAnswer(ToolAnswer):
+    released: Annotated[
+        bool, Field(description="False: the job was not yours any more; the message says why.")
+    ]
+    job: Name
+
+
+class HandOverAnswer(ToolAnswer):
+    handed_over: Annotated[bool, Field(description="False: the job was not yours; the message says why.")]
+    job: Name
+    owner: OwnerName | None = None
+    lease_id: Annotated[
+        str | None, Field(description="The new owner's lease. Give it to the new owner and to nobody else.")
+    ] = None
+    fencing_token: Annotated[int | None, Field(description="The new owner's.")] = None
+    expires_in_seconds: Annotated[
+        int | None, Field(description="How long the new owner has until its first heartbeat or release.")
+    ] = None
+
+
+class JobAnswer(ToolAnswer, JobOwner):
+    yours: Annotated[
+        bool, Field(description="Whether the job is yours: by your lease_id, or by this connection.")
+    ] = False
+    fencing_token: Annotated[int, Field(description="The latest fencing token.")] = 0
+    waiting: Annotated[int, Field(description="How many wait in line.")] = 0
+    previous: Annotated[PreviousOwner | None, Field(description="The last owner before the present one.")] = (
+        None
+    )
+
+
+class JobsAnswer(ToolAnswer):
+    jobs: Annotated[list[JobOwner], Field(description="One entry for each.")]
+    more: Annotated[bool, Field(description="Whether there are more jobs than the limit.")] = False
