@@ -19,7 +19,7 @@ from dibs.harness.server_entry import FILES, TOML, entry
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "mcp"
 PAGE = (ROOT / "docs" / "how-to" / "use-from-mcp.md").read_text()
-PROCESS = {"command": str, "args": list, "env": dict}
+PROCESS: dict[str, type] = {"command": str, "args": list, "env": dict}
 # By example: the client's page, the outer key, the fields that must be there, and those that may be.
 SHAPES: dict[str, tuple[str, str, set[str], dict[str, type]]] = {
     "claude-code": ("code.claude.com/docs/en/mcp", "mcpServers", {"command"}, PROCESS | {"type": str}),
@@ -106,7 +106,7 @@ def test_the_page_shows_each_file_and_where_its_form_is_documented() -> None:
     for client, (source, *_) in SHAPES.items():
         assert f"https://{source}" in PAGE, client
     shown = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]
-    shown += [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)]
+    shown += [tomllib.loads(block) for block in re.findall(r"```\n(\[mcp.*?)```", PAGE, re.DOTALL)]
     for client in SHAPES:
         assert parsed(text_of(client), client) in shown, client
     for paths in FILES.values():

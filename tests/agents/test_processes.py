@@ -120,7 +120,18 @@ def test_an_agent_is_one_holder_in_mcp_and_in_its_shells(env: dict[str, str]) ->
         assert client.call("release_job", job="issue-44")["released"] is True
         assert dibs(agent, "claim", "issue-45").exit == 0
         assert client.close_stdin() == 0
-    assert [is_held(env, f"issue-{number}") for number in (42, 43, 44, 45)] == [False, False, False, True]
+    assert [is_held(env, f"issue-{number}") for number in (42, 43, 44, 45)] == [False, True, False, True]
+
+
+def test_an_agent_with_two_connections_keeps_what_the_one_that_stays_has_claimed(env: dict[str, str]) -> None:
+    agent = {**env, "CLAUDE_CODE_SESSION_ID": "3f2a77c0-1"}
+    with connected(agent) as first, connected(agent) as second:
+        assert first.call("claim_job", job="issue-42")["claimed"] is True
+        assert second.call("claim_all_jobs", jobs=["issue-42", "issue-43"])["claimed"] is True
+        assert second.close_stdin() == 0
+        assert [is_held(env, job) for job in ("issue-42", "issue-43")] == [True, False]
+        assert first.call("heartbeat_job", job="issue-42")["yours"] is True
+        assert first.call("release_job", job="issue-42")["released"] is True
 
 
 def test_a_client_that_reads_no_more_lets_go_of_everything(env: dict[str, str]) -> None:

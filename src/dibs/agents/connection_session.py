@@ -66,7 +66,7 @@ class ConnectionSession:
             async with session:
                 ready.set_result(session)
                 await self._closing.wait()
-                if session.is_shared and self._claims:  # it goes on, so each claim is released
+                if session._joins is not None and self._claims:  # it goes on, so each claim is released
                     await asyncio.wait(set(self._claims), timeout=CLOSE_SECONDS_MAX)
         except LeaseLost as lost:
             log.warning("the session was lost: %s", lost.why)

@@ -39,7 +39,7 @@ from dibs.tracker.guard import TrackerGuard
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from dibs.sdk.answers import JobStatus, Lease
+    from dibs.sdk.answers import Lease
     from dibs.sdk.async_claim import AsyncClaim
     from dibs.sdk.async_doors import AsyncDoor
 
@@ -109,13 +109,15 @@ class ClaimKeeper(ToolBackend):
         self, session: AsyncSession, names: Sequence[str], asked: dict[str, Any]
     ) -> Sequence[Lease]:
         asked = {**asked, "session_id": session.session_id, "guard": self._tracker}
+        before = await self._held_elsewhere(session)
         leases = await super().claim_all(names, **asked)
         fresh = [lease for lease in leases if lease.name not in self._kept]
         try:
             for lease in fresh:
-                await self._take(session.claim(lease.name, owner=lease.owner))
+                claim = session.claim(lease.name, owner=lease.owner)
+                await self._take(claim, elsewhere=lease.name in before)
         except BaseException:
-            await shielded(lambda: self._give_back(fresh))
+            await shielded(lambda: self._give_back([each for each in fresh if each.name not in before]))
             raise
         return leases
 
@@ -149,10 +151,19 @@ class ClaimKeeper(ToolBackend):
         self, session: AsyncSession, verb: str, names: Sequence[str], asked: dict[str, Any]
     ) -> Lease:
         claim = session.claim(names[0], **asked) if verb == "acquire" else session.claim_any(names, **asked)
-        return (await self._take(claim)).claim.leases[0]
+        elsewhere = verb == "acquire" and names[0] in await self._held_elsewhere(session)
+        return (await self._take(claim, elsewhere=elsewhere)).claim.leases[0]
 
-    async def _take(self, claim: AsyncClaim) -> KeptClaim:
-        kept = KeptClaim(claim)
+    async def _held_elsewhere(self, session: AsyncSession) -> set[str]:
+        """What a command, a hook or another connection of the same agent may have claimed in its session before."""
+        return (
+            set()
+            if self._joins is None
+            else {name for name, _ in await self.run(holds_of(session.session_id))}
+        )
+
+    async def _take(self, claim: AsyncClaim, *, elsewhere: bool = False) -> KeptClaim:
+        kept = KeptClaim(claim, elsewhere=elsewhere)
         task = asyncio.create_task(self._hold(kept), name="dibs mcp claim")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -175,7 +186,9 @@ class ClaimKeeper(ToolBackend):
                 if not kept.entered.done():
                     kept.entered.set_result(None)
                 await wait_for_either(kept.over, self._closing)
-                if self._closing.is_set() and self._joins is None:
+                if self._closing.is_set() and kept.elsewhere and not kept.over.is_set():
+                    kept.claim._hold.let_go()  # it was there before this connection, and goes on after it
+                elif self._closing.is_set() and self._joins is None:
                     await self._session.over()  # ending the session releases all claims in one step
         except LeaseLost as lost:
             if not kept.entered.done():
@@ -193,15 +206,6 @@ class ClaimKeeper(ToolBackend):
         finally:
             if self._kept.get(name) is kept:
                 del self._kept[name]
-
-    async def _adopt(self, job: str, lease_id: str | None) -> None:
-        """Keep here what a command or a hook of the same agent has claimed in its session, if the call is about it."""
-        name = check_name(job)
-        if self._joins is None or lease_id or name in self._kept or name in self._asked_for:
-            return
-        session = await self._session.open()
-        if any(held == name for held, _ in await self.run(holds_of(session.session_id))):
-            await self._take(session.claim(name))
 
     # The claims of this connection
 
@@ -240,24 +244,6 @@ class ClaimKeeper(ToolBackend):
 
     def has(self, job: str, lease_id: str | None = None) -> bool:
         return self._own(job, lease_id) is not None
-
-    async def status(self, job: str) -> JobStatus:
-        await self._settle()
-        return await super().status(job)
-
-    async def listing(self, prefix: str) -> list[JobStatus]:
-        await self._settle()
-        return await super().listing(prefix)
-
-    async def _settle(self) -> None:
-        """Give back claims that a call could not give up because there was no answer. The session's heartbeat does
-        this, too; but the agent must not be told that a job is not its own while its session still holds it."""
-        session = self._session.opened
-        if session is not None:
-            try:
-                await session._settle()
-            except DibsError:  # no answer
-                pass
 
     async def wanted(self) -> dict[str, int]:
         """The agent called a tool, which is a sign of life."""

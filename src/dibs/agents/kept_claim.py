@@ -24,10 +24,11 @@ T = TypeVar("T")
 
 
 class KeptClaim:
-    """A claim whose block is open."""
+    """A claim whose block is open. `elsewhere`: the agent had it before, by a command, a hook or another connection."""
 
-    def __init__(self, claim: AsyncClaim) -> None:
+    def __init__(self, claim: AsyncClaim, *, elsewhere: bool = False) -> None:
         self.claim = claim
+        self.elsewhere = elsewhere
         self.over = asyncio.Event()  # the agent has released it
         self.entered: asyncio.Future[None] = ignore_failure(asyncio.get_running_loop().create_future())
         self.told = False  # the agent was told that it is lost

@@ -21,6 +21,7 @@ from dibs.agents.answers import LostClaim
 from dibs.agents.schemas import input_schema, output_schema
 from dibs.agents.tools import TOOLS, Tool
 from dibs.errors import DibsError, told_to_stop
+from dibs.terminal import harmless, plain
 from dibs.wire import sentences
 
 if TYPE_CHECKING:
@@ -160,7 +161,8 @@ async def _under_one_name(backend: ToolBackend, asked: ToolArguments) -> ToolArg
 async def _answered(answer: ToolAnswer, backend: ToolBackend) -> types.CallToolResult:
     answer.lost = await _losses(backend)
     told = [sentences.waiters(job, count) for job, count in (await backend.wanted()).items()]
-    answer.message = " ".join([answer.message, *told])
+    # A name of others stands in the sentence: a line or an escape in it must not look like a word of ours.
+    answer.message = plain(" ".join([answer.message, *told]))
     document = answer.model_dump(mode="json", exclude_none=True)
     for field in _ONLY_WITH_CONTENT:
         if not document.get(field, True):
@@ -172,7 +174,7 @@ async def _answered(answer: ToolAnswer, backend: ToolBackend) -> types.CallToolR
 async def _failed(sentence: str, backend: ToolBackend) -> types.CallToolResult:
     losses = await _losses(backend)
     lost = "".join(f" And {each.job} is not yours any more: {told_to_stop(each.why)}" for each in losses)
-    return types.CallToolResult(content=[types.TextContent(text=sentence + lost)], is_error=True)
+    return types.CallToolResult(content=[types.TextContent(text=harmless(sentence + lost))], is_error=True)
 
 
 async def _losses(backend: ToolBackend) -> list[LostClaim]:

@@ -55,11 +55,6 @@ class AsyncSession(SessionClaims[AsyncClaim]):
         self._on_lost = on_lost
         self._guard: BlockGuard | None = None
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether others use it, too, so that it goes on after its block."""
-        return self._joins is not None
-
     async def __aenter__(self) -> AsyncSession:
         begun, self._begun = self._begun, True
         if begun:
