@@ -49,6 +49,14 @@ class Raw(NamedTuple):
             return holder.ephemeral or self.now_ms < holder.expires_ms
         return self.now_ms < self.credited(holder.expires_ms, holder.renewed_ms, holder.ttl_ms)
 
+    def are_kin(self, first: Holder, second: Holder) -> bool:
+        """Whether the session of one owner is the parent of the other's."""
+        pairs = ((first.session, second.session), (second.session, first.session))
+        return any(
+            old is not None and young in self.sessions and self.sessions[young].parent == old
+            for old, young in pairs
+        )
+
     def ticket_live(self, ticket: Ticket) -> bool:
         if ticket.session is not None and not self.session_live(ticket.session):
             return False
@@ -94,7 +102,7 @@ def world_of(raw: Raw) -> World:
     world = World(raw.now_ms)
     for session in raw.sessions.values():
         how = "" if raw.session_live(session.id) else "over"
-        run = Run(session.principal, session.owner, session.ttl_ms, raw.now_ms + 1, how)
+        run = Run(session.principal, session.owner, session.ttl_ms, raw.now_ms + 1, how, session.parent)
         if session.want is not None:
             want = session.want
             wanted = (want.name, *want.more)
@@ -135,14 +143,20 @@ def check(raw: Raw) -> None:
 def owners_are_compatible(raw: Raw) -> None:
     for lock in raw.locks.values():
         live = [holder for holder in lock.holders if raw.hold_live(holder)]
-        shared = [holder for holder in live if holder.mode == SHARED]
-        assert not shared or len(shared) == len(live), f"{lock.name} is shared and exclusive"
-        assert len(live) - len(shared) <= lock.slots, f"{lock.name} has more owners than slots"
+        for first, second in itertools.combinations(live, 2):
+            mixed = first.mode != second.mode and not raw.are_kin(first, second)
+            assert not mixed, f"{lock.name} is shared and exclusive"
+        exclusive = [holder for holder in live if holder.mode != SHARED]
+        for strangers in itertools.combinations(exclusive, lock.slots + 1):
+            pairs = itertools.combinations(strangers, 2)
+            related = any(raw.are_kin(first, second) for first, second in pairs)
+            assert related, f"{lock.name} has more owners than slots"
     for (one, first), (other, second) in itertools.combinations(raw.live(), 2):
         if one.name != other.name and overlap(one.name, other.name):
             same = first.session is not None and first.session == second.session
             both_shared = first.mode == second.mode == SHARED
-            assert same or both_shared, f"{one.name} and {other.name} overlap"
+            related = raw.are_kin(first, second)
+            assert same or both_shared or related, f"{one.name} and {other.name} overlap"
 
 
 def lines_and_tickets_agree(raw: Raw) -> None:

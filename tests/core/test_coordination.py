@@ -59,7 +59,9 @@ SETTINGS = settings(
 )
 NS = "default"
 JOBS = ("a", "b", "gpu", "path:s", "path:s/x", "path:s/y", "repo:r")
-SESSIONS = ("s1", "s2", "s3")  # of workers with these names and the credential `team`
+# Of workers with these names and the credential `team`, by their parents.
+PARENTS = {"s1": None, "s2": None, "s1-child": "s1", "s1-sibling": "s1"}
+SESSIONS = tuple(PARENTS)
 STEPS_MS = (1, 500, 2_501, WANT_MS, TICKET_MS, 40_000)
 SWEEPS_MAX = 500
 
@@ -119,9 +121,9 @@ class Life(RuleBasedStateMachine):
         self.leases: list[tuple[str, str]] = []  # job and lease id
         self.places: list[tuple[tuple[str, ...], int, str]] = []  # jobs, number and ticket id
         self.sent: list[Command] = []
-        for session in SESSIONS:
+        for session, parent in PARENTS.items():
             self.coordinator.one(
-                OpenSession(fresh_id=session, principal="team", owner=session, ttl_ms=60_000)
+                OpenSession(fresh_id=session, principal="team", owner=session, ttl_ms=60_000, parent=parent)
             )
 
     def fresh_id(self) -> str:
@@ -224,8 +226,9 @@ class Predicted(Life):
         super().__init__()
         self.world = World(self.now_ms)
         self.judged = 0  # how many events were compared with the model
-        for session in SESSIONS:
-            self.world.runs[session] = Run("team", session, 60_000, self.now_ms + 60_000)
+        for session, parent in PARENTS.items():
+            until_ms = self.now_ms + 60_000
+            self.world.runs[session] = Run("team", session, 60_000, until_ms, parent=parent)
 
     def agree(self) -> None:
         """The same owners, and the same places in the same order."""

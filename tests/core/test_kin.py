@@ -90,3 +90,23 @@ def test_the_end_of_a_child_leaves_its_parents_claim(family: Family) -> None:
     family.door.call("session-end", family.child, {})
     assert family.claim(family.stranger, "path:src/a") == "held"
     assert family.claim(family.sibling, "path:src/a") == "acquired"
+
+
+@pytest.mark.promise("excl:kin")
+@pytest.mark.parametrize("job", ["issue-7", "path:src/a"])
+def test_a_child_cannot_hand_to_a_stranger_what_its_parent_has_too(family: Family, job: str) -> None:
+    assert family.claim(family.parent, job) == "acquired"
+    assert family.claim(family.child, job) == "acquired"
+    asked = {"session_id": family.child, "to_session": family.stranger}
+    assert (family.door.call("transfer", job, asked).body or {})["status"] == "held"
+    assert family.claim(family.stranger, job) == "held"
+    family.release(family.parent, job)
+    assert (family.door.call("transfer", job, asked).body or {})["status"] != "held"
+
+
+@pytest.mark.promise("excl:kin", "deadlock")
+def test_waiting_behind_the_parent_is_no_deadlock_of_the_child(family: Family) -> None:
+    assert family.claim(family.stranger, "path:src/y") == "acquired"
+    assert family.claim(family.child, "path:src/x") == "acquired"
+    assert family.claim(family.parent, "repo:r", wait_seconds=0.01) == "queued"
+    assert family.claim(family.child, "path:src/y") == "held"

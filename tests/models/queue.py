@@ -70,6 +70,7 @@ class Run:
     ttl_ms: int
     until_ms: int
     how: str = ""  # how it ended
+    parent: str | None = None
     want: tuple[Wish, int] | None = None  # what it was refused last, and when
 
 
@@ -116,6 +117,7 @@ class World:
     facts: dict[str, Facts] = field(default_factory=dict)
     numbers: int = 0
     served: list[Place] = field(default_factory=list)  # in the order in which they were
+    covered_before: set[tuple[str | None, str]] = field(default_factory=set)  # for `stuck`
 
     def about(self, job: str) -> Facts:
         return self.facts.setdefault(job, Facts())
@@ -125,9 +127,14 @@ class World:
 
     # Who stands in whose way
 
+    def are_kin(self, one: str | None, other: str | None) -> bool:
+        """Whether one session is the other's parent. They stand in nobody's way but that of others."""
+        pairs = ((one, other), (other, one))
+        return any(old and young in self.runs and self.runs[young].parent == old for old, young in pairs)
+
     def in_way(self, wish: Wish, job: str) -> list[Hold]:
         """The holds that keep `wish` from having `job`."""
-        same = self.of(job)
+        same = [hold for hold in self.of(job) if not self.are_kin(wish.session, hold.wish.session)]
         if wish.shared:
             found = [hold for hold in same if not hold.wish.shared]
         else:
@@ -137,6 +144,7 @@ class World:
             if hold.job != job and overlap(hold.job, job):
                 both_shared = wish.shared and hold.wish.shared
                 own = wish.session is not None and wish.session == hold.wish.session
+                own = own or self.are_kin(wish.session, hold.wish.session)
                 found += [] if both_shared or own else [hold]
         return found
 
@@ -167,10 +175,17 @@ class World:
         return not self.before(wish, job, place)
 
     def covered(self, wish: Wish, job: str) -> bool:
-        """Whether the session has all of it already, by a claim above it."""
+        """Whether the session has all of it already, by a claim above it, or its parent or child by one of it."""
         above = [hold.wish for hold in self.holds if within(job, hold.job)]
         own = [other for other in above if wish.session and other.session == wish.session]
-        return any(wish.shared or not other.shared for other in own)
+        return any(wish.shared or not other.shared for other in own) or self.kin_cover(wish, job)
+
+    def kin_cover(self, wish: Wish, job: str) -> bool:
+        if (wish.session, job) in self.covered_before:
+            return True
+        at_or_above = [hold.wish for hold in self.holds if job == hold.job or within(job, hold.job)]
+        kin = [other for other in at_or_above if self.are_kin(wish.session, other.session)]
+        return any(wish.shared or not other.shared for other in kin)
 
     def otherwise(self, wish: Wish, job: str) -> bool:
         """Whether the same session waits for the same job in the other mode."""
@@ -271,6 +286,9 @@ class World:
                 wish, at_ms = run.want
                 if world.now_ms < at_ms + limits.WANT_MS:
                     polled[session] = (_with(wish, key=None), at_ms)
+                    # A parent that ends its claim takes its child's cover away. Others may end theirs first.
+                    covered = {(session, job) for job in wish.jobs if world.kin_cover(wish, job)}
+                    world.covered_before |= covered
         while True:
             world.serve()
             for session, (wish, at_ms) in list(polled.items()):
@@ -526,8 +544,7 @@ class World:
         wish = _with(hold.wish, lease=fresh, session=heir, key=None, ttl_ms=ttl_ms)
         wish = _with(wish, principal=run.principal if run else principal, worker=run.owner if run else "heir")
         self.end(hold, "transferred")
-        others = [each for each in self.in_way(wish, job) if each.job != job]
-        if others:
+        if self.in_way(wish, job):
             self.__dict__.update(before.__dict__)
             return "held"
         facts = self.about(job)

@@ -16,7 +16,7 @@ if two requests would close a cycle at the same moment, the second is decided ag
 
 from __future__ import annotations
 
-from dibs.core.exclusion import blockers, covered, live_holders, own_hold
+from dibs.core.exclusion import are_kin, blockers, covered, live_holders, own_hold, without_kin
 from dibs.core.expiry import session_over, ticket_over
 from dibs.core.keys import session_key, ticket_key
 from dibs.core.names import covers, in_tree, overlaps
@@ -199,15 +199,17 @@ class _Graph:
         if wanted.number != _NONE or not covered(draft, lock, wanted.mode, wanted.session):
             ahead = list(self._ahead(wanted, lock))
         needs = [_Need(1, [(self.place(ticket), (ticket.owner, ticket.name))]) for ticket in ahead]
-        # What a session will hold blocks others, never itself.
+        # What a session will hold blocks others, never itself, its parent or its child.
         later = [ticket for ticket in ahead if not _both_shared(ticket, wanted)]
         later = [ticket for ticket in later if ticket.session != wanted.session]
+        later = [ticket for ticket in later if not are_kin(draft, wanted.session, ticket.session)]
         slots: list[tuple[str | None, str]] = []
         if wanted.slots > 1:
             slots += [(each.session, each.owner) for each in later if _alike(each, wanted)]
             later = [ticket for ticket in later if not _alike(ticket, wanted)]
             if lock.slots == wanted.slots:
-                live = [holder for holder in live_holders(draft, lock) if wanted.is_blocked_by(holder)]
+                live = without_kin(draft, live_holders(draft, lock), wanted.session)
+                live = tuple([holder for holder in live if wanted.is_blocked_by(holder)])
                 slots += [(holder.session, holder.owner) for holder in live]
                 in_way = [blocker for blocker in in_way if blocker.name != lock.name]
         owners = [(blocker.holder.session, blocker.holder.owner) for blocker in in_way]
@@ -245,6 +247,7 @@ class _Graph:
         draft.need(*[ticket_key(lock.ns, name, number) for name, number in places[:here]])
         tickets = [draft.ticket(lock.ns, name, number) for name, number in places[:here]]
         draft.need(*[session_key(ticket.session) for ticket in tickets if ticket and ticket.session])
+        families = any(self._has_parent(ticket) for ticket in tickets)
         for ticket in reversed(tickets):
             if ticket is None or ticket_over(draft, ticket):
                 continue
@@ -252,10 +255,14 @@ class _Graph:
                 continue
             yield ticket
             # This place waits for those further ahead, unless all of them are shared, or its session has the job, or
-            # will have it by an earlier place: they come after that.
-            passes_on = ticket.mode == EXCLUSIVE or wanted.mode == SHARED
+            # will have it by an earlier place: they come after that. It does not wait for what its parent will hold.
+            passes_on = (ticket.mode == EXCLUSIVE or wanted.mode == SHARED) and not families
             if not tree and wanted.slots == 1 and passes_on and not self._has_or_will(ticket, lock):
                 return
+
+    def _has_parent(self, ticket: Ticket | None) -> bool:
+        session = self._draft.session(ticket.session) if ticket and ticket.session is not None else None
+        return session is not None and session.parent is not None
 
     def _has_or_will(self, ticket: Ticket, lock: LockRecord) -> bool:
         """Whether this place is served by what its session has or gets otherwise, and not in its turn."""

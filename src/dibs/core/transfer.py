@@ -111,12 +111,12 @@ def _heirs_payer(mine: Holder, heir: SessionRecord | None) -> str | None:
 
 
 def _stops_transfer(draft: Draft, lock: LockRecord, lease: Holder) -> Held | Deadlock | None:
-    """Why a transfer must be refused: the giver keeps a claim that overlaps the job, or the new owner waits for
-    somebody who waits for this job."""
-    in_way = blockers(draft, lock, lease.mode, lock.slots, lease.session)
-    others = tuple([blocker for blocker in in_way if blocker.name != lock.name])
-    if others:
-        return Held(now_ms=draft.now_ms, name=lock.name, blockers=others)
+    """Why a transfer must be refused: the giver keeps a claim that overlaps the job, the giver's parent or child has
+    the job, too, or the new owner waits for somebody who waits for this job."""
+    rest = lock.replace(holders=tuple([each for each in lock.holders if each is not lease]))
+    in_way = blockers(draft, rest, lease.mode, lock.slots, lease.session)
+    if in_way:
+        return Held(now_ms=draft.now_ms, name=lock.name, blockers=in_way)
     cycle = find_own_cycle(draft, lease.session)
     return Deadlock(now_ms=draft.now_ms, name=lock.name, cycle=cycle) if cycle else None
 
