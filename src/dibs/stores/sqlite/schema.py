@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from dibs.errors import StoreCorrupt, StoreTooNew
+from dibs.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
 from dibs.stores.sqlite.blocks import register
 from dibs.stores.sqlite.fileformat import APPLICATION_ID, VERSION
 from dibs.stores.sqlite.live import LIVE
@@ -111,10 +111,23 @@ def prepare(
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {len(steps)}")
         db.execute("COMMIT")
-    except BaseException:
+    except BaseException as error:
         if db.in_transaction:
             db.execute("ROLLBACK")
+        _say_why(error, db, path)
         raise
+
+
+def _say_why(error: BaseException, db: sqlite3.Connection, path: str) -> None:
+    """Also who only looks needs the new format, and may not expect that the file has to be written."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_READONLY:
+        return
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version:
+        raise StoreUnavailable(
+            f"{path} has the format of an older dibs (version {version}, now {VERSION}) and cannot be written, so it "
+            "cannot be brought up to date. Make it and its folder writable for you, or copy it and open the copy."
+        ) from error
 
 
 def _refuse_foreign(db: sqlite3.Connection, path: str) -> int:
