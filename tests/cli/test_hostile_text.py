@@ -66,6 +66,7 @@ WORDS: dict[str, list[str]] = {
     "owner": ["job"],
     "list": [],
     "history": ["job"],
+    "watch": ["--since", "1h", "--for", "0s"],
     "name": ["job"],
     "gh next": ["--repo", "acme/app"],
     "break": ["job", "--reason", "r"],

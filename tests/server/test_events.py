@@ -340,9 +340,9 @@ def test_without_a_stream_the_answer_is_a_page(own: Server) -> None:
     assert [event["event"] for event in newest["events"]] == ["released", "acquired", "released"]
     page = own.ask("GET", "/events?after=0&prefix=page-&limit=4").json
     assert [event["name"] for event in page["events"]] == ["page-0", "page-0", "page-1", "page-1"]
-    more = own.ask("GET", f"/events?after={page['next']}&prefix=page-").json
+    more = own.ask("GET", f"/events?after={page['next_after']}&prefix=page-").json
     assert [event["name"] for event in more["events"]] == [f"page-{n}" for n in (2, 2, 3, 3, 4, 4)]
-    assert own.ask("GET", f"/events?after={more['next']}").json["events"] == []
+    assert own.ask("GET", f"/events?after={more['next_after']}").json["events"] == []
 
 
 def test_events_of_a_time_are_found(own: Server) -> None:

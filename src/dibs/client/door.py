@@ -8,6 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any, Protocol
 
     from dibs.wire.documents import Reply
@@ -39,6 +40,18 @@ class Door(Protocol):
 
     def history(self, name: str, limit: int) -> Reply:
         """The newest `limit` events of a job, oldest first."""
+        ...
+
+    def events(
+        self, prefix: str, name: str | None, after: int | None, limit: int, since_ms: int = 0
+    ) -> Reply:
+        """A page of events of all jobs whose name begins with `prefix`, or of one job, after a position; or else those
+        of the last `since_ms` milliseconds; or else the newest."""
+        ...
+
+    def await_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> Iterator[Document]:
+        """Events after a position as they happen, each with its `seq`, for at most `timeout_ms`. It may end sooner, for
+        any reason: `events` says which, and goes on where it ended."""
         ...
 
     def sessions(self) -> Reply:

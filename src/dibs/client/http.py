@@ -8,6 +8,7 @@ from dibs.client.http1 import ConnectionLost
 from dibs.client.replies import document_of
 from dibs.client.requests import RequestBuilder
 from dibs.client.transport import Deadline, NotConnected, ServerConnection
+from dibs.clock import steady_ms
 from dibs.errors import BadReply, DibsError, ServerUnreachable
 from dibs.generators import run_generator
 from dibs.ids import new_id
@@ -16,7 +17,7 @@ from dibs.wire.documents import Reply, reply_for_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from dibs.client.exchange import Attempt, Result
@@ -56,6 +57,21 @@ class HttpDoor:
 
     def history(self, name: str, limit: int) -> Reply:
         return self._reply(lambda: questions.history_question(name, limit))
+
+    def events(
+        self, prefix: str, name: str | None, after: int | None, limit: int, since_ms: int = 0
+    ) -> Reply:
+        return self._reply(lambda: questions.events_question(prefix, name, after, limit, since_ms))
+
+    def await_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> Iterator[Document]:
+        """From the server that answers first; `events` has just asked it."""
+        from dibs.client.event_reader import read_events
+
+        address = self.servers.order(steady_ms())[0]
+        asked = questions.events_question(prefix, name, after, 1, follow=True)
+        request = self._builder.request(asked, address)
+        deadline = Deadline(min(self.timeout_ms, max(timeout_ms, 1)))
+        return read_events(self._connections[address.url], request, deadline, timeout_ms)
 
     def sessions(self) -> Reply:
         return self._reply(lambda: questions.SESSIONS)

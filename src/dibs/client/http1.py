@@ -169,15 +169,31 @@ class ReplyReader:
             return (yield from self._until_closed())
         return (yield from self._exactly(_number(length, 10)))
 
+    def stream_head(self) -> Reading[bool]:
+        """Whether this is the beginning of a stream."""
+        status, headers = yield from self._head()
+        is_stream = headers.get("content-type", "").startswith("text/event-stream")
+        return status == 200 and is_stream and headers.get("transfer-encoding", "").lower() == "chunked"
+
+    def chunk(self) -> Reading[bytes]:
+        """The next chunk of the body; none at its end."""
+        size = _number((yield from self._line()).partition(b";")[0].decode("latin-1").strip(), 16)
+        if not size:
+            return b""
+        part = yield from self._exactly(size)
+        if (yield from self._line()):
+            raise BadReply("The reply has a chunk that is longer than it says.")
+        return part
+
+    def stream_part(self) -> Reading[bytes]:
+        """The same, of a body that may go on for ever."""
+        self._size = 0
+        return (yield from self.chunk())
+
     def _chunks(self) -> Reading[bytes]:
         parts: list[bytes] = []
-        while True:
-            size = _number((yield from self._line()).partition(b";")[0].decode("latin-1").strip(), 16)
-            if not size:
-                break
-            parts.append((yield from self._exactly(size)))
-            if (yield from self._line()):
-                raise BadReply("The reply has a chunk that is longer than it says.")
+        while part := (yield from self.chunk()):
+            parts.append(part)
         while (yield from self._line()):
             pass  # trailers are ignored
         return b"".join(parts)

@@ -114,6 +114,19 @@ def history_question(name: str, limit: int) -> Question:
     return Question("history", "GET", target, names=(name,))
 
 
+def events_question(
+    prefix: str, name: str | None, after: int | None, limit: int, since_ms: int = 0, *, follow: bool = False
+) -> Question:
+    """A page of events, or with `follow` a stream of them."""
+    about = prefix if name is None else check_name(name)
+    query = f"?{'prefix' if name is None else 'name'}={_query(about)}&limit={limit}"
+    if after is not None:
+        query += f"&after={after}"
+    elif since_ms:
+        query += f"&since_seconds={-(-since_ms // 1000)}"
+    return Question("events", "GET", f"/events{query}&follow={'true' if follow else 'false'}", names=(about,))
+
+
 def run_question(document: Document) -> Question:
     return Question("run-open", "POST", "/gateway/runs", _body(document))
 

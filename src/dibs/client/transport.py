@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import _socket
 
-from dibs.client.http1 import ConnectionLost, read_reply
+from dibs.client.http1 import ConnectionLost, ReplyReader, read_reply
 from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX
 from dibs.errors import ServerUnreachable
+from dibs.generators import run_generator
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from ssl import SSLError
 
     from dibs.client.http1 import RawReply
@@ -79,10 +81,31 @@ class ServerConnection:
                     return self._over(self._again(deadline), request, deadline)
             else:
                 kept.close()
+        return self._over(self._proven(deadline), request, deadline)
+
+    def _proven(self, deadline: Deadline) -> _socket.socket:
         connection = _connect(self._address, deadline)
         if self._address.own_token is not None and self._address.scheme != "https":
             self._prove(connection, self._address.own_token, deadline)
-        return self._over(connection, request, deadline)
+        return connection
+
+    def stream(self, request: bytes, deadline: Deadline, silence_ms: Callable[[], int]) -> Iterator[bytes]:
+        """Send, and return the parts of a stream as they come, over a connection of its own. Raises ServerUnreachable,
+        or ConnectionLost if it breaks, is no stream, or is silent for `silence_ms`, which is asked each time."""
+        connection = self._proven(deadline)
+        try:
+            _send(connection, request, deadline)
+            reader = ReplyReader()
+            if not run_generator(reader.stream_head(), lambda _: _receive(connection, deadline)):
+                raise ConnectionLost
+            while part := run_generator(
+                reader.stream_part(), lambda _: _receive(connection, Deadline(silence_ms()))
+            ):
+                yield part
+        except OSError as error:  # TimeoutError among them
+            raise ConnectionLost from error
+        finally:
+            connection.close()
 
     def _prove(self, connection: _socket.socket, token: str, deadline: Deadline) -> None:
         """Raises ServerUnreachable, and closes, unless the server is this user's own."""

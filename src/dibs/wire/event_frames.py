@@ -40,9 +40,9 @@ def gap_document(after: int, oldest: int) -> Document:
 
 
 def events_document(after: int | None, events: list[Event], upto: int, oldest: int | None) -> Document:
-    """A page of events after a position. `next` is the position after them."""
+    """A page of events after a position. `next_after` is the position after them."""
     gap = None if oldest is None else gap_document(after or 0, oldest)
-    return {"events": [named_event(event) for event in events], "next": upto, "gap": gap}
+    return {"events": [named_event(event) for event in events], "next_after": upto, "gap": gap}
 
 
 def frame(document: Document, seq: int, kind: str = "") -> bytes:

@@ -112,7 +112,7 @@ REPLY_KINDS: dict[str, str] = {
         ("fencing_token", "position", "failures", "attempt", "ttl_seconds", "seq", "waiting"), NUMBER
     ),
     **dict.fromkeys(("remaining_ms", "renew_after_ms", "retry_after_ms", "done_ms_ago", "held_ms"), NUMBER),
-    **dict.fromkeys(("silent_ms", "idle_ms", "new_waiters"), NUMBER),
+    **dict.fromkeys(("silent_ms", "idle_ms", "new_waiters", "next_after"), NUMBER),
     **dict.fromkeys(("lock_delay_seconds", "retry_after_seconds", "slots", "lock_count", "total"), NUMBER),
     "keepalive_interval_secs": NUMBER,
     **dict.fromkeys(("locks", "events", "sessions", "runs", "leases", "refused", "skipped"), LIST),
@@ -146,6 +146,7 @@ REPLIES = {
     "acl": ("acl",),
     "list": ("locks", "next"),
     "history": ("name", "events"),
+    "events": ("events", "next_after"),
     "session-open": ("session_id", "owner", "remaining_ms", "ttl_seconds"),
     "session-keep": ("session_id", "remaining_ms"),
     "session-show": ("session_id", "owner", "remaining_ms", "active"),

@@ -4,7 +4,7 @@ schemas and tests: a test compares every kind of answer with it."""
 
 from __future__ import annotations
 
-from dibs.wire.fields import NUMBER, OBJECT, REPLY_KINDS, TEXT
+from dibs.wire.fields import OBJECT, REPLY_KINDS, TEXT
 
 # Marks before a meaning.
 ALWAYS, NULL, LEFT_OUT, EITHER = "", "?", "-", "?-"
@@ -246,7 +246,7 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
     "history": {"name": _NAME, "events": (ALWAYS, "in order, see below")},
     "events": {
         "events": (ALWAYS, "in order, as in a job's history, each also with `name` and `namespace`"),
-        "next": (ALWAYS, "what to send as `after` to continue"),
+        "next_after": (ALWAYS, "what to send as `after` to continue"),
         "gap": (NULL, "null, or what was asked for and is no longer on record, as in a stream"),
     },
     "event": {
@@ -328,7 +328,6 @@ PARTS = {
 }
 # Fields whose type differs in one document.
 _OTHER_KINDS = {
-    ("events", "next"): NUMBER,
     ("events", "gap"): OBJECT,
     ("error", "ended"): TEXT,
     ("done", "done"): OBJECT,

@@ -98,6 +98,10 @@ def _owners(lock: Document) -> set[str | None]:
 def history(call: Call) -> Answer:
     since = call.values.get("since")
     since_ms = None if since is None else _since_ms(call, since)
+    if call.values.get("follow"):
+        from dibs.cli.commands.watch import follow_events
+
+        return follow_events(call, call.values["job"], "", 0 if since_ms is None else wall_ms() - since_ms)
     most = HISTORY_PAGE_DEFAULT if since_ms is None else HISTORY_PAGE_MAX
     wanted = count(call, "limit", HISTORY_PAGE_MAX) or most
     reply = call.door().history(call.values["job"], wanted)
@@ -181,10 +185,13 @@ COMMANDS = {
         options=(
             Option("--limit", f"how many events (default {HISTORY_PAGE_DEFAULT})", value="N"),
             Option("--since", "only events since then: 30m, 2d, or a time in UTC", value="TIME"),
+            Option("--follow", "go on with what happens; without --since, only that. See `dibs watch`"),
+            Option("--for", "with --follow: stop after this long", value="TIME"),
         ),
         examples=(
             ("everything that is on record", "dibs history issue-1842"),
             ("of the last two hours", "dibs history issue-1842 --since 2h"),
+            ("and what comes", "dibs history issue-1842 --since 2h --follow"),
         ),
         exits=((0, "the events; there may be none"),),
     ),

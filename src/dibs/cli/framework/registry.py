@@ -13,7 +13,7 @@ GROUPS = (
         "Sessions",
         ("session run", "session open", "session keep", "session end", "session show", "session list"),
     ),
-    ("Look", ("owner", "list", "history", "name")),
+    ("Look", ("owner", "list", "history", "watch", "name")),
     (
         "Operate",
         (
@@ -77,6 +77,7 @@ _MODULES = {
     "owner": "cli.commands.inspect",
     "list": "cli.commands.inspect",
     "history": "cli.commands.inspect",
+    "watch": "cli.commands.watch",
     "name": "cli.commands.name",
     "run-secret create": "compat.action_llama.run_secret",
     "run-secret list": "compat.action_llama.run_secret",
@@ -141,6 +142,7 @@ SUMMARIES = {
     "owner": "show who has a job, since when and for how long",
     "list": "list the jobs that are claimed",
     "history": "show what happened to a job",
+    "watch": "show what happens to jobs, as it happens",
     "name": "show the one name of a job, and why it is that",
     "run-secret create": "begin a run and print its secret",
     "run-secret list": "list the active runs",

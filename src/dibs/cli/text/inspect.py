@@ -82,6 +82,14 @@ def history(document: Document, paint: Paint, now_ms: int, since: str | None = N
     return "\n".join(lines)
 
 
+def event_line(event: Document, paint: Paint) -> str:
+    """One event of any job, for a reader who follows."""
+    if event["event"] == "gap":
+        return f"Events up to number {int(event['oldest']) - 1} are no longer on record; some may be missing here."
+    when = str(event.get("at", ""))[:19].replace("T", " ") + "Z"
+    return f"{paint.faint(plain(when))}  {paint.strong(plain(event.get('name', '')))}  {_told(event)}"
+
+
 def _told(event: Document) -> str:
     """One event as a sentence."""
     owner = plain(event.get("owner", ""))
