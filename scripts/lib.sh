@@ -42,6 +42,10 @@ want_programs() {
     command -v etcd >/dev/null || missing+=(etcd-server)
     command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing+=(haproxy)
     command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer)
+    # The compiled build needs a C compiler, and the headers of the Python that runs the tests. Debian has those of its
+    # own Python; another one brings them.
+    command -v cc >/dev/null || missing+=(gcc libc6-dev)
+    has_headers || missing+=(python3-dev)
     [ ${#missing[@]} -gt 0 ] || return 0
     if can_install; then
         need_debian "${missing[@]}"
@@ -49,6 +53,8 @@ want_programs() {
         say "Not installed: ${missing[*]}. Their tests are skipped. This helps:" "  sudo apt-get install ${missing[*]}"
     fi
 }
+
+has_headers() { "$VENV/bin/python" -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null; }
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
@@ -99,7 +105,7 @@ fill_venv() {
     say "installing dibs[$extra] into $VENV"
     # A newer pip writes a `dibs` script that imports less, and starts faster for it.
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
-    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$ROOT[$extra]"
+    DIBS_COMPILE=0 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$ROOT[$extra]"
     echo "$want" >"$VENV/.dibs-$extra"
 }
 
@@ -130,4 +136,26 @@ run_tests() {
     printf '\n== run again, alone: what failed beside others\n'
     python -m pytest --last-failed --last-failed-no-failures none "$@" || return
     printf '\nThese passed only when they were run alone; see above for how they failed beside others.\n'
+}
+
+# make_compiled: builds the package with its rules as machine code into build/compiled, and build/compiled/venv, which
+# has everything that VENV has, but that dibs. Fails without a compiler.
+make_compiled() {
+    local target="$ROOT/build/compiled" want site name
+    want=$(cd "$ROOT" && find src/dibs native -name '*.py' -print0 | sort -z | xargs -0 cat | cksum)
+    want="$want $("$VENV/bin/python" -VV)"
+    [ "$(cat "$target/made-from" 2>/dev/null)" = "$want" ] && return
+    say "compiling dibs into $target; this takes a minute"
+    "$VENV/bin/python" "$ROOT/native/package.py" "$target" || return
+    "$VENV/bin/python" -m compileall -q "$target/dibs"
+    "$VENV/bin/python" -m venv --without-pip "$target/venv"
+    site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    # The compiled package comes first on the path, then what VENV has.
+    printf '%s\nimport site; site.addsitedir("%s")\n' "$target" "$site" \
+        >"$target/venv/lib/python$(version_of "$VENV/bin/python")/site-packages/compiled.pth"
+    for name in dibs rlock runlock rlock-heartbeat; do
+        sed "1s|.*|#!$target/venv/bin/python|" "$VENV/bin/$name" >"$target/venv/bin/$name"
+        chmod +x "$target/venv/bin/$name"
+    done
+    echo "$want" >"$target/made-from"
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.postgres import PostgresServer, Schema
 
 # These steer the test run itself.
-KEPT = {"DIBS_PORTABLE", "DIBS_REQUIRE_ALL", "DIBS_SOAK"}
+KEPT = {"DIBS_PORTABLE", "DIBS_REQUIRE_ALL", "DIBS_SOAK", "DIBS_TEST_COMPILED"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -21,23 +21,24 @@ from dibs.core.commands import (
     SetAcl,
     Sweep,
 )
-from dibs.core.decide import decide
 from dibs.core.keys import META_KEY, lock_key
 from dibs.core.limits import CONFLICT_RETRIES_MAX, IDLE_RECORD_MS, UNKNOWN_RETRIES_MAX
 from dibs.core.records import LockRecord
 from dibs.errors import DibsError, StoreFull, StoreUnavailable
 from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
+from tests.rules import put_rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dibs.core.commands import Command
+    from dibs.core.draft import Draft
     from dibs.core.events import Event
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Stored
-    from dibs.core.view import Decision, View
     from dibs.stores.port import Snapshot
+    from tests.rules import Rule
 
 NS = "default"
 JOB = "issue-1"
@@ -424,12 +425,15 @@ def test_looking_does_not_even_write_the_expiry_it_sees(world: World) -> None:
 def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every decision about the job named bad raises."""
 
-    def broken_decide(view: View, command: Command) -> Decision:
-        if getattr(command, "name", "") == "bad":
-            raise error
-        return decide(view, command)
+    def breaks(rule: Rule) -> Rule:
+        def broken(draft: Draft, command: Any) -> Outcome:
+            if command.name == "bad":
+                raise error
+            return rule(draft, command)
 
-    monkeypatch.setattr("dibs.service.coordinator.decide", broken_decide)
+        return broken
+
+    put_rule(monkeypatch, Acquire, breaks)
 
 
 def test_a_rule_that_raises_takes_only_its_own_command_down(

@@ -51,7 +51,7 @@ def doctor(call: Call) -> Answer:
     from dibs.client.connect import servers_at
 
     found = Findings()
-    found.good("version", f"dibs {__version__}, Python {sys.version.split()[0]}")
+    found.good("version", f"dibs {__version__} ({_build()}), Python {sys.version.split()[0]}")
     try:
         addresses = servers_at(call.settings.url)
         _settings(found, call)
@@ -63,6 +63,13 @@ def doctor(call: Call) -> Answer:
     except DibsError as error:
         found.bad("url", error.details)
     return _answer(found, call)
+
+
+def _build() -> str:
+    """Which build this is. All of `core` is Python files, or all of it is compiled."""
+    from dibs.core import limits
+
+    return "pure Python" if limits.__file__.endswith((".py", ".pyc")) else "compiled"
 
 
 def _settings(found: Findings, call: Call) -> None:

@@ -1,0 +1,201 @@
+"""Writes each record class out as a plain typed class, so that a compiler can make it machine code.
+
+`class Holder(Record)` lists fields, and `dibs/core/record.py` makes its methods when the program runs. A compiler must
+see the methods in the source. So the build copies the package and writes them in: a class body keeps its fields,
+comments and own methods, and gets `__init__`, `replace`, `astuple`, `dump` and `load`. What is in `dump` and `load` is
+written by `record.py` itself. The facts about a class (fields, defaults, types) are read from the class as Python made
+it. Nothing here knows a record by name.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+from constants import write_constants
+
+from dibs.core.record import Record, dump_lines, load_lines
+
+BASE = "dibs.core.record"
+_FUTURE = "from __future__ import annotations\n"
+# Type checkers take MYPY for true. At run time nothing is imported.
+_TYPING = """
+MYPY = False
+if MYPY:
+    from typing import Any, ClassVar, Final
+"""
+_IMPORT = "from dibs.core.record import Record\n"
+_IMPORT_KEEP = "from dibs.core.record import KEEP, Record\n"
+_BASE_HEAD = '''"""The base of every record. The build wrote the methods of each record into its class."""
+
+from __future__ import annotations
+
+MYPY = False
+if MYPY:
+    from collections.abc import Callable
+    from typing import Any, ClassVar, Final
+
+    from mypy_extensions import mypyc_attr
+
+KEEP: Final = object()  # the default of each argument of `replace`
+_MISSING: Final = object()
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Record:
+    """Base of every record."""
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+    _defaults: ClassVar[dict[str, Any]] = {}
+    _types: ClassVar[dict[str, str]] = {}
+    _modules: ClassVar[dict[str, str]] = {}
+
+'''
+
+
+def expand(module: str, source: str) -> str:
+    """The source of a module with its records written out. A module without records is returned as it is."""
+    if module == BASE:
+        return _base(source)
+    tree = ast.parse(source)
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    found = importlib.import_module(module) if _IMPORT in source else None
+    records = [node for node in classes if found is not None and _is_record(getattr(found, node.name))]
+    lines = source.splitlines(keepends=True)
+    for node in reversed(records):
+        made = _methods(getattr(found, node.name), node, _defaults_of(classes, node))
+        lines[node.end_lineno : node.end_lineno] = [f"    {line}\n" if line else "\n" for line in made]
+        for field in reversed(_fields_of(node)):
+            _without_default(lines, field)
+    return "".join(lines).replace(_IMPORT, _IMPORT_KEEP) if records else source
+
+
+def with_typing(source: str) -> str:
+    """The source with the names of types that were written into it. They are imported for type checkers only."""
+    if _FUTURE not in source:
+        head = ast.parse(source).body[0].end_lineno or 0  # the module's text
+        lines = source.splitlines(keepends=True)
+        source = "".join([*lines[:head], "\n", _FUTURE, *lines[head:]])
+    return source.replace(_FUTURE, _FUTURE + _TYPING, 1)
+
+
+def _is_record(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Record)
+
+
+def _base(source: str) -> str:
+    """`Record` without its metaclass: the methods that all records share, as they are."""
+    tree = ast.parse(source)
+    (record,) = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Record"]
+    (remade,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "remade"]
+    shared = [node for node in record.body if isinstance(node, ast.FunctionDef)]
+    texts = [ast.get_source_segment(source, node, padded=True) or "" for node in (*shared, remade)]
+    return _BASE_HEAD + "\n\n".join(texts) + "\n"
+
+
+def _fields_of(node: ast.ClassDef) -> list[ast.AnnAssign]:
+    return [each for each in node.body if isinstance(each, ast.AnnAssign)]
+
+
+def _defaults_of(classes: list[ast.ClassDef], node: ast.ClassDef) -> dict[str, str]:
+    """The defaults of a class as they are written, its bases' first. Bases are in the same file."""
+    found: dict[str, str] = {}
+    for base in node.bases:
+        for each in classes:
+            if isinstance(base, ast.Name) and each.name == base.id:
+                found |= _defaults_of(classes, each)
+    own = {_name(field): ast.unparse(field.value) for field in _fields_of(node) if field.value is not None}
+    return found | own
+
+
+def _name(field: ast.AnnAssign) -> str:
+    assert isinstance(field.target, ast.Name)
+    return field.target.id
+
+
+def _without_default(lines: list[str], field: ast.AnnAssign) -> None:
+    """`mode: str = EXCLUSIVE  # why` becomes `mode: str  # why`. Lines stay where they were."""
+    if field.value is None:
+        return
+    first, last = field.lineno - 1, (field.end_lineno or field.lineno) - 1
+    lines[first] = f"    {_name(field)}: {ast.unparse(field.annotation)}\n"
+    lines[first + 1 : last + 1] = ["\n"] * (last - first)
+
+
+def _methods(kind: type[Record], node: ast.ClassDef, written: dict[str, str]) -> list[str]:
+    assert set(written) == set(kind._defaults), f"{node.name}: defaults are not where its bases are"
+    return [
+        *_facts(kind, node, written),
+        *_init(kind, written),
+        *_replace(kind),
+        *_astuple(kind),
+        *_function("def dump(self) -> dict[str, Any]:", dump_lines(kind, written.__getitem__)),
+        *_load(kind, written),
+    ]
+
+
+def _function(head: str, body: list[str]) -> list[str]:
+    return ["", head, *[f"    {line}" for line in body]]
+
+
+def _facts(kind: type[Record], node: ast.ClassDef, written: dict[str, str]) -> list[str]:
+    defaults = ", ".join([f"{field!r}: {text}" for field, text in written.items()])
+    lines = [
+        f"_fields: ClassVar[tuple[str, ...]] = {kind._fields!r}",
+        f"_defaults: ClassVar[dict[str, Any]] = {{{defaults}}}",
+        f"_types: ClassVar[dict[str, str]] = {kind._types!r}",
+        f"_modules: ClassVar[dict[str, str]] = {_modules(kind)}",
+    ]
+    own = tuple([_name(field) for field in _fields_of(node)])
+    return ["", f"__slots__ = {own!r}", *lines]
+
+
+def _modules(kind: type[Record]) -> str:
+    one = set(kind._modules.values()) <= {kind.__module__}
+    return f"dict.fromkeys(_types, {kind.__module__!r})" if one else repr(kind._modules)
+
+
+def _init(kind: type[Record], written: dict[str, str]) -> list[str]:
+    parameters = [
+        f"{field}: {kind._types[field]}" + (f" = {written[field]}" if field in written else "")
+        for field in kind._fields
+    ]
+    star = ["*"] if parameters else []
+    head = f"def __init__({', '.join(['self', *star, *parameters])}) -> None:"
+    return _function(head, [f"self.{field} = {field}" for field in kind._fields] or ["pass"])
+
+
+def _replace(kind: type[Record]) -> list[str]:
+    star = ["*"] if kind._fields else []
+    parameters = ", ".join(["self", *star, *[f"{field}: Any = KEEP" for field in kind._fields]])
+    body = [f"made = {kind.__name__}({', '.join([f'{field}=self.{field}' for field in kind._fields])})"]
+    body += [f"if {field} is not KEEP: made.{field} = {field}" for field in kind._fields]
+    return _function(f"def replace({parameters}) -> {kind.__name__}:", [*body, "return made"])
+
+
+def _astuple(kind: type[Record]) -> list[str]:
+    values = "".join([f"self.{field}, " for field in kind._fields])
+    return _function("def astuple(self) -> tuple[Any, ...]:", [f"return ({values})"])
+
+
+def _load(kind: type[Record], written: dict[str, str]) -> list[str]:
+    body = load_lines(kind, written.__getitem__, lambda field, inner: inner.__name__)
+    # A compiled field of type int would take true for 1.
+    numbers = [field for field in kind._fields if kind._types[field].removesuffix(" | None") == "int"]
+    body += [f"if isinstance(f_{field}, bool): raise TypeError({field!r})" for field in numbers]
+    body.append(f"return {kind.__name__}({', '.join([f'{field}=f_{field}' for field in kind._fields])})")
+    head = f"def load(values: dict[str, Any]) -> {kind.__name__}:"
+    return ["", "@staticmethod", *_function(head, body)[1:]]
+
+
+def expand_tree(folder: Path, compiled: set[str]) -> None:
+    """Write out the records of all modules of the package in `folder`, and the constants of those in `compiled`."""
+    for path in sorted(folder.rglob("*.py")):
+        module = ".".join([folder.name, *path.relative_to(folder).with_suffix("").parts])
+        source = path.read_text(encoding="utf-8")
+        text = expand(module, source)
+        if path.as_posix() in compiled and module != BASE:
+            text = write_constants(text)
+        if text != source:
+            path.write_text(text if module == BASE else with_typing(text), encoding="utf-8")

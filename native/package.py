@@ -1,0 +1,148 @@
+"""Makes the compiled package: a copy of `src/dibs` in which the modules of MODULES are machine code.
+
+    python native/package.py build/compiled      # a tree to be put on PYTHONPATH; scripts/compile calls this
+
+The wheel's build hook (hook.py) calls `build`. One source: the copy is made from `src/dibs` by `expand.py`, and mypyc
+compiles it. All modules are one group, in one shared object, so that calls between them are calls in C.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# The way of a command from a request document to a decision and back to a reply. What waits for a disk, a network or
+# SQLite gains nothing.
+MODULES = (
+    "core/*.py",
+    "stores/codec.py",
+    "wire/codes.py",
+    "wire/documents.py",
+    "wire/fields.py",
+    "wire/inspect.py",
+    "wire/lease_documents.py",
+    "wire/parts.py",
+    "wire/permissions.py",
+    "wire/refusals.py",
+    "wire/requests.py",
+    "wire/session_requests.py",
+    "wire/shapes.py",
+    "wire/tickets.py",
+    "wire/values.py",
+    "service/coordinator.py",
+)
+GROUP = "dibs"  # the shared object is dibs__mypyc.*.so, beside the package
+OPTIMISE = "2"
+_SCRATCH = ("scratch-c", "scratch-o")
+
+
+def why_not() -> str | None:
+    """What is missing for a compiled build, or None."""
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    if shutil.which(compiler.split()[0]) is None:
+        return f"there is no C compiler ({compiler.split()[0]})"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "Python's headers are not installed (python3-dev)"
+    if sys.implementation.name != "cpython":
+        return f"mypyc compiles for CPython, and this is {sys.implementation.name}"
+    return None
+
+
+def paths_of(package: Path) -> list[Path]:
+    """The files of a package to be compiled."""
+    found = [path for pattern in MODULES for path in sorted(package.glob(pattern))]
+    return [path for path in found if path.name != "__init__.py"]
+
+
+def build(target: Path) -> None:
+    """Make `target`: the whole package, with shared objects beside the modules that are compiled."""
+    shutil.rmtree(target, ignore_errors=True)
+    package = target / "dibs"
+    shutil.copytree(ROOT / "src/dibs", package, ignore=shutil.ignore_patterns("__pycache__"))
+    # Another process: mypyc keeps state, and the package in its interpreted form is imported there.
+    # What is on the path already stays there: an isolated build has its tools on it.
+    paths = [str(ROOT / "src"), str(ROOT / "native"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([sys.executable, __file__, "--inside"], cwd=target, env=env, check=True)
+    for name in _SCRATCH:
+        shutil.rmtree(target / name, ignore_errors=True)
+
+
+def changed(target: Path) -> list[Path]:
+    """The files of a built tree that are not those of the source: shared objects, and sources with records written
+    out."""
+    found = []
+    for path in sorted(target.rglob("*")):
+        source = ROOT / "src" / path.relative_to(target)
+        if path.is_file() and not (source.is_file() and source.read_bytes() == path.read_bytes()):
+            found.append(path)
+    return found
+
+
+def _inside() -> None:
+    """In the target folder, in a process of its own."""
+    from expand import expand_tree
+
+    package = Path("dibs")
+    chosen = paths_of(package)
+    expand_tree(package, {path.as_posix() for path in chosen})
+    _compile([path.as_posix() for path in chosen])
+
+
+def _compile(paths: list[str]) -> None:
+    from mypyc.build import mypycify
+    from setuptools import Distribution
+    from setuptools.command.build_ext import build_ext
+
+    class Parallel(build_ext):
+        def build_extensions(self) -> None:
+            one_by_one = self.compiler.compile
+
+            def several(sources: list[str], **options: object) -> list[str]:
+                with ThreadPoolExecutor(os.cpu_count()) as pool:
+                    made = pool.map(lambda source: one_by_one([source], **options), sources)
+                    return [name for names in made for name in names]
+
+            self.compiler.compile = several
+            super().build_extensions()
+
+    version = f"--python-version={sys.version_info[0]}.{sys.version_info[1]}"
+    # No configuration: the project's own type check is stricter and runs before.
+    flags = ["--config-file=", "--follow-imports=silent", "--ignore-missing-imports", version]
+    modules = mypycify(
+        [*flags, *paths],
+        opt_level=OPTIMISE,
+        debug_level="0",
+        multi_file=True,
+        group_name=GROUP,
+        target_dir=_SCRATCH[0],
+    )
+    made = Distribution({"name": "dibs", "packages": [], "ext_modules": modules})
+    made.cmdclass["build_ext"] = Parallel
+    command = made.get_command_obj("build_ext")
+    command.inplace = True
+    command.build_temp = command.build_lib = _SCRATCH[1]
+    command.ensure_finalized()
+    command.run()
+
+
+def main() -> int:
+    if sys.argv[1:] == ["--inside"]:
+        _inside()
+        return 0
+    missing = why_not()
+    if missing is not None:
+        print(f"Not compiled: {missing}.", file=sys.stderr)
+        return 69
+    build(Path(sys.argv[1]).resolve())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

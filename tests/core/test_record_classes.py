@@ -1,0 +1,120 @@
+"""Record classes as `core/record.py` makes them when the program runs. A compiled build has them written out instead,
+which tests/meta/test_written_records.py compares."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dibs.core import records
+from dibs.core.records import LockRecord
+from tests.build import COMPILED
+
+if COMPILED:
+    pytest.skip("compiled records are written out", allow_module_level=True)
+
+from dibs.core.record import COMPILED_AT, Record
+
+
+class Inner(Record):
+    depth: int
+
+
+class Outer(Record):
+    inner: Inner | None
+    others: tuple[Inner, ...]
+    label: str = "none"
+
+
+class Base(Record):
+    first: int
+    label: str = "base"
+
+
+class Derived(Base):
+    second: int
+    third: tuple[str, ...] = ()
+
+
+class Same(Base):
+    """Adds nothing."""
+
+
+@pytest.mark.parametrize("inner", [None, Inner(depth=1)])
+def test_a_record_that_may_be_absent_is_written_also_when_the_field_has_no_default(
+    inner: Inner | None,
+) -> None:
+    outer = Outer(inner=inner, others=(Inner(depth=2),))
+    assert Outer.load(json.loads(json.dumps(outer.dump()))) == outer
+
+
+def test_a_record_made_from_another_has_the_fields_of_both_whichever_was_used_first() -> None:
+    assert Base.load(Base(first=1).replace(label="x").dump()) == Base(first=1, label="x")
+    derived = Derived(first=1, second=2)
+    assert (derived.label, derived.third) == ("base", ())
+    assert derived.replace(third=("x",)) == Derived(first=1, second=2, third=("x",))
+    assert type(derived.replace(first=3)) is Derived
+    assert Derived.load(derived.dump()) == derived
+    assert derived != Base(first=1)
+    assert type(Same(first=1).replace(first=2)) is Same
+    assert type(Same.load({"first": 1})) is Same
+
+
+def test_a_record_inside_a_record_is_found_in_its_module_whatever_else_has_its_name() -> None:
+    """A class of a stranger's with the name of one of ours changes nothing."""
+
+    class Holder(Record):
+        colour: str
+
+    held = LockRecord.load({"ns": "", "name": "j", "holders": [dump_of_a_holder()]})
+    assert type(held.holders[0]) is records.Holder
+    assert LockRecord.load(held.dump()) == held
+    assert Holder(colour="red").dump() == {"colour": "red"}
+
+
+def dump_of_a_holder() -> dict[str, Any]:
+    times = {"since_ms": 0, "renewed_ms": 0, "ttl_ms": 1, "expires_ms": 1}
+    return {"lease_id": "l", "owner": "o", "principal": "p", "token": 1, **times}
+
+
+class Leaf(Record):
+    name: str
+
+
+class Around(Record):
+    one: Leaf | None = None
+    many: tuple[Leaf, ...] = ()
+    plain: tuple[str, ...] = ()
+    needed: int
+
+
+def test_the_first_calls_and_those_that_are_compiled_say_the_same() -> None:
+    def use() -> tuple[object, ...]:
+        inner = Leaf(name="n")
+        made = Around(one=inner, many=(inner,), plain=("p",), needed=1)
+        changed = made.replace(one=None, needed=2)
+        return made.dump(), changed.dump(), changed.astuple(), Around(needed=3).dump()
+
+    first = use()
+    assert first[1:] == (
+        {"needed": 2, "many": [{"name": "n"}], "plain": ("p",)},
+        (2, None, (Leaf(name="n"),), ("p",)),
+        {"needed": 3},
+    )
+    assert [use() for _ in range(2 * COMPILED_AT)] == [first] * (2 * COMPILED_AT)
+
+
+@pytest.mark.parametrize("calls", [0, 2 * COMPILED_AT])
+def test_a_record_refuses_fields_that_are_missing_or_unknown(calls: int) -> None:
+    class Strict(Record):
+        needed: int
+
+    for number in range(calls):
+        Strict(needed=number).replace(needed=1)
+    for wrong in ({}, {"needed": 1, "other": 2}):
+        with pytest.raises(TypeError):
+            Strict(**wrong)
+    with pytest.raises(TypeError):
+        Strict(needed=1).replace(other=2)

@@ -1,0 +1,56 @@
+"""The optional build writes the methods of records into their classes (native/expand.py). What was written says the
+same, byte for byte, as what `core/record.py` makes when the program runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.build import COMPILED
+
+ROOT = Path(__file__).parents[2]
+WRITE = """
+import sys
+from pathlib import Path
+from expand import expand_tree
+expand_tree(Path(sys.argv[1]), set())
+"""
+# Only mypyc knows this decorator; the rest of the file is plain Python.
+DECORATOR = "@mypyc_attr(allow_interpreted_subclasses=True)\n"
+
+
+def said_by(*paths: Path) -> list[str]:
+    """What the records say, with these folders first on the path."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*paths, ROOT])), "PYTHONHASHSEED": "0"}
+    words = [sys.executable, "-m", "tests.core.record_samples"]
+    done = subprocess.run(words, env=env, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def source() -> list[str]:
+    return said_by(ROOT / "src")
+
+
+@pytest.mark.skipif(COMPILED, reason="the compiled build is compared below")
+def test_records_that_were_written_out_say_what_they_said_before(tmp_path: Path, source: list[str]) -> None:
+    package = tmp_path / "dibs"
+    shutil.copytree(ROOT / "src/dibs", package, ignore=shutil.ignore_patterns("__pycache__"))
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'native'}"}
+    subprocess.run([sys.executable, "-c", WRITE, "dibs"], env=env, cwd=tmp_path, timeout=60, check=True)
+    base = package / "core/record.py"
+    assert DECORATOR in base.read_text()
+    base.write_text(base.read_text().replace(DECORATOR, ""))
+    assert "def replace(self, *, lease_id: Any = KEEP" in (package / "core/records.py").read_text()
+    assert said_by(tmp_path) == source
+
+
+@pytest.mark.skipif(not COMPILED, reason="this is not the compiled build")
+def test_compiled_records_say_what_the_source_says(source: list[str]) -> None:
+    assert said_by() == source
