@@ -1,7 +1,8 @@
 """How long hooks take: `dibs hook run pre-commit` for 1,000 staged files, next to a Python that does nothing; and with
 --agent, `dibs agent hook` before an edit, next to `dibs claim`, both cold.
 
-The agent's hook claims a file that it has already, and one that nobody has. The aim is twice `dibs claim`.
+The agent's hook claims a file that it has already, and one that nobody has; it also stands before and after a shell
+command that writes nothing. The aim is twice `dibs claim`.
 
 On a local SQLite store with live path claims, none of them in the way, and the policy `require` with `own`, so that
 every path is looked at twice. Interleaved, one process at a time. The aim is 150 ms.
@@ -76,8 +77,16 @@ def timed(words: list[str], folder: Path, env: dict[str, str], given: bytes = b"
     return spent
 
 
+def shell(folder: Path, moment: str) -> bytes:
+    """The event of a shell command that writes nothing."""
+    document = json.loads(event(folder, "a"))
+    return json.dumps(
+        {**document, "hook_event_name": moment, "tool_name": "Bash", "tool_input": {"command": "ls"}}
+    ).encode()
+
+
 def agent(work: Path, env: dict[str, str], runs: int) -> None:
-    """Print what a hook costs before an edit, by `dibs claim`."""
+    """Print what a hook costs before an edit and around a shell command, by `dibs claim`."""
     run(["git", "init", "-q"], work, env)
     hook = [*DIBS, "agent", "hook"]
     timed(hook, work, env, event(work, "a"))
@@ -86,10 +95,14 @@ def agent(work: Path, env: dict[str, str], runs: int) -> None:
     for number in range(runs):
         again = timed(hook, work, env, event(work, "a"))
         fresh = timed(hook, work, env, event(work, f"f{number}"))
-        rows.append((again, fresh, timed([*DIBS, "claim", "-q", f"job-{number}"], work, env)))
-    claim = [row[2] for row in rows]
+        before = timed(hook, work, env, shell(work, "PreToolUse"))
+        after = timed(hook, work, env, shell(work, "PostToolUse"))
+        claim_s = timed([*DIBS, "claim", "-q", f"job-{number}"], work, env)
+        rows.append((again, fresh, before, after, claim_s))
+    claim = [row[-1] for row in rows]
     print(f"{runs} runs; median (least to most)")
-    for place, what in ((0, "a file it has"), (1, "a free file"), (2, "dibs claim")):
+    kinds = ("a file it has", "a free file", "before a shell", "after a shell", "dibs claim")
+    for place, what in enumerate(kinds):
         found = spread([row[place] for row in rows])
         ratio = paired_ratio([row[place] for row in rows], claim)
         assert ratio is not None
