@@ -292,6 +292,24 @@ def test_a_stop_in_the_commit_of_a_beat_is_an_outage(first: bool) -> None:
 
 
 @pytest.mark.promise("lease:outage-credit")
+def test_a_store_whose_every_commit_is_a_gap_decides_all_the_same_and_ends_no_lease() -> None:
+    world = World()
+    world.acquire("a", ttl_ms=2_000)
+    halting = Halting(world.store, world.clock)
+    world.decider = Decider(halting, lambda events, last_seq: None, world.clock.steady_ms)
+    for _ in range(3):
+        halting.halts_ms = [3_000] * 2  # a beat that was the next gap, and one with the command
+        assert isinstance(world.acquire_another(), Granted)
+        assert isinstance(world.acquire("b"), Held)
+    halting.halts_ms = []
+    assert isinstance(world.acquire("b"), Held)
+    for _ in range(5):  # the store is quick again, and the owner does not renew
+        world.clock.advance(PULSE_LATE_MS)
+        world.decider.liveness.tick()
+    assert isinstance(world.acquire("b"), Granted)
+
+
+@pytest.mark.promise("lease:outage-credit")
 def test_a_stop_that_ends_in_a_conflict_is_an_outage() -> None:
     world, crowded = crowded_world()
     world.acquire("a", ttl_ms=2_000)

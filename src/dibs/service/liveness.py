@@ -291,13 +291,28 @@ class Decider:
     def _try(self, commands: Sequence[Command]) -> list[Result]:
         if self.liveness.has_gap():
             self._beat()
+            self.liveness.tick()
+        if self.liveness.has_gap():
+            return self._run_with_beat(commands)
         return self._coordinator.run(commands)
 
+    def _run_with_beat(self, commands: Sequence[Command]) -> list[Result]:
+        """Decide and commit them together with a beat. If every commit takes so long that it is a gap, then so does
+        that of a beat: whoever waits until there is none would wait for ever."""
+        noted, *results = self._coordinator.run([self._new_beat(), *commands])
+        if isinstance(noted, BaseException):
+            raise noted
+        self._noted(noted)
+        return results
+
     def _beat(self) -> None:
+        self._noted(self._beats.one(self._new_beat()))
+
+    def _new_beat(self) -> Beat:
         beat = self.liveness.beat(self._store.read(()).now_ms).replace(server=self.server)
-        if self.liveness.has_gap():
-            beat = after_gap(self._store, beat)
-        noted = self._beats.one(beat)
+        return after_gap(self._store, beat) if self.liveness.has_gap() else beat
+
+    def _noted(self, noted: Outcome) -> None:
         assert isinstance(noted, BeatRecorded)
         if noted.frozen:
             return  # nothing is decided while the store is frozen, so no lease can end early
