@@ -54,5 +54,7 @@ class Build:
             check=False,
         )
         if done.returncode != 0 or not done.stdout:
-            raise BenchError(f"{self.name}: {argv[0]} ended with {done.returncode}: {done.stderr[-1500:]}")
+            raise BenchError(
+                f"{self.name}: {argv[0]} ended with {done.returncode}: {(done.stderr or done.stdout)[-1500:]}"
+            )
         return done.stdout.splitlines()[-1]

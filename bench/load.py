@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from procs import BenchError, cpu_seconds, memory_mb
+from procs import TICKS, BenchError, cpu_seconds, memory_mb
 
 LUA = Path(__file__).parent / "lua"
 GRACE_SECONDS = 30.0
@@ -38,6 +38,8 @@ class Sample:
     generator_cores: float = 0.0
     """How much of a core the load generator took. Near 1, it may have been the limit: it has one thread."""
     server_mb: float = 0.0
+    others_cores: float = 0.0
+    """How much of the cores programs took that are no part of this. Much of it makes the figure worthless."""
     requests: int = 0
     """All answers, the wrong ones included."""
 
@@ -60,10 +62,19 @@ def generator_cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def busy_seconds() -> float:
+    """CPU time of the whole machine since its start: all but idle time and waiting for disks."""
+    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    user, nice, system, _idle, _waits, interrupts, soft, _stolen, *_ = map(int, words[1:])
+    return (user + nice + system + interrupts + soft) / TICKS
+
+
 def watched(pids: Sequence[int], drive: Callable[[], Sample]) -> Sample:
     """The sample of `drive`, with what the server and the load generator took meanwhile."""
     began, server, generator = time.perf_counter(), cpu_seconds(*pids), generator_cpu_seconds()
+    busy = busy_seconds()
     sample = drive()
+    busy = busy_seconds() - busy
     server, generator = cpu_seconds(*pids) - server, generator_cpu_seconds() - generator
     wall = time.perf_counter() - began
     count = max(sample.acquired + sample.released, 1) if not sample.requests else sample.requests
@@ -71,6 +82,7 @@ def watched(pids: Sequence[int], drive: Callable[[], Sample]) -> Sample:
         sample,
         server_cpu_us=server / count * 1e6,
         generator_cores=generator / wall,
+        others_cores=max(busy - server - generator, 0.0) / wall,
         server_mb=memory_mb(*pids),
     )
 

@@ -60,6 +60,7 @@ class Plan:
         self.quick: bool = args.quick
         self.only: list[str] = [name for name in args.only.split(",") if name]
         self.round = 0
+        self.rows: Rows = []  # of a part that adds to them as it goes, so that an end in between loses little
 
     def turns(self, things: Sequence[Any]) -> list[Any]:
         """Another goes first in each round."""
@@ -82,13 +83,12 @@ def usable(plan: Plan, things: Sequence[Any]) -> list[Any]:
 def load_part(plan: Plan) -> Rows:
     targets: list[Target] = [build.target() for build in plan.builds]
     targets += [NoopTarget("lane"), EtcdTarget(), RedisTarget(), *peers()]
-    rows: Rows = []
     for target in plan.turns(usable(plan, targets)):
         try:
-            rows += _load_rows(plan, target)
+            plan.rows += _load_rows(plan, target)
         except BenchError as error:  # the others can still be measured
             say(f"!!! {target.name} FAILED and has no figures in this round: {error}")
-    return rows
+    return plan.rows
 
 
 def _load_rows(plan: Plan, target: Target) -> Rows:
@@ -112,8 +112,9 @@ def _load_rows(plan: Plan, target: Target) -> Rows:
 def _load_line(name: str, workload: str, connections: int, sample: Sample) -> str:
     return (
         f"{name:18} {workload:8} {connections:4}  {sample.requests_per_s:9,.0f}/s  p50 {sample.p50_ms:7.3f}  "
-        f"p99 {sample.p99_ms:7.3f} ms  CPU {sample.server_cpu_us:5.0f} us  load {sample.generator_cores:.2f} cores  "
-        f"{sample.server_mb:.0f} MB" + (f"  !!! {sample.bad} bad: {sample.first_bad}" if sample.bad else "")
+        f"p99 {sample.p99_ms:7.3f} ms  CPU {sample.server_cpu_us:5.0f} us  load {sample.generator_cores:.2f}, others "
+        f"{sample.others_cores:.2f} cores  {sample.server_mb:.0f} MB"
+        + (f"  !!! {sample.bad} bad: {sample.first_bad}" if sample.bad else "")
     )
 
 
@@ -238,8 +239,11 @@ def measure(part: str, plan: Plan, document: dict[str, Any]) -> None:
     plan.round = 1 + max((row["round"] for row in rows), default=-1)
     load_before = os.getloadavg()[0]
     os.sync()
-    found = [{"round": plan.round, **row} for row in PARTS[part](plan)]
-    rows += found
+    plan.rows = []
+    try:
+        plan.rows = PARTS[part](plan)
+    finally:
+        rows += [{"round": plan.round, **row} for row in plan.rows]
     about: dict[str, Any] = document.setdefault("runs", {})
     about.setdefault(part, []).append({"date": f"{datetime.now(UTC):%Y-%m-%d %H:%M}", "load": load_before})
 
@@ -278,8 +282,8 @@ def main() -> int:
             except BenchError as error:
                 say(f"!!! {part} FAILED: {error}")
                 failed = True
-                continue
-            args.into.write_text(json.dumps(document, indent=1) + "\n")
+            finally:
+                args.into.write_text(json.dumps(document, indent=1) + "\n")
     except BenchError as error:
         say(f"!!! {error}")
         return 1

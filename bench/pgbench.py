@@ -63,15 +63,17 @@ def run(script: str, url: str, connections: int, seconds: int) -> Sample:
         )
         if done.returncode != 0:
             raise BenchError(f"pgbench ended with {done.returncode}: {done.stderr[-800:]}")
-        rate = next(line for line in done.stdout.splitlines() if line.startswith("tps = ")).split()[2]
+        rates = [line.split()[2] for line in done.stdout.splitlines() if line.startswith("tps = ")]
+        if not rates:
+            raise BenchError(f"pgbench printed no rate: {done.stdout[-400:]}")
         taken = sorted(
             int(line.split()[2]) for log in Path(folder).glob("pgbench_log.*") for line in log.open()
         )
     half = len(taken) // 2
     return Sample(
-        requests_per_s=float(rate),
-        acquires_per_s=float(rate) / 2,
-        releases_per_s=float(rate) / 2,
+        requests_per_s=float(rates[0]),
+        acquires_per_s=float(rates[0]) / 2,
+        releases_per_s=float(rates[0]) / 2,
         p50_ms=percentile(taken, 50) / 1e3,
         p99_ms=percentile(taken, 99) / 1e3,
         acquired=len(taken) - half,

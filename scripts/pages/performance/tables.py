@@ -68,7 +68,12 @@ def generator_line(load: Figures) -> str:
         mine = [row["generator_cores"] for row in load.rows if row["target"] == target]
         if mine:
             cells.append(f"{name} {max(mine):.2f}")
-    return "Cores that the load generator took, the most of any turn: " + "; ".join(cells) + "."
+    others = [row["others_cores"] for row in load.rows]
+    return (
+        "Cores that the load generator took, the most of any turn: "
+        + "; ".join(cells)
+        + f". Cores that programs took which are no part of this: median {median(others):.2f}, most {max(others):.2f}."
+    )
 
 
 def sdk_rows(measured: Measured) -> Iterator[str]:
