@@ -35,6 +35,7 @@ WORDS = {
     "session show": ["x"],
     "owner": ["job"],
     "history": ["job"],
+    "watch": ["--for", "1s"],
     "break": ["job", "--reason", "r"],
     "free": ["job"],
     "git push": ["--job", "job", "--lease", "x"],

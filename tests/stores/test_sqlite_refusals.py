@@ -343,7 +343,7 @@ def test_a_read_only_file_of_an_older_format_says_why_it_has_to_be_written(
     before = path.read_bytes()
     open_folder.chmod(folder_mode)
     answer = as_somebody_else(lambda: listed(path))
-    assert f"has the format of an older dibs (version 2, now {VERSION}) and cannot be written" in answer
+    assert f"has the older format 2, and cannot be written to bring it to {VERSION}" in answer
     assert path.read_bytes() == before
 
 

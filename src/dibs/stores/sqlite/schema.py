@@ -125,8 +125,8 @@ def _say_why(error: BaseException, db: sqlite3.Connection, path: str) -> None:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version:
         raise StoreUnavailable(
-            f"{path} has the format of an older dibs (version {version}, now {VERSION}) and cannot be written, so it "
-            "cannot be brought up to date. Make it and its folder writable for you, or copy it and open the copy."
+            f"{path} has the older format {version}, and cannot be written to bring it to {VERSION}. Make it and its "
+            "folder writable for you, or open a copy."
         ) from error
 
 
