@@ -25,8 +25,8 @@ KEPT = {"DIBS_PORTABLE", "DIBS_REQUIRE_ALL", "DIBS_SOAK", "DIBS_TEST_COMPILED"}
 
 
 def pytest_configure() -> None:
-    """A shell starts what it runs in the background with interrupts ignored, and `nohup` with hang-ups. Children inherit
-    that, and a shell cannot trap what was ignored when it began: tests of signals would wait for nothing."""
+    """A shell starts what it runs in the background with interrupts ignored, and `nohup` with hang-ups. Children
+    inherit that, and a shell cannot trap what was ignored when it began: tests of signals would wait for nothing."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGQUIT, signal.SIGHUP):
