@@ -130,9 +130,10 @@ use_venv() {
 # run_tests WORD...: pytest with these words. Many tests wait for real processes, so there are more workers than two cores
 # need. A file stays together: it may have a server of its own. Real processes of several workers can starve one another
 # on a busy machine, so a test that fails is run once more, alone, with every other failed one. A test that fails twice
-# fails the run; one that failed once is named.
+# fails the run; one that failed once is named. Files are taken in their order: by the number of their tests, as is the
+# default, the long ones with few tests would come last, when one worker is left with them.
 run_tests() {
-    python -m pytest -n 3 --dist loadfile "$@" && return
+    python -m pytest -n 3 --dist loadfile --no-loadscope-reorder "$@" && return
     printf '\n== run again, alone: what failed beside others\n'
     python -m pytest --last-failed --last-failed-no-failures none "$@" || return
     printf '\nThese passed only when they were run alone; see above for how they failed beside others.\n'
