@@ -5,6 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from scripts.pages.places import filled
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -96,11 +98,4 @@ def with_tables(page: str, measured: Measured) -> str:
         "costs": list(cost_rows(measured)),
         "agents": list(agent_rows(measured)),
     }
-    for name, lines in made.items():
-        begin, end = f"<!-- {name}: begin -->\n", f"\n<!-- {name}: end -->"
-        before, _, rest = page.partition(begin)
-        _, found, after = rest.partition(end)
-        if not found:
-            raise ValueError(f"the page has no place for {name}")
-        page = before + begin + "\n".join(lines) + end + after
-    return page
+    return filled(page, made)

@@ -20,6 +20,7 @@ from scripts.pages.performance.tables import (
     sdk_rows,
     trace_rows,
 )
+from scripts.pages.places import filled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,14 +60,7 @@ def tables(measured: Measured) -> dict[str, list[str]]:
 
 def with_tables(page: str, measured: Measured) -> str:
     """The page with its tables made anew, between their markers."""
-    for name, lines in tables(measured).items():
-        begin, end = f"<!-- {name}: begin -->\n", f"\n<!-- {name}: end -->"
-        before, _, rest = page.partition(begin)
-        _, found, after = rest.partition(end)
-        if not found:
-            raise ValueError(f"the page has no place for {name}")
-        page = before + begin + "\n".join(lines) + end + after
-    return page
+    return filled(page, tables(measured))
 
 
 def write(root: Path) -> None:

@@ -52,19 +52,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
         done=None,
         delay_until_ms=0,
     )
-    draft.put(lock)
-    draft.tell(
-        event_of(
-            lock,
-            lease,
-            events.ACQUIRED,
-            draft.now_ms,
-            metadata=lease.metadata,
-            ttl_ms=lease.ttl_ms,
-            ticket=number,
-        )
-    )
-    note_hold(draft, lock, lease)
+    put_hold(draft, lock, lease, number)
     return Granted(now_ms=draft.now_ms, name=name, lease=shown(draft, lease), previous=previous)
 
 
@@ -74,7 +62,25 @@ def _session_end_ms(draft: Draft, session_id: str | None) -> int:
     return session.expires_ms if session is not None else draft.now_ms
 
 
-def note_hold(draft: Draft, lock: LockRecord, lease: Holder) -> None:
+def put_hold(draft: Draft, lock: LockRecord, lease: Holder, number: int = 0) -> None:
+    """Write down a job with its new owner, and tell of it. `number`: the place in line that it had."""
+    draft.put(lock)
+    draft.tell(
+        event_of(
+            lock,
+            lease,
+            events.ACQUIRED,
+            draft.now_ms,
+            metadata=lease.metadata,
+            checkpoint=lease.checkpoint,
+            ttl_ms=lease.ttl_ms,
+            ticket=number,
+        )
+    )
+    _note_hold(draft, lock, lease)
+
+
+def _note_hold(draft: Draft, lock: LockRecord, lease: Holder) -> None:
     """Enter a new hold in its session and its tree."""
     if lease.session is not None:
         session = draft.session(lease.session)

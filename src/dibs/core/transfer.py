@@ -6,8 +6,8 @@ from dibs.core import events
 from dibs.core.access import put_list
 from dibs.core.deadlock import find_own_cycle
 from dibs.core.exclusion import blockers
-from dibs.core.expiry import end_hold, event_of, session_over, shown
-from dibs.core.grants import note_hold
+from dibs.core.expiry import end_hold, session_over, shown
+from dibs.core.grants import put_hold
 from dibs.core.limits import TTL_MS_DEFAULT
 from dibs.core.notes import check_room
 from dibs.core.outcomes import (
@@ -57,19 +57,7 @@ def transfer(draft: Draft, command: Transfer) -> Outcome:
         draft, lock, mine, how=TRANSFERRED, at_ms=draft.now_ms, by=lease.owner, checkpoint=lease.checkpoint
     )
     lock = lock.replace(token=lease.token, holders=(*lock.holders, lease))
-    draft.put(lock)
-    draft.tell(
-        event_of(
-            lock,
-            lease,
-            events.ACQUIRED,
-            draft.now_ms,
-            metadata=lease.metadata,
-            checkpoint=lease.checkpoint,
-            ttl_ms=lease.ttl_ms,
-        )
-    )
-    note_hold(draft, lock, lease)
+    put_hold(draft, lock, lease)
     stops = _stops_transfer(draft, lock, lease)
     if stops is not None:
         draft.discard()
