@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import MagicMock
 
 from dibs.core.limits import ACL_ENTRY_BYTES_MAX
+from dibs.server.app import served_table
 from dibs.wire.fields import BYTES, CHARACTERS, REQUESTS
 from dibs.wire.meanings import (
     ACL_LENGTHS,
@@ -16,26 +18,15 @@ from dibs.wire.meanings import (
     REQUEST_MEANINGS,
     SEEN_BY,
 )
+from dibs.wire.operations import allowed
 from dibs.wire.reply_fields import ANSWERS
 from dibs.wire.schemas import bounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TITLES = {
-    **{verb: f"POST /locks/{{name}}/{verb}" for verb in REQUESTS},
-    "acquire-any": "POST /locks/acquire-any",
-    "acquire-all": "POST /locks/acquire-all",
-    "acl": "PUT /locks/{name}/acl",
-    "inspect": "GET /locks/{name}",
-    "session-open": "POST /sessions",
-    "session-keep": "POST /sessions/{id}/keepalive",
-    "session-end": "DELETE /sessions/{id}",
-    "session-show": "GET /sessions/{id}",
-    "token-create": "POST /tokens",
-    "token-rotate": "POST /tokens/{name}/rotate",
-    "token-limit": "POST /tokens/{name}/limits",
-}
+OPERATIONS = [operation for operation, _ in served_table(cast("Any", MagicMock())) if operation.is_listed]
+TITLES = {each.id: f"{each.method} {each.path}" for each in OPERATIONS}
 KINDS = {
     "whole": "whole number",
     "seconds": "number",
@@ -70,8 +61,13 @@ SHOWN = {
     TITLES["token-limit"]: ("token-limit",),
     "Errors": ("error",),
 }
+# Answers that are declared with their operation.
+SCHEMAS = {
+    TITLES[each.id]: each.answers[200] for each in OPERATIONS if isinstance(each.answers.get(200), dict)
+}
 _REQUEST_HEAD = "| field | type | limits and default | meaning |\n| --- | --- | --- | --- |\n"
 _REPLY_HEAD = "| reply field | meaning |\n| --- | --- |\n"
+_ROUTES_HEAD = "| route | what it does | who |\n| --- | --- | --- |\n"
 _SEEN_HEAD = "| what was given as | who is shown it |\n| --- | --- |\n"
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 _TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
@@ -88,7 +84,7 @@ def with_tables(page: str) -> str:
 
 
 def _section(title: str, text: str) -> str:
-    replies = iter([_replies(answer) for answer in SHOWN.get(title, ())])
+    replies = iter([*[_replies(answer) for answer in SHOWN.get(title, ())], *_schema_replies(title)])
     requests = iter(_requests(title))
 
     def replaced(found: re.Match[str]) -> str:
@@ -96,6 +92,8 @@ def _section(title: str, text: str) -> str:
             return next(requests)
         if found[0].startswith("| reply field |"):
             return next(replies, found[0])
+        if found[0].startswith("| route |"):
+            return _ROUTES_HEAD + _rows(_routes())
         return _SEEN_HEAD + _rows(_seen()) if found[0].startswith("| what was given as |") else found[0]
 
     made = _TABLE.sub(replaced, text)
@@ -107,9 +105,9 @@ def _section(title: str, text: str) -> str:
 def _requests(title: str) -> Iterator[str]:
     if title == EVERY_CLAIM:
         yield _REQUEST_HEAD + _rows(_request_row("acquire", field) for field in CLAIM_FIELDS)
-    for verb, heading in TITLES.items():
+    for verb in REQUESTS:
         own = [field for field in REQUEST_MEANINGS[verb] if verb not in CLAIMS or field not in CLAIM_FIELDS]
-        if heading == title and own:
+        if TITLES[verb] == title and own:
             yield _REQUEST_HEAD + _rows(_request_row(verb, field) for field in own)
 
 
@@ -146,10 +144,22 @@ def _replies(answer: str) -> str:
     return _REPLY_HEAD + _rows((f"`{field}`", meaning) for field, (_, meaning) in ANSWERS[answer].items())
 
 
+def _schema_replies(title: str) -> Iterator[str]:
+    schema: Any = SCHEMAS.get(title, {})
+    if "properties" in schema:
+        rows = [(f"`{field}`", each["description"][:-1]) for field, each in schema["properties"].items()]
+        yield _REPLY_HEAD + _rows(rows)
+
+
+def _routes() -> Iterator[tuple[str, str, str]]:
+    for each in OPERATIONS:
+        yield f"`{each.method} {each.path}`", each.summary, allowed(each)
+
+
 def _seen() -> Iterator[tuple[str, str]]:
     for who in dict.fromkeys(SEEN_BY.values()):
         yield ", ".join(f"`{field}`" for field, each in SEEN_BY.items() if each == who), who
 
 
 def _rows(rows: object) -> str:
-    return "".join("| " + " | ".join(row).replace("|  |", "| |") + " |\n" for row in rows)  # type: ignore[attr-defined]
+    return "".join("| " + " | ".join(row).replace("|  |", "| |").rstrip() + " |\n" for row in rows)  # type: ignore[attr-defined]

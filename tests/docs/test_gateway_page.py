@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 from dibs.compat.action_llama import protocol as gateway
 from dibs.compat.action_llama.protocol import UNREACHABLE
 from dibs.compat.action_llama.rlock import EXITS, OTHER_EXIT, USAGE_EXIT
-from dibs.compat.action_llama.routes import PLACE, Gateway
+from dibs.compat.action_llama.routes import Gateway
 from tests.docs.pages import REFERENCE, code_words, read, section, tables
 
 PAGE = read(REFERENCE / "gateway.md")
@@ -17,8 +17,7 @@ PAGE = read(REFERENCE / "gateway.md")
 
 def test_every_route_is_on_the_page_and_no_other() -> None:
     routes = Gateway(cast("Any", MagicMock()), 1_800_000).routes()
-    served = {(method, path.replace(":segment", "")) for method, path, _ in routes}
-    served = {(method, path) for method, path in served if not path.startswith(f"{PLACE}//")}
+    served = {(operation.method, operation.path) for operation, _ in routes if operation.is_listed}
     listed = [row[0].strip("`").split(" ") for row in tables(section(PAGE, "Routes"))[0].rows]
     assert {(method, path) for method, path in listed} == served
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -96,21 +96,6 @@ def test_a_client_insists_on_no_field_that_an_answer_may_leave_out() -> None:
         # Of one job, what a claim on several says otherwise; and null, where nobody is in the way.
         nobody = {"owner", "remaining_ms"} if status == "queued" else set()
         assert set(wanted) - always <= several.get(status, set()) | nobody
-
-
-def test_every_route_is_on_the_page_and_no_other() -> None:
-    from dibs.server import app
-
-    routes = app._routes(cast("Any", None))
-    served = {(method, route.path) for route in routes for method in route.methods or () if method != "HEAD"}
-    names = {(method, path.replace("{name:segment}", "{name}")) for method, path in served}
-    listed = {words_of_route(row[0]) for row in tables(section(PAGE, "Routes"))[0].rows}
-    assert {(method, path.replace("{id}", "{name}")) for method, path in listed} == names
-
-
-def words_of_route(cell: str) -> tuple[str, str]:
-    method, _, path = cell.strip("`").partition(" ")
-    return method, path
 
 
 def test_every_error_code_is_on_the_page_with_its_status_and_title() -> None:

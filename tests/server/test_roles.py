@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
 from dibs.agents.tools import TOOLS
+from dibs.compat.action_llama.routes import Gateway
 from dibs.core.identity import AGENT, LEAST_ROLE, ROLES, VIEWER, may
 from dibs.server import app
 from dibs.wire.fields import REQUESTS
@@ -19,30 +21,6 @@ if TYPE_CHECKING:
     from tests.server.harness import Server
 
 TTL_MS = 60_000
-# Routes that ask for no credential, or for one of their own: the secret of a run.
-OPEN = {"/health", "/ready", "/readyz", "/healthz", "/status", "/proof"}
-GATEWAY: dict[tuple[str, str], str] = {
-    ("POST", "/gateway/runs"): "run-open",
-    ("GET", "/gateway/runs"): "runs",
-    ("DELETE", "/gateway/runs/{name:segment}"): "run-end",
-    ("GET", "/gateway/locks/status"): "locks-of-all",
-}
-# The verb that a route asks, where its last word does not say so.
-VERBS: dict[tuple[str, str], str] = {
-    ("GET", "/locks"): "list",
-    ("GET", "/locks/{name:segment}"): "inspect",
-    ("POST", "/sessions"): "session-open",
-    ("GET", "/sessions"): "sessions",
-    ("GET", "/sessions/{name:segment}"): "session-show",
-    ("DELETE", "/sessions/{name:segment}"): "session-end",
-    ("POST", "/sessions/{name:segment}/keepalive"): "session-keep",
-    ("GET", "/tokens"): "tokens",
-    ("POST", "/tokens"): "token-create",
-    ("DELETE", "/tokens/{name:segment}"): "token-revoke",
-    ("POST", "/tokens/{name:segment}/rotate"): "token-rotate",
-    ("POST", "/tokens/{name:segment}/limits"): "token-limit",
-    **GATEWAY,
-}
 BODIES: dict[str, dict[str, Any]] = {
     "acquire-any": {"names": ["roles"]},
     "acquire-all": {"names": ["roles"]},
@@ -57,17 +35,11 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-def routes() -> list[tuple[str, str, str]]:
-    """Method, path and verb of every route that wants a credential."""
-    served = [
-        (method, route.path)
-        for route in app._routes(cast("Any", None))
-        for method in route.methods or ()
-        if method != "HEAD" and route.path not in OPEN
-    ]
-    found = {*served, *GATEWAY}
+def operations() -> list[tuple[str, str, str]]:
+    """Method, path and verb of every operation that wants a token."""
+    table = [*app.served_table(cast("Any", MagicMock())), *Gateway(cast("Any", MagicMock()), TTL_MS).routes()]
     return sorted(
-        (method, path, VERBS.get((method, path), path.rpartition("/")[2])) for method, path in found
+        (each.method, each.path, each.id) for each, _ in table if not each.is_open and each.is_listed
     )
 
 
@@ -79,11 +51,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_every_verb_of_a_request_has_its_row_in_the_table() -> None:
     assert REQUESTS.keys() <= LEAST_ROLE.keys()
-    assert {verb for _, _, verb in routes()} == LEAST_ROLE.keys()
+    assert {verb for _, _, verb in operations()} == LEAST_ROLE.keys()
 
 
 @pytest.mark.promise("roles")
-@pytest.mark.parametrize(("method", "path", "verb"), routes(), ids=str)
+@pytest.mark.parametrize(("method", "path", "verb"), operations(), ids=str)
 @pytest.mark.parametrize("role", ROLES)
 def test_a_route_is_for_the_roles_of_its_row_and_no_other(
     served: Server, method: str, path: str, verb: str, role: str
@@ -91,11 +63,12 @@ def test_a_route_is_for_the_roles_of_its_row_and_no_other(
     name = UNKNOWN_LEASE if path.startswith("/sessions") else "roles"
     body = None if method in ("GET", "DELETE") else BODIES.get(verb, {})
     method = "HEAD" if verb == "watch" else method  # a stream would not end
-    reply = served.ask(method, path.replace("{name:segment}", name), body, who=role)
+    path = path.replace("{name}", name).replace("{id}", name)
+    reply = served.ask(method, path, body, who=role)
     refused = reply.status == 403 and f"role is {role}" in reply.body.decode()
     looks_only = reply.status == 403 and "look and change nothing" in reply.body.decode()
     assert (refused or looks_only) is not may(role, verb), (reply.status, reply.body)
-    assert served.ask(method, path.replace("{name:segment}", name), body, who=None).status == 401
+    assert served.ask(method, path, body, who=None).status == 401
 
 
 @pytest.mark.promise("roles")

@@ -9,6 +9,7 @@ from dibs.core.limits import (
     EVENTS_AGE_MS_MAX,
     HISTORY_PAGE_DEFAULT,
     HISTORY_PAGE_MAX,
+    NAME_BYTES_MAX,
 )
 from dibs.core.names import check_name
 from dibs.errors import DibsError, InvalidInput
@@ -20,29 +21,80 @@ from dibs.server.response import answer_document
 from dibs.service.event_log import EventFilter, collect
 from dibs.wire.documents import reply_to
 from dibs.wire.event_frames import events_document, frame, lock_change, lock_snapshot, named_event
+from dibs.wire.operations import (
+    JOB,
+    JSON_TYPE,
+    NAMES,
+    NAMESPACE,
+    STREAM_TYPE,
+    Operation,
+    Parameter,
+    in_query,
+    number_in_query,
+)
 from dibs.wire.permissions import require
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from dibs.core.events import Event
     from dibs.server.handlers import Api
     from dibs.server.request import HttpRequest
     from dibs.server.response import HttpResponse
+    from dibs.server.routes import Table
 
-    Handler = Callable[[HttpRequest], Awaitable[HttpResponse | EventStream]]
-
-STREAM = b"text/event-stream"
 _SINCE_S_MAX = 100 * EVENTS_AGE_MS_MAX // 1000
 
 
-def event_routes(api: Api) -> list[tuple[str, str, Handler]]:
+_LAST_EVENT_ID = Parameter(
+    "Last-Event-ID",
+    "The same as `after`, and wins",
+    {"type": "integer", "minimum": 0, "maximum": SEQ_MAX},
+    "header",
+)
+EVENTS = Operation(
+    "GET",
+    "/events",
+    "events",
+    "what happens to all jobs, as a page or a stream",
+    "Events",
+    {200: "events"},
+    ("draining",),
+    (
+        *NAMESPACE,
+        NAMES,
+        in_query("prefix", "Only jobs whose name begins with this", maxLength=NAME_BYTES_MAX),
+        in_query("name", "Only this job, instead of `prefix`", minLength=1, maxLength=NAME_BYTES_MAX),
+        number_in_query("after", "Begin after the event with this number", 0, SEQ_MAX),
+        number_in_query(
+            "since_seconds",
+            "Without `after`: begin with the events of the last so many seconds",
+            0,
+            _SINCE_S_MAX,
+        ),
+        in_query("follow", "A stream, or a page. Without it, `Accept` decides", enum=["true", "false"]),
+        number_in_query("limit", "Of a page: at most so many events", 1, HISTORY_PAGE_MAX),
+        _LAST_EVENT_ID,
+    ),
+    media=(JSON_TYPE, STREAM_TYPE),
+)
+WATCH = Operation(
+    "GET",
+    "/locks/{name}/watch",
+    "watch",
+    "the state of a job and its changes, as a stream",
+    "Events",
+    {200: {"type": "string"}},
+    ("draining",),
+    (JOB, *NAMESPACE, NAMES),
+    media=(STREAM_TYPE,),
+)
+
+
+def event_routes(api: Api) -> Table:
     routes = EventRoutes(api)
-    return [
-        ("GET", "/events", routes.events),
-        ("GET", "/locks/{name:segment}/watch", routes.watch),
-    ]
+    return [(EVENTS, routes.events), (WATCH, routes.watch)]
 
 
 class EventRoutes:
@@ -132,7 +184,7 @@ def _is_stream(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bool
     """`follow` decides; without it, what the client accepts."""
     follow = asked.get("follow")
     if follow is None:
-        return STREAM in headers.get(b"accept", b"").lower()
+        return STREAM_TYPE.encode() in headers.get(b"accept", b"").lower()
     if follow not in ("true", "false"):
         raise InvalidInput("follow is true or false.")
     return follow == "true"

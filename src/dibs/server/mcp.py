@@ -21,6 +21,7 @@ from dibs.errors import AuthenticationFailed, AuthenticationRequired, Unavailabl
 from dibs.sdk.async_doors import AsyncDoor
 from dibs.server.response import JSON, ClientGone, HttpError, HttpResponse, answer_for_error, encode
 from dibs.wire.documents import Reply
+from dibs.wire.operations import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,6 +36,17 @@ if TYPE_CHECKING:
     Headers = dict[bytes, bytes]
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+MCP = Operation(
+    "POST",
+    "/mcp",
+    "mcp",
+    "MCP over streamable HTTP",
+    "MCP",
+    {200: {"type": "object"}, 202: None},
+    ("not_found",),
+    request={"type": "object"},
+    about="JSON-RPC, as the Model Context Protocol has it.",
+)
 _PASSED_ON = (b"authorization", b"x-dibs-namespace", b":peer")
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 _decode = msgspec.json.Decoder().decode

@@ -149,7 +149,11 @@ class HttpRequest:
     """One request, as the handlers need it."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.raw_name: bytes = scope["path_params"].get("name", "").encode("latin-1")
+        # What the {parts} of the path are, still percent-encoded.
+        self.parts: dict[str, bytes] = {
+            part: value.encode("latin-1") for part, value in scope["path_params"].items()
+        }
+        self.raw_name: bytes = next(iter(self.parts.values()), b"")
         self.query: bytes = scope["query_string"]
         self.connection: WaitingConnection = scope["dibs.connection"]
         self.server: tuple[str, int | None] | None = scope["server"]

@@ -7,37 +7,61 @@ from typing import TYPE_CHECKING
 from dibs.server.request import check_head, decode_name, parse_json, parse_query
 from dibs.server.response import HttpResponse, answer_document
 from dibs.service.credentials import CredentialAdmin
+from dibs.wire.operations import Operation, in_path, in_query
 from dibs.wire.permissions import require
 from dibs.wire.requests import shape
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from dibs.server.handlers import Api
     from dibs.server.request import HttpRequest
-
-    Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
+    from dibs.server.routes import Handler, Table
 
 _BODILESS = ("tokens", "token-revoke")
+_NAME = in_path("name", "The principal", minLength=1)
+_ID = in_query("id", "One token: the beginning of its hash")
+_SECTION = "Tokens"
+TOKENS = Operation("GET", "/tokens", "tokens", "the tokens of the store", _SECTION, {200: "tokens"})
+CREATE = Operation("POST", "/tokens", "token-create", "make one", _SECTION, {201: "token"}, ("conflict",))
+REVOKE = Operation(
+    "DELETE",
+    "/tokens/{name}",
+    "token-revoke",
+    "revoke somebody's",
+    _SECTION,
+    {200: "token-revoke"},
+    ("not_found",),
+    (_NAME, _ID),
+)
+ROTATE = Operation(
+    "POST",
+    "/tokens/{name}/rotate",
+    "token-rotate",
+    "put a new one in the place of one",
+    _SECTION,
+    {200: "token-rotate"},
+    ("not_found",),
+    (_NAME, _ID),
+)
+LIMITS = Operation(
+    "POST",
+    "/tokens/{name}/limits",
+    "token-limit",
+    "how much the holder of a token may have",
+    _SECTION,
+    {200: "token-limit"},
+    ("not_found",),
+    (_NAME, _ID),
+)
 
 
-def token_routes(api: Api) -> list[tuple[str, str, Handler]]:
-    """Method, path and handler of each."""
-
-    def asks(verb: str) -> Handler:
+def token_routes(api: Api) -> Table:
+    def asks(operation: Operation) -> tuple[Operation, Handler]:
         async def handle(call: HttpRequest) -> HttpResponse:
-            return await _answer(api, verb, call)
+            return await _answer(api, operation.id, call)
 
-        return handle
+        return operation, handle
 
-    one = "/tokens/{name:segment}"
-    return [
-        ("GET", "/tokens", asks("tokens")),
-        ("POST", "/tokens", asks("token-create")),
-        ("DELETE", one, asks("token-revoke")),
-        ("POST", f"{one}/rotate", asks("token-rotate")),
-        ("POST", f"{one}/limits", asks("token-limit")),
-    ]
+    return [asks(operation) for operation in (TOKENS, CREATE, REVOKE, ROTATE, LIMITS)]
 
 
 async def _answer(api: Api, verb: str, call: HttpRequest) -> HttpResponse:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     Schema = dict[str, Any]
 
+TEXTS = "texts"  # a list of texts
 _TYPES: dict[str, Schema] = {
     "whole": {"type": "integer", "minimum": 0},
     "seconds": {"type": "number", "minimum": 0},
@@ -63,18 +64,36 @@ def answer_schema(answer: str) -> Schema:
     return {"type": "object", "properties": properties, "required": required}
 
 
+def document_schema(fields: dict[str, tuple[str, str]]) -> Schema:
+    """The body of an answer that only HTTP has: of each field its kind (`fields.TEXT` ...) and its meaning. A "?" after
+    the kind: it may be null. A "-": it may be left out."""
+    properties = {}
+    for field, (kind, meaning) in fields.items():
+        schema: Schema = _kinds({"type": "object"})[kind.rstrip("?-")]
+        if "?" in kind:
+            schema = {"anyOf": [schema, {"type": "null"}]}
+        properties[field] = {**schema, "description": f"{meaning}."}
+    required = [field for field, (kind, _) in fields.items() if not kind.endswith("-")]
+    return {"type": "object", "properties": properties, "required": required}
+
+
 def _answer_field(answer: str, field: str) -> Schema:
     part: Schema = {"type": "object"}
     if field in PARTS:
         part = {"$ref": f"#/components/schemas/{PARTS[field]}"}
-    kinds: dict[str, Schema] = {
+    return _kinds({"type": "string"} if field in TEXT_LISTS else part)[kind_of(answer, field)]
+
+
+def _kinds(part: Schema) -> dict[str, Schema]:
+    """The schema of each kind. `part` is what a list or an object holds."""
+    return {
         TEXT: {"type": "string"},
         NUMBER: {"type": "integer", "minimum": 0},
         FLAG: {"type": "boolean"},
-        LIST: {"type": "array", "items": {"type": "string"} if field in TEXT_LISTS else part},
+        LIST: {"type": "array", "items": part},
         OBJECT: part,
+        TEXTS: {"type": "array", "items": {"type": "string"}},
     }
-    return kinds[kind_of(answer, field)]
 
 
 def bounds_of(verb: str, field: str) -> tuple[int, int] | None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from dibs.compat.action_llama import operations, upstream
 from dibs.compat.action_llama import protocol as theirs
-from dibs.compat.action_llama import upstream
 from dibs.compat.action_llama.runs import (
     ended_document,
     is_run,
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from dibs.core.outcomes import SessionState
     from dibs.server.handlers import Api
     from dibs.server.request import HttpRequest
+    from dibs.server.routes import Table
     from dibs.wire.documents import Reply
+    from dibs.wire.operations import Operation
 
     Document = dict[str, Any]
     Handler = Callable[[HttpRequest], Awaitable[HttpResponse]]
-
-PLACE = "/gateway"
 
 
 class Gateway:
@@ -63,32 +63,33 @@ class Gateway:
     def close(self) -> None:
         self._upstream.close()
 
-    def routes(self) -> list[tuple[str, str, Handler]]:
-        """Method, path and handler of every address. A GATEWAY_URL that ends in a slash makes paths with two."""
-        locks: list[tuple[str, str, Callable[[HttpRequest], Awaitable[Said]]]] = [
-            ("POST", "/locks/acquire", self._acquire),
-            ("POST", "/locks/release", self._release),
-            ("POST", "/locks/heartbeat", self._heartbeat),
-            ("GET", "/locks/list", self._list),
-            ("GET", "/locks/status", self._status),
-            ("GET", "/health", self._health),
+    def routes(self) -> Table:
+        """Every operation with its handler. A GATEWAY_URL that ends in a slash makes paths with two."""
+        locks: list[tuple[Operation, Callable[[HttpRequest], Awaitable[Said]]]] = [
+            (operations.ACQUIRE, self._acquire),
+            (operations.RELEASE, self._release),
+            (operations.HEARTBEAT, self._heartbeat),
+            (operations.OWN_LOCKS, self._list),
+            (operations.ALL_LOCKS, self._status),
+            (operations.HEALTH, self._health),
         ]
-        table: list[tuple[str, str, Handler]] = [
-            ("POST", f"{PLACE}/runs", self.open_run),
-            ("GET", f"{PLACE}/runs", self.runs),
-            ("DELETE", f"{PLACE}/runs/{{name:segment}}", self.end_runs),
+        foreign: Table = [(operation, _in_their_words(handler)) for operation, handler in locks]
+        foreign += [
+            (operations.passed_on(method, path, what), self._passing_on(method, path))
+            for method, path, what in upstream.ROUTES
         ]
-        for place in (PLACE, f"{PLACE}/"):
-            table += [(method, place + path, _in_their_words(handler)) for method, path, handler in locks]
-            table += [
-                (method, place + path, self._passing_on(method, path)) for method, path, _ in upstream.ROUTES
-            ]
-        return table
+        return [
+            (operations.OPEN_RUN, self.open_run),
+            (operations.RUNS, self.runs),
+            (operations.END_RUNS, self.end_runs),
+            *foreign,
+            *[(operations.with_two_slashes(operation), handler) for operation, handler in foreign],
+        ]
 
     def _passing_on(self, method: str, path: str) -> Handler:
         async def handle(call: HttpRequest) -> HttpResponse:
             name = call.raw_name.decode("latin-1")
-            return await self._upstream.forward(method, path.replace("{name:segment}", name), call)
+            return await self._upstream.forward(method, path.replace("{name}", name), call)
 
         return _told(handle)
 

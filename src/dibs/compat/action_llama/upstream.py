@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 # Their paths below GATEWAY_URL: method, path, and the commands that use it.
 ROUTES = (
-    ("POST", "/signals/{name:segment}", "al-rerun, al-return, al-status"),
+    ("POST", "/signals/{name}", "al-rerun, al-return, al-status"),
     ("POST", "/calls", "al-subagent"),
-    ("GET", "/calls/{name:segment}", "al-subagent-check, al-subagent-wait"),
+    ("GET", "/calls/{name}", "al-subagent-check, al-subagent-wait"),
     ("POST", "/shutdown", "al-shutdown"),
 )
 NOT_TOLD = (

@@ -1,0 +1,76 @@
+"""The operations on sessions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.server.job_routes import asks, no_body
+from dibs.server.request import HttpRequest
+from dibs.wire.operations import NAMESPACE, SESSION, STORE, Operation
+
+if TYPE_CHECKING:
+    from dibs.server.handlers import Api
+    from dibs.server.routes import Table
+
+SESSIONS = "Sessions"
+_OF_A_SESSION = (SESSION, *NAMESPACE, STORE)
+
+OPEN = Operation(
+    "POST",
+    "/sessions",
+    "session-open",
+    "open a session",
+    SESSIONS,
+    {201: "session"},
+    ("invalid_ttl", "not_found", "session_expired", "capacity_exceeded", "draining"),
+    (*NAMESPACE, STORE),
+)
+LIST = Operation(
+    "GET",
+    "/sessions",
+    "sessions",
+    "open sessions: those of the token; for an operator or admin, all",
+    SESSIONS,
+    {200: "sessions"},
+)
+KEEP = Operation(
+    "POST",
+    "/sessions/{id}/keepalive",
+    "session-keep",
+    "the session is alive",
+    SESSIONS,
+    {200: "session"},
+    ("invalid_ttl", "not_found", "session_expired"),
+    _OF_A_SESSION,
+    body_optional=True,
+)
+SHOW = Operation(
+    "GET",
+    "/sessions/{id}",
+    "session-show",
+    "how a session stands",
+    SESSIONS,
+    {200: "session"},
+    ("not_found",),
+    _OF_A_SESSION,
+)
+END = Operation(
+    "DELETE",
+    "/sessions/{id}",
+    "session-end",
+    "end a session",
+    SESSIONS,
+    {204: None},
+    ("not_found", "session_expired"),
+    _OF_A_SESSION,
+)
+
+
+def session_routes(api: Api) -> Table:
+    return [
+        (OPEN, asks(api, OPEN, HttpRequest.body)),
+        (LIST, lambda call: api.sessions(call.headers)),
+        (KEEP, asks(api, KEEP, HttpRequest.rest)),
+        (SHOW, asks(api, SHOW, no_body)),
+        (END, asks(api, END, no_body)),
+    ]

@@ -1,0 +1,139 @@
+"""The operations of the HTTP API: one declaration for each method at each path.
+
+The router, the list of routes on the page and the OpenAPI document are made from these declarations. They stand beside
+the handlers, in `server/*_routes.py`. Fields are not declared again here. The id of an operation is its verb: its
+request fields are in `fields.py`, its rights in `core/identity.LEAST_ROLE`. Answers are named as in
+`reply_fields.ANSWERS`. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dibs.core.identity import ADMIN, LEAST_ROLE, ROLES
+from dibs.core.limits import NAME_BYTES_MAX, REQUEST_KEY_CHARS_MAX
+from dibs.wire.codes import CODES
+from dibs.wire.fields import REQUESTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    Schema = dict[str, Any]
+    # A name in `ANSWERS`, one of several such names, or a schema. None: no body.
+    Answer = str | tuple[str, ...] | Schema | None
+
+NULL = "null"  # among the names of answers: the document `null`
+JSON_TYPE = "application/json"
+STREAM_TYPE = "text/event-stream"
+_TEXT: Schema = {"type": "string"}
+
+
+class Parameter(NamedTuple):
+    """One value outside the body."""
+
+    name: str
+    meaning: str
+    schema: Schema
+    where: str = "query"  # or "path", "header"
+    required: bool = False
+
+
+class Operation(NamedTuple):
+    method: str
+    path: str  # `/locks/{name}/acquire`: each {part} is one segment, and a parameter in the path
+    id: str  # unique; the verb, if it has one
+    summary: str  # as in a list: "claim a job"
+    section: str
+    answers: Mapping[int, Answer]  # by status, without errors
+    codes: tuple[str, ...] = ()  # errors of its own; `codes_of` adds those that follow from the rest
+    parameters: tuple[Parameter, ...] = ()
+    is_open: bool = False  # needs no token
+    request: Schema | None = None  # its body, if `REQUESTS` does not have its verb
+    body_optional: bool = False
+    who: str = ""  # who may ask it, if the roles do not say it all
+    about: str = ""  # more than the summary, in sentences
+    media: tuple[str, ...] = (JSON_TYPE,)  # of its answers
+    is_foreign: bool = False  # another system's protocol: `answers` has its refusals too
+    is_listed: bool = True  # False: another spelling of an operation that is listed
+
+    @property
+    def has_body(self) -> bool:
+        return self.request is not None or bool(REQUESTS.get(self.id)) or self.id in _EMPTY_BODIES
+
+
+_EMPTY_BODIES = ("free",)  # fields none, but a body may come
+
+
+def in_path(name: str, meaning: str, **schema: Any) -> Parameter:
+    return Parameter(name, meaning, {**_TEXT, **schema}, "path", required=True)
+
+
+def in_header(name: str, meaning: str, **schema: Any) -> Parameter:
+    return Parameter(name, meaning, {**_TEXT, **schema}, "header")
+
+
+def in_query(name: str, meaning: str, **schema: Any) -> Parameter:
+    return Parameter(name, meaning, {**_TEXT, **schema})
+
+
+def number_in_query(name: str, meaning: str, least: int, most: int) -> Parameter:
+    return Parameter(name, meaning, {"type": "integer", "minimum": least, "maximum": most})
+
+
+JOB = in_path("name", "The job, percent-encoded", minLength=1, maxLength=NAME_BYTES_MAX)
+SESSION = in_path("id", "The session", format="uuid")
+NAMESPACE = (
+    in_query("namespace", "The namespace. Without it: the one the token is bound to, else `default`"),
+    in_header("X-Dibs-Namespace", "The same as the query parameter `namespace`"),
+)
+NAMES = in_header("X-Dibs-Names", "`one`: turn names into their one name", enum=["one"])
+STORE = in_header("X-Dibs-Store", "The id of the store that the request is for. Another one refuses it (421)")
+KEY = in_header(
+    "Idempotency-Key", "The same as the field `request_key`", minLength=1, maxLength=REQUEST_KEY_CHARS_MAX
+)
+OF_A_JOB = (JOB, *NAMESPACE, NAMES, STORE)
+
+# Statuses that a code is also sent with.
+_OTHER_STATUSES = {"lease_not_current": (400,)}
+_BODY_STATUSES = (413, 415, 422)
+_MISDIRECTED = 421
+
+
+def codes_of(operation: Operation) -> dict[int, tuple[str, ...]]:
+    """The error codes by status: those of the operation, and those that follow from what it reads."""
+    if operation.is_foreign:
+        return {}
+    found: dict[int, set[str]] = {}
+
+    def add(code: str, *statuses: int) -> None:
+        for status in statuses or (CODES[code].http, *_OTHER_STATUSES.get(code, ())):
+            found.setdefault(status, set()).add(code)
+
+    for code in operation.codes:
+        add(code)
+    add("internal_error")
+    if not operation.is_open:
+        for code in ("authentication_required", "authentication_failed", "forbidden", "rate_limited"):
+            add(code)
+        add("upstream_unavailable")
+    if operation.parameters or operation.has_body:
+        add("invalid_input")
+    if JOB in operation.parameters or NAMESPACE[0] in operation.parameters:
+        add("invalid_lock_name")
+    if operation.has_body:
+        add("invalid_input", *_BODY_STATUSES)
+    if STORE in operation.parameters:
+        add("invalid_input", _MISDIRECTED)
+    return {status: tuple(sorted(found[status])) for status in sorted(found)}
+
+
+def allowed(operation: Operation) -> str:
+    """Who may ask it, in words. "" for every token."""
+    if operation.who:
+        return operation.who
+    if operation.is_open:
+        return "no token"
+    least = LEAST_ROLE.get(operation.id, ROLES[0])
+    at_least = ROLES[ROLES.index(least) :]
+    return ", ".join(at_least) if least == ADMIN or len(at_least) == 2 else ""
