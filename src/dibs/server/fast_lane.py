@@ -213,7 +213,7 @@ class FastLaneProtocol(BoundedProtocol):
         return True
 
     def _head(self, answer: HttpResponse) -> bytes:
-        status, body, request_id, more = answer
+        status, body, request_id, more, _ = answer  # its kind is JSON
         if more:
             return self.head_of(answer)
         return b"%b%bcontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\n\r\n" % (

@@ -1,4 +1,4 @@
-"""HTTP responses: a status, a JSON body, an id for the request. Both ways through the server give the same bytes.
+"""HTTP responses: a status, a body (JSON, with few exceptions), an id for the request. Both ways through the server give the same bytes.
 
 Errors have exactly the keys error, code, details and request_id; where asking later helps, also retry_after_ms and the
 Retry-After header. An unexpected exception is answered as an internal error, and logged with the request's id.
@@ -55,12 +55,13 @@ class HttpResponse(NamedTuple):
     body: bytes
     request_id: bytes
     more: tuple[Header, ...] = ()
+    kind: bytes = JSON  # of the body
 
     def headers(self) -> list[Header]:
         if self.status == NO_CONTENT:
             return [(b"x-request-id", self.request_id), *self.more]
         return [
-            (b"content-type", JSON),
+            (b"content-type", self.kind),
             (b"content-length", str(len(self.body)).encode()),
             (b"x-request-id", self.request_id),
             *self.more,
@@ -87,6 +88,11 @@ def answer_for(result: Outcome | BaseException, verb: str = "") -> HttpResponse:
 
 def answer_document(document: dict[str, Any], status: int = 200) -> HttpResponse:
     return HttpResponse(status, encode(document), new_request_id().encode())
+
+
+def answer_text(text: str, kind: bytes, more: tuple[Header, ...] = ()) -> HttpResponse:
+    """A body that is not JSON. `kind` is its whole content type."""
+    return HttpResponse(200, text.encode(), new_request_id().encode(), more, kind)
 
 
 def answer_for_error(error: BaseException) -> HttpResponse:
