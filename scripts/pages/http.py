@@ -59,6 +59,11 @@ SHOWN = {
     "DELETE /tokens/{name}": ("token-revoke",),
     TITLES["token-rotate"]: ("token-rotate",),
     TITLES["token-limit"]: ("token-limit",),
+    "POST /elections": ("election-room",),
+    TITLES["campaign"]: ("election-leader", "leader", "election-follower"),
+    TITLES["resign"]: ("election-resigned",),
+    "GET /elections/{id}": ("election",),
+    "GET /elections/{id}/watch": ("election-state",),
     "Errors": ("error",),
 }
 # Answers that are declared with their operation.

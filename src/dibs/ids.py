@@ -28,6 +28,14 @@ def new_secret() -> str:
     return "dibs_" + os.urandom(32).hex()
 
 
+def new_room_id() -> str:
+    """The id of an election: 24 random bytes as 32 letters, digits, - and _."""
+    import binascii
+
+    text = binascii.b2a_base64(os.urandom(24), newline=False).decode()
+    return text.replace("+", "-").replace("/", "_")
+
+
 def new_fraction() -> float:
     """At least 0 and less than 1, for what must not happen everywhere at once."""
     return int.from_bytes(os.urandom(4), "big") / 2**32

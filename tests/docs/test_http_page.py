@@ -12,10 +12,15 @@ import pytest
 
 from dibs.client.embedded import EmbeddedDoor
 from dibs.core import events
+from dibs.core.commands import Inspect
+from dibs.core.identity import LOCAL
+from dibs.core.outcomes import Status
 from dibs.ids import new_id
 from dibs.sdk import answers
+from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
+from dibs.wire import elections
 from dibs.wire.codes import CODES
 from dibs.wire.fields import BYTES, CHARACTERS, CLAIM_REPLIES, NUMBERS, REQUESTS, is_of_kind
 from dibs.wire.meanings import EVERYBODY, REQUEST_MEANINGS, SEEN_BY
@@ -156,6 +161,7 @@ class Played:
         self._door = EmbeddedDoor(lambda: store)
         self.wrong: list[str] = []
         self.said: dict[str, set[str]] = {}
+        self.last: dict[str, Any] = {}
 
     def ask(self, verb: str, name: str, **document: object) -> dict[str, Any]:
         return self.heard(verb, self._door.call(verb, name, document))
@@ -186,6 +192,33 @@ class Played:
         self.heard("list", self._door.claimed("", "", 2))
         self.heard("sessions", self._door.sessions())
         self.tokens()
+        self.elections()
+
+    def elections(self) -> None:
+        """Every answer about an election, from outcomes of the rules."""
+        coordinator = Coordinator(MemoryStore(self.clock))
+        room, ns, proof = "deploys", "default", {"leader_token": ""}
+        self.told("election-room", elections.room_document(room))
+        for candidate, answer in (("ann", "election-leader"), ("bob", "election-follower")):
+            asked = {"candidate_id": candidate, "metadata": "m"}
+            command = elections.campaign_command(ns, room, asked, LOCAL, public=False)
+            self.told(answer, elections.election_document(room, coordinator.one(command)))
+            if candidate == "ann":
+                proof = {"leader_token": self.last["leader_token"]}
+        state = coordinator.one(Inspect(ns=ns, name=elections.job_of(room, public=False)))
+        assert isinstance(state, Status)
+        self.told("election", elections.state_document(room, state))
+        self.told("election-state", elections.WatchedElection(room, state).first)
+        renew = elections.renew_command(ns, room, proof, LOCAL, public=False)
+        self.told("election-leader", elections.election_document(room, coordinator.one(renew)))
+        resign = elections.resign_command(ns, room, proof, LOCAL, public=False)
+        self.told("election-resigned", elections.election_document(room, coordinator.one(resign)))
+
+    def told(self, answer: str, body: dict[str, Any] | None) -> None:
+        assert body is not None
+        self.last = body
+        self.wrong += wrong_in(answer, body)
+        self.note(answer, body)
 
     def one_job(self) -> None:
         lease = self.ask("acquire", "a", metadata="m", acl={"acquire": ["user:local"]})["lease_id"]

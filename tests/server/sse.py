@@ -28,7 +28,7 @@ class StreamReader:
         port: int,
         path: str,
         *,
-        who: str = "agent",
+        who: str | None = "agent",
         last_id: int | None = None,
         receive_bytes: int | None = None,
     ) -> None:
@@ -39,7 +39,8 @@ class StreamReader:
         self.socket.connect(("127.0.0.1", port))
         again = "" if last_id is None else f"Last-Event-ID: {last_id}\r\n"
         head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n{again}"
-        self.socket.sendall(f"{head}Authorization: Bearer {TOKENS.get(who, who)}\r\n\r\n".encode())
+        credential = "" if who is None else f"Authorization: Bearer {TOKENS.get(who, who)}\r\n"
+        self.socket.sendall(f"{head}{credential}\r\n".encode())
         self._file = self.socket.makefile("rb")
         self.status = int(self._file.readline().split()[1])
         self.headers: dict[str, str] = {}

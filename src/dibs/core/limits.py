@@ -171,6 +171,24 @@ STREAM_STALL_MS = 20_000
 STREAM_RETRY_MS = 1_000
 STREAM_SILENCE_MS = 40_000  # a client takes a stream that is silent for longer for broken
 
+# Elections. Without a ttl a term lasts ELECTION_TTL_MS_DEFAULT. Public ones, for callers without a token, have
+# OctoStore's bounds: rooms with a leader at a time, requests of one client in a minute, streams, and how long a
+# stream lasts.
+ELECTION_TTL_MS_DEFAULT = 30_000
+PUBLIC_TTL_MS_MIN = 5_000
+PUBLIC_TTL_MS_MAX = 300_000
+CANDIDATE_CHARS_MAX = 64
+ROOM_CHARS_MIN = 8
+ROOM_CHARS_MAX = 64
+PUBLIC_ROOMS_MAX = 10_000
+PUBLIC_REQUESTS_MAX = 600
+PUBLIC_REQUESTS_MS = 60_000
+PUBLIC_CLIENTS_MAX = 10_000  # how many are counted apart; the others share one count
+PUBLIC_STREAMS_MAX = 1_024
+PUBLIC_STREAMS_PER_CLIENT_MAX = 8
+PUBLIC_STREAM_MS_MAX = 900_000
+PUBLIC_FULL_RETRY_MS = 30_000
+
 TOKENS_FILE_BYTES_MAX = 4 * 1024 * 1024
 
 # Tokens in the store. A server looks for changes every CREDENTIAL_LOOK_MS, and reads all tokens again every

@@ -12,6 +12,8 @@ from dibs.core.limits import NAME_BYTES_MAX, NAMESPACE_CHARS_MAX, PRINCIPAL_CHAR
 from dibs.errors import InvalidInput, InvalidName
 
 DEFAULT_NAMESPACE = "default"
+# An election is a job with this in front of its name: whoever has the job leads.
+ELECTION_PREFIX = "election:"
 _NAMESPACE_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 PRINCIPAL_CHARACTERS = _NAMESPACE_CHARACTERS | frozenset("@+")
 # Characters that change the order of what is shown: "job\u202e24-eussi" looks like another name.

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
 from dibs.errors import DibsError
+from dibs.server.election_routes import election_routes
 from dibs.server.event_routes import event_routes
 from dibs.server.health_routes import health_routes
 from dibs.server.job_routes import job_routes
@@ -72,6 +73,7 @@ def served_table(api: Api) -> Table:
         *job_routes(api),
         *event_routes(api),
         *session_routes(api),
+        *election_routes(api),
         *token_routes(api),
         *health_routes(api),
     ]

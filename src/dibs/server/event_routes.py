@@ -159,7 +159,7 @@ class EventRoutes:
 
     def _check_room(self, call: HttpRequest) -> None:
         self._api.check_open()
-        self._api.streams.check_room(_client(call))
+        self._api.streams.check_room(client_at(call))
 
     def _opened(self, call: HttpRequest, stream: EventStream) -> EventStream:
         caller = self._api.caller_of(call.headers)
@@ -171,11 +171,12 @@ class EventRoutes:
                 return False
 
         stream.is_allowed = is_allowed
-        self._api.streams.add(stream, _client(call))
+        self._api.streams.add(stream, client_at(call))
         return stream
 
 
-def _client(call: HttpRequest) -> str:
+def client_at(call: HttpRequest) -> str:
+    """The client, as connections are counted."""
     connection: Any = call.connection
     return client_of(connection.transport)
 

@@ -30,6 +30,7 @@ from dibs.repository.job_names import JobNames
 from dibs.server.event_registry import StreamRegistry
 from dibs.server.health import HealthProbe
 from dibs.server.polls import LongPoll
+from dibs.server.public_rooms import PublicRooms
 from dibs.server.request import (
     check_head,
     decode_name,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from dibs.core.identity import Caller
     from dibs.server.engine import Engine
     from dibs.server.polls import WaitingConnection
+    from dibs.server.settings import PublicElections
     from dibs.service.auth import TokenGuard
 
     Headers = Mapping[bytes, bytes]
@@ -80,7 +82,14 @@ def may_be_elsewhere(verb: str, headers: Headers) -> bool:
 
 
 class Api:
-    def __init__(self, engine: Engine, guard: TokenGuard, *, locks_per_principal: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        guard: TokenGuard,
+        *,
+        locks_per_principal: int,
+        public_elections: PublicElections | None = None,
+    ) -> None:
         self.engine = engine
         self.post = engine.batcher.post
         self.wait = engine.waiters.ask
@@ -92,6 +101,7 @@ class Api:
         self._rates = RequestRates()
         self.is_draining = False  # about to end: refuses new claims and sessions
         self.streams = StreamRegistry()
+        self.rooms = PublicRooms(public_elections)
         self._probe = HealthProbe(engine.store)
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
 
@@ -129,7 +139,7 @@ class Api:
             self._check_store(headers[STORE_HEADER])
         if verb in _CLAIMS:
             if b"idempotency-key" in headers:
-                _add_key(document, headers[b"idempotency-key"])
+                add_key(document, headers[b"idempotency-key"])
             wanted = len(document["names"]) if verb == "acquire-all" else 1
             if not caller.limits.held and self._live_of(caller) + wanted > self._locks_max:
                 caller = caller.replace(over_quota=True)
@@ -305,7 +315,7 @@ class Api:
         return await asyncio.get_running_loop().run_in_executor(self._readers, read)
 
 
-def _add_key(document: dict[str, Any], header: bytes) -> None:
+def add_key(document: dict[str, Any], header: bytes) -> None:
     """The Idempotency-Key header is the request key."""
     key = unquote_key(header_text(header, "Idempotency-Key"))
     if document.setdefault("request_key", key) != key:

@@ -124,7 +124,12 @@ async def _serve(
         token_floor=settings.token_floor,
     )
     await asyncio.to_thread(engine.start)
-    api = Api(engine, guard, locks_per_principal=settings.locks_per_principal)
+    api = Api(
+        engine,
+        guard,
+        locks_per_principal=settings.locks_per_principal,
+        public_elections=settings.public_elections,
+    )
     ttl_ms = settings.rlock_ttl_ms if settings.gateway else None
     mcp = McpEndpoint(api, names)
     try:

@@ -10,12 +10,28 @@ from dibs.core.limits import (
     EVENTS_AGE_MS_MAX,
     EVENTS_KEPT_MAX,
     LOCKS_PER_PRINCIPAL_MAX,
+    PUBLIC_REQUESTS_MAX,
+    PUBLIC_ROOMS_MAX,
+    PUBLIC_STREAM_MS_MAX,
+    PUBLIC_STREAMS_MAX,
+    PUBLIC_STREAMS_PER_CLIENT_MAX,
     RLOCK_TTL_MS_DEFAULT,
 )
 
 DEFAULT_BIND = "127.0.0.1:3427"
 SYSTEM_SOCKET = "/run/dibs/dibs.sock"
 SYSTEM_STORE = "sqlite:///var/lib/dibs/dibs.db"
+
+
+@dataclass(frozen=True)
+class PublicElections:
+    """Bounds of elections that need no token: rooms with a leader, requests of a client in a minute, streams."""
+
+    rooms: int = PUBLIC_ROOMS_MAX
+    requests: int = PUBLIC_REQUESTS_MAX
+    streams: int = PUBLIC_STREAMS_MAX
+    streams_per_client: int = PUBLIC_STREAMS_PER_CLIENT_MAX
+    stream_ms: int = PUBLIC_STREAM_MS_MAX
 
 
 @dataclass(frozen=True)
@@ -45,3 +61,5 @@ class ServerSettings:
     # How long a server that is told to end still serves clients that hold something. None: the default, if there are
     # other servers.
     drain_ms: int | None = None
+    # None: elections need a token, as everything else does.
+    public_elections: PublicElections | None = None

@@ -78,6 +78,14 @@ REQUESTS: dict[str, dict[str, str]] = {
     },
     "token-rotate": {"expires_seconds": "whole", "grace_seconds": "whole"},
     "token-limit": _LIMITS,
+    "campaign": {
+        "candidate_id": "text!",
+        "ttl_seconds": "whole",
+        "metadata": "text",
+        "request_key": "text",
+    },
+    "election-renew": {"leader_token": "text!", "ttl_seconds": "whole"},
+    "resign": {"leader_token": "text!"},
 }
 
 # The bounds of numbers, both included.
@@ -101,6 +109,7 @@ CHARACTERS = {
     "process": limits.OWNER_CHARS_MAX,
     "metadata": limits.METADATA_CHARS_MAX,
     "request_key": limits.REQUEST_KEY_CHARS_MAX,
+    "candidate_id": limits.CANDIDATE_CHARS_MAX,
     "reason": limits.REASON_CHARS_MAX,
 }
 BYTES = {"checkpoint": limits.CHECKPOINT_BYTES_MAX, "result": limits.RESULT_BYTES_MAX}
@@ -115,11 +124,12 @@ REPLY_KINDS: dict[str, str] = {
     **dict.fromkeys(("silent_ms", "idle_ms", "new_waiters", "next_after"), NUMBER),
     **dict.fromkeys(("lock_delay_seconds", "retry_after_seconds", "slots", "lock_count", "total"), NUMBER),
     "keepalive_interval_secs": NUMBER,
+    **dict.fromkeys(("term", "previous_term", "schema_version"), NUMBER),
     **dict.fromkeys(("locks", "events", "sessions", "runs", "leases", "refused", "skipped"), LIST),
     **dict.fromkeys(("broken", "holders", "holds", "waits", "wanted", "overlapping", "cycle"), LIST),
     **dict.fromkeys(("tokens", "revoked"), LIST),
     **dict.fromkeys(("left", "freed", "active", "held_before", "parked", "valid"), FLAG),
-    **dict.fromkeys(("acl", "previous", "reserved_for", "replaces"), OBJECT),
+    **dict.fromkeys(("acl", "previous", "reserved_for", "replaces", "leader"), OBJECT),
     **dict.fromkeys((*_LIMITS, "grace_seconds"), NUMBER),
     # Of a run: how many ended, and what they let go. `ended` of a lease that is not current is text.
     "ended": NUMBER,

@@ -162,6 +162,21 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "expires_seconds": ("the lifetime of the old one", "how long the new one is valid"),
     },
     "token-limit": {field: ("as it is", meaning) for field, (_, meaning) in _LIMIT_MEANINGS.items()},
+    "campaign": {
+        "candidate_id": ("", "who, as shown to everybody: letters, digits and `- _ . : @`. Proves nothing"),
+        "ttl_seconds": ("30", "how long the term lasts without a heartbeat. Without a token 5 to 300"),
+        "metadata": ("", "shown to everybody"),
+        "request_key": (
+            "",
+            "a value that is new for each campaign. Repeating the request with it gives the same term, so a lost "
+            "reply can be asked for again",
+        ),
+    },
+    "election-renew": {
+        "leader_token": ("", "the proof"),
+        "ttl_seconds": ("the one it has; without a token 30", "a new TTL, from now. It may be shorter"),
+    },
+    "resign": {"leader_token": ("", "the proof")},
 }
 
 # Bounds of a single verb, and bounds that are not one number.
@@ -173,7 +188,7 @@ VERB_NUMBERS: dict[tuple[str, str], tuple[int, int]] = {
     ("session-keep", "ttl_ms"): _SESSION_MS,
 }
 LIST_LENGTHS = {"acquire-any": (1, limits.NAMES_MAX), "acquire-all": (1, limits.ALL_NAMES_MAX)}
-NOT_EMPTY = {("break", "reason"), *[(verb, "request_key") for verb in ("acquire", *LIST_LENGTHS)]}
+NOT_EMPTY = {("break", "reason"), *[(verb, "request_key") for verb in ("acquire", "campaign", *LIST_LENGTHS)]}
 CHOICES = {
     "mode": ("exclusive", "shared"),
     "role": (AGENT, *[role for role in ROLES if role != AGENT]),
@@ -189,7 +204,9 @@ SEEN_BY = {
     "mode": EVERYBODY,
     "slots": EVERYBODY,
     "acl": f"{EVERYBODY}; an entry `token:` as `token:[redacted]`",
+    "candidate_id": EVERYBODY,
     "lease_id": CALLER,
+    "leader_token": CALLER,
     "ticket": CALLER,
     "session_id": f"{CALLER}. Lists of sessions show the ids of others cut short",
     "to_session": NOBODY,

@@ -58,6 +58,7 @@ _TOKEN = {
     "max_sessions": (ALWAYS, "the same"),
     "rate_per_second": (ALWAYS, "the same"),
 }
+_ROOM = (ALWAYS, "the id")
 
 ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
     "acquired": {
@@ -302,6 +303,53 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "token-limit": {"tokens": (ALWAYS, "those that were changed, as above")},
     "token-revoke": {"revoked": (ALWAYS, "the tokens, as above")},
+    "election-room": {
+        "election_id": (ALWAYS, "32 characters that nobody can guess. Give all candidates the same one"),
+        "campaign_path": (ALWAYS, "where to campaign"),
+        "status_path": (ALWAYS, "where to look"),
+        "watch_path": (ALWAYS, "where to watch"),
+    },
+    "election-leader": {
+        "status": (ALWAYS, "`leader`: you lead"),
+        "election_id": _ROOM,
+        "leader": (ALWAYS, "you"),
+        "leader_token": (ALWAYS, "the proof, for renewing and resigning. Keep it to yourself"),
+        "renew_after_ms": (ALWAYS, "half of what is left of the term: renew by then"),
+    },
+    "election-follower": {
+        "status": (ALWAYS, "`follower`: somebody else leads, or comes first"),
+        "election_id": _ROOM,
+        "leader": (NULL, "who leads; null if somebody in line comes first"),
+        "retry_after_ms": (ALWAYS, "how long the term lasts if it is not renewed"),
+    },
+    "election-resigned": {
+        "election_id": _ROOM,
+        "status": (ALWAYS, "`vacant`"),
+        "previous_term": (ALWAYS, "the term that ended"),
+    },
+    "election": {
+        "election_id": _ROOM,
+        "status": (ALWAYS, "`leader`, or `vacant`: nobody leads"),
+        "leader": (LEFT_OUT, "who leads"),
+        "retry_after_ms": (ALWAYS, "how long the term lasts if it is not renewed"),
+    },
+    "election-state": {
+        "schema_version": (ALWAYS, "1"),
+        "election_id": _ROOM,
+        "status": (ALWAYS, "`leader` or `vacant`"),
+        "leader": (NULL, "who leads"),
+        "retry_after_ms": (ALWAYS, "how long the term lasts if it is not renewed"),
+        "observed_at": (ALWAYS, "when that was so"),
+    },
+    "leader": {
+        "candidate_id": (ALWAYS, "who, as given"),
+        "metadata": (LEFT_OUT, "as given"),
+        "term": (ALWAYS, "a number that rises with every leader of this election: the fencing token"),
+        "expires_at": (
+            NULL,
+            "when the term ends without a heartbeat; null in a stream, for a leader that holds it by a session",
+        ),
+    },
     "error": {
         "error": (ALWAYS, "a title"),
         "code": (ALWAYS, "one of the codes below, for programs"),
@@ -325,6 +373,7 @@ PARTS = {
     "sessions": "session",
     "tokens": "token",
     "revoked": "token",
+    "leader": "leader",
 }
 # Fields whose type differs in one document.
 _OTHER_KINDS = {

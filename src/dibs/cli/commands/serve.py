@@ -15,6 +15,7 @@ from dibs.core.limits import (
     DRAIN_MS_MAX,
     EVENTS_KEPT_MAX,
     LOCKS_PER_PRINCIPAL_MAX,
+    PUBLIC_ROOMS_MAX,
 )
 
 TYPE_CHECKING = False
@@ -35,11 +36,11 @@ def serve(call: Call) -> Answer:
         raise UsageError(
             "dibs serve takes no --url. Use --store for the store, and --bind for the address.", "serve"
         )
-    chosen = {**_places(call), **_numbers(call), **_times(call), **_gateway(call)}
+    chosen = {**_places(call), **_numbers(call), **_times(call), **_gateway(call), **_elections(call)}
     names = call.settings.pick("mcp_host", "DIBS_MCP_HOST")
     if names is not None:
         chosen["mcp_hosts"] = tuple(name.strip() for name in names.split(",") if name.strip())
-    if call.settings.pick("access_log", "DIBS_ACCESS_LOG") not in (None, "0", "false", "no"):
+    if _is_on(call, "access_log", "DIBS_ACCESS_LOG"):
         chosen["access_log"] = True
     gc.enable()  # it is off for short commands
     serve_until_stopped(ServerSettings(**chosen))
@@ -106,6 +107,20 @@ def _gateway(call: Call) -> dict[str, Any]:
 
         chosen["rlock_ttl_ms"] = ttl_seconds(ttl, "--rlock-ttl (DIBS_RLOCK_TTL)") * 1000
     return chosen
+
+
+def _elections(call: Call) -> dict[str, Any]:
+    """Elections without a token."""
+    from dibs.server.settings import PublicElections
+
+    rooms = _count(call, "public_elections_max", "DIBS_PUBLIC_ELECTIONS_MAX")
+    if not _is_on(call, "public_elections", "DIBS_PUBLIC_ELECTIONS"):
+        return {}
+    return {"public_elections": PublicElections() if rooms is None else PublicElections(rooms=rooms)}
+
+
+def _is_on(call: Call, key: str, variable: str) -> bool:
+    return call.settings.pick(key, variable) not in (None, "0", "false", "no")
 
 
 def _gateway_url(text: str) -> str:
@@ -225,6 +240,17 @@ COMMANDS = {
                 env="DIBS_MCP_HOST",
             ),
             Option("--access-log", "print a line to stderr for every request", env="DIBS_ACCESS_LOG"),
+            Option(
+                "--public-elections",
+                "let callers without a token take part in elections, in a namespace of their own",
+                env="DIBS_PUBLIC_ELECTIONS",
+            ),
+            Option(
+                "--public-elections-max",
+                f"how many of these may have a leader at a time (default {PUBLIC_ROOMS_MAX})",
+                value="N",
+                env="DIBS_PUBLIC_ELECTIONS_MAX",
+            ),
             Option(
                 "--system",
                 "serve all users of this machine, on /run/dibs/dibs.sock, with the store in /var/lib/dibs; "
