@@ -1,6 +1,6 @@
 """Makes the compiled package: a copy of `src/dibs` in which the modules of MODULES are machine code.
 
-    python native/package.py build/compiled      # a tree to be put on PYTHONPATH; scripts/compile calls this
+    python native/package.py build/compiled [LEVEL]     # a tree to be put on PYTHONPATH; scripts/compile calls this
 
 The wheel's build hook (hook.py) calls `build`. One source: the copy is made from `src/dibs` by `expand.py`, and mypyc
 compiles it. All modules are one group, in one shared object, so that calls between them are calls in C.
@@ -60,8 +60,9 @@ def paths_of(package: Path) -> list[Path]:
     return [path for path in found if path.name != "__init__.py"]
 
 
-def build(target: Path) -> None:
-    """Make `target`: the whole package, with shared objects beside the modules that are compiled."""
+def build(target: Path, level: str = OPTIMISE) -> None:
+    """Make `target`: the whole package, with shared objects beside the modules that are compiled. `level`: how much
+    the C compiler optimises."""
     shutil.rmtree(target, ignore_errors=True)
     package = target / "dibs"
     shutil.copytree(ROOT / "src/dibs", package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -69,7 +70,7 @@ def build(target: Path) -> None:
     # What is on the path already stays there: an isolated build has its tools on it.
     paths = [str(ROOT / "src"), str(ROOT / "native"), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
-    subprocess.run([sys.executable, __file__, "--inside"], cwd=target, env=env, check=True)
+    subprocess.run([sys.executable, __file__, "--inside", level], cwd=target, env=env, check=True)
     for name in _SCRATCH:
         shutil.rmtree(target / name, ignore_errors=True)
 
@@ -85,17 +86,17 @@ def changed(target: Path) -> list[Path]:
     return found
 
 
-def _inside() -> None:
+def _inside(level: str) -> None:
     """In the target folder, in a process of its own."""
     from expand import expand_tree
 
     package = Path("dibs")
     chosen = paths_of(package)
     expand_tree(package, {path.as_posix() for path in chosen})
-    _compile([path.as_posix() for path in chosen])
+    _compile([path.as_posix() for path in chosen], level)
 
 
-def _compile(paths: list[str]) -> None:
+def _compile(paths: list[str], level: str) -> None:
     from mypyc.build import mypycify
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
@@ -117,7 +118,7 @@ def _compile(paths: list[str]) -> None:
     flags = ["--config-file=", "--follow-imports=silent", "--ignore-missing-imports", version]
     modules = mypycify(
         [*flags, *paths],
-        opt_level=OPTIMISE,
+        opt_level=level,
         debug_level="0",
         multi_file=True,
         group_name=GROUP,
@@ -133,14 +134,14 @@ def _compile(paths: list[str]) -> None:
 
 
 def main() -> int:
-    if sys.argv[1:] == ["--inside"]:
-        _inside()
+    if sys.argv[1] == "--inside":
+        _inside(sys.argv[2])
         return 0
     missing = why_not()
     if missing is not None:
         print(f"Not compiled: {missing}.", file=sys.stderr)
         return 69
-    build(Path(sys.argv[1]).resolve())
+    build(Path(sys.argv[1]).resolve(), *sys.argv[2:3])
     return 0
 
 

@@ -139,15 +139,15 @@ run_tests() {
     printf '\nThese passed only when they were run alone; see above for how they failed beside others.\n'
 }
 
-# make_compiled: builds the package with its rules as machine code into build/compiled, and build/compiled/venv, which
-# has everything that VENV has, but that dibs. Fails without a compiler.
+# make_compiled [LEVEL]: builds the package with its rules as machine code into build/compiled, and build/compiled/venv, which
+# has everything that VENV has, but that dibs. LEVEL is how much the C compiler optimises. Fails without a compiler.
 make_compiled() {
-    local target="$ROOT/build/compiled" want site name
+    local level=${1:-2} target="$ROOT/build/compiled" want site name
     want=$(cd "$ROOT" && find src/dibs native -name '*.py' -print0 | sort -z | xargs -0 cat | cksum)
-    want="$want $("$VENV/bin/python" -VV)"
+    want="$want $("$VENV/bin/python" -VV) $level"
     [ "$(cat "$target/made-from" 2>/dev/null)" = "$want" ] && return
     say "compiling dibs into $target; this takes a minute"
-    "$VENV/bin/python" "$ROOT/native/package.py" "$target" || return
+    "$VENV/bin/python" "$ROOT/native/package.py" "$target" "$level" || return
     "$VENV/bin/python" -m compileall -q "$target/dibs"
     "$VENV/bin/python" -m venv --without-pip "$target/venv"
     site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 RACERS = 40
-ROUNDS = 100
+ROUNDS = 40
 SHORTEST_TTL_S = 1
 
 

@@ -126,8 +126,15 @@ def face(request: pytest.FixtureRequest) -> str:
     return found
 
 
-@pytest.mark.parametrize("session", [True, False], ids=["in a session", "without a session"])
-@pytest.mark.parametrize("pause_s", [0.0, 1.2], ids=["at once", "with its place"])
+@pytest.mark.parametrize(
+    ("session", "pause_s"),
+    [
+        pytest.param(True, 0.0, id="in a session, at once"),
+        pytest.param(False, 1.2, id="without a session, with its place"),
+        pytest.param(True, 1.2, id="in a session, with its place", marks=pytest.mark.slow),
+        pytest.param(False, 0.0, id="without a session, at once", marks=pytest.mark.slow),
+    ],
+)
 def test_a_wait_rides_out_a_restart_of_the_server(
     server: ServerProcess, face: str, session: bool, pause_s: float
 ) -> None:

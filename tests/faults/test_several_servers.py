@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dibs import Lease
 
 FAULTS = ["killed", "paused", "told to end"]
-# Other tests cover each fault. Here the hardest one runs every time, the others in scripts/soak.
+# Every fault is tried on a claim. After that the hardest one runs every time, the others in scripts/soak.
 HARDEST = ["paused", *[pytest.param(fault, marks=pytest.mark.slow) for fault in ("killed", "told to end")]]
 WAIT_S = 40
 
@@ -82,7 +82,7 @@ def kinds(client: Client, job: str = "job") -> list[str]:
 
 
 @pytest.mark.promise("servers:failover")
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", HARDEST)
 def test_what_is_held_is_kept_and_let_go_through_another_server(cluster: Cluster, fault: str) -> None:
     cluster.start(2)
     client = cluster.client()
@@ -119,7 +119,7 @@ def test_a_claim_is_made_once_and_in_time(cluster: Cluster, fault: str) -> None:
 
 @pytest.mark.promise("servers:failover")
 @pytest.mark.promise("queue:fifo")
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", HARDEST)
 def test_a_waiter_keeps_its_place_at_another_server(cluster: Cluster, fault: str) -> None:
     cluster.start(3)
     there = cluster.client(cluster.servers[1].url)
@@ -168,7 +168,9 @@ def test_a_lease_got_elsewhere_is_not_cut_short_by_a_server_that_wakes_up(cluste
 
 
 @pytest.mark.promise("servers:failover")
-@pytest.mark.parametrize("waits", [False, True], ids=["at once", "in line"])
+@pytest.mark.parametrize(
+    "waits", [pytest.param(False, id="at once", marks=pytest.mark.slow), pytest.param(True, id="in line")]
+)
 def test_a_claim_that_was_refused_elsewhere_is_not_granted_by_a_server_that_wakes_up(
     cluster: Cluster, waits: bool
 ) -> None:
