@@ -64,6 +64,7 @@ SHOWN = {
     TITLES["resign"]: ("election-resigned",),
     "GET /elections/{id}": ("election",),
     "GET /elections/{id}/watch": ("election-state",),
+    "GET /whoami": ("whoami",),
     "Errors": ("error",),
 }
 # Answers that are declared with their operation.

@@ -53,7 +53,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def test_every_verb_of_a_request_has_its_row_in_the_table() -> None:
-    assert REQUESTS.keys() <= LEAST_ROLE.keys()
+    assert REQUESTS.keys() - {"login"} <= LEAST_ROLE.keys()
     assert {verb for _, _, verb in operations()} == LEAST_ROLE.keys()
 
 

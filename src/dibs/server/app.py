@@ -15,6 +15,7 @@ from dibs.server.election_routes import election_routes
 from dibs.server.event_routes import event_routes
 from dibs.server.health_routes import health_routes
 from dibs.server.job_routes import job_routes
+from dibs.server.login_routes import login_routes
 from dibs.server.mcp import MCP
 from dibs.server.response import UNSUPPORTED, HttpError, answer_for_error
 from dibs.server.routes import routes_of, send_answer
@@ -75,6 +76,7 @@ def served_table(api: Api) -> Table:
         *session_routes(api),
         *election_routes(api),
         *token_routes(api),
+        *login_routes(api),
         *health_routes(api),
     ]
 

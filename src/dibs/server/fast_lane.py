@@ -2,8 +2,8 @@
 
 An ordinary request of these kinds goes from the parser to the handlers and back, without ASGI, a task or a coroutine.
 Everything else takes the general way: another address, a query, a pipelined request behind one that is not answered,
-HTTP/1.0, `Expect`, chunks, a large body, a client that does not read. Both ways call the same handlers and write the
-same bytes; `tests/server/test_lane.py` checks that.
+HTTP/1.0, `Expect`, a cookie, chunks, a large body, a client that does not read. Both ways call the same
+handlers and write the same bytes; `tests/server/test_lane.py` checks that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _PLACE = b"/locks/"
 _QUERY, _FRAGMENT, _SLASH = b"?#/"
 _VERBS = {b"acquire": "acquire", b"renew": "renew", b"release": "release"}
 _SEVERAL = {b"/locks/acquire-any": "acquire-any", b"/locks/acquire-all": "acquire-all"}
-_UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
+# With a cookie: the general way finds out whether it is a credential.
+_UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade", b"cookie"))
 _BODY_BYTES_MAX = HIGH_WATER_LIMIT
 
 

@@ -25,8 +25,9 @@ from dibs.core.limits import (
 )
 from dibs.core.names import check_name
 from dibs.core.records import HELD, STATES
-from dibs.errors import InvalidInput, InvalidName, ServerDraining
+from dibs.errors import AuthenticationRequired, InvalidInput, InvalidName, ServerDraining
 from dibs.repository.job_names import JobNames
+from dibs.server.cookie import REFUSED
 from dibs.server.event_registry import StreamRegistry
 from dibs.server.health import HealthProbe
 from dibs.server.polls import LongPoll
@@ -268,7 +269,16 @@ class Api:
 
     def caller_of(self, headers: Headers) -> Caller:
         """The caller: known by token, or as the user at the other end of the machine's socket."""
-        return self._guard.caller(headers.get(b"authorization"), headers.get(b":peer"))
+        try:
+            return self._guard.caller(headers.get(b"authorization"), headers.get(b":peer"))
+        except AuthenticationRequired:
+            if REFUSED in headers:
+                raise AuthenticationRequired(headers[REFUSED].decode()) from None
+            raise
+
+    def ends_ms(self, authorization: bytes | None) -> int | None:
+        """When the token of this Authorization header ends by itself, if it does."""
+        return self._guard.ends_ms(authorization)
 
     def caller_for(self, verb: str, headers: Headers) -> Caller:
         """The caller, with one more request counted for it."""

@@ -14,6 +14,7 @@ import msgspec
 
 from dibs.core.limits import BODY_BYTES_MAX, JSON_DEPTH_MAX, STRANGERS_BODY_BYTES_MAX
 from dibs.errors import InvalidInput, InvalidName
+from dibs.server.cookie import with_credential
 from dibs.server.response import JSON, ClientGone, HttpError
 from dibs.wire.shapes import OWN_TYPE
 
@@ -157,7 +158,10 @@ class HttpRequest:
         self.query: bytes = scope["query_string"]
         self.connection: WaitingConnection = scope["dibs.connection"]
         self.server: tuple[str, int | None] | None = scope["server"]
+        self.method: str = scope["method"]
+        self.scheme: str = scope["scheme"]
         self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # if it is repeated, the first
+        with_credential(self.method, self.scheme, self.headers, scope["headers"])
         self._receive = receive
 
     async def body(self, known: Known) -> bytes:

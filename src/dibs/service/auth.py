@@ -84,10 +84,9 @@ class TokenGuard:
     def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
         """The caller with this Authorization header; `peer` is for guards that know the users of the machine. Raises
         the two errors of the contract."""
-        authorization = authorization and authorization.strip()  # blanks around a header's value are ignored
-        if not authorization or not authorization.startswith(_BEARER):
+        key = _key_of(authorization)
+        if key is None:
             raise AuthenticationRequired("Bearer token required")
-        key = hashlib.sha256(authorization[len(_BEARER) :]).digest()
         # The store first: a token that was revoked there is refused, even if a file still has it.
         stored = self.directory.caller(key) if self.directory is not None else None
         if stored is not None:
@@ -98,6 +97,14 @@ class TokenGuard:
         if key in self._ends_ms and self._wall() >= self._ends_ms[key]:
             raise AuthenticationFailed("The token has expired. Ask the operator of the server for a new one.")
         return caller
+
+    def ends_ms(self, authorization: bytes | None) -> int | None:
+        """When the token of this header ends by itself, if it does."""
+        key = _key_of(authorization)
+        if key is None:
+            return None
+        stored = self.directory.ends_ms(key) if self.directory is not None else None
+        return self._ends_ms.get(key) if stored is None else stored
 
     def proof(self, key_id: str, challenge: str) -> str | None:
         """The proof, for a client that has a token, that this server knows its hash. None if it does not."""
@@ -154,6 +161,14 @@ class MachineGuard(TokenGuard):
     def reload(self) -> bool:
         self._known = {}
         return True
+
+
+def _key_of(authorization: bytes | None) -> bytes | None:
+    """The hash of the token in an Authorization header."""
+    authorization = authorization and authorization.strip()  # blanks around a header's value are ignored
+    if not authorization or not authorization.startswith(_BEARER):
+        return None
+    return hashlib.sha256(authorization[len(_BEARER) :]).digest()
 
 
 def read_tokens(path: str) -> list[TokenLine]:

@@ -73,6 +73,11 @@ class CredentialDirectory:
             raise AuthenticationFailed("The token has expired or was revoked. Ask an admin for a new one.")
         return caller
 
+    def ends_ms(self, key: bytes) -> int | None:
+        """When the token with this hash ends by itself, if it does."""
+        _, over_ms = self._known.get(key, (None, _NEVER_MS))
+        return None if over_ms == _NEVER_MS else over_ms
+
     def key_named(self, key_id: str) -> bytes | None:
         """The hash that a proof is asked for."""
         return self._keys.get(key_id)

@@ -86,6 +86,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     },
     "election-renew": {"leader_token": "text!", "ttl_seconds": "whole"},
     "resign": {"leader_token": "text!"},
+    "login": {"token": "text!"},
 }
 
 # The bounds of numbers, both included.
@@ -111,6 +112,7 @@ CHARACTERS = {
     "request_key": limits.REQUEST_KEY_CHARS_MAX,
     "candidate_id": limits.CANDIDATE_CHARS_MAX,
     "reason": limits.REASON_CHARS_MAX,
+    "token": limits.TOKEN_CHARS_MAX,
 }
 BYTES = {"checkpoint": limits.CHECKPOINT_BYTES_MAX, "result": limits.RESULT_BYTES_MAX}
 

@@ -177,6 +177,7 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "ttl_seconds": ("the one it has; without a token 30", "a new TTL, from now. It may be shorter"),
     },
     "resign": {"leader_token": ("", "the proof")},
+    "login": {"token": ("", "a token that the server accepts")},
 }
 
 # Bounds of a single verb, and bounds that are not one number.
@@ -213,4 +214,5 @@ SEEN_BY = {
     "request_key": NOBODY,
     "process": NOBODY,
     "parent_id": NOBODY,
+    "token": NOBODY,
 }

@@ -350,6 +350,12 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
             "when the term ends without a heartbeat; null in a stream, for a leader that holds it by a session",
         ),
     },
+    "whoami": {
+        "principal": (ALWAYS, "the token's name"),
+        "role": (ALWAYS, "what it may do"),
+        "namespace": (NULL, "the only namespace it may use; null: any"),
+        "expires_at": (LEFT_OUT, "when the token ends by itself"),
+    },
     "error": {
         "error": (ALWAYS, "a title"),
         "code": (ALWAYS, "one of the codes below, for programs"),
