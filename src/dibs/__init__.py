@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dibs.errors import (
         BadReply,
         DibsError,
+        EventsGone,
         InvalidInput,
         JobDone,
         JobHeld,
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from dibs.sdk.answers import JobEvent, JobStatus, Lease, Previous
     from dibs.sdk.async_claim import AsyncClaim
     from dibs.sdk.async_client import AsyncClient
+    from dibs.sdk.async_events import AsyncEvents
     from dibs.sdk.async_session import AsyncSession
     from dibs.sdk.claim import Claim
     from dibs.sdk.client import Client
     from dibs.sdk.default import claim, claim_all, claim_any, connect
+    from dibs.sdk.events import Events
     from dibs.sdk.exclusive import exclusive
     from dibs.sdk.fence import AsyncFence, Fence
     from dibs.sdk.jobs import (
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClaim",
     "AsyncClient",
+    "AsyncEvents",
     "AsyncFence",
     "AsyncLock",
     "AsyncSession",
@@ -61,6 +65,8 @@ __all__ = [
     "Claim",
     "Client",
     "DibsError",
+    "Events",
+    "EventsGone",
     "Fence",
     "InvalidInput",
     "JobDone",
@@ -99,16 +105,18 @@ __all__ = [
 _PLACES = {
     "dibs._version": "__version__",
     "dibs.errors": (
-        "BadReply DibsError InvalidInput JobDone JobHeld JobParked JobResting LeaseLost MissingExtra NotAllowed"
-        " NotClaimed RequestRefused StaleToken Unavailable WouldDeadlock"
+        "BadReply DibsError EventsGone InvalidInput JobDone JobHeld JobParked JobResting LeaseLost MissingExtra"
+        " NotAllowed NotClaimed RequestRefused StaleToken Unavailable WouldDeadlock"
     ),
     "dibs.sdk.answers": "JobEvent JobStatus Lease Previous",
     "dibs.sdk.async_claim": "AsyncClaim",
     "dibs.sdk.async_client": "AsyncClient",
+    "dibs.sdk.async_events": "AsyncEvents",
     "dibs.sdk.async_session": "AsyncSession",
     "dibs.sdk.claim": "Claim",
     "dibs.sdk.client": "Client",
     "dibs.sdk.default": "claim claim_all claim_any connect",
+    "dibs.sdk.events": "Events",
     "dibs.sdk.exclusive": "exclusive",
     "dibs.sdk.fence": "AsyncFence Fence",
     "dibs.sdk.jobs": "claim_job fail_job get_job_owner heartbeat_job list_claimed_jobs release_job",

@@ -28,6 +28,7 @@
     │   ├── JobParked           it failed too often; an operator frees it
     │   └── WouldDeadlock       waiting for it would never end: `cycle`
     ├── LeaseLost               it was yours and is not any more, or may not be: stop the work
+    ├── EventsGone              events that were asked for are no longer on record: `after`, `oldest`
     ├── StaleToken              a write came with an older fencing token than the last one
     └── RequestRefused          the other side said no for another reason; `code` says which
 
@@ -223,6 +224,20 @@ class LeaseLost(DibsError):
         self.name = name
         self.fencing_token = fencing_token
         self.why = why
+
+
+class EventsGone(DibsError):
+    """Events after number `after` are no longer on record. `oldest` is the first that is, or that will be."""
+
+    code = "not_found"
+
+    def __init__(self, after: int, oldest: int) -> None:
+        super().__init__(
+            f"Events between number {after} and {oldest} are no longer on record. Look at the present state, "
+            f"then go on: the next event is number {oldest} or later."
+        )
+        self.after = after
+        self.oldest = oldest
 
 
 class StaleToken(DibsError):

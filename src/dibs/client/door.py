@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
+    Streamed = tuple[int, Document | None]  # a position, and the event that brought the reader there
 else:
     Protocol = object
 
@@ -49,9 +50,9 @@ class Door(Protocol):
         of the last `since_ms` milliseconds; or else the newest."""
         ...
 
-    def await_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> Iterator[Document]:
-        """Events after a position as they happen, each with its `seq`, for at most `timeout_ms`. It may end sooner, for
-        any reason: `events` says which, and goes on where it ended."""
+    def await_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> Iterator[Streamed]:
+        """Events after a position as they happen, each with its position, and positions without an event; for at most
+        `timeout_ms`. It may end sooner, for any reason: `events` says which, and goes on where it ended."""
         ...
 
     def sessions(self) -> Reply:

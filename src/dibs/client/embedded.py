@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from dibs.client.door import Streamed
     from dibs.core.identity import Caller
     from dibs.repository.namespace import Namespaces
     from dibs.stores.port import Store
@@ -184,7 +185,7 @@ class EmbeddedDoor:
 
         return told(self._namespaces, answered(answer), about)
 
-    def await_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> Iterator[Document]:
+    def await_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> Iterator[Streamed]:
         """Only waits: whatever comes is read with `events`, which costs a store of this machine nothing."""
         self.store().watch(after, timeout_ms)
         return iter(())

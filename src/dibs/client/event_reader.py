@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from dibs.client.http1 import ConnectionLost
 from dibs.clock import steady_ms
-from dibs.core.limits import HISTORY_PAGE_MAX, STREAM_RETRY_MS, STREAM_SILENCE_MS
+from dibs.core.limits import LIST_PAGE_DEFAULT, STREAM_RETRY_MS, STREAM_SILENCE_MS
 from dibs.errors import BadReply, ServerUnreachable
 from dibs.jsontext import decode
 from dibs.wire.event_frames import DROPPED, GAP, FrameReader
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from dibs.client.door import Door
+    from dibs.client.door import Door, Streamed
     from dibs.client.transport import Deadline, ServerConnection
     from dibs.wire.documents import Reply
 
@@ -22,26 +24,99 @@ if TYPE_CHECKING:
 
 AWAIT_MS = 24 * 3600 * 1000
 PAUSE_MS = 50
+# Failures that pass: another server, or the same one a little later, goes on where the last event was.
+PASSING = ("upstream_unavailable", "draining", "rate_limited", "capacity_exceeded")
 
 
-def read_events(
-    connection: ServerConnection, request: bytes, deadline: Deadline, timeout_ms: int
-) -> Iterator[Document]:
-    """The events of a stream, until it ends or breaks. Gaps and the end of a slow reader end it, too: a page of events
-    says the same, so whoever follows learns of them there."""
-    until_ms = steady_ms() + timeout_ms
-    reader = FrameReader()
-    try:
-        for part in connection.stream(
-            request, deadline, lambda: min(STREAM_SILENCE_MS, until_ms - steady_ms())
-        ):
-            for kind, data, _ in reader.feed(part):
-                if kind in (GAP, DROPPED):
-                    return
-                if data:
-                    yield _event(data)
-    except (ConnectionLost, ServerUnreachable, BadReply, ValueError):
-        return
+class EventCursor:
+    """Where a reader of events is, what it asks for next, and what an answer brings. Pure: no I/O and no clock.
+
+    A page of events comes first. It also tells of gaps and failures. When a page has brought everything, the reader
+    waits for a stream, and asks for a page again when the stream has ended, for whatever reason."""
+
+    def __init__(self, prefix: str, name: str | None, after: int | None, since_ms: int = 0) -> None:
+        self.prefix = prefix
+        self.name = name
+        self.position = (
+            after  # everything up to here was handed out; None until an answer says where "now" is
+        )
+        self.is_current = False  # nothing is known to come after the position: wait for a stream
+        self.is_refused = (
+            False  # the last stream brought nothing, nor did the page after it: pause before the next
+        )
+        self._since_ms = since_ms
+        self._waiting: deque[Document] = deque()
+        self._upto = 0
+        self._streams_from: int | None = None
+
+    @property
+    def _begins_now(self) -> bool:
+        return self.position is None and not self._since_ms
+
+    def question(self) -> tuple[str, str | None, int | None, int, int]:
+        """What to ask of `Door.events`. Somebody who begins now asks for one event, only to learn its position."""
+        limit = 1 if self._begins_now else LIST_PAGE_DEFAULT
+        return self.prefix, self.name, self.position, limit, self._since_ms
+
+    def take_page(self, page: Document) -> None:
+        if not self._begins_now:
+            self._waiting.extend([page["gap"]] if page.get("gap") else [])
+            self._waiting.extend(page["events"])
+        self.is_current = not self._waiting
+        self._upto = int(page["next_after"])
+        if not self._waiting:
+            self.position = self._upto
+        self.is_refused = self.is_current and self.position == self._streams_from
+        self._streams_from = None
+
+    def begin_stream(self) -> int:
+        """The position from which to wait."""
+        assert self.position is not None
+        self._streams_from = self._upto = self.position
+        return self.position
+
+    def take_streamed(self, streamed: Streamed) -> None:
+        position, event = streamed
+        if position <= self._upto:  # it was there before
+            return
+        self._upto = position
+        if event is not None:
+            self._waiting.append(event)
+        elif not self._waiting:
+            self.position = position
+
+    def end_stream(self) -> None:
+        self.is_current = False
+
+    def pop(self) -> Document | None:
+        """The next event or gap that was taken and not handed out yet."""
+        if not self._waiting:
+            return None
+        found = self._waiting.popleft()
+        last = int(found["oldest"]) - 1 if found["event"] == GAP else int(found["seq"])
+        self.position = last if self._waiting else self._upto
+        return found
+
+
+class StreamFrames:
+    """The events and positions in the bytes of a stream. `is_over`: the server told of a gap, or that the reader is too
+    slow. A page of events says the same, so whoever follows learns of it there."""
+
+    def __init__(self) -> None:
+        self._reader = FrameReader()
+        self.is_over = False
+
+    def read(self, part: bytes) -> Iterator[Streamed]:
+        """Raises ValueError for what is no stream of events."""
+        for kind, data, last_id in self._reader.feed(part):
+            if kind in (GAP, DROPPED):
+                self.is_over = True
+                return
+            if data:
+                event = _event(data)
+                yield event["seq"], event
+            elif last_id.isdecimal() and len(last_id) < 20:
+                yield int(last_id), None
 
 
 def _event(data: str) -> Document:
@@ -51,49 +126,50 @@ def _event(data: str) -> Document:
     return event
 
 
-def follow(
-    door: Door,
-    prefix: str,
-    name: str | None,
-    after: int | None,
-    *,
-    since_ms: int = 0,
-    for_ms: int | None = None,
-) -> Iterator[Document | Reply]:
-    """Events as they happen, each once and in order, for ever or for `for_ms`; gaps among them, as documents. Begins
-    after a position, or with the events of the last `since_ms`, or now. The first good reply is yielded as well,
-    and each failure as the reply that says so; whoever goes on after it comes back to the same position, at whichever
-    server answers."""
+def read_events(
+    connection: ServerConnection, request: bytes, deadline: Deadline, timeout_ms: int
+) -> Iterator[Streamed]:
+    """The events and positions of a stream, until it ends or breaks."""
+    until_ms = steady_ms() + timeout_ms
+    frames = StreamFrames()
+    try:
+        for part in connection.stream(
+            request, deadline, lambda: min(STREAM_SILENCE_MS, until_ms - steady_ms())
+        ):
+            yield from frames.read(part)
+            if frames.is_over:
+                return
+    except (ConnectionLost, ServerUnreachable, BadReply, ValueError):
+        return
+
+
+def follow(door: Door, cursor: EventCursor, *, for_ms: int | None = None) -> Iterator[Document | Reply]:
+    """Events as they happen, each once and in order, for ever or for `for_ms`; gaps among them, as documents. Each
+    reply is yielded as well, because it may be a failure; whoever goes on after it comes back to the same position, at
+    whichever server answers."""
     until_ms = steady_ms() + (AWAIT_MS * 3650 if for_ms is None else for_ms)
-    is_begun, is_told = after is not None or since_ms > 0, False
-    is_refused = False
     while True:
-        reply = door.events(prefix, name, after, HISTORY_PAGE_MAX if is_begun else 1, since_ms)
-        left_ms = until_ms - steady_ms()
-        if reply.status != 200:
-            yield reply
-            _pause(until_ms)
-        else:
-            if not is_told:
-                is_told = True
-                yield reply
-            page: Document = reply.body or {}
-            if is_begun:
-                if page.get("gap"):
-                    yield page["gap"]
-                yield from page["events"]
-            is_more = is_begun and bool(page["events"])
-            is_begun, after = True, int(page["next_after"])
-            if left_ms > 0 and not is_more:
-                if is_refused:  # a server that begins no stream is asked for pages instead
-                    _pause(until_ms)
-                began_ms, before = steady_ms(), after
-                for event in door.await_events(prefix, name, after, min(left_ms, AWAIT_MS)):
-                    after = event["seq"]
-                    yield event
-                is_refused = after == before and steady_ms() - began_ms < PAUSE_MS
-        if left_ms <= 0:
+        yield from iter(cursor.pop, None)
+        if cursor.is_current:
+            left_ms = until_ms - steady_ms()
+            if left_ms <= 0:
+                return
+            if cursor.is_refused:  # a server that begins no stream is asked for pages instead
+                _pause(until_ms)
+            after = cursor.begin_stream()
+            for streamed in door.await_events(cursor.prefix, cursor.name, after, min(left_ms, AWAIT_MS)):
+                cursor.take_streamed(streamed)
+                yield from iter(cursor.pop, None)
+            cursor.end_stream()
+            continue
+        reply = door.events(*cursor.question())
+        yield reply
+        if reply.status == 200:
+            cursor.take_page(reply.body or {})
+        elif steady_ms() >= until_ms:
             return
+        else:
+            _pause(until_ms)
 
 
 def _pause(until_ms: int) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from dibs.client.door import Streamed
     from dibs.client.exchange import Attempt, Result
     from dibs.client.requests import Question
     from dibs.client.servers import Servers
@@ -63,7 +64,7 @@ class HttpDoor:
     ) -> Reply:
         return self._reply(lambda: questions.events_question(prefix, name, after, limit, since_ms))
 
-    def await_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> Iterator[Document]:
+    def await_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> Iterator[Streamed]:
         """From the server that answers first; `events` has just asked it."""
         from dibs.client.event_reader import read_events
 

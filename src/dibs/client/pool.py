@@ -38,14 +38,14 @@ class Doors:
         self._closed = False
         self._open = self._opener(settings)
 
-    def _opener(self, settings: Settings) -> Callable[[], Door]:
+    def _opener(self, settings: Settings) -> Callable[[bool], Door]:
         url, namespace = settings.url, namespaces_of(settings)
         servers = servers_of(settings)
         self.is_server = servers is not None
         if servers is not None:
-            return lambda: HttpDoor(servers, namespace=namespace, timeout_ms=self.timeout_ms, keep=True)
+            return lambda keep: HttpDoor(servers, namespace=namespace, timeout_ms=self.timeout_ms, keep=keep)
         self._store = SharedStore(url)
-        return lambda: EmbeddedDoor(self._store.get, namespace)
+        return lambda _: EmbeddedDoor(self._store.get, namespace)
 
     @contextmanager
     def one(self, timeout_ms: int | None = None) -> Iterator[Door]:
@@ -60,6 +60,12 @@ class Doors:
         finally:
             self._give_back(door)  # in any case: a broken connection has closed itself
 
+    def own(self) -> Door:
+        """A door that is never lent to anybody else. It keeps no connection, so it may be dropped without a word."""
+        if self._closed:
+            raise StoreUnavailable("This client was closed. Connect again.")
+        return self._open(False)
+
     def _take(self) -> Door:
         if os.getpid() != self._pid:
             _left_alone.append(self._idle)
@@ -67,7 +73,7 @@ class Doors:
         with self._lock:
             if self._closed:
                 raise StoreUnavailable("This client was closed. Connect again.")
-            return self._idle.pop() if self._idle else self._open()
+            return self._idle.pop() if self._idle else self._open(True)
 
     def _give_back(self, door: Door) -> None:
         with self._lock:

@@ -40,7 +40,8 @@ GIVING_UP_PAUSE_MS = 100
 
 
 class Ask:
-    """A request to the door. `verb` is one of its verbs, or `list`, `history`, `sessions` with their arguments."""
+    """A request to the door. `verb` is one of its verbs, or `list`, `history`, `events`, `sessions` with their
+    arguments."""
 
     __slots__ = ("document", "name", "verb")
 
@@ -104,6 +105,8 @@ def ask(door: Door, step: Ask) -> Reply:
         return door.claimed(step.name, step.document.get("after", ""), step.document["limit"])
     if step.verb == "history":
         return door.history(step.name, step.document["limit"])
+    if step.verb == "events":
+        return door.events(**step.document)
     if step.verb == "sessions":
         return door.sessions()
     return door.call(step.verb, step.name, step.document)

@@ -9,6 +9,7 @@ ownership   who acquired what through a lock that threads or tasks share
 client, claim, session, heart                                  the face for threads
 async_client, async_claim, async_session, async_guard          the face for event loops, with the same names,
 async_doors, async_line                                        and how it reaches a server or a store
+events, async_events  what happens to jobs, as it happens, for both faces
 fence       refuses late writes; drivers is how it speaks to each kind of database
 default     the client that the environment names; locks, jobs and exclusive are shapes that people know
 """

@@ -77,7 +77,7 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One line of a job's history. `event` says what happened: acquired, progress, released, expired, …"""
+    """Something that happened to the job `name`. `event` says what: acquired, progress, released, expired, …"""
 
     seq: int
     at: str
@@ -86,6 +86,8 @@ class JobEvent:
     fencing_token: int | None = None
     checkpoint: str | None = None
     document: Document = field(default_factory=dict, repr=False, compare=False)
+    name: str | None = None
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ def status_from(document: Document) -> JobStatus:
     )
 
 
-def event_from(document: Document) -> JobEvent:
+def event_from(document: Document, name: str | None = None) -> JobEvent:
     return JobEvent(
         seq=document["seq"],
         at=document["at"],
@@ -149,6 +151,8 @@ def event_from(document: Document) -> JobEvent:
         fencing_token=document.get("fencing_token"),
         checkpoint=document.get("checkpoint"),
         document=document,
+        name=document.get("name", name),
+        namespace=document.get("namespace"),
     )
 
 

@@ -15,6 +15,7 @@ from dibs.repository.namespace import current_folder
 from dibs.sdk import operations
 from dibs.sdk.async_claim import AsyncClaim, given_up
 from dibs.sdk.async_doors import drive, open_door
+from dibs.sdk.async_events import AsyncEvents
 from dibs.sdk.async_guard import shielded
 from dibs.sdk.async_session import AsyncSession
 from dibs.sdk.claims import TTL_SECONDS, Claims
@@ -170,6 +171,22 @@ class AsyncClient(Claims[AsyncClaim]):
             for event in await self._run(watching.poll()):
                 yield event
             await asyncio.sleep(duration_ms(poll, "poll") / 1000)
+
+    @explained
+    def events(
+        self,
+        prefix: str = "",
+        *,
+        name: str | None = None,
+        after: int | None = None,
+        since: Duration | None = None,
+        patience: Duration | None = None,
+    ) -> AsyncEvents:
+        """What happens to jobs, as it happens, each event once and in order: of all jobs, of those whose name begins
+        with `prefix`, or of one. It begins after the event number `after`, or with the events of the last `since`
+        seconds, or now. After a failure it continues at whichever server answers. It tries for ever, or for `patience`
+        seconds."""
+        return AsyncEvents(self._door, self._timeout_ms, self._one_name, prefix, name, after, since, patience)
 
     renew = awaits("renew", operations.renew, "Heartbeat by hand.")
     release = awaits_end(

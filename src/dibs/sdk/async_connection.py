@@ -59,6 +59,28 @@ class AsyncServerConnection:
         except OSError:  # TLS errors are of this kind too
             raise ConnectionLost from None
 
+    async def open_stream(self, request: bytes) -> ReplyReader:
+        """Send, and read the head of a stream. Raises ConnectionLost if the answer is no stream."""
+        try:
+            await self._send(request)
+            reader = ReplyReader()
+            if await run_generator_async(reader.stream_head(), lambda _: self._receive()):
+                return reader
+        except TimeoutError:
+            raise
+        except OSError:
+            pass
+        raise ConnectionLost
+
+    async def stream_part(self, reader: ReplyReader) -> bytes:
+        """The next part of a stream; empty at its end."""
+        try:
+            return await run_generator_async(reader.stream_part(), lambda _: self._receive())
+        except TimeoutError:
+            raise
+        except OSError:
+            raise ConnectionLost from None
+
     async def _send(self, data: bytes) -> None:
         if self._tls is not None:
             data = self._tls.sealed(data)

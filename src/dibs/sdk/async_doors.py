@@ -1,6 +1,6 @@
 """Doors for event loops. To a server over the loop's sockets; to a store through threads, because stores block.
 
-Connections belong to the loop they were made in, so each loop has its own. Threads come in four groups, so that
+Connections belong to the loop they were made in, so each loop has its own. Threads come in groups, so that
 waiting and claiming never take the threads of heartbeats and releases.
 """
 
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dibs.client import requests as questions
 from dibs.client.connect import servers_of
 from dibs.client.embedded import EmbeddedDoor, SharedStore
+from dibs.client.event_reader import StreamFrames
 from dibs.client.exchange import ask_servers
 from dibs.client.http1 import ConnectionLost
 from dibs.client.queueing import Ask, Pause, Work
@@ -25,16 +26,17 @@ from dibs.client.requests import RequestBuilder
 from dibs.client.settings import namespaces_of
 from dibs.client.transport import NotConnected, TimedOut, too_slow
 from dibs.clock import steady_ms
-from dibs.core.limits import CLIENT_IDLE_MS_MAX
-from dibs.errors import DibsError, ServerUnreachable, StoreUnavailable
+from dibs.core.limits import CLIENT_IDLE_MS_MAX, STREAM_SILENCE_MS
+from dibs.errors import BadReply, DibsError, ServerUnreachable, StoreUnavailable
 from dibs.generators import run_generator_async
 from dibs.repository.namespace import Namespaces, told
 from dibs.sdk.async_connection import AsyncServerConnection, connected, hang_up
 from dibs.wire.documents import Reply, reply_for_error
 
 if TYPE_CHECKING:
+    from dibs.client.door import Streamed
     from dibs.client.exchange import Attempt, Result
-    from dibs.client.http1 import RawReply
+    from dibs.client.http1 import RawReply, ReplyReader
     from dibs.client.queueing import Flow, Step
     from dibs.client.requests import Question
     from dibs.client.servers import Servers
@@ -44,8 +46,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 IDLE_MAX = 8
 ASKING, KEEPING, LEAVING, WAITING = "asking", "keeping", "leaving", "waiting"
-THREADS = {ASKING: 4, KEEPING: 4, LEAVING: 4, WAITING: 64}
+WATCHING = "watching"
+THREADS = {ASKING: 4, KEEPING: 4, LEAVING: 4, WAITING: 64, WATCHING: 64}
 EMBEDDED_SLICE_SECONDS = 1  # how long one thread is lent to one waiter at a time
+
+
+class AwaitedEvents:
+    """`next` waits for events and positions. None: it is over, and a page of events says why and what comes next."""
+
+    async def next(self) -> list[Streamed] | None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Hang up."""
 
 
 class AsyncDoor:
@@ -54,6 +67,10 @@ class AsyncDoor:
     slice_seconds: int
 
     async def ask(self, step: Ask, timeout_ms: int, lane: str) -> Reply:
+        raise NotImplementedError
+
+    def awaited_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> AwaitedEvents:
+        """Events after a position as they happen. `timeout_ms` bounds how long a stream takes to begin."""
         raise NotImplementedError
 
     # Whether a cancelled request continues by itself, so that its answer must be handled.
@@ -160,6 +177,12 @@ class ServerDoor(AsyncDoor):
         except (ConnectionLost, ServerUnreachable) as error:
             return ConnectionLost() if sent and isinstance(error, ServerUnreachable) else error
 
+    def awaited_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> AwaitedEvents:
+        """From the server that answers first; a page of events has just asked it."""
+        address = self._servers.order(steady_ms())[0]
+        asked = questions.events_question(prefix, name, after, 1, follow=True)
+        return _Stream(address, self._builder.request(asked, address), timeout_ms)
+
     def _connections(self) -> list[AsyncServerConnection]:
         """The idle connections of this loop."""
         if os.getpid() != self._pid:  # a forked child: these connections are the parent's
@@ -205,11 +228,44 @@ class ServerDoor(AsyncDoor):
         self._idle.clear()
 
 
+class _Stream(AwaitedEvents):
+    """A stream of a server, over a connection of its own."""
+
+    def __init__(self, address: ServerAddress, request: bytes, timeout_ms: int) -> None:
+        self._address = address
+        self._request = request
+        self._timeout_ms = timeout_ms
+        self._frames = StreamFrames()
+        self._connection: AsyncServerConnection | None = None
+        self._reader: ReplyReader | None = None
+
+    async def next(self) -> list[Streamed] | None:
+        try:
+            if self._connection is None or self._reader is None:
+                async with asyncio.timeout(self._timeout_ms / 1000):
+                    self._connection = await connected(self._address)
+                    self._reader = await self._connection.open_stream(self._request)
+            if self._frames.is_over:
+                return None
+            async with asyncio.timeout(STREAM_SILENCE_MS / 1000):
+                part = await self._connection.stream_part(self._reader)
+            return list(self._frames.read(part)) if part else None
+        except (TimeoutError, ConnectionLost, ServerUnreachable, BadReply, ValueError):
+            return None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
 def _question(step: Ask) -> Question:
     if step.verb == "list":
         return questions.list_question(step.name, step.document.get("after", ""), step.document["limit"])
     if step.verb == "history":
         return questions.history_question(step.name, step.document["limit"])
+    if step.verb == "events":
+        return questions.events_question(**step.document)
     if step.verb == "sessions":
         return questions.SESSIONS
     return questions.question(step.verb, step.name, step.document)
@@ -235,6 +291,20 @@ class ThreadedDoor(AsyncDoor):
         lane = WAITING if step.document.get("wait_seconds") else lane
         return await asyncio.get_running_loop().run_in_executor(self._pool(lane), self._ask, step)
 
+    def awaited_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> AwaitedEvents:
+        return _StoreNews(self, after)
+
+    async def news(self, after: int) -> bool:
+        """Whether there is an event after a position, by now or soon."""
+        if self._closed:
+            return True  # the next question is told so
+        wait_ms = EMBEDDED_SLICE_SECONDS * 1000
+
+        def watch() -> bool:
+            return self._store.get().watch(after, wait_ms)
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool(WATCHING), watch)
+
     def _ask(self, step: Ask) -> Reply:
         return ask_door(EmbeddedDoor(self._store.get, self._namespaces), step)
 
@@ -252,3 +322,17 @@ class ThreadedDoor(AsyncDoor):
             for pool in self._threads.values():
                 pool.shutdown(wait=False)
         self._store.close()
+
+
+class _StoreNews(AwaitedEvents):
+    """Waits for a store's news. What came is read as a page, which costs a store of this machine nothing."""
+
+    def __init__(self, door: ThreadedDoor, after: int) -> None:
+        self._door = door
+        self._after = after
+
+    async def next(self) -> list[Streamed] | None:
+        try:
+            return None if await self._door.news(self._after) else []
+        except DibsError:  # the page says so
+            return None

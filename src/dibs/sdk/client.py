@@ -16,6 +16,7 @@ from dibs.repository.namespace import current_folder
 from dibs.sdk import operations
 from dibs.sdk.claim import Claim, given_up
 from dibs.sdk.claims import TTL_SECONDS, Claims
+from dibs.sdk.events import Events
 from dibs.sdk.methods import asks
 from dibs.sdk.operations import ClaimRequest
 from dibs.sdk.parameters import explained
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     # Inside the class `list` is a method.
     Statuses = list[JobStatus]
-    Events = list[JobEvent]
 
 T = TypeVar("T")
 TIMEOUT_SECONDS = 10.0
@@ -167,6 +167,23 @@ class Client(Claims[Claim]):
             yield from self._run(watching.poll())
             with self._doors.one() as door:
                 door.news(duration_ms(poll, "poll"))
+
+    @explained
+    def events(
+        self,
+        prefix: str = "",
+        *,
+        name: str | None = None,
+        after: int | None = None,
+        since: Duration | None = None,
+        patience: Duration | None = None,
+    ) -> Events:
+        """What happens to jobs, as it happens, each event once and in order: of all jobs, of those whose name begins
+        with `prefix`, or of one. It begins after the event number `after`, or with the events of the last `since`
+        seconds, or now. After a failure it continues at whichever server answers. It tries for ever, or for `patience`
+        seconds."""
+        one = None if name is None else self._one_name(name)
+        return Events(self._doors.own, prefix, one, after, since, patience)
 
     renew = asks("renew", operations.renew, "Heartbeat by hand.")
     release = asks(

@@ -284,7 +284,7 @@ def _listed(prefix: str) -> Flow[Document]:
 
 def history(name: str, limit: int = HISTORY_PAGE_DEFAULT) -> Flow[list[JobEvent]]:
     body = answers.body_of((yield Ask("history", name, {"limit": limit})))
-    return [answers.event_from(each) for each in body["events"]]
+    return [answers.event_from(each, name) for each in body["events"]]
 
 
 def break_claim(name: str, reason: str) -> Flow[None]:

@@ -8,7 +8,7 @@ from dibs.cli.framework.result import Answer, failure
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.inspect import event_line
-from dibs.client.event_reader import follow
+from dibs.client.event_reader import PASSING, EventCursor, follow
 from dibs.wire.codes import YES
 
 TYPE_CHECKING = False
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from dibs.cli.framework.context import Call
 
     Document = dict[str, Any]
-
-# Failures that pass: another server, or the same one a little later, goes on where the last event was.
-PASSING = ("upstream_unavailable", "draining", "rate_limited", "capacity_exceeded")
 
 
 def watch(call: Call) -> Answer:
@@ -33,12 +30,13 @@ def watch(call: Call) -> Answer:
 def follow_events(call: Call, name: str | None, prefix: str, since_ms: int) -> Answer:
     """Print a line for each event until the command is stopped, or --for is over."""
     is_begun = is_away = False
-    found = follow(call.door(), prefix, name, None, since_ms=since_ms, for_ms=given_ms(call, "for"))
+    cursor = EventCursor(prefix, name, None, since_ms)
+    found = follow(call.door(), cursor, for_ms=given_ms(call, "for"))
     with StopSignals():
         for event in found:
             if not isinstance(event, dict):
                 if event.status == 200:
-                    is_begun = True
+                    is_begun, is_away = True, False
                     continue
                 answer = failure(event)
                 if not is_begun or answer.code not in PASSING:
@@ -47,7 +45,6 @@ def follow_events(call: Call, name: str | None, prefix: str, since_ms: int) -> A
                     call.complain(f"{answer.text} Following goes on as soon as a server answers.")
                 is_away = True
                 continue
-            is_away = False
             if not _print(call, event):
                 break
     return Answer(YES, {}, "", is_said=True)

@@ -1,0 +1,133 @@
+"""Events of jobs as they happen: an iterator for threads. `async_events.py` is the one for event loops."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from dibs.client.event_reader import PASSING, EventCursor, follow
+from dibs.clock import steady_ms
+from dibs.core.durations import duration_ms
+from dibs.errors import EventsGone, InvalidInput
+from dibs.sdk.answers import event_from, refusal_of
+from dibs.wire.event_frames import GAP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from dibs.client.door import Door
+    from dibs.core.durations import Duration
+    from dibs.sdk.answers import JobEvent
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+
+
+class EventReading:
+    """What both iterators have: where they are, and which answers end them."""
+
+    def __init__(
+        self,
+        prefix: str,
+        name: str | None,
+        after: int | None,
+        since: Duration | None,
+        patience: Duration | None,
+    ) -> None:
+        if name is not None and prefix:
+            raise InvalidInput("Give name or prefix, not both.")
+        if after is not None and since is not None:
+            raise InvalidInput("Give after or since, not both.")
+        if after is not None and (type(after) is not int or after < 0):
+            raise InvalidInput("after is the seq of an event: a whole number, 0 or more.")
+        since_ms = 0 if since is None else duration_ms(since, "since")
+        self._cursor = EventCursor(prefix, name, after, since_ms)
+        self._patience_ms = None if patience is None else duration_ms(patience, "patience")
+        self._is_begun = False
+        self._away_ms: int | None = None
+        self._is_closed = False
+        self._pid = os.getpid()
+
+    @property
+    def position(self) -> int | None:
+        """Everything up to this `seq` was handed out: the `after` of a reader that continues here. None before the
+        first answer."""
+        return self._cursor.position
+
+    def _event(self, document: Document) -> JobEvent:
+        if document["event"] == GAP:
+            raise EventsGone(int(document["after"]), int(document["oldest"]))
+        return event_from(document)
+
+    def _heed(self, reply: Reply) -> None:
+        """Raises what a reply says, unless it passes and the caller has patience."""
+        if reply.status == 200:
+            self._is_begun, self._away_ms = True, None
+            return
+        if not self._is_begun or (reply.body or {}).get("code") not in PASSING:
+            raise refusal_of(reply)
+        self._away_ms = steady_ms() if self._away_ms is None else self._away_ms
+        if self._patience_ms is not None and steady_ms() - self._away_ms >= self._patience_ms:
+            self._away_ms = None
+            raise refusal_of(reply)
+
+    def _is_forked(self) -> bool:
+        """Whether this is a child of the process that read so far. Its connections are the parent's."""
+        is_so = os.getpid() != self._pid
+        self._pid = os.getpid()
+        return is_so
+
+
+class Events(EventReading):
+    """An iterator of events, for one thread at a time. It never ends by itself. An error does not end it, either: the
+    next call continues after the last event that was handed out."""
+
+    def __init__(self, open_door: Callable[[], Door], *wanted: Any) -> None:
+        super().__init__(*wanted)
+        self._open_door = open_door
+        self._door: Door | None = None
+        self._found: Iterator[Document | Reply] | None = None
+        self._parents: list[object] = []  # dropping them would end the parent's reading
+
+    def __iter__(self) -> Events:
+        return self
+
+    def __next__(self) -> JobEvent:
+        if self._is_forked():
+            self._parents += [self._found, self._door]
+            self._found = self._door = None
+        if self._is_closed:
+            raise StopIteration
+        if self._found is None:
+            self._door = self._open_door()
+            self._found = follow(self._door, self._cursor)
+        try:
+            item = next(self._found)
+            while not isinstance(item, dict):
+                self._heed(item)
+                item = next(self._found)
+        except BaseException:
+            self._drop()
+            raise
+        return self._event(item)
+
+    def close(self) -> None:
+        """Hang up. A second call does nothing."""
+        self._is_closed = True
+        if not self._is_forked():
+            self._drop()
+
+    def _drop(self) -> None:
+        found, self._found = self._found, None
+        if found is not None:
+            found.close()  # type: ignore[attr-defined]  # a generator's
+        self._door = None
+
+    def __enter__(self) -> Events:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
