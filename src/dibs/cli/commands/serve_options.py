@@ -1,0 +1,114 @@
+"""The options of `dibs serve`."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.spec import Option
+from dibs.core.limits import (
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_CLIENT_MAX,
+    DRAIN_MS_DEFAULT,
+    EVENTS_KEPT_MAX,
+    LOCKS_PER_PRINCIPAL_MAX,
+    PUBLIC_ROOMS_MAX,
+)
+
+OPTIONS = (
+    Option(
+        "--bind",
+        "where to listen: HOST:PORT or unix:/path (default 127.0.0.1:3427)",
+        value="WHERE",
+        env="DIBS_BIND",
+    ),
+    Option("--port", "the same as --bind 127.0.0.1:N", value="N"),
+    Option("--store", "the store to serve (default: your own store)", value="URL", env="DIBS_STORE"),
+    Option(
+        "--tokens",
+        "the tokens file, which `dibs token new` writes; only you may be able to read it",
+        value="FILE",
+        env="DIBS_TOKENS_FILE",
+        completes="file",
+    ),
+    Option(
+        "--keep-events",
+        f"how many events of history to keep (default {EVENTS_KEPT_MAX})",
+        value="N",
+        env="DIBS_KEEP_EVENTS",
+    ),
+    Option(
+        "--keep-events-for",
+        "how long to keep events of history (default 30d)",
+        value="TIME",
+        env="DIBS_KEEP_EVENTS_FOR",
+    ),
+    Option(
+        "--locks-per-principal",
+        f"how many jobs one token may hold that has no limit of its own (default {LOCKS_PER_PRINCIPAL_MAX})",
+        value="N",
+        env="DIBS_LOCKS_PER_PRINCIPAL",
+    ),
+    Option(
+        "--token-floor",
+        "make all fencing tokens higher than this number; see dibs token-floor",
+        value="N",
+        env="DIBS_TOKEN_FLOOR",
+    ),
+    Option(
+        "--connections",
+        f"how many connections at once; 0 for no limit (default {CONNECTIONS_MAX})",
+        value="N",
+        env="DIBS_CONNECTIONS",
+    ),
+    Option(
+        "--connections-per-client",
+        f"how many connections from one address, or of one user on a Unix socket; 0 for no limit, as "
+        f"behind a proxy "
+        f"(default {CONNECTIONS_PER_CLIENT_MAX})",
+        value="N",
+        env="DIBS_CONNECTIONS_PER_CLIENT",
+    ),
+    Option(
+        "--drain",
+        "how long SIGTERM lets those who hold something go on, with no new claims; 0 to end at once "
+        f"(default {DRAIN_MS_DEFAULT // 1000}s while other servers stand on the store, else 0)",
+        value="TIME",
+        env="DIBS_DRAIN",
+    ),
+    Option(
+        "--mcp-host",
+        "host names that MCP clients may use for this machine, with commas between (default: "
+        "localhost, its own name, and the address it listens on)",
+        value="NAMES",
+        env="DIBS_MCP_HOST",
+    ),
+    Option("--access-log", "print a line to stderr for every request", env="DIBS_ACCESS_LOG"),
+    Option(
+        "--public-elections",
+        "let callers without a token take part in elections, in a namespace of their own",
+        env="DIBS_PUBLIC_ELECTIONS",
+    ),
+    Option(
+        "--public-elections-max",
+        f"how many of these may have a leader at a time (default {PUBLIC_ROOMS_MAX})",
+        value="N",
+        env="DIBS_PUBLIC_ELECTIONS_MAX",
+    ),
+    Option(
+        "--system",
+        "serve all users of this machine, on /run/dibs/dibs.sock, with the store in /var/lib/dibs; "
+        "there are no tokens, because the kernel says who the caller is",
+    ),
+    Option("--group", "with --system: serve only members of this group", value="GROUP"),
+    Option("--gateway", "also serve Action Llama's lock routes, below /gateway"),
+    Option(
+        "--gateway-upstream",
+        "the URL of Action Llama's own gateway, to which signals, calls and shutdown are forwarded",
+        value="URL",
+        env="DIBS_GATEWAY_UPSTREAM",
+    ),
+    Option(
+        "--rlock-ttl",
+        "how long a lock made through the gateway lasts without a heartbeat (default 30m)",
+        value="TIME",
+        env="DIBS_RLOCK_TTL",
+    ),
+)
