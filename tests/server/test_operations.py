@@ -51,6 +51,8 @@ def test_a_declaration_is_whole(operation: Operation) -> None:
     assert operation.summary[-1] != "."
     assert all(each.meaning[-1] != "." for each in operation.parameters)
     assert operation.is_open or operation.id in LEAST_ROLE or operation is MCP
+    needed = {field for field, kind in REQUESTS.get(operation.id, {}).items() if kind[-1] in "!?"}
+    assert needed <= (operation.example or {}).keys(), "an example of its body"
     for answer in operation.answers.values():
         if isinstance(answer, str | tuple):
             assert {answer} if isinstance(answer, str) else set(answer) <= {*ANSWERS, NULL}

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
 from dibs.errors import DibsError
+from dibs.server.description_routes import description_routes
 from dibs.server.election_routes import election_routes
 from dibs.server.event_routes import event_routes
 from dibs.server.health_routes import health_routes
@@ -62,7 +63,9 @@ def build_app(api: Api, gateway: Gateway | None = None, mcp: ASGIApp | None = No
 
 
 def all_routes(api: Api, gateway: Gateway | None, mcp: ASGIApp | None) -> list[Route]:
-    routes = routes_of([*served_table(api), *(gateway.routes() if gateway is not None else [])])
+    table = [*served_table(api), *(gateway.routes() if gateway is not None else [])]
+    api.operations = [operation for operation, _ in table] + ([] if mcp is None else [MCP])
+    routes = routes_of(table)
     if mcp is not None:
         routes.append(Route(MCP.path, _Guarded(mcp), methods=[MCP.method]))
     return routes
@@ -78,6 +81,7 @@ def served_table(api: Api) -> Table:
         *token_routes(api),
         *login_routes(api),
         *health_routes(api),
+        *description_routes(api),
     ]
 
 

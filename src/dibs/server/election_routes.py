@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 ELECTIONS = "Elections"
 WHO = "[anybody](#elections), if so set"
-ROOM = in_path("id", "The election", minLength=1, maxLength=NAME_BYTES_MAX - len(ELECTION_PREFIX))
+ROOM = in_path("id", "The election", "room-1", minLength=1, maxLength=NAME_BYTES_MAX - len(ELECTION_PREFIX))
 _OF_A_ROOM = (ROOM, *NAMESPACE)
 OPEN = Operation(
     "POST",
@@ -68,6 +68,7 @@ CAMPAIGN = Operation(
     ("invalid_lock_name", "invalid_ttl", "conflict", "lock_limit_exceeded", "capacity_exceeded", "draining"),
     (*_OF_A_ROOM, KEY),
     who=WHO,
+    example={"candidate_id": "worker-1", "ttl_seconds": 60},
 )
 RENEW = Operation(
     "POST",
@@ -79,6 +80,7 @@ RENEW = Operation(
     ("invalid_lock_name", "invalid_ttl", "lease_not_current"),
     _OF_A_ROOM,
     who=WHO,
+    example={"leader_token": "the one of the campaign"},
 )
 RESIGN = Operation(
     "POST",
@@ -90,6 +92,7 @@ RESIGN = Operation(
     ("invalid_lock_name", "lease_not_current"),
     _OF_A_ROOM,
     who=WHO,
+    example={"leader_token": "the one of the campaign"},
 )
 SHOW = Operation(
     "GET",

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from dibs.server.polls import WaitingConnection
     from dibs.server.settings import PublicElections
     from dibs.service.auth import TokenGuard
+    from dibs.wire.operations import Operation
 
     Headers = Mapping[bytes, bytes]
     Found = TypeVar("Found")
@@ -103,6 +104,7 @@ class Api:
         self.is_draining = False  # about to end: refuses new claims and sessions
         self.streams = StreamRegistry()
         self.rooms = PublicRooms(public_elections)
+        self.operations: list[Operation] = []  # all that this server has, for its description
         self._probe = HealthProbe(engine.store)
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
 

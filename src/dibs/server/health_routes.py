@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.wire.operations import Operation, in_query
+from dibs.wire.operations import SOME_ID, Operation, in_query
 from dibs.wire.schemas import document_schema
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _PROOF = Operation(
             "key",
             "Names the token: the keyed BLAKE2b digest (16 bytes) of `dibs key id`, under the SHA-256 of the token",
         ),
-        in_query("nonce", "A fresh UUID", format="uuid")._replace(required=True),
+        in_query("nonce", "A fresh UUID", format="uuid")._replace(required=True, example=SOME_ID),
     ),
     is_open=True,
 )

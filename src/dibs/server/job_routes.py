@@ -19,7 +19,9 @@ from dibs.wire.operations import (
     NAMESPACE,
     NULL,
     OF_A_JOB,
+    SOME_ID,
     STORE,
+    Link,
     Operation,
     in_query,
     number_in_query,
@@ -49,6 +51,25 @@ _CLAIMED = ("acquired", "held", "queued", "done")
 _SEVERAL = (*NAMESPACE, NAMES, STORE, KEY)
 _BEGINS_WITH = in_query("prefix", "Only names that begin with this", maxLength=NAME_BYTES_MAX)
 
+_PROVED = {"lease_id": "$response.body#/lease_id"}
+_SAME_JOB = {"name": "$request.path.name"}
+
+
+def _next(name: str, to: str, meaning: str, **more: str) -> Link:
+    return Link(name, to, meaning, 200, _SAME_JOB, {**_PROVED, **more})
+
+
+_OF_A_LEASE = (
+    _next("renew", "renew", "The heartbeat of the lease"),
+    _next("release", "release", "Let the job go"),
+    _next("transfer", "transfer", "Hand the job over", to_owner="somebody else"),
+    _next("again", "acquire", "Claim it again: the same lease"),
+    Link("leave", "leave", "Give up the place in line", 200, _SAME_JOB, {"ticket": "$response.body#/ticket"}),
+    Link("inspect", "inspect", "How the job stands", 200, _SAME_JOB),
+    Link("history", "history", "What happened to the job", 200, _SAME_JOB),
+)
+_LEASE_EXAMPLE = {"lease_id": SOME_ID}
+
 ACQUIRE = Operation(
     "POST",
     "/locks/{name}/acquire",
@@ -58,6 +79,8 @@ ACQUIRE = Operation(
     {200: _CLAIMED, 409: ("delayed", "parked")},
     (*_CLAIM_CODES, "lease_not_current"),
     (*OF_A_JOB, KEY),
+    links=_OF_A_LEASE,
+    example={"ttl_seconds": 60, "owner": "worker-1"},
 )
 ACQUIRE_ANY = Operation(
     "POST",
@@ -68,6 +91,7 @@ ACQUIRE_ANY = Operation(
     {200: ("acquired", "held")},
     _CLAIM_CODES,
     _SEVERAL,
+    example={"names": ["issue-1", "issue-2"], "owner": "worker-1"},
 )
 ACQUIRE_ALL = Operation(
     "POST",
@@ -78,6 +102,7 @@ ACQUIRE_ALL = Operation(
     {200: ("acquired", "held", "queued")},
     _CLAIM_CODES,
     _SEVERAL,
+    example={"names": ["issue-1", "issue-2"], "owner": "worker-1"},
 )
 LEAVE = Operation(
     "POST",
@@ -88,6 +113,7 @@ LEAVE = Operation(
     {200: "leave"},
     (),
     OF_A_JOB,
+    example={"ticket": "the one of the answer queued"},
 )
 RENEW = Operation(
     "POST",
@@ -98,6 +124,7 @@ RENEW = Operation(
     {200: "renew"},
     (*_PROOF_CODES, "invalid_ttl"),
     OF_A_JOB,
+    example=_LEASE_EXAMPLE,
 )
 RELEASE = Operation(
     "POST",
@@ -109,6 +136,7 @@ RELEASE = Operation(
     _PROOF_CODES,
     OF_A_JOB,
     about="The answer is `null`; of a failure it is a document.",
+    example=_LEASE_EXAMPLE,
 )
 TRANSFER = Operation(
     "POST",
@@ -119,6 +147,7 @@ TRANSFER = Operation(
     {200: ("transferred", "held")},
     (*_PROOF_CODES, "invalid_ttl", "deadlock", "lock_limit_exceeded"),
     OF_A_JOB,
+    example={**_LEASE_EXAMPLE, "to_owner": "worker-2"},
 )
 BREAK = Operation(
     "POST",
@@ -129,6 +158,7 @@ BREAK = Operation(
     {200: "break"},
     (),
     OF_A_JOB,
+    example={"reason": "its machine is gone"},
 )
 FREE = Operation(
     "POST",
@@ -151,6 +181,7 @@ ACL = Operation(
     ("not_found",),
     OF_A_JOB,
     who="whoever holds it, admin",
+    example={"acl": {"acquire": ["user:ci"]}},
 )
 INSPECT = Operation(
     "GET",

@@ -41,6 +41,7 @@ LOGIN = Operation(
     {200: "whoami"},
     ("authentication_required", "authentication_failed", "forbidden", "rate_limited", "upstream_unavailable"),
     is_open=True,
+    example={"token": "a token"},
 )
 LOGOUT = Operation(
     "POST",

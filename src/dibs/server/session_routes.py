@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dibs.server.job_routes import asks, no_body
 from dibs.server.request import HttpRequest
-from dibs.wire.operations import NAMESPACE, SESSION, STORE, Operation
+from dibs.wire.operations import NAMESPACE, SESSION, STORE, Link, Operation
 
 if TYPE_CHECKING:
     from dibs.server.handlers import Api
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 SESSIONS = "Sessions"
 _OF_A_SESSION = (SESSION, *NAMESPACE, STORE)
+
+_ID = {"id": "$response.body#/session_id"}
+_OF_THE_SESSION = (
+    Link("keepalive", "session-keep", "The session is alive", 201, _ID),
+    Link("show", "session-show", "How it stands", 201, _ID),
+    Link("end", "session-end", "Its end: all that it holds is let go", 201, _ID),
+    Link("acquire", "acquire", "Claim a job in it", 201, {}, {"session_id": "$response.body#/session_id"}),
+)
 
 OPEN = Operation(
     "POST",
@@ -24,6 +32,8 @@ OPEN = Operation(
     {201: "session"},
     ("invalid_ttl", "not_found", "session_expired", "capacity_exceeded", "draining"),
     (*NAMESPACE, STORE),
+    example={"owner": "worker-1", "ttl_seconds": 60},
+    links=_OF_THE_SESSION,
 )
 LIST = Operation(
     "GET",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dibs.server.request import check_head, decode_name, parse_json, parse_query
 from dibs.server.response import HttpResponse, answer_document
 from dibs.service.credentials import CredentialAdmin
-from dibs.wire.operations import Operation, in_path, in_query
+from dibs.wire.operations import Link, Operation, in_path, in_query
 from dibs.wire.permissions import require
 from dibs.wire.requests import shape
 
@@ -17,11 +17,21 @@ if TYPE_CHECKING:
     from dibs.server.routes import Handler, Table
 
 _BODILESS = ("tokens", "token-revoke")
-_NAME = in_path("name", "The principal", minLength=1)
+_NAME = in_path("name", "The principal", "ci", minLength=1)
 _ID = in_query("id", "One token: the beginning of its hash")
 _SECTION = "Tokens"
 TOKENS = Operation("GET", "/tokens", "tokens", "the tokens of the store", _SECTION, {200: "tokens"})
-CREATE = Operation("POST", "/tokens", "token-create", "make one", _SECTION, {201: "token"}, ("conflict",))
+CREATE = Operation(
+    "POST",
+    "/tokens",
+    "token-create",
+    "make one",
+    _SECTION,
+    {201: "token"},
+    ("conflict",),
+    example={"name": "ci", "role": "agent"},
+    links=(Link("revoke", "token-revoke", "Revoke it", 201, {"name": "$response.body#/name"}),),
+)
 REVOKE = Operation(
     "DELETE",
     "/tokens/{name}",
@@ -41,6 +51,7 @@ ROTATE = Operation(
     {200: "token-rotate"},
     ("not_found",),
     (_NAME, _ID),
+    example={"grace_seconds": 600},
 )
 LIMITS = Operation(
     "POST",
@@ -51,6 +62,7 @@ LIMITS = Operation(
     {200: "token-limit"},
     ("not_found",),
     (_NAME, _ID),
+    example={"max_held": 10},
 )
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 NULL = "null"  # among the names of answers: the document `null`
 JSON_TYPE = "application/json"
 STREAM_TYPE = "text/event-stream"
+SOME_ID = "7d444840-9dc0-11d1-b245-5ffdce74fad2"  # in examples
 _TEXT: Schema = {"type": "string"}
 
 
@@ -37,6 +38,18 @@ class Parameter(NamedTuple):
     schema: Schema
     where: str = "query"  # or "path", "header"
     required: bool = False
+    example: str = ""
+
+
+class Link(NamedTuple):
+    """An operation that an answer leads to. Values are OpenAPI's runtime expressions."""
+
+    name: str
+    to: str  # the id of that operation
+    meaning: str
+    status: int
+    parameters: Mapping[str, str] = {}
+    body: Mapping[str, str] = {}
 
 
 class Operation(NamedTuple):
@@ -54,6 +67,8 @@ class Operation(NamedTuple):
     who: str = ""  # who may ask it, if the roles do not say it all
     about: str = ""  # more than the summary, in sentences
     media: tuple[str, ...] = (JSON_TYPE,)  # of its answers
+    example: Schema | None = None  # a body
+    links: tuple[Link, ...] = ()
     is_foreign: bool = False  # another system's protocol: `answers` has its refusals too
     is_listed: bool = True  # False: another spelling of an operation that is listed
 
@@ -65,8 +80,8 @@ class Operation(NamedTuple):
 _EMPTY_BODIES = ("free",)  # fields none, but a body may come
 
 
-def in_path(name: str, meaning: str, **schema: Any) -> Parameter:
-    return Parameter(name, meaning, {**_TEXT, **schema}, "path", required=True)
+def in_path(name: str, meaning: str, example: str, **schema: Any) -> Parameter:
+    return Parameter(name, meaning, {**_TEXT, **schema}, "path", required=True, example=example)
 
 
 def in_header(name: str, meaning: str, **schema: Any) -> Parameter:
@@ -81,8 +96,8 @@ def number_in_query(name: str, meaning: str, least: int, most: int) -> Parameter
     return Parameter(name, meaning, {"type": "integer", "minimum": least, "maximum": most})
 
 
-JOB = in_path("name", "The job, percent-encoded", minLength=1, maxLength=NAME_BYTES_MAX)
-SESSION = in_path("id", "The session", format="uuid")
+JOB = in_path("name", "The job, percent-encoded", "issue-42", minLength=1, maxLength=NAME_BYTES_MAX)
+SESSION = in_path("id", "The session", SOME_ID, format="uuid")
 NAMESPACE = (
     in_query("namespace", "The namespace. Without it: the one the token is bound to, else `default`"),
     in_header("X-Dibs-Namespace", "The same as the query parameter `namespace`"),

@@ -57,6 +57,8 @@ def answer_schema(answer: str) -> Schema:
     properties = {}
     for field, (marks, meaning) in ANSWERS[answer].items():
         schema = _answer_field(answer, field)
+        if (field, meaning) == ("status", f"`{answer}`"):  # tells the answers of a claim apart
+            schema = {**schema, "const": answer}
         if "?" in marks:
             schema = {"anyOf": [schema, {"type": "null"}]}
         properties[field] = {**schema, "description": f"{meaning}."}

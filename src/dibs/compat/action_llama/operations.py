@@ -71,6 +71,8 @@ _RUN_ASKED: Schema = {
     },
     "required": ["holder"],
 }
+_SECRET = "the-secret-of-a-run"
+_EXAMPLE = {"secret": _SECRET, "resourceKey": "github://acme/app/issues/42"}
 _STATUSES = (400, 403, 404, 409, 413, 429, 500, 503)
 
 
@@ -86,6 +88,7 @@ def _theirs(
         SECTION,
         {200: answer, **dict.fromkeys(_STATUSES, _REFUSED)},
         request=request,
+        example=None if request is None else _EXAMPLE,
         is_open=True,
         is_foreign=True,
         who="a run",
@@ -97,7 +100,11 @@ RELEASE = _theirs("POST", "/locks/release", "release", "release a lock", _LET_GO
 HEARTBEAT = _theirs("POST", "/locks/heartbeat", "heartbeat", "keep a lock", _KEPT, _ASKED)
 OWN_LOCKS = _theirs(
     "GET", "/locks/list", "list", "the locks of a run", {"type": "array", "items": _OWN_LOCK}
-)._replace(parameters=(in_query("secret", "The secret of the run", minLength=1)._replace(required=True),))
+)._replace(
+    parameters=(
+        in_query("secret", "The secret of the run", minLength=1)._replace(required=True, example=_SECRET),
+    )
+)
 ALL_LOCKS = _theirs("GET", "/locks/status", "status", "all locks", _ALL_LOCKS)._replace(
     id="locks-of-all",
     parameters=NAMESPACE,
@@ -119,6 +126,7 @@ OPEN_RUN = Operation(
     ("capacity_exceeded",),
     NAMESPACE,
     request=_RUN_ASKED,
+    example={"holder": "agent-1"},
 )
 RUNS = Operation(
     "GET",
@@ -152,7 +160,7 @@ END_RUNS = Operation(
         )
     },
     ("not_found",),
-    (in_path("name", "The holder", minLength=1), *NAMESPACE),
+    (in_path("name", "The holder", "agent-1", minLength=1), *NAMESPACE),
 )
 
 
@@ -166,7 +174,7 @@ def passed_on(method: str, path: str, what: str) -> Operation:
         f"passed on to Action Llama's own gateway: {what}",
         SECTION,
         {200: {}},
-        parameters=(in_path("name", "As their command sends it"),) if "{name}" in path else (),
+        parameters=(in_path("name", "As their command sends it", "rerun"),) if "{name}" in path else (),
         request={} if method == "POST" else None,
         is_open=True,
         is_foreign=True,

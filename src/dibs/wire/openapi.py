@@ -1,0 +1,186 @@
+"""The OpenAPI 3.1 document, made from the declared operations and fields. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.core.identity import LEAST_ROLE
+from dibs.wire.codes import CODES
+from dibs.wire.fields import REQUESTS
+from dibs.wire.operations import JSON_TYPE, NULL, allowed, codes_of
+from dibs.wire.reply_fields import ANSWERS
+from dibs.wire.schemas import answer_schema, request_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dibs.wire.operations import Answer, Link, Operation, Parameter, Schema
+
+_SCHEMAS = "#/components/schemas/"
+_HEADERS = "#/components/headers/"
+_ABOUT = (
+    "One owner per job for distributed workers and agent swarms. A job is claimed by name for a limited time; the "
+    "lease id proves the claim, and the fencing token rises with every owner. Unknown request fields are ignored, and "
+    "`null` is the same as leaving a field out. Answers such as `held` are not errors: they have a `status` field. "
+    "Every error is a document with a `code`. Newer servers may add fields to answers."
+)
+_REPLY_HEADERS: Schema = {
+    "X-Request-Id": {"description": "Names the request in the server's log.", "schema": {"type": "string"}},
+    "X-Dibs-Store": {"description": "The id of the store.", "schema": {"type": "string"}},
+    "Retry-After": {
+        "description": "Where asking later helps: in so many seconds.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+}
+_EVERY_REPLY = ("X-Request-Id", "X-Dibs-Store")
+_LATER = (429, 503)
+_TITLES = {
+    200: "Answered",
+    201: "Made",
+    202: "Taken",
+    204: "Done; no body",
+    409: "Not now",
+}
+
+
+def openapi_document(operations: Iterable[Operation], version: str) -> Schema:
+    """`version` is the one of dibs."""
+    listed = [operation for operation in operations if operation.is_listed]
+    paths: Schema = {}
+    for operation in listed:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    sections = dict.fromkeys(operation.section for operation in listed)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "dibs",
+            "version": version,
+            "summary": "One owner per job",
+            "description": _ABOUT,
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": section} for section in sections],
+        "paths": paths,
+        "components": {
+            "schemas": _components(listed),
+            "headers": _REPLY_HEADERS,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "A token."}},
+        },
+    }
+
+
+def _components(operations: list[Operation]) -> Schema:
+    requests = {
+        f"{operation.id}-request": request_schema(operation.id)
+        for operation in operations
+        if operation.id in REQUESTS and operation.has_body
+    }
+    return {**requests, **{answer: answer_schema(answer) for answer in ANSWERS}}
+
+
+def _operation(operation: Operation) -> Schema:
+    found: Schema = {
+        "operationId": operation.id,
+        "summary": operation.summary[0].upper() + operation.summary[1:],
+        "tags": [operation.section],
+        "security": [] if operation.is_open else [{"token": []}],
+    }
+    told = " ".join(part for part in (operation.about, _who(operation)) if part)
+    if told:
+        found["description"] = told
+    if operation.parameters:
+        found["parameters"] = [_parameter(each) for each in operation.parameters]
+    if operation.has_body:
+        found["requestBody"] = _request_body(operation)
+    found["responses"] = _responses(operation)
+    return found
+
+
+def _who(operation: Operation) -> str:
+    if operation.is_open and not operation.who:
+        return "No token is needed."
+    who = operation.who or allowed(operation)
+    if not who and operation.id in LEAST_ROLE:
+        return f"For the role {LEAST_ROLE[operation.id]} and those above it."
+    return f"Who may: {who}." if who else ""
+
+
+def _parameter(parameter: Parameter) -> Schema:
+    example = {"example": parameter.example} if parameter.example else {}
+    return {
+        "name": parameter.name,
+        "in": parameter.where,
+        "required": parameter.required,
+        "description": f"{parameter.meaning}.",
+        "schema": parameter.schema,
+        **example,
+    }
+
+
+def _request_body(operation: Operation) -> Schema:
+    schema = operation.request
+    if schema is None:
+        schema = {"$ref": f"{_SCHEMAS}{operation.id}-request"}
+    content: Schema = {"schema": schema}
+    if operation.example is not None:
+        content["example"] = operation.example
+    return {"required": not operation.body_optional, "content": {JSON_TYPE: content}}
+
+
+def _responses(operation: Operation) -> Schema:
+    codes = codes_of(operation)
+    found: Schema = {}
+    for status in sorted({*operation.answers, *codes}):
+        choices = []
+        if status in operation.answers:
+            choices += _choices(operation.answers[status])
+        if status in codes:
+            choices.append(_error(codes[status]))
+        found[str(status)] = _response(operation, status, choices, codes.get(status, ()))
+    for link in operation.links:
+        found[str(link.status)].setdefault("links", {})[link.name] = _link(link)
+    return found
+
+
+def _response(operation: Operation, status: int, choices: list[Schema], codes: tuple[str, ...]) -> Schema:
+    later = ("Retry-After",) if status in _LATER and not operation.is_foreign else ()
+    found: Schema = {
+        "description": _described(status, codes),
+        "headers": {name: {"$ref": _HEADERS + name} for name in (*_EVERY_REPLY, *later)},
+    }
+    if choices:
+        schema = choices[0] if len(choices) == 1 else {"oneOf": choices}
+        media = operation.media if status < 300 else (JSON_TYPE,)
+        found["content"] = {
+            kind: {"schema": schema if kind == JSON_TYPE else {"type": "string"}} for kind in media
+        }
+    return found
+
+
+def _described(status: int, codes: tuple[str, ...]) -> str:
+    told = [_TITLES[status]] if status in _TITLES else []
+    told += [f"`{code}`: {CODES[code].title}" for code in codes]
+    return (". ".join(told) or "Refused") + "."
+
+
+def _choices(answer: Answer) -> list[Schema]:
+    if answer is None:
+        return []
+    if isinstance(answer, dict):
+        return [answer]
+    names = (answer,) if isinstance(answer, str) else answer
+    return [{"type": "null"} if name == NULL else {"$ref": _SCHEMAS + name} for name in names]
+
+
+def _error(codes: tuple[str, ...]) -> Schema:
+    return {"allOf": [{"$ref": f"{_SCHEMAS}error"}], "properties": {"code": {"enum": list(codes)}}}
+
+
+def _link(link: Link) -> Schema:
+    found: Schema = {"operationId": link.to, "description": f"{link.meaning}."}
+    if link.parameters:
+        found["parameters"] = link.parameters
+    if link.body:
+        found["requestBody"] = link.body
+    return found

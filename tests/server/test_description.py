@@ -1,0 +1,195 @@
+"""The description of the API, for programs and for people."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from dibs.server.api_page import api_page, curl_line
+from dibs.wire.yaml_text import yaml_text
+from tests.server.harness import TOKENS, running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.server.harness import Server
+
+STREAMS = ("watch", "election-watch")  # would not end
+PASSED_ON = "passed on"  # this server names no other gateway
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("description"), gateway_ttl_ms=60_000) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def document(served: Server) -> dict[str, Any]:
+    found: dict[str, Any] = served.ask("GET", "/openapi.json", who=None).json
+    return found
+
+
+def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (path, method, each)
+        for path, methods in document["paths"].items()
+        for method, each in methods.items()
+    ]
+
+
+@pytest.mark.promise("openapi")
+def test_the_document_is_valid_openapi(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1.")
+    assert [*OpenAPIV31SpecValidator(document).iter_errors()] == []
+
+
+def test_the_document_has_what_the_server_has_and_no_other_spelling(
+    served: Server, document: dict[str, Any]
+) -> None:
+    listed = {(each.method.lower(), each.path) for each in served.api.operations if each.is_listed}
+    assert {(method, path) for path, method, _ in operations(document)} == listed
+    assert ("post", "/mcp") in listed
+    assert not [path for path in document["paths"] if "//" in path]
+
+
+def test_links_lead_from_a_claim_to_its_heartbeat_and_its_end(document: dict[str, Any]) -> None:
+    claimed = document["paths"]["/locks/{name}/acquire"]["post"]["responses"]["200"]["links"]
+    for name in ("renew", "release"):
+        assert claimed[name]["operationId"] == name
+        assert claimed[name]["requestBody"]["lease_id"] == "$response.body#/lease_id"
+    opened = document["paths"]["/sessions"]["post"]["responses"]["201"]["links"]
+    assert {link["operationId"] for link in opened.values()} >= {"session-keep", "session-end"}
+    known = {each["operationId"] for _, _, each in operations(document)}
+    answers = [answer for _, _, each in operations(document) for answer in each["responses"].values()]
+    assert {link["operationId"] for answer in answers for link in answer.get("links", {}).values()} <= known
+
+
+def test_yaml_says_the_same(served: Server, document: dict[str, Any]) -> None:
+    reply = served.ask("GET", "/openapi.yaml", who=None)
+    assert reply.headers["content-type"] == "application/yaml"
+    assert yaml.safe_load(reply.body) == document
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        [],
+        [[]],
+        [[1, [2, {"a": []}]], {"b": {}}],
+        {
+            "yes": "no",
+            "on": "off",
+            "null": None,
+            "1": 1,
+            "1.0": 1.5,
+            "a: b": "- c",
+            "": " ",
+            "~": "~",
+            "no": True,
+        },
+        {"2026-01-01": "2026-01-01", "#": "# no comment", "key": "line\nline\ttab \\ \" '"},
+        ["\x00\x1f\x7f\x85\u2028\ufeff\U0001f600", "&a *b !c %d @e `f", "<<", "="],
+        [{"a": 1, "b": [{"c": 2}]}],
+        "text",
+        -3,
+        None,
+    ],
+)
+def test_whatever_json_has_yaml_says_the_same(value: Any) -> None:
+    assert yaml.safe_load(yaml_text(value)) == value
+
+
+class Page(HTMLParser):
+    """Which elements, anchors and links a page has. Refuses what is not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.attributes: set[str] = set()
+        self.elements: set[str] = set()
+        self._open: list[str] = []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        found = {name: value or "" for name, value in attrs}
+        self.attributes |= found.keys()
+        self.ids += [found["id"]] if "id" in found else []
+        self.links += [found["href"]] if "href" in found else []
+        if tag != "meta":
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+
+def test_the_page_has_every_operation_and_no_dead_anchor(served: Server, document: dict[str, Any]) -> None:
+    reply = served.ask("GET", "/docs", who=None)
+    page = Page(reply.body.decode())
+    assert {each["operationId"] for _, _, each in operations(document)} <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
+    assert {link for link in page.links if not link.startswith("#")} == {"openapi.json", "openapi.yaml"}
+
+
+def test_the_page_needs_no_script_and_nothing_from_outside(served: Server) -> None:
+    reply = served.ask("GET", "/docs", who=None)
+    page = Page(reply.body.decode())
+    assert not page.elements & {"script", "link", "img", "iframe", "form", "object", "base"}
+    assert not {name for name in page.attributes if name.startswith("on") or name in ("style", "src")}
+    policy = reply.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+    assert reply.headers["content-type"] == "text/html; charset=utf-8"
+    assert reply.headers["x-content-type-options"] == "nosniff"
+
+
+def test_text_on_the_page_is_never_markup(document: dict[str, Any]) -> None:
+    hostile = "<script>x</script>\"'&"
+    info = {**document["info"], "title": hostile, "description": f"`{hostile}`", "version": hostile}
+    assert "<script>" not in api_page({**document, "info": info})
+
+
+def test_every_curl_line_of_the_page_is_understood(
+    served: Server, document: dict[str, Any], tmp_path: Path, need_program: Callable[[str], str]
+) -> None:
+    """Typed into a shell, it is answered: with yes, or with what is not there."""
+    need_program("curl")
+    typed = [
+        (each, curl_line(document, path, method))
+        for path, method, each in operations(document)
+        if each["operationId"] not in (*STREAMS, "mcp") and PASSED_ON not in each["summary"].lower()
+    ]
+    script = "\n".join(f"{line} -s -o /dev/null -w '%{{http_code}}\\n'" for _, line in typed)
+    run = subprocess.run(
+        ["bash", "-c", script],
+        check=False,
+        env={
+            "DIBS_URL": f"http://127.0.0.1:{served.port}",
+            "DIBS_TOKEN": TOKENS["admin"],
+            "PATH": "/usr/bin:/bin",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    statuses = run.stdout.split()
+    assert len(statuses) == len(typed), run.stderr
+    for (operation, line), status in zip(typed, statuses, strict=True):
+        has_proof = re.search(
+            "lease_id|ticket|leader_token|a token", line
+        )  # those of an example are nobody's
+        assert re.fullmatch("2..|40[34]|409|410", status) or has_proof, (line, status)
+        assert status not in ("413", "415", "422"), line
+        assert status in operation["responses"], (line, status)
