@@ -34,6 +34,11 @@ def stopwatch_us() -> int:
     return time.perf_counter_ns() // 1_000
 
 
+stopwatch_s = (
+    time.perf_counter
+)  # seconds since some moment, for the same purpose; an alias, because it is called often
+
+
 def wall_ms() -> int:
     """Milliseconds since 1970 by the machine's wall clock, which anybody may step."""
     return time.time_ns() // 1_000_000

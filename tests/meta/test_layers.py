@@ -136,6 +136,7 @@ COMPAT_DOORS = {
     "dibs.cli.framework.registry",
     "dibs.cli.commands.serve",
     "dibs.server.http_server",
+    "dibs.server.metrics_routes",
     "dibs.agents.stdio",
     "dibs.client.replies",
 }

@@ -31,6 +31,11 @@ TOKEN_ROTATED = "token-rotated"  # it goes on for a grace; its successor is a `t
 TOKEN_REVOKED = "token-revoked"
 TOKEN_LIMITED = "token-limited"
 
+KINDS = (
+    *(ACQUIRED, PROGRESS, RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED, QUEUED, LEFT),
+    *(PARKED, REFUSED, RENEWED, FREED, SESSION_OPENED, SESSION_ENDED, FORGOTTEN, OUTAGE),
+    *(TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED),
+)
 TOKEN_CHANGES = frozenset((TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED))
 OWNERSHIP_ENDS = frozenset((RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED))
 
@@ -56,6 +61,6 @@ class Event(Record):
     retry_ms: int | None = None  # after a failure: for how long nobody is granted the job
     by: str | None = None
     reason: str | None = None
-    began_ms: int | None = None  # of an outage
+    began_ms: int | None = None  # when the outage, the hold or the wait began that ends with this event
     ticket: int = 0  # the place in the line that this is about, or that was handed the job
     slots: int = 1

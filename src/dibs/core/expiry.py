@@ -171,6 +171,7 @@ def end_hold(
             retry_ms=retry_ms or None,
             result=result,
             done_until_ms=done_until_ms,
+            began_ms=holder.since_ms,
         )
     )
     if not uncounted:
@@ -286,6 +287,7 @@ def event_of(
     by: str | None = None,
     reason: str | None = None,
     ticket: int = 0,
+    began_ms: int | None = None,
 ) -> Event:
     """An event about one hold on one job."""
     return Event(
@@ -308,4 +310,5 @@ def event_of(
         by=by,
         reason=reason,
         ticket=ticket,
+        began_ms=began_ms,
     )

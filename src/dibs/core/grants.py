@@ -10,13 +10,13 @@ from dibs.core.limits import WANTED_MAX
 from dibs.core.names import in_tree, overlaps
 from dibs.core.outcomes import Granted
 from dibs.core.quota import charge
-from dibs.core.records import Holder, TreeClaim
+from dibs.core.records import Holder, Ticket, TreeClaim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.commands import AcquireTerms
     from dibs.core.draft import Draft
-    from dibs.core.records import LockRecord, Ticket
+    from dibs.core.records import LockRecord
 
 
 def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, number: int = 0) -> Granted:
@@ -52,7 +52,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
         done=None,
         delay_until_ms=0,
     )
-    put_hold(draft, lock, lease, number)
+    put_hold(draft, lock, lease, number, ask.since_ms if isinstance(ask, Ticket) else None)
     return Granted(now_ms=draft.now_ms, name=name, lease=shown(draft, lease), previous=previous)
 
 
@@ -62,8 +62,10 @@ def _session_end_ms(draft: Draft, session_id: str | None) -> int:
     return session.expires_ms if session is not None else draft.now_ms
 
 
-def put_hold(draft: Draft, lock: LockRecord, lease: Holder, number: int = 0) -> None:
-    """Write down a job with its new owner, and tell of it. `number`: the place in line that it had."""
+def put_hold(
+    draft: Draft, lock: LockRecord, lease: Holder, number: int = 0, began_ms: int | None = None
+) -> None:
+    """Write down a job with its new owner, and tell of it. `number`: the place in line that it had since `began_ms`."""
     draft.put(lock)
     draft.tell(
         event_of(
@@ -75,6 +77,7 @@ def put_hold(draft: Draft, lock: LockRecord, lease: Holder, number: int = 0) -> 
             checkpoint=lease.checkpoint,
             ttl_ms=lease.ttl_ms,
             ticket=number,
+            began_ms=began_ms,
         )
     )
     _note_hold(draft, lock, lease)

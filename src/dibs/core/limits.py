@@ -152,6 +152,7 @@ KEEP_ALIVE_MS = 75_000
 CLIENT_IDLE_MS_MAX = 30_000  # less than a server keeps a silent connection
 OVERLOAD_RETRY_MS = 1_000
 HEALTH_MS_MAX = 2_000
+SCRAPE_MS_MAX = 500
 SHUTDOWN_MS_MAX = 5_000
 # A server that is told to end serves on for those who hold something, until nobody asks any more.
 DRAIN_MS_DEFAULT = 10_000

@@ -18,6 +18,8 @@ from dibs.server.health_routes import health_routes
 from dibs.server.job_routes import job_routes
 from dibs.server.login_routes import login_routes
 from dibs.server.mcp import MCP
+from dibs.server.metrics_routes import metrics_routes
+from dibs.server.request_note import note, noted
 from dibs.server.response import UNSUPPORTED, HttpError, answer_for_error
 from dibs.server.routes import routes_of, send_answer
 from dibs.server.session_routes import session_routes
@@ -38,6 +40,7 @@ class _Guarded:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        note(verb=MCP.id)
         try:
             await self._app(scope, receive, send)
         except DibsError as error:
@@ -53,11 +56,13 @@ def build_app(api: Api, gateway: Gateway | None = None, mcp: ASGIApp | None = No
             await router(scope, receive, send)
             return
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        try:
-            # With "app" in the scope, the router raises its refusals instead of answering in plain text.
-            await router({**scope, "app": app, "path": raw_path.decode("latin-1")}, receive, send)
-        except HTTPException as error:
-            await send_answer(answer_for_error(_refused(error)), send)
+        with noted(api.engine.metrics) as request:
+            noted_send = request.sends(send)
+            try:
+                # With "app" in the scope, the router raises its refusals instead of answering in plain text.
+                await router({**scope, "app": app, "path": raw_path.decode("latin-1")}, receive, noted_send)
+            except HTTPException as error:
+                await send_answer(answer_for_error(_refused(error)), noted_send)
 
     return app
 
@@ -82,6 +87,7 @@ def served_table(api: Api) -> Table:
         *login_routes(api),
         *health_routes(api),
         *description_routes(api),
+        *metrics_routes(api),
     ]
 
 

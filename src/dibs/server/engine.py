@@ -14,6 +14,7 @@ from dibs.service.batcher import Batcher
 from dibs.service.coordinator import Coordinator
 from dibs.service.feed import EventFeed
 from dibs.service.liveness import Decider
+from dibs.service.metrics import Metrics
 from dibs.service.sweeper import NEWS_MS, Sweeper
 from dibs.service.tally import Tally
 from dibs.service.waiters import Waiters
@@ -43,8 +44,9 @@ class Engine:
     ) -> None:
         self.store = store
         self._token_floor = token_floor
+        self.metrics = Metrics()
         self.tally = Tally(self._read, gapless=store.capabilities.gapless)
-        self.decider = Decider(store, self._committed, steady, self._handed)
+        self.decider = Decider(store, self._committed, steady, self._handed, metrics=self.metrics)
         self.watcher = StoreWatcher(store, lambda: self.tally.told_seq, self._is_watched, self._news)
         self.sweeper = Sweeper(
             store,
@@ -64,8 +66,11 @@ class Engine:
             steady=steady,
             run_at_once=self.decider.run_at_once,
             is_quick=lambda: self.decider.is_quick,
+            metrics=self.metrics,
         )
-        self.waiters = Waiters(self.batcher.post, loop.call_later, self._first_waits, self.decider.server)
+        self.waiters = Waiters(
+            self.batcher.post, loop.call_later, self._first_waits, self.decider.server, self.metrics
+        )
         self.feed = EventFeed(store, loop, self._first_waits)
         self.store_id = ""  # known once it has started
         self.on_tokens: Callable[[], None] = lambda: None  # called after a change of tokens
@@ -106,6 +111,7 @@ class Engine:
 
     def _committed(self, events: Sequence[Event], last_seq: int) -> None:
         self.tally.committed(events, last_seq)
+        self.metrics.committed(events)
         left = [event for event in events if event.kind == kinds.LEFT]
         if left:
             self.batcher.after(self.waiters.on_events, left)
@@ -126,6 +132,11 @@ class Engine:
         placed = [event for event in events if event.ticket and event.kind in (kinds.ACQUIRED, kinds.LEFT)]
         if placed:
             self.batcher.after(self.waiters.on_events, placed)
+
+    @property
+    def told_seq(self) -> int:
+        """The newest event that counts and followers here know."""
+        return self.feed.at if self.feed else self.tally.told_seq
 
     def uptime_ms(self) -> int:
         return self._steady() - self._started_ms

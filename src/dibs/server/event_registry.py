@@ -38,6 +38,7 @@ class StreamRegistry:
         self._by_client: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self.dropped = 0  # how many were ended because nobody read them
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -75,6 +76,7 @@ class StreamRegistry:
 
     def _remove(self, stream: EventStream) -> None:
         client = self._streams.pop(stream)
+        self.dropped += stream.is_dropped
         self._by_client[client] -= 1
         if not self._by_client[client]:
             del self._by_client[client]

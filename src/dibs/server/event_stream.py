@@ -53,6 +53,7 @@ class EventStream:
         self.at = at  # everything up to here was put into the queue
         self.is_allowed: Callable[[], bool] = lambda: True  # asked again at every keepalive
         self.on_end: Callable[[], None] = lambda: None
+        self.is_dropped = False
         self._feed = feed
         self._framed = framed
         self._queue: deque[tuple[int, bytes]] = deque()
@@ -181,6 +182,7 @@ class EventStream:
         not read (`BoundedProtocol`)."""
         shown = frame({"event": DROPPED, "after": self._written_at}, self._written_at, DROPPED)
         self._queue.clear()
+        self.is_dropped = True
         transport = self._connection.transport
         transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(shown), shown))
         transport.close()

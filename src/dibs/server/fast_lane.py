@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from dibs.clock import stopwatch_s
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX
 from dibs.server.handlers import may_be_elsewhere
 from dibs.server.protocol import BoundedProtocol
 from dibs.server.response import answer_for
+from dibs.service.metrics import WAIT
 
 if TYPE_CHECKING:
     from typing import Any
@@ -65,6 +67,7 @@ class FastLaneProtocol(BoundedProtocol):
         self._found: dict[bytes, bytes] = {}
         self._body = b""
         self._command: Command | None = None  # the one that is being decided, if it does not wait
+        self._began_s = 0.0
         self._moves = False  # whether its client may have gone on to another server
 
     # Parsing. uvicorn's preparations for ASGI are made only if the request takes the general way.
@@ -93,6 +96,7 @@ class FastLaneProtocol(BoundedProtocol):
         turn.response_complete = False
         turn.keep_alive = not self._closes()
         self.cycle = turn
+        self._began_s = stopwatch_s()
 
     def _recognise(self) -> bool:
         """Whether this is an ordinary request for a hot verb. If so, keeps what its handler needs."""
@@ -177,6 +181,7 @@ class FastLaneProtocol(BoundedProtocol):
         try:
             command, wait_ms = self._api.command(self._verb, self._raw_name, b"", self._found, self._body)
             if wait_ms and isinstance(command, Acquire | AcquireAll):
+                self._verb = WAIT
                 self._command = None  # `Waiters` handles a caller that hangs up while it waits
                 self.waiting = self._api.wait(command, wait_ms, self._finish_waiting, moves=self._moves)
             else:
@@ -203,8 +208,10 @@ class FastLaneProtocol(BoundedProtocol):
         transport = self.transport
         if transport.is_closing() or (self._moves and self.has_hung_up):
             transport.close()
+            self._metrics.requests_of(self._verb).add(0, stopwatch_s() - self._began_s)
             return False
         answer = answer_for(result)
+        self._metrics.requests_of(self._verb).add(answer.status, stopwatch_s() - self._began_s)
         if turn.keep_alive:
             transport.write(self._head(answer) + answer.body)
         else:

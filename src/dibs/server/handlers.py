@@ -41,8 +41,10 @@ from dibs.server.request import (
     unquote_key,
     whole_number,
 )
+from dibs.server.request_note import note
 from dibs.server.response import MISDIRECTED, ClientGone, HttpError, HttpResponse, answer_document, answer_for
 from dibs.server.typed_body import typed_document
+from dibs.service.metrics import WAIT
 from dibs.service.queries import claimed, open_sessions
 from dibs.service.rate import RequestRates
 from dibs.wire.inspect import history_document, list_document
@@ -100,17 +102,21 @@ class Api:
         if guard.directory is not None:
             engine.on_tokens = guard.directory.hurry
         self._locks_max = locks_per_principal
-        self._rates = RequestRates()
+        self._rates = RequestRates(metrics=engine.metrics)
         self.is_draining = False  # about to end: refuses new claims and sessions
         self.streams = StreamRegistry()
         self.rooms = PublicRooms(public_elections)
         self.operations: list[Operation] = []  # all that this server has, for its description
+        self.metrics_are_open = False  # whether metrics need no token
+        self.on_close: list[Callable[[], object]] = []
         self._probe = HealthProbe(engine.store)
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
 
     def close(self) -> None:
         self._readers.shutdown(wait=False, cancel_futures=True)
         self._probe.close()
+        for close in self.on_close:
+            close()
 
     def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
         """The caller with this Authorization header; raises if it is not accepted."""
@@ -169,6 +175,7 @@ class Api:
         if moves and connection.has_hung_up:
             raise ClientGone
         if waits_ms and isinstance(command, Acquire | AcquireAll):
+            note(verb=WAIT)
             return answer_for(
                 await LongPoll(self.wait, connection).outcome(command, waits_ms, moves=moves), verb
             )
@@ -292,6 +299,10 @@ class Api:
         """Learn at once of changes made here. Other servers learn of them within the bound of `auth:revoked`."""
         if self._guard.directory is not None:
             self._guard.directory.look()
+
+    def next_token_end_ms(self) -> int | None:
+        """When the next token ends, on the wall clock."""
+        return self._guard.next_end_ms()
 
     def namespace_of(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
         return self._namespace(caller, asked, headers)

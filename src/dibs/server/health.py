@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from dibs._version import __version__
@@ -12,6 +10,7 @@ from dibs.core.keys import META_KEY
 from dibs.core.limits import HEALTH_MS_MAX
 from dibs.errors import StoreUnavailable
 from dibs.ids import new_request_id
+from dibs.server.probe import SharedProbe
 from dibs.server.response import HttpResponse, answer_document
 from dibs.stores.port import maintenance_of
 
@@ -20,33 +19,22 @@ if TYPE_CHECKING:
 
 
 class HealthProbe:
-    """Has a thread of its own, so that a long listing cannot delay it. Belongs to one event loop."""
+    """Belongs to one event loop."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dibs-health")
-        self._under_way: asyncio.Future[HttpResponse] | None = None
+        self._probe = SharedProbe(lambda: _health(store), "dibs-health")
 
     def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._probe.close()
 
     async def health(self) -> HttpResponse:
-        """Ask the store, and wait no longer than a load balancer would. Callers that ask meanwhile share the answer: no
-        token is needed, so the cost must not grow with the number of callers."""
-        if self._under_way is None:
-            loop = asyncio.get_running_loop()
-            self._under_way = loop.run_in_executor(self._thread, _health, self._store)
-            self._under_way.add_done_callback(self._done)
+        """Ask the store, and wait no longer than a load balancer would. No token is needed, so the cost must not grow
+        with the number of callers."""
         try:
-            answer = await asyncio.wait_for(asyncio.shield(self._under_way), HEALTH_MS_MAX / 1000)
+            answer = await self._probe.ask(HEALTH_MS_MAX)
         except TimeoutError:
             raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
         return answer._replace(request_id=new_request_id().encode())
-
-    def _done(self, probed: asyncio.Future[HttpResponse]) -> None:
-        self._under_way = None
-        if not probed.cancelled():
-            probed.exception()  # those who waited for it were told
 
 
 def _health(store: Store) -> HttpResponse:

@@ -80,7 +80,11 @@ def make_server(
     gateway = None if gateway_ttl_ms is None else Gateway(api, gateway_ttl_ms, gateway_upstream)
     made = functools.partial(FastLaneProtocol, api=api) if lane else BoundedProtocol
     connect = functools.partial(
-        made, admission=admission, knows_peers=knows_peers, closes=lambda: api.is_draining
+        made,
+        admission=admission,
+        knows_peers=knows_peers,
+        closes=lambda: api.is_draining,
+        metrics=api.engine.metrics,
     )
     config = uvicorn.Config(
         build_app(api, gateway, mcp),

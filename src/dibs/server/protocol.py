@@ -28,6 +28,7 @@ from dibs.core.limits import (
 )
 from dibs.server.admission import Admission, client_of, peer_uid
 from dibs.server.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error
+from dibs.service.metrics import OTHER, Metrics
 
 if TYPE_CHECKING:
     import asyncio
@@ -65,9 +66,11 @@ class BoundedProtocol(HttpToolsProtocol):
         admission: Admission | None = None,
         knows_peers: bool = False,
         closes: Callable[[], bool] = lambda: False,
+        metrics: Metrics | None = None,
         **named: Any,
     ) -> None:
         super().__init__(*args, **named)
+        self._metrics = metrics or Metrics()
         self._closes = closes  # whether every answer is the last on its connection
         self._knows_peers = knows_peers
         self._admission = admission
@@ -91,6 +94,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = _Flow(transport, self.pipeline)
+        self._metrics.connections += 1
+        self._metrics.connections_open += 1
         self._since_s = self.loop.time()
         self._timer = self.loop.call_later(min(REQUEST_S, self.keep_alive_s), self._look)
         if self._knows_peers:
@@ -103,7 +108,9 @@ class BoundedProtocol(HttpToolsProtocol):
         refusal = admission.enter(client)
         if refusal is None:
             self._client = client
-        elif admission.may_be_told():
+            return
+        self._metrics.turned_away += 1
+        if admission.may_be_told():
             admission.leaving += 1
             self.loop.call_later(LINGER_S, self._turned_away, admission)
             self._refuse(refusal)
@@ -115,6 +122,7 @@ class BoundedProtocol(HttpToolsProtocol):
         admission.leaving -= 1
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._metrics.connections_open -= 1
         if self._client and self._admission is not None:
             self._admission.leave(self._client)
         if self._timer is not None:
@@ -308,6 +316,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _write_refusal(self, refusal: HttpError) -> None:
         answer = answer_for_error(refusal)
+        self._metrics.requests_of(OTHER).add(answer.status, 0.0)
         self.transport.write(self.head_of(answer, close=True) + answer.body)
         if self._busy():
             self.cycle.disconnected = True

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from dibs.server.event_stream import EventStream
 from dibs.server.request import HttpRequest
+from dibs.server.request_note import note
 from dibs.server.response import ClientGone, HttpResponse, answer_for_error
 
 if TYPE_CHECKING:
@@ -44,7 +45,11 @@ _PART = re.compile(r"\{(\w+)\}")
 
 def routes_of(table: Iterable[tuple[Operation, Handler]]) -> list[Route]:
     return [
-        Route(_PART.sub(r"{\1:segment}", operation.path), Endpoint(handler), methods=[operation.method])
+        Route(
+            _PART.sub(r"{\1:segment}", operation.path),
+            Endpoint(handler, operation.id),
+            methods=[operation.method],
+        )
         for operation, handler in table
     ]
 
@@ -52,10 +57,12 @@ def routes_of(table: Iterable[tuple[Operation, Handler]]) -> list[Route]:
 class Endpoint:
     """An ASGI app around one handler. It sends nothing before the whole answer is ready, unless that is a stream."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, verb: str) -> None:
         self._handler = handler
+        self._verb = verb
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        note(verb=self._verb)
         call = HttpRequest(scope, receive)
         try:
             answer = await self._handler(call)

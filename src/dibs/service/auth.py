@@ -106,6 +106,15 @@ class TokenGuard:
         stored = self.directory.ends_ms(key) if self.directory is not None else None
         return self._ends_ms.get(key) if stored is None else stored
 
+    def next_end_ms(self) -> int | None:
+        """When the next of the valid tokens ends, on the wall clock. None if none does. For any thread."""
+        now_ms = self._wall()
+        ends = [over_ms for over_ms in list(self._ends_ms.values()) if now_ms < over_ms]
+        left_ms = self.directory.next_end_in_ms() if self.directory is not None else None
+        if left_ms is not None:
+            ends.append(now_ms + left_ms)
+        return min(ends, default=None)
+
     def proof(self, key_id: str, challenge: str) -> str | None:
         """The proof, for a client that has a token, that this server knows its hash. None if it does not."""
         stored = self.directory.key_named(key_id) if self.directory is not None else None
@@ -135,6 +144,7 @@ class MachineGuard(TokenGuard):
 
     def __init__(self) -> None:
         self.path = None
+        self._wall = wall_ms
         self.directory = None
         self._callers = {}
         self._ends_ms = {}

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from dibs.clock import steady_ms
 from dibs.core.limits import COMMIT_BATCH_MAX, COMMIT_QUEUE_MAX, OVERLOAD_RETRY_MS, SWEEP_LATE_MS_MAX
 from dibs.errors import DibsError, Unavailable
+from dibs.service.metrics import Metrics
 from dibs.stores.port import Busy
 
 if TYPE_CHECKING:
@@ -70,10 +71,12 @@ class Batcher:
         steady: Callable[[], int] = steady_ms,
         run_at_once: Callable[[Sequence[Command]], list[Result]] | None = None,
         is_quick: Callable[[], bool] = lambda: True,
+        metrics: Metrics | None = None,
     ) -> None:
         self._run = run
         self._run_at_once = run_at_once
         self._is_quick = is_quick
+        self.metrics = metrics or Metrics()
         self._deciding = threading.Lock()  # whoever decides, or does a chore, has it
         self._deliver = deliver
         self._soon = soon
@@ -108,6 +111,7 @@ class Batcher:
         if self._stopping:
             raise Unavailable("The server is shutting down. Try again in a moment.")
         if len(self._queue) >= COMMIT_QUEUE_MAX:
+            self.metrics.overloaded += 1
             raise Overloaded("The server is overloaded. Try again later.")
         self._queue.append((command, callback))
         if not self._is_running:
@@ -169,7 +173,7 @@ class Batcher:
     def _answer_at_once(self, run: Callable[[Sequence[Command]], list[Result]]) -> None:
         try:
             batch = self._take()
-            results = _results(run, batch)
+            results = self._results(run, batch)
             late = [asked for asked, result in zip(batch, results, strict=True) if isinstance(result, Busy)]
             self._queue.extendleft(reversed(late))
             after, self._after = self._after, []
@@ -237,7 +241,7 @@ class Batcher:
     def _answer(self) -> None:
         batch = self._take()
         if batch:
-            results = _results(self._run, batch)
+            results = self._results(self._run, batch)
             try:
                 self._deliver(self._hand_out, batch, results)
             except RuntimeError:  # the loop is closed: nobody is left to answer
@@ -272,9 +276,11 @@ class Batcher:
         self._chore_failed = False
         return wait_ms
 
-
-def _results(run: Callable[[Sequence[Command]], list[Result]], batch: list[Asked]) -> list[Result]:
-    try:
-        return run([command for command, _ in batch])
-    except BaseException as error:
-        return [error] * len(batch)
+    def _results(self, run: Callable[[Sequence[Command]], list[Result]], batch: list[Asked]) -> list[Result]:
+        commands = [command for command, _ in batch]
+        try:
+            results = run(commands)
+        except BaseException as error:
+            results = [error] * len(batch)
+        self.metrics.decided(commands, results)
+        return results

@@ -78,6 +78,12 @@ class CredentialDirectory:
         _, over_ms = self._known.get(key, (None, _NEVER_MS))
         return None if over_ms == _NEVER_MS else over_ms
 
+    def next_end_in_ms(self) -> int | None:
+        """In how many milliseconds the next of the valid tokens ends. For any thread."""
+        now_ms = self._steady() + self._ahead_ms
+        ends = [over_ms - now_ms for _, over_ms in list(self._known.values()) if now_ms < over_ms < _NEVER_MS]
+        return min(ends, default=None)
+
     def key_named(self, key_id: str) -> bytes | None:
         """The hash that a proof is asked for."""
         return self._keys.get(key_id)

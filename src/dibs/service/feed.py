@@ -69,6 +69,11 @@ class EventFeed:
     def __len__(self) -> int:
         return len(self._followers)
 
+    @property
+    def at(self) -> int:
+        """The position that all followers have reached. Only with followers."""
+        return self._at
+
     def __contains__(self, follower: Follower) -> bool:
         return follower in self._followers
 

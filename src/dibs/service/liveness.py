@@ -25,9 +25,10 @@ from dibs.clock import steady_ms, stopwatch_us
 from dibs.core.commands import Beat, Inspect, InspectSession
 from dibs.core.limits import PULSE_LATE_MS, PULSE_MS
 from dibs.core.outcomes import BeatRecorded
-from dibs.errors import StoreUnavailable
+from dibs.errors import StoreBroken, StoreUnavailable
 from dibs.ids import new_token
 from dibs.service.coordinator import Contended, Coordinator
+from dibs.service.metrics import Metrics
 from dibs.service.pace import Pace
 from dibs.service.servers import after_gap
 from dibs.stores.port import Busy, Conflict
@@ -118,12 +119,14 @@ class StallCheckedStore(StoreProxy):
         liveness: Liveness,
         pace: Pace,
         on_conflict: Callable[[], None] = lambda: None,
+        metrics: Metrics | None = None,
     ) -> None:
         super().__init__(store)
         self.last_seq = 0
         self._liveness = liveness
         self._pace = pace
         self._on_conflict = on_conflict
+        self._metrics = metrics or Metrics()
         self._unknown = False
 
     def read(self, keys: Iterable[str]) -> Snapshot:
@@ -136,11 +139,16 @@ class StallCheckedStore(StoreProxy):
         try:
             snapshot = get(keys)
         except Busy:
+            self._metrics.busy += 1
             self._tell_unknown()
+            raise
+        except (StoreUnavailable, StoreBroken):
+            self._metrics.read_errors += 1
             raise
         # Checked after the read: a stop before the read is seen here, and a stop after it does not affect the time that
         # was read.
         if self._liveness.stalled():
+            self._metrics.stalls += 1
             self._tell_unknown()
             raise ProcessPaused("The server was stopped; it records that and decides again.")
         self._liveness.tick()
@@ -161,18 +169,26 @@ class StallCheckedStore(StoreProxy):
         try:
             self.last_seq = self.inner.commit(expect, puts, events)
         except Busy:
+            self._metrics.busy += 1
             self._tell_unknown()
             raise
         except StoreUnavailable as error:
+            self._metrics.write_errors += 1
             self._unknown = error.unknown
             raise
+        except StoreBroken:
+            self._metrics.write_errors += 1
+            raise
         except Conflict:
+            self._metrics.conflicts += 1
             if not self._liveness.stalled():
                 self._liveness.tick()
                 self._on_conflict()
             raise
         finally:
-            self._pace.took(stopwatch_us() - began_us)
+            took_us = stopwatch_us() - began_us
+            self._pace.took(took_us)
+            self._metrics.commits.observe(took_us / 1_000_000)
         self._unknown = False
         return self.last_seq
 
@@ -188,20 +204,22 @@ class Decider:
         on_handed: Callable[[Sequence[HandedOver]], None] | None = None,
         pause: Callable[[float], None] = time.sleep,
         server: str | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.liveness = Liveness(steady)
         self.server = server or new_token()
         self.pace = Pace()
+        self._metrics = metrics = metrics or Metrics()
         self._store = store
         self._at_once = store.at_once()
         self._is_hurried = False
         self._sleep = pause
-        watched = StallCheckedStore(store, self.liveness, self.pace, self._beat_if_contended)
+        watched = StallCheckedStore(store, self.liveness, self.pace, self._beat_if_contended, metrics)
         self._coordinator = Coordinator(
             watched, lambda events: on_commit(events, watched.last_seq), on_handed, pause=self._pause
         )
         # Beats have their own coordinator: one may be sent while a batch with an unknown outcome is tried again.
-        own = StallCheckedStore(store, self.liveness, self.pace)
+        own = StallCheckedStore(store, self.liveness, self.pace, metrics=metrics)
         self._beats = Coordinator(own, lambda events: on_commit(events, own.last_seq), pause=self._pause)
 
     @property
@@ -318,6 +336,7 @@ class Decider:
             return  # nothing is decided while the store is frozen, so no lease can end early
         self.liveness.noted()
         if noted.outage_ms:
+            self._metrics.outages_ms += noted.outage_ms
             log.warning("outage of %d ms recorded: leases that were live get time to renew", noted.outage_ms)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms
 from dibs.errors import DibsError
+from dibs.service.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,8 +34,9 @@ class RateLimited(DibsError):
 class RequestRates:
     """For one event loop."""
 
-    def __init__(self, steady: Callable[[], int] = steady_ms) -> None:
+    def __init__(self, steady: Callable[[], int] = steady_ms, metrics: Metrics | None = None) -> None:
         self._steady = steady
+        self._metrics = metrics or Metrics()
         self._buckets: dict[tuple[str, str | None], tuple[int, int]] = {}  # milli-requests left, and when
 
     def charge(self, caller: Caller, verb: str) -> None:
@@ -48,6 +50,7 @@ class RequestRates:
         left = min(rate * 1000, left + (now_ms - then_ms) * rate)
         if left < 1000 and verb not in _KEEPING:
             self._buckets[key] = (left, now_ms)
+            self._metrics.rate_limited += 1
             raise RateLimited(
                 f"This token may send {rate} requests a second to a server. Ask again a little later.",
                 max(1, -(-(1000 - left) // rate)),

@@ -16,6 +16,7 @@ from dibs.core import events as kinds
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, KeepPlaces, Leave, Release, Renew
 from dibs.core.limits import KEEP_BATCH_MAX, MOVE_MS, SHUTDOWN_MS_MAX, TICKET_KEEP_MS, TICKET_MS
 from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept, Queued
+from dibs.service.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -91,8 +92,10 @@ class Waiters:
         later: Callable[..., Timer],
         on_first: Callable[[], object] = lambda: None,
         seat: str | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.seat = seat
+        self._metrics = metrics or Metrics()
         self._post = post
         self._later = later
         self._on_first = on_first
@@ -128,6 +131,7 @@ class Waiters:
         for each in handed:
             waiter = self._parked.pop((each.ns, each.name, each.number), None)
             if waiter is not None:
+                self._metrics.answered(each.outcome)
                 waiter.finish(each.outcome)
 
     def on_events(self, events: Iterable[Event]) -> None:
@@ -169,6 +173,7 @@ class Waiters:
         if waiter.timer is not None:
             waiter.timer.cancel()
         if waiter.place is not None and self._parked.pop(waiter.place, None) is not None:
+            self._metrics.abandoned += 1
             if waiter.moves and not self._closed:
                 self._later(MOVE_MS / 1000, self._leave, waiter)
             else:
@@ -211,11 +216,13 @@ class Waiters:
 
     def _park(self, waiter: Waiter, queued: Queued) -> None:
         self._note(waiter, queued)
+        self._metrics.parked()
         assert waiter.place is not None
         earlier = self._parked.pop(waiter.place, None)
         if (
             earlier is not None
         ):  # two connections asked with the same ticket or request key: the last one waits
+            self._metrics.answered(queued)
             earlier.finish(queued)
         if not self._parked:
             self._on_first()
@@ -231,6 +238,7 @@ class Waiters:
         try:
             self._post(waiter.command, lambda result: self._asked(waiter, result))
         except Exception as error:  # too much to do, or shutting down
+            self._metrics.answered(error)
             self._asked(waiter, error)
 
     def _answer_with_last_known_places(self) -> None:

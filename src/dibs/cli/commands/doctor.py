@@ -6,6 +6,7 @@ import os
 import sys
 
 from dibs._version import __version__
+from dibs.build import build_kind
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import MAYBE, Argument, Command
 from dibs.clock import wall_ms
@@ -51,7 +52,7 @@ def doctor(call: Call) -> Answer:
     from dibs.client.connect import servers_at
 
     found = Findings()
-    found.good("version", f"dibs {__version__} ({_build()}), Python {sys.version.split()[0]}")
+    found.good("version", f"dibs {__version__} ({build_kind()}), Python {sys.version.split()[0]}")
     try:
         addresses = servers_at(call.settings.url)
         _settings(found, call)
@@ -63,13 +64,6 @@ def doctor(call: Call) -> Answer:
     except DibsError as error:
         found.bad("url", error.details)
     return _answer(found, call)
-
-
-def _build() -> str:
-    """Which build this is. All of `core` is Python files, or all of it is compiled."""
-    from dibs.core import limits
-
-    return "pure Python" if limits.__file__.endswith((".py", ".pyc")) else "compiled"
 
 
 def _settings(found: Findings, call: Call) -> None:

@@ -1,0 +1,51 @@
+"""OctoStore's /metrics: the same numbers as for Prometheus, in the form that its clients know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.core import events
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.server.metric_table import Scrape
+    from dibs.service.metrics import RequestCounts
+
+
+def metrics_document(scrape: Scrape) -> dict[str, Any]:
+    metrics = scrape.metrics
+    uptime_ms = max(scrape.engine.uptime_ms(), 1)
+    requests = sum(counts.count for counts in list(metrics.requests.values()))
+    return {
+        "uptime_seconds": uptime_ms // 1000,
+        "total_requests": requests,
+        "requests_per_second": round(requests * 1000 / uptime_ms, 2),
+        "active_locks": scrape.engine.tally.live,
+        "endpoints": {verb: _endpoint(counts) for verb, counts in sorted(metrics.requests.items())},
+        "lock_store": {
+            "total_acquires": metrics.events[events.ACQUIRED],
+            "total_releases": metrics.events[events.RELEASED],
+            "total_expirations": metrics.events[events.EXPIRED],
+        },
+        "memory_bytes": scrape.process.resident_bytes,
+    }
+
+
+def _endpoint(counts: RequestCounts) -> dict[str, Any]:
+    """Times in milliseconds. Percentiles are the upper bounds of buckets."""
+    durations, count = counts.durations, max(counts.count, 1)
+    return {
+        "count": counts.count,
+        "errors": counts.errors,
+        "avg_ms": _ms(durations.total / count),
+        "min_ms": _ms(min(counts.min_s, counts.max_s)),
+        "max_ms": _ms(counts.max_s),
+        "p50_ms": _ms(durations.quantile(0.5)),
+        "p95_ms": _ms(durations.quantile(0.95)),
+        "p99_ms": _ms(durations.quantile(0.99)),
+    }
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:g}"

@@ -1,0 +1,118 @@
+"""The text that Prometheus reads: samples of declared metrics, in its own format and in OpenMetrics 1.0. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dibs.service.metrics import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Any
+
+    Number = int | float
+    # A number, or a histogram; with labels, one for each combination of their values. None: not known now.
+    Values = (
+        Number | Histogram | Mapping[tuple[str, ...], Number] | Mapping[tuple[str, ...], Histogram] | None
+    )
+
+COUNTER = "counter"
+GAUGE = "gauge"
+HISTOGRAM = "histogram"
+INFO = "info"
+PLAIN_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+OPEN_TYPE = b"application/openmetrics-text; version=1.0.0; charset=utf-8"
+_TOTAL, _INFO = "_total", "_info"
+
+
+class Metric(NamedTuple):
+    """One metric: its name, its kind, a sentence about it, the names of its labels, and where its values come from."""
+
+    name: str
+    kind: str
+    help: str
+    read: Callable[[Any], Values]
+    labels: tuple[str, ...] = ()
+    of: str = "server"  # what it describes: this server, or the store that all its servers share
+
+
+def exposition(metrics: Iterable[Metric], source: object, *, is_open: bool) -> bytes:
+    """All samples as text. `is_open`: in OpenMetrics."""
+    lines: list[str] = []
+    for metric in metrics:
+        values = metric.read(source)
+        if values is None:
+            continue
+        lines += _head(metric, is_open)
+        several = {(): values} if isinstance(values, int | float | Histogram) else values
+        for words, value in several.items():
+            pairs = list(zip(metric.labels, words, strict=True))
+            if isinstance(value, Histogram):
+                lines += _buckets(metric.name, pairs, value)
+            else:
+                lines.append(f"{metric.name}{_labels(pairs)} {_number(value)}")
+    if is_open:
+        lines.append("# EOF")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _head(metric: Metric, is_open: bool) -> Iterator[str]:
+    """In OpenMetrics a family has the name without the suffix of its kind. The older format has no kind `info`."""
+    name, kind = metric.name, metric.kind
+    if is_open and kind in (COUNTER, INFO):
+        name = name.removesuffix(_TOTAL).removesuffix(_INFO)
+    elif kind == INFO:
+        kind = GAUGE
+    yield f"# HELP {name} {metric.help}"
+    yield f"# TYPE {name} {kind}"
+
+
+def _buckets(name: str, pairs: list[tuple[str, str]], histogram: Histogram) -> Iterator[str]:
+    reached = 0
+    for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts.copy(), strict=True):
+        reached += count
+        yield f"{name}_bucket{_labels([*pairs, ('le', _bound(bound))])} {reached}"
+    yield f"{name}_sum{_labels(pairs)} {_number(histogram.total)}"
+    yield f"{name}_count{_labels(pairs)} {reached}"
+
+
+def _bound(bound: float) -> str:
+    return "+Inf" if bound == float("inf") else repr(bound)
+
+
+def _number(value: float) -> str:
+    return repr(value)
+
+
+def _labels(pairs: list[tuple[str, str]]) -> str:
+    if not pairs:
+        return ""
+    return "{" + ",".join([f'{name}="{_escaped(value)}"' for name, value in pairs]) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def format_for(accept: bytes) -> bytes | None:
+    """The content type that an Accept header asks for: OpenMetrics or Prometheus' own text. None if it does not prefer
+    either to JSON. A wildcard is no preference: then OctoStore's clients get what they know."""
+    wanted = {b"application/openmetrics-text": 0.0, b"text/plain": 0.0, b"application/json": 0.0}
+    for part in accept.lower().split(b","):
+        kind, *parameters = [each.strip() for each in part.split(b";")]
+        if kind in wanted:
+            wanted[kind] = max(wanted[kind], _quality(parameters))
+    openmetrics, plain, document = wanted.values()
+    if max(openmetrics, plain) <= document:
+        return None
+    return OPEN_TYPE if openmetrics >= plain else PLAIN_TYPE
+
+
+def _quality(parameters: list[bytes]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition(b"=")
+        if name.strip() == b"q":
+            text = value.strip()
+            is_number = len(text) <= 5 and text[:1] in (b"0", b"1") and text.replace(b".", b"", 1).isdigit()
+            return min(float(text), 1.0) if is_number else 0.0
+    return 1.0

@@ -1,0 +1,77 @@
+"""What becomes known about one request on the general way, for the counts, the log and the trace.
+
+A note belongs to the task that answers the request, so what is called from there adds to it without being handed it.
+On the fast lane there is none.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from dibs.clock import stopwatch_s
+from dibs.service.metrics import OTHER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import Message, Send
+
+    from dibs.service.metrics import Metrics
+
+
+class RequestNote:
+    __slots__ = ("_metrics", "began_s", "outcome", "principal", "request_id", "status", "took_s", "verb")
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self.began_s = stopwatch_s()
+        self.took_s = 0.0  # until the answer began
+        self.verb = OTHER
+        self.status = 0  # 0: the client was gone
+        self.principal = ""
+        self.outcome = ""
+        self.request_id = ""
+
+    def sends(self, send: Send) -> Send:
+        """`send`, and what it says about the answer is noted."""
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self.begun(message["status"])
+                for name, value in message["headers"]:
+                    if name == b"x-request-id":
+                        self.request_id = value.decode("latin-1")
+            await send(message)
+
+        return noted
+
+    def begun(self, status: int) -> None:
+        self.status = status
+        self.took_s = stopwatch_s() - self.began_s
+        self._metrics.requests_of(self.verb).add(status, self.took_s)
+
+
+current: ContextVar[RequestNote | None] = ContextVar("dibs-request", default=None)
+
+
+@contextmanager
+def noted(metrics: Metrics) -> Iterator[RequestNote]:
+    """One request, from its head to the end of its answer."""
+    request = RequestNote(metrics)
+    token = current.set(request)
+    try:
+        yield request
+    finally:
+        current.reset(token)
+        if not request.status:
+            request.begun(0)
+
+
+def note(**what: str) -> None:
+    """Add to the note of the request that is being answered, if there is one."""
+    found = current.get()
+    if found is not None:
+        for name, value in what.items():
+            setattr(found, name, value)
