@@ -135,6 +135,7 @@ def contrib_may_not(importer: str, imported: str) -> bool:
 COMPAT_DOORS = {
     "dibs.cli.framework.registry",
     "dibs.cli.commands.serve",
+    "dibs.server.app",
     "dibs.server.http_server",
     "dibs.server.metrics_routes",
     "dibs.agents.stdio",
@@ -304,6 +305,7 @@ def test_nothing_needs_compat_but_a_few_doors_and_they_import_it_when_it_is_used
         ("dibs.cli.git.staged", "def f():\n    from dibs.compat.grite import locks", True),
         ("dibs.server.http_server", "from dibs.compat.action_llama.routes import Gateway", True),
         (
+            "dibs.server.app",
             "dibs.server.http_server",
             "def f():\n    from dibs.compat.action_llama.routes import Gateway",
             False,

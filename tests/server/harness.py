@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from dibs.server.admission import Admission
     from dibs.server.http_server import HttpServer
-    from dibs.server.settings import PublicElections
+    from dibs.server.settings import ServerSettings
     from dibs.stores.port import Store
 
 WAIT_S = 10.0
@@ -200,7 +200,7 @@ def running(
     gateway_upstream: str | None = None,
     admission: Admission | None = None,
     at_once: bool = True,
-    public_elections: PublicElections | None = None,
+    settings: ServerSettings | None = None,
 ) -> Iterator[Server]:
     """A server on a free port, ended with the block. Its chores follow the test's clock, unless `real_time`. It decides
     on its event loop, unless the store must be waited for, or without `at_once`."""
@@ -221,7 +221,7 @@ def running(
         steady = steady_ms if real_time else clock.steady_ms
         engine = Engine(store, asyncio.get_running_loop(), steady=steady)
         engine.start()
-        api = Api(engine, guard, locks_per_principal=locks_per_principal, public_elections=public_elections)
+        api = Api(engine, guard, locks_per_principal=locks_per_principal, settings=settings)
         mcp = McpEndpoint(api)
         server = make_server(
             api,

@@ -31,6 +31,7 @@ class StreamReader:
         who: str | None = "agent",
         last_id: int | None = None,
         receive_bytes: int | None = None,
+        head: str = "",
     ) -> None:
         self.socket = socket.socket()
         self.socket.settimeout(WAIT_S)
@@ -38,7 +39,7 @@ class StreamReader:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.connect(("127.0.0.1", port))
         again = "" if last_id is None else f"Last-Event-ID: {last_id}\r\n"
-        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n{again}"
+        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n{again}{head}"
         credential = "" if who is None else f"Authorization: Bearer {TOKENS.get(who, who)}\r\n"
         self.socket.sendall(f"{head}{credential}\r\n".encode())
         self._file = self.socket.makefile("rb")

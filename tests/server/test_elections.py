@@ -9,7 +9,7 @@ import pytest
 
 from dibs.core.limits import PUBLIC_CLIENTS_MAX, PUBLIC_REQUESTS_MS
 from dibs.server.public_rooms import PublicRooms
-from dibs.server.settings import PublicElections
+from dibs.server.settings import PublicElections, ServerSettings
 from dibs.service.rate import RateLimited
 from dibs.testing.clock import ManualClock
 from dibs.wire.elections import lease_of, token_of
@@ -28,7 +28,9 @@ ROOMS = 20
 def public(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that lets anybody take part."""
     settings = PublicElections(rooms=ROOMS, streams=3, streams_per_client=2, requests=10_000)
-    with running(tmp_path_factory.mktemp("public"), public_elections=settings) as server:
+    with running(
+        tmp_path_factory.mktemp("public"), settings=ServerSettings(public_elections=settings)
+    ) as server:
         yield server
 
 
@@ -274,7 +276,7 @@ def test_streams_are_bounded_per_client_and_in_all(public: Server) -> None:
 def test_a_public_stream_ends_after_its_time(tmp_path: Any) -> None:
     settings = PublicElections(stream_ms=50)
     with (
-        running(tmp_path, public_elections=settings) as server,
+        running(tmp_path, settings=ServerSettings(public_elections=settings)) as server,
         StreamReader(server.port, "/elections/some-room/watch", who=None) as stream,
     ):
         assert [each.kind for each in stream.rest()] == ["state"]
@@ -301,4 +303,4 @@ def test_many_clients_do_not_fill_the_memory_and_share_one_count() -> None:
     rooms.charge("later")
     with pytest.raises(RateLimited):
         rooms.charge("latest")
-    assert len(rooms._windows) == PUBLIC_CLIENTS_MAX + 1
+    assert len(rooms._requests) == PUBLIC_CLIENTS_MAX + 1

@@ -22,11 +22,12 @@ LEAST_ROLE: dict[str, str] = {
         ("acquire", "acquire-any", "acquire-all", "leave", "renew", "release", "transfer"), AGENT
     ),
     **dict.fromkeys(("acl", "session-open", "session-keep", "session-end"), AGENT),
-    **dict.fromkeys(("election-show", "election-watch"), VIEWER),
+    **dict.fromkeys(("election-show", "election-watch", "token-rotate-own"), VIEWER),
     **dict.fromkeys(("election-open", "campaign", "election-renew", "resign"), AGENT),
     **dict.fromkeys(("break", "free", "runs", "locks-of-all"), OPERATOR),
     **dict.fromkeys(("run-open", "run-end"), ADMIN),
     **dict.fromkeys(("tokens", "token-create", "token-rotate", "token-revoke", "token-limit"), ADMIN),
+    **dict.fromkeys(("admin-status", "timeseries"), ADMIN),
 }
 
 

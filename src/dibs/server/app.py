@@ -78,6 +78,9 @@ def all_routes(api: Api, gateway: Gateway | None, mcp: ASGIApp | None) -> list[R
 
 def served_table(api: Api) -> Table:
     """Every operation that each server has, with its handler. Of two that match, the first is taken."""
+    from dibs.compat.octostore.accounts import account_routes
+    from dibs.compat.octostore.admin import admin_routes
+
     return [
         *job_routes(api),
         *event_routes(api),
@@ -85,6 +88,8 @@ def served_table(api: Api) -> Table:
         *election_routes(api),
         *token_routes(api),
         *login_routes(api),
+        *account_routes(api),
+        *admin_routes(api),
         *health_routes(api),
         *description_routes(api),
         *metrics_routes(api),

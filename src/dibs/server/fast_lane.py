@@ -35,7 +35,7 @@ _QUERY, _FRAGMENT, _SLASH = b"?#/"
 _VERBS = {b"acquire": "acquire", b"renew": "renew", b"release": "release"}
 _SEVERAL = {b"/locks/acquire-any": "acquire-any", b"/locks/acquire-all": "acquire-all"}
 # With a cookie: the general way finds out whether it is a credential.
-_UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade", b"cookie"))
+_UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade", b"cookie", b"origin"))
 _BODY_BYTES_MAX = HIGH_WATER_LIMIT
 
 

@@ -30,6 +30,7 @@ from dibs.repository.job_names import JobNames
 from dibs.server.cookie import REFUSED
 from dibs.server.event_registry import StreamRegistry
 from dibs.server.health import HealthProbe
+from dibs.server.minutes import MinuteSeries
 from dibs.server.polls import LongPoll
 from dibs.server.public_rooms import PublicRooms
 from dibs.server.request import (
@@ -43,6 +44,7 @@ from dibs.server.request import (
 )
 from dibs.server.request_note import note
 from dibs.server.response import MISDIRECTED, ClientGone, HttpError, HttpResponse, answer_document, answer_for
+from dibs.server.settings import ServerSettings
 from dibs.server.typed_body import typed_document
 from dibs.service.metrics import WAIT
 from dibs.service.queries import claimed, open_sessions
@@ -62,7 +64,6 @@ if TYPE_CHECKING:
     from dibs.core.identity import Caller
     from dibs.server.engine import Engine
     from dibs.server.polls import WaitingConnection
-    from dibs.server.settings import PublicElections
     from dibs.service.auth import TokenGuard
     from dibs.wire.operations import Operation
 
@@ -92,7 +93,7 @@ class Api:
         guard: TokenGuard,
         *,
         locks_per_principal: int,
-        public_elections: PublicElections | None = None,
+        settings: ServerSettings | None = None,
     ) -> None:
         self.engine = engine
         self.post = engine.batcher.post
@@ -105,10 +106,12 @@ class Api:
         self._rates = RequestRates(metrics=engine.metrics)
         self.is_draining = False  # about to end: refuses new claims and sessions
         self.streams = StreamRegistry()
-        self.rooms = PublicRooms(public_elections)
         self.operations: list[Operation] = []  # all that this server has, for its description
         self.metrics_are_open = False  # whether metrics need no token
-        self.on_close: list[Callable[[], object]] = []
+        self.settings = settings or ServerSettings()
+        self.rooms = PublicRooms(self.settings.public_elections)
+        self.minutes = MinuteSeries(engine.tally)
+        self.on_close: list[Callable[[], object]] = [self.minutes.stop]
         self._probe = HealthProbe(engine.store)
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="dibs-reader")
 
@@ -259,6 +262,7 @@ class Api:
                 "active_locks": tally.live,
                 "waiting": tally.waiting,
                 "sessions": tally.sessions,
+                "total_users": len(self._guard.principals()),
                 "total_acquires": tally.kinds[events.ACQUIRED],
                 "total_releases": tally.kinds[events.RELEASED],
                 "total_failures": tally.kinds[events.FAILED],
@@ -274,7 +278,11 @@ class Api:
                 MISDIRECTED,
             )
 
-    # For other routes beside these (the gateway).
+    # For other routes beside these (the gateway, OctoStore's).
+
+    @property
+    def guard(self) -> TokenGuard:
+        return self._guard
 
     def caller_of(self, headers: Headers) -> Caller:
         """The caller: known by token, or as the user at the other end of the machine's socket."""

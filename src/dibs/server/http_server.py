@@ -10,6 +10,7 @@ import uvicorn
 
 from dibs.core.limits import SHUTDOWN_MS_MAX
 from dibs.server.app import build_app
+from dibs.server.cors import with_cors
 from dibs.server.fast_lane import FastLaneProtocol
 from dibs.server.protocol import BoundedProtocol
 
@@ -42,6 +43,7 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self.api.minutes.start(lambda: self.server_state.total_requests)
         self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -87,7 +89,7 @@ def make_server(
         metrics=api.engine.metrics,
     )
     config = uvicorn.Config(
-        build_app(api, gateway, mcp),
+        with_cors(build_app(api, gateway, mcp), api.settings.cors_origins),
         # uvicorn calls this once for each connection, in place of a class.
         http=connect,  # type: ignore[arg-type]
         ws="none",

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms
 from dibs.core.identity import AGENT, Caller, Limits
-from dibs.core.limits import OVERLOAD_RETRY_MS, PUBLIC_CLIENTS_MAX, PUBLIC_FULL_RETRY_MS, PUBLIC_REQUESTS_MS
+from dibs.core.limits import OVERLOAD_RETRY_MS, PUBLIC_FULL_RETRY_MS
 from dibs.errors import AuthenticationRequired, DibsError
+from dibs.server.client_windows import ClientWindows
 from dibs.service.rate import RateLimited
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 # Public elections have a namespace of their own, so nothing in them can be in the way of a job.
 PUBLIC_NAMESPACE = "public-elections"
 PUBLIC_PRINCIPAL = "public"
-_OTHERS = ""
 
 
 class RoomsFull(DibsError):
@@ -34,8 +34,8 @@ class PublicRooms:
 
     def __init__(self, settings: PublicElections | None, steady: Callable[[], int] = steady_ms) -> None:
         self.settings = settings
-        self._steady = steady
-        self._windows: dict[str, tuple[int, int]] = {}  # since when, and how many requests
+        most = 0 if settings is None else settings.requests
+        self._requests = ClientWindows(most, "ids and campaigns", steady)
         self._streams: Counter[str] = Counter()
 
     def caller(self) -> Caller:
@@ -47,29 +47,7 @@ class PublicRooms:
 
     def charge(self, client: str) -> None:
         """Count one request of a client; raises RateLimited if it is one too many."""
-        if self.settings is None:
-            return
-        now_ms = self._steady()
-        if client not in self._windows and len(self._windows) >= PUBLIC_CLIENTS_MAX:
-            self._forget(now_ms)
-            if len(self._windows) >= PUBLIC_CLIENTS_MAX:
-                client = _OTHERS
-        since_ms, count = self._windows.get(client, (now_ms, 0))
-        if now_ms - since_ms >= PUBLIC_REQUESTS_MS:
-            since_ms, count = now_ms, 0
-        if count >= self.settings.requests:
-            raise RateLimited(
-                f"One client may ask for {self.settings.requests} campaigns a minute here. Ask again later.",
-                since_ms + PUBLIC_REQUESTS_MS - now_ms,
-            )
-        self._windows[client] = since_ms, count + 1
-
-    def _forget(self, now_ms: int) -> None:
-        self._windows = {
-            client: window
-            for client, window in self._windows.items()
-            if now_ms - window[0] < PUBLIC_REQUESTS_MS
-        }
+        self._requests.charge(client)
 
     def enter_stream(self, client: str) -> Callable[[], None]:
         """Count one more stream; raises if it is one too many. Call what it returns at the end of the stream."""

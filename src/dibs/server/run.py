@@ -128,7 +128,7 @@ async def _serve(
         engine,
         guard,
         locks_per_principal=settings.locks_per_principal,
-        public_elections=settings.public_elections,
+        settings=settings,
     )
     ttl_ms = settings.rlock_ttl_ms if settings.gateway else None
     mcp = McpEndpoint(api, names)

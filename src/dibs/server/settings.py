@@ -63,3 +63,7 @@ class ServerSettings:
     drain_ms: int | None = None
     # None: elections need a token, as everything else does.
     public_elections: PublicElections | None = None
+    # Let anybody on this machine make a token for a name that nobody has. Only on a loopback address.
+    local_registration: bool = False
+    # Pages of these origins may ask from a browser, with a token of their own.
+    cors_origins: tuple[str, ...] = ()

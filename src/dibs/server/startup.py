@@ -58,6 +58,10 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGuard, str]:
     """The guard, and a line that says where its tokens are."""
+    if settings.local_registration and not address.is_local:
+        raise InvalidInput(
+            "Registration is for users of this machine. Bind to a loopback address such as 127.0.0.1:3427."
+        )
     if settings.system:
         if not address.path or settings.tokens_file is not None:
             raise InvalidInput(

@@ -115,6 +115,19 @@ class TokenGuard:
             ends.append(now_ms + left_ms)
         return min(ends, default=None)
 
+    def principals(self) -> set[str]:
+        """The names of all whose token is valid now, in the file or in the store."""
+        stored = self.directory.principals() if self.directory is not None else set()
+        return {caller.principal for caller in self._callers.values()} | stored
+
+    def callers(self) -> list[Caller]:
+        """Everybody that the file lets in."""
+        return list(self._callers.values())
+
+    def is_own_token(self, authorization: bytes) -> bool:
+        """Whether this is the user's own token, which the user's commands read from the file."""
+        return self._own and hashlib.sha256(authorization[len(_BEARER) :]).digest() in self._callers
+
     def proof(self, key_id: str, challenge: str) -> str | None:
         """The proof, for a client that has a token, that this server knows its hash. None if it does not."""
         stored = self.directory.key_named(key_id) if self.directory is not None else None
@@ -145,6 +158,7 @@ class MachineGuard(TokenGuard):
     def __init__(self) -> None:
         self.path = None
         self._wall = wall_ms
+        self._own = False
         self.directory = None
         self._callers = {}
         self._ends_ms = {}

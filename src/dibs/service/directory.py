@@ -57,6 +57,11 @@ class CredentialDirectory:
         now_ms = self._steady() + self._ahead_ms
         return len([over_ms for _, over_ms in list(self._known.values()) if now_ms < over_ms])
 
+    def principals(self) -> set[str]:
+        """The names of all tokens that are valid now."""
+        now_ms = self._steady() + self._ahead_ms
+        return {caller.principal for caller, over_ms in list(self._known.values()) if now_ms < over_ms}
+
     def caller(self, key: bytes) -> Caller | None:
         """The caller of the token with this hash. None: the store does not know it. Raises if the token has ended, and
         if the last look is too old."""

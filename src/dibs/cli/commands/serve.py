@@ -29,7 +29,14 @@ def serve(call: Call) -> Answer:
         raise UsageError(
             "dibs serve takes no --url. Use --store for the store, and --bind for the address.", "serve"
         )
-    chosen = {**_places(call), **_numbers(call), **_times(call), **_gateway(call), **_elections(call)}
+    chosen = {
+        **_places(call),
+        **_numbers(call),
+        **_times(call),
+        **_gateway(call),
+        **_elections(call),
+        **_web(call),
+    }
     names = call.settings.pick("mcp_host", "DIBS_MCP_HOST")
     if names is not None:
         chosen["mcp_hosts"] = tuple(name.strip() for name in names.split(",") if name.strip())
@@ -110,6 +117,29 @@ def _elections(call: Call) -> dict[str, Any]:
     if not _is_on(call, "public_elections", "DIBS_PUBLIC_ELECTIONS"):
         return {}
     return {"public_elections": PublicElections() if rooms is None else PublicElections(rooms=rooms)}
+
+
+def _web(call: Call) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    if _is_on(call, "local_registration", "DIBS_LOCAL_REGISTRATION"):
+        chosen["local_registration"] = True
+    origins = call.settings.pick("cors_origin", "DIBS_CORS_ORIGIN")
+    if origins is not None:
+        chosen["cors_origins"] = tuple(_origin(text.strip()) for text in origins.split(",") if text.strip())
+    return chosen
+
+
+def _origin(text: str) -> str:
+    """An origin as browsers write it: scheme, host and port, no path."""
+    scheme, _, rest = text.partition("://")
+    if scheme not in ("http", "https") or not rest or not text.isascii() or not rest.isprintable():
+        rest = "/"
+    if any(character in rest for character in "/?#@*, "):
+        raise UsageError(
+            f"--cors-origin (DIBS_CORS_ORIGIN) takes origins such as https://example.com, not {text!a}.",
+            "serve",
+        )
+    return text.lower()
 
 
 def _is_on(call: Call, key: str, variable: str) -> bool:

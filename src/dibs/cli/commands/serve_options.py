@@ -93,6 +93,18 @@ OPTIONS = (
         env="DIBS_PUBLIC_ELECTIONS_MAX",
     ),
     Option(
+        "--local-registration",
+        "let anybody on this machine make a token for a name that nobody has (POST /auth/register); only "
+        "on a loopback address",
+        env="DIBS_LOCAL_REGISTRATION",
+    ),
+    Option(
+        "--cors-origin",
+        "origins of web pages that may use this server with a token, with commas between (default none)",
+        value="ORIGINS",
+        env="DIBS_CORS_ORIGIN",
+    ),
+    Option(
         "--system",
         "serve all users of this machine, on /run/dibs/dibs.sock, with the store in /var/lib/dibs; "
         "there are no tokens, because the kernel says who the caller is",

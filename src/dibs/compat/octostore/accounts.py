@@ -1,0 +1,157 @@
+"""Tokens as users of OctoStore get them: by giving a name, where that is allowed, and by replacing their own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from dibs.compat.octostore.ids import user_id
+from dibs.core.identity import ADMIN, AGENT, Caller
+from dibs.core.limits import REGISTRATIONS_MAX
+from dibs.core.names import check_namespace
+from dibs.errors import AuthenticationRequired, InvalidInput
+from dibs.server.client_windows import ClientWindows
+from dibs.server.event_routes import client_at
+from dibs.server.request import check_head, parse_json
+from dibs.server.response import HttpError, answer_document
+from dibs.service.credentials import CredentialAdmin, credentials
+from dibs.wire.operations import Operation
+from dibs.wire.schemas import document_schema
+from dibs.wire.tokenfile import digest_of
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.server.handlers import Api
+    from dibs.server.request import HttpRequest
+    from dibs.server.response import HttpResponse
+    from dibs.server.routes import Table
+
+NAME_CHARS_MAX = 64
+ACCOUNTS = "Tokens"
+_NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+_NO_STORE = (b"cache-control", b"no-store")
+_BEARER = b"Bearer "
+_FIELDS = {
+    "token": ("text", "the token, shown only here"),
+    "user_id": ("text", "an id made from the name"),
+    "namespace": ("text?", "the only namespace it may use; null: any"),
+}
+REGISTER = Operation(
+    "POST",
+    "/auth/register",
+    "register",
+    "a token for a name that nobody has",
+    ACCOUNTS,
+    {200: document_schema({**_FIELDS, "username": ("text", "as given")})},
+    ("not_found", "conflict", "rate_limited", "invalid_lock_name"),
+    is_open=True,
+    who="anybody on this machine, if so set",
+    request={
+        "type": "object",
+        "properties": {
+            "username": {"type": "string", "minLength": 1, "maxLength": NAME_CHARS_MAX},
+            "namespace": {"type": ["string", "null"], "maxLength": NAME_CHARS_MAX},
+        },
+        "required": ["username"],
+    },
+)
+ROTATE = Operation(
+    "POST",
+    "/auth/token/rotate",
+    "token-rotate-own",
+    "a new token in the place of the caller's own",
+    ACCOUNTS,
+    {200: document_schema({**_FIELDS, "github_username": ("text", "the token's name")})},
+    ("conflict", "not_found"),
+)
+
+
+def account_routes(api: Api) -> Table:
+    accounts = Accounts(api)
+    return [(REGISTER, accounts.register), (ROTATE, accounts.rotate)]
+
+
+class Accounts:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._registering = asyncio.Lock()  # looking whether a name is free, and taking it
+        self._requests = ClientWindows(REGISTRATIONS_MAX, "registrations")
+
+    async def register(self, call: HttpRequest) -> HttpResponse:
+        if not self._api.settings.local_registration:
+            raise HttpError("Resource not found", 404, code="not_found")
+        check_head(call.headers)
+        name, namespace = _wanted(parse_json(await call.rest()))
+        self._requests.charge(client_at(call))
+        async with self._registering:
+            token = await self._api.in_reader(lambda: self._make(name, namespace))
+            await self._api.in_reader(self._api.look_for_tokens)
+        return _answer({"token": token, **_whose(name, namespace), "username": name})
+
+    def _make(self, name: str, namespace: str | None) -> str:
+        """Raises if the name is, or was, somebody's: who has a name has what was claimed under it."""
+        store = self._api.engine.store
+        taken = {each.name for each in credentials(store)} | self._api.guard.principals()
+        if name.lower() in {each.lower() for each in taken}:
+            raise HttpError("local registration is unavailable for that username", 409, code="conflict")
+        document = {"name": name, "role": AGENT, "namespace": namespace}
+        made = CredentialAdmin(store, Caller(principal=name, role=ADMIN)).ask(
+            "token-create", "", "", document
+        )
+        return str((made.body or {})["token"])
+
+    async def rotate(self, call: HttpRequest) -> HttpResponse:
+        caller = self._api.caller_for(ROTATE.id, call.headers)
+        authorization = call.headers.get(b"authorization", b"").strip()
+        if not authorization.startswith(_BEARER):
+            raise AuthenticationRequired("Bearer token required")
+        if self._api.guard.is_own_token(authorization):
+            raise HttpError(
+                "This token is in a file that the commands of this machine read. Remove the file and start the server "
+                "again to replace it.",
+                409,
+                code="conflict",
+            )
+        digest = digest_of(authorization.removeprefix(_BEARER).decode("utf-8", "replace"))
+        token = await self._api.in_reader(lambda: self._replace(caller, digest))
+        await self._api.in_reader(self._api.look_for_tokens)
+        whose = _whose(caller.principal, caller.namespace)
+        return _answer({"token": token, **whose, "github_username": caller.principal})
+
+    def _replace(self, caller: Caller, digest: str) -> str:
+        """A token of a file becomes one of the store first: the store then says that it is over, and is asked before
+        the file."""
+        admin = CredentialAdmin(
+            self._api.engine.store,
+            Caller(principal=caller.principal, role=ADMIN, namespace=caller.namespace),
+        )
+        document: dict[str, Any] = {
+            "name": caller.principal,
+            "role": caller.role,
+            "namespace": caller.namespace,
+            "sha256": digest,
+        }
+        admin.ask("token-create", "", "", document)
+        replaced = admin.ask("token-rotate", caller.principal, digest, {"grace_seconds": 0})
+        return str((replaced.body or {})["token"])
+
+
+def _wanted(document: object) -> tuple[str, str | None]:
+    name = document.get("username") if isinstance(document, dict) else None
+    namespace = document.get("namespace") if isinstance(document, dict) else None
+    if not isinstance(name, str) or not isinstance(namespace, str | None):
+        raise HttpError("The field username is required, and is text; namespace is text or left out.", 422)
+    if not 1 <= len(name) <= NAME_CHARS_MAX or not _NAME.issuperset(name):
+        raise InvalidInput(f"username is 1 to {NAME_CHARS_MAX} letters, digits, hyphens or underscores.")
+    namespace = namespace.strip("/") if namespace else None
+    return name, check_namespace(namespace) if namespace else None
+
+
+def _whose(name: str, namespace: str | None) -> dict[str, Any]:
+    return {"user_id": user_id(name, namespace), "namespace": namespace}
+
+
+def _answer(document: dict[str, Any]) -> HttpResponse:
+    answer = answer_document(document)
+    return answer._replace(more=(*answer.more, _NO_STORE))
