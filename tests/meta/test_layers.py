@@ -131,7 +131,7 @@ def contrib_may_not(importer: str, imported: str) -> bool:
 
 
 # Where the house meets what only other systems' clients need, each time inside a function: the commands, the gateway
-# of `dibs serve`, the MCP tools under their flag, and replies of a server that is OctoStore.
+# of `dibs serve`, OctoStore's routes, the MCP tools under their flag, and replies of a server that is OctoStore.
 COMPAT_DOORS = {
     "dibs.cli.framework.registry",
     "dibs.cli.commands.serve",
@@ -305,7 +305,6 @@ def test_nothing_needs_compat_but_a_few_doors_and_they_import_it_when_it_is_used
         ("dibs.cli.git.staged", "def f():\n    from dibs.compat.grite import locks", True),
         ("dibs.server.http_server", "from dibs.compat.action_llama.routes import Gateway", True),
         (
-            "dibs.server.app",
             "dibs.server.http_server",
             "def f():\n    from dibs.compat.action_llama.routes import Gateway",
             False,
