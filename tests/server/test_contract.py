@@ -380,7 +380,7 @@ def test_the_open_addresses_need_no_token(server: Server) -> None:
     assert server.ask("GET", "/readyz", who=None).status == 200
     status = server.ask("GET", "/status", who=None).json
     assert set(status) == {
-        *("status", "uptime_seconds", "version"),
+        *("status", "uptime_seconds", "version", "total_users"),
         *("active_locks", "waiting", "sessions", "total_acquires", "total_releases", "total_failures"),
     }
 

@@ -169,7 +169,8 @@ def test_every_curl_line_of_the_page_is_understood(
     typed = [
         (each, curl_line(document, path, method))
         for path, method, each in operations(document)
-        if each["operationId"] not in (*STREAMS, "mcp") and PASSED_ON not in each["summary"].lower()
+        if each["operationId"] not in (*STREAMS, "mcp", "token-rotate-own")
+        and PASSED_ON not in each["summary"].lower()
     ]
     script = "\n".join(f"{line} -s -o /dev/null -w '%{{http_code}}\\n'" for _, line in typed)
     run = subprocess.run(
