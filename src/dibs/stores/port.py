@@ -114,8 +114,9 @@ class Store(ABC):
 
     def recall(self, keys: Iterable[str]) -> Snapshot:
         """Like `read`, but a store may answer with the records that it remembers, without a look whether others have
-        changed them. Each is at a version that it has now or had before. If `is_recalled` is not set, the answer is
-        that of `read`. The time is always the time now.
+        changed them. Each is at a version that it has now or had before; a record that is not remembered may be told as
+        absent, which it was before it was written. If `is_recalled` is not set, the answer is that of `read`. The time
+        is always the time now.
 
         It is for decisions. A commit compares the versions, so a decision by an old record ends in Conflict; a caller
         that writes nothing must compare the versions with those of a `read`. A store that cannot tell the time without

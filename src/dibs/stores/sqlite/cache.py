@@ -15,7 +15,10 @@ has committed since. So:
    cache and every version is compared in the file.
 4. `recall` answers from the cache without asking for the value, and fetches what is missing without asking (1. still
    holds: it is fetched after the cache was begun). Its records may be old. A commit by them is compared as in 3.
-5. A block that fails in any way, an interrupt between COMMIT and the line after it included, empties the cache.
+5. `recall` may also presume that a record which is not in the cache is absent: every record was absent once. Most
+   claims are for new jobs, and save a read by it. A commit that writes such a record inserts it, and fails if it is
+   there; all others are fetched and compared. After a wrong guess none is made for a while.
+6. A block that fails in any way, an interrupt between COMMIT and the line after it included, empties the cache.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ CACHE_TEXT_MAX = 64 * 1024 * 1024
 DROPPED_AT_ONCE = 1_000
 _SHORT = 1024
 _KEYS_A_SELECT = 512
+_GUESS_PAUSE = 64  # recalls that read what they do not know, after a wrong guess
 
 
 class RecordCache:
@@ -49,8 +53,12 @@ class RecordCache:
         self.records: dict[str, Versioned] = {}
         self.begun_at: int | None = None  # data_version; None: the cache proves nothing
         self._text = 0  # characters of long records that were put in; those that were replaced count, too
+        self._presumed: list[str] = []  # absent, by the last guess; no commit has confirmed it yet
+        self._guess_pause = 0
 
     def forget(self) -> None:
+        if self._presumed:  # a conflict, most likely
+            self._was_wrong()
         self.records.clear()
         self.begun_at = None
         self._text = 0
@@ -103,6 +111,11 @@ class RecordCache:
 
     def load(self, db: sqlite3.Connection, wanted: list[str]) -> None:
         """Bring `wanted` into the cache, all as of one moment."""
+        self._load(db, wanted)
+        if self._presumed and any(self.records[key].version for key in wanted if key in self._presumed):
+            self._was_wrong()
+
+    def _load(self, db: sqlite3.Connection, wanted: list[str]) -> None:
         self.is_true(db)
         missing = [key for key in wanted if key not in self.records]
         if not missing:
@@ -124,24 +137,47 @@ class RecordCache:
         self.fetch(db, missing)
         return True
 
+    def guess(self, wanted: list[str]) -> dict[str, Versioned] | None:
+        """What is known of `wanted`, and the rest as absent. None: better ask. If nothing is known, others have just
+        emptied the cache by a commit."""
+        if self._guess_pause:
+            self._guess_pause -= 1
+            return None
+        records = self.records
+        unknown = [key for key in wanted if key not in records]
+        if len(unknown) == len(wanted) or self.begun_at is None:
+            return None
+        self._presumed = unknown
+        return {key: records.get(key, ABSENT) for key in wanted}
+
+    def _was_wrong(self) -> None:
+        self._presumed = []
+        self._guess_pause = _GUESS_PAUSE
+
     def _load_many(self, db: sqlite3.Connection, wanted: list[str]) -> None:
         db.execute("BEGIN")
         self.is_true(db)
         self.fetch(db, wanted)
         db.execute("COMMIT")
 
-    def compare(self, db: sqlite3.Connection, expect: Mapping[str, int]) -> None:
+    def compare(
+        self, db: sqlite3.Connection, expect: Mapping[str, int], puts: Mapping[str, Stored | None]
+    ) -> None:
+        """Raise Conflict unless all are at the version that is expected. A record that is expected to be absent, and is
+        written, is compared when it is inserted."""
         records = self.records
-        unseen = [key for key in expect if key not in records]
+        known = [key for key in expect if key in records or expect[key] or puts.get(key) is None]
+        unseen = [key for key in known if key not in records]
         if unseen:
             self.fetch(db, unseen)
-            if len(unseen) != len(expect) and any(key not in records for key in expect):
-                self.fetch(db, list(expect))  # there was no room for both
-        for key, version in expect.items():
-            if records[key].version != version:
+            if len(unseen) != len(known) and any(key not in records for key in known):
+                self.fetch(db, known)  # there was no room for both
+        for key in known:
+            if records[key].version != expect[key]:
                 raise Conflict
 
     def remember(self, revision: int, puts: Mapping[str, Stored | None], bodies: Mapping[str, str]) -> None:
+        self._presumed = []
         self._make_room(len(puts))
         for body in bodies.values():
             self._weigh(body)

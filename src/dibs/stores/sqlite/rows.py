@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.stores.port import Conflict
+from dibs.stores.port import ABSENT, Conflict
 from dibs.stores.sqlite.fileformat import BLOCK
 
 TYPE_CHECKING = False
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.core.records import Stored
     from dibs.stores.port import Versioned
+else:
+    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
 
 _ADD = "INSERT INTO records (key, version, due_ms, live, body) VALUES (?, ?, ?, ?, ?)"
 _CHANGE = (
@@ -31,10 +33,10 @@ def write(
     bodies: Mapping[str, str],
     found: Mapping[str, Versioned],
 ) -> None:
-    """Write records. Every key was compared: `found` has what the file has."""
+    """Write records. Every key was compared: `found` has what the file has. A key that is not in it is new."""
     rows: dict[str, list[tuple[Any, ...]]] = {}
     for key, record in puts.items():
-        was = found[key].record
+        was = found.get(key, ABSENT).record
         if record is None:
             if was is not None:
                 rows.setdefault(_REMOVE, []).append((key,))
@@ -46,9 +48,14 @@ def write(
             rows.setdefault(_CHANGE, []).append((revision, due_ms, bodies[key], key))
         else:
             rows.setdefault(_TURN, []).append((revision, due_ms, bodies[key], live, key))
-    for statement, values in rows.items():
-        if db.executemany(statement, values).rowcount != len(values):
-            raise Conflict  # the file is not what the cache says
+    try:
+        for statement, values in rows.items():
+            if db.executemany(statement, values).rowcount != len(values):
+                raise Conflict  # the file is not what the cache says
+    except sqlite3.IntegrityError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_UNIQUE:
+            raise
+        raise Conflict from None  # it is not new
 
 
 def log(

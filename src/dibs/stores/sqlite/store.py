@@ -143,17 +143,20 @@ class SqliteStore(Store, Maintenance):
         return Snapshot(now_ms=self._clock.now_ms(), records={key: records[key] for key in wanted})
 
     def recall(self, keys: Iterable[str]) -> Snapshot:
-        """Without a question to the file, if all of them are remembered. Another thread may change the cache between
-        two looks at it; the records may be of different moments anyway."""
+        """Without a question to the file, if all of them are remembered or presumed to be new. Another thread may
+        change the cache between two looks at it; the records may be of different moments anyway."""
         wanted = list(keys)
         records = self._cache.records
         try:
             found = {key: records[key] for key in wanted}
         except KeyError:
-            with self._link.turn, self._link as db:
-                if not self._cache.supplement(db, wanted):
-                    return self._snapshot(wanted)
-                found = {key: records[key] for key in wanted}
+            guessed = self._cache.guess(wanted)
+            if guessed is None:
+                with self._link.turn, self._link as db:
+                    if not self._cache.supplement(db, wanted):
+                        return self._snapshot(wanted)
+                    guessed = {key: records[key] for key in wanted}
+            found = guessed
         return Snapshot(now_ms=self._clock.now_ms(), records=found, is_recalled=True)
 
     def commit(
@@ -169,7 +172,7 @@ class SqliteStore(Store, Maintenance):
             if self._counted_at != self._cache.begun_at:
                 self._revision, self._last_seq, _ = counters.read(db)
                 self._counted_at = self._cache.begun_at
-            self._cache.compare(db, expect)
+            self._cache.compare(db, expect, puts)
             revision, last_seq = self._revision + 1, self._last_seq + len(events)
             write(db, revision, puts, bodies, self._cache.records)
             now_ms = self._clock.now_ms()
