@@ -58,6 +58,25 @@ print(sorted({"json", "re", "msgspec"} & set(sys.modules)))
     assert answer.stdout == "[]\n"
 
 
+def test_a_server_encodes_by_msgspec_though_it_loads_it_after_its_stores() -> None:
+    script = """
+import sys
+from dibs import jsontext
+from dibs.stores import codec
+assert codec._to_text is jsontext.encode
+from dibs.server.run import _open
+_open("memory://").close()
+assert codec._to_text is not jsontext.encode
+"""
+    subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        timeout=30,
+        check=True,
+    )
+
+
 def test_records_and_events_come_back() -> None:
     assert codec.decode(key_of("x"), codec.encode(lock("x"))) == lock("x")
     assert codec.decode(META_KEY, codec.encode(Meta())) == Meta()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.stores.sqlite import SqliteStore
-from dibs.stores.sqlite.blocks import mark
+from dibs.stores.sqlite.blocks import marks_of
 from dibs.stores.sqlite.fileformat import BLOCK
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import event, key_of, lock, put
@@ -99,7 +99,7 @@ def test_a_block_without_marks_is_read(path: str, store: SqliteStore) -> None:
 
 def test_two_jobs_with_one_mark_are_told_apart(store: SqliteStore) -> None:
     twin, name = "plumless", "buckeroo"
-    assert mark("default", twin) == mark("default", name)
+    assert marks_of([("default", twin)]) == marks_of([("default", name)])
     store.commit({}, {}, [event(twin) for _ in range(BLOCK)])
     assert store.events(0, 10, ("default", name)) == []
 

@@ -27,6 +27,7 @@ from dibs.server.startup import (
     open_guard,
     set_up_logging,
 )
+from dibs.stores import codec
 from dibs.stores.port import Opening
 from dibs.stores.registry import default_url, open_store
 
@@ -75,6 +76,9 @@ def serve(settings: ServerSettings) -> None:
 
 
 def _open(store_url: str) -> Store:
+    import msgspec  # noqa: F401 - the stores' records are read and written by it from now on
+
+    codec.pick_again()
     store = open_store(store_url, Opening(serves=True))
     if store.capabilities.serves:
         return store

@@ -34,6 +34,12 @@ def _pick() -> tuple[Callable[[Any], str], Callable[[str], Any]]:
 _to_text, _from_text = _pick()
 
 
+def pick_again() -> None:
+    """Take the quick encoder if it was loaded since. A server loads it after its stores."""
+    global _to_text, _from_text
+    _to_text, _from_text = _pick()
+
+
 def encode(record: Stored | Event) -> str:
     """The text of a record or an event. Fields at their default are left out."""
     try:

@@ -13,30 +13,27 @@ from dibs.stores.sqlite.fileformat import BLOCK
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
-else:
-    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
+    from collections.abc import Iterable
 
 _MARK_BYTES = 4
 
-_NOTE = (
-    f"INSERT OR REPLACE INTO event_blocks SELECT (seq - 1) / {BLOCK}, marks_of(ns, job) FROM events"
-    " WHERE seq > ? AND seq <= ? GROUP BY 1"
-)
+_JOBS = "SELECT ns, job FROM events WHERE seq > ? AND seq <= ?"
+_NOTE = "INSERT OR REPLACE INTO event_blocks VALUES (?, ?)"
 _OTHERS = "SELECT block FROM event_blocks WHERE block BETWEEN ? AND ? AND NOT instr(jobs, ?)"
 _FORGET = (
     f"DELETE FROM event_blocks WHERE (block + 1) * {BLOCK} < (SELECT ifnull(min(seq), 1 << 62) FROM events)"
 )
 
 
-def mark(ns: str, job: str) -> bytes:
-    """Two jobs may share a mark: then a block is read in vain."""
+def marks_of(jobs: Iterable[tuple[str, str]]) -> bytes:
+    """A mark for each job. Two jobs may share a mark: then a block is read in vain."""
     from binascii import crc32  # not for who only makes a file
 
-    return crc32(f"{ns}/{job}".encode()).to_bytes(_MARK_BYTES, "big")
+    return b"".join([crc32(f"{ns}/{job}".encode()).to_bytes(_MARK_BYTES, "big") for ns, job in set(jobs)])
 
 
 class _MarksOf:
-    """The marks of a block's jobs, for SQL."""
+    """The marks of a block's jobs, for SQL. Migrations use it, where blocks are many and nobody waits for a commit."""
 
     def __init__(self) -> None:
         self._jobs: set[tuple[str, str]] = set()
@@ -45,7 +42,7 @@ class _MarksOf:
         self._jobs.add((ns, job))
 
     def finalize(self) -> bytes:
-        return b"".join([mark(ns, job) for ns, job in self._jobs])
+        return marks_of(self._jobs)
 
 
 def register(db: sqlite3.Connection) -> None:
@@ -55,12 +52,10 @@ def register(db: sqlite3.Connection) -> None:
 
 def note_full(db: sqlite3.Connection, before: int, last_seq: int) -> None:
     """Write the rows of the blocks that became full when the last event's number rose from `before` to `last_seq`."""
-    bounds = (before // BLOCK * BLOCK, last_seq // BLOCK * BLOCK)
-    try:
-        db.execute(_NOTE, bounds)
-    except sqlite3.OperationalError:  # the first time on this connection
-        register(db)
-        db.execute(_NOTE, bounds)
+    for block in range(before // BLOCK, last_seq // BLOCK):
+        jobs = db.execute(_JOBS, (block * BLOCK, (block + 1) * BLOCK)).fetchall()
+        if jobs:
+            db.execute(_NOTE, (block, marks_of(jobs)))
 
 
 def forget_pruned(db: sqlite3.Connection) -> None:
@@ -75,5 +70,5 @@ def blocks_of(db: sqlite3.Connection, job: tuple[str, str], after: int) -> list[
         return []
     (last,) = db.execute("SELECT max(seq) FROM events").fetchone()
     bounds = ((first - 1) // BLOCK, (last - 1) // BLOCK)
-    others = {block for (block,) in db.execute(_OTHERS, (*bounds, mark(*job)))}
+    others = {block for (block,) in db.execute(_OTHERS, (*bounds, marks_of([job])))}
     return [block for block in range(bounds[0], bounds[1] + 1) if block not in others]
