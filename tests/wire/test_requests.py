@@ -354,3 +354,19 @@ def test_a_token_in_an_access_list_is_kept_as_its_hash() -> None:
     made = build("acquire", {"acl": {"acquire": ["token:secret"]}})
     assert "secret" not in repr(made)
     assert made.acl == (token_badge("secret"),)
+
+
+@pytest.mark.parametrize(
+    "caller", [AGENT, ADMIN, AGENT.replace(over_quota=True, audited=True, namespace="ns")]
+)
+@pytest.mark.parametrize("last", ["ttl_seconds", "owner", "metadata", "request_key", "wait_seconds"])
+def test_a_claim_with_usual_fields_is_that_which_any_other_field_would_make_of_them(
+    caller: Caller, last: str
+) -> None:
+    fields = {"ttl_seconds": 7, "owner": "me", "metadata": "m", "request_key": "k", "wait_seconds": 3}
+    document = {field: fields[field] for field in list(fields)[: list(fields).index(last) + 1]}
+    usual = command_for("acquire", "ns", "job", document, caller)
+    other = command_for("acquire", "ns", "job", {**document, "again": False}, caller)
+    assert isinstance(usual, Acquire)
+    assert isinstance(other, Acquire)
+    assert usual == other.replace(fresh_lease_id=usual.fresh_lease_id)

@@ -179,6 +179,8 @@ class Tally:
     def _add(self, principal: str, namespace: str, count: int) -> None:
         self.live += count
         for key in ((principal, None), (principal, namespace)):
-            self._by_principal[key] += count
-            if not self._by_principal[key]:
+            live = self._by_principal[key] + count
+            if live:
+                self._by_principal[key] = live
+            else:
                 del self._by_principal[key]  # principals come and go; the counter must not grow with them

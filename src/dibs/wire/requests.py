@@ -143,7 +143,33 @@ def _add_caller(asked: Document, caller: Caller) -> Document:
     return asked
 
 
+# What most claims give. They are made by plain keywords, because a compiled call with `**` is a slow one.
+_USUAL = frozenset(("ttl_seconds", "ttl_ms", "owner", "metadata", "request_key", "wait_seconds"))
+
+
 def _acquire(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
+    if caller.limits is NO_LIMITS and _USUAL.issuperset(document):
+        wait = "wait_seconds" in document and wait_ms(document) > 0
+        return Acquire(
+            ns=ns,
+            name=name,
+            principal=caller.principal,
+            owner=text_of(document, "owner") or caller.principal,
+            ttl_ms=ttl_ms_of(document, limits.TTL_MS_DEFAULT),
+            fresh_lease_id=new_id(),
+            metadata=text_of(document, "metadata"),
+            request_key=request_key_of(document) if "request_key" in document else None,
+            badges=caller.badges,
+            admin=caller.role == ADMIN,
+            over_quota=caller.over_quota,
+            audited=caller.audited,
+            bound=caller.namespace,
+            wait=wait,
+        )
+    return _acquire_on_terms(ns, name, document, caller)
+
+
+def _acquire_on_terms(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
     ticket, acl = document.get("ticket"), document.get("acl")
     place = None if ticket is None else parse_ticket(ns, name, ticket)
     entries = None if acl is None else acl_of(acl)
@@ -227,8 +253,10 @@ def _release(ns: str, name: str, document: Document, caller: Caller) -> Release:
         done_ms=done_ms,
         result=result,
         checkpoint=text_of(document, "checkpoint"),
+        failed=failure["failed"],
+        reason=failure["reason"],
+        retry_ms=failure["retry_ms"],
         uncounted=document.get("uncounted", False),
-        **failure,
     )
 
 
