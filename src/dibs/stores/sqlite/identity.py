@@ -19,9 +19,10 @@ from dibs.clock import wall_ms
 from dibs.errors import StoreReplaced
 
 SUFFIXES = ("", "-wal", "-shm")
-SETTLED_MS = (
-    2_000  # a folder that nobody changed for this long has no other change in the same tick of its clock
-)
+# A folder that nobody changed for this long has no other change in the same tick of its clock. The kernel's ticks are
+# 10 milliseconds at most. File systems that keep whole seconds have ticks of one or two.
+SETTLED_MS = 100
+COARSE_SETTLED_MS = 2_000
 
 
 def identity_of(path: str) -> tuple[int, int] | None:
@@ -66,7 +67,7 @@ class Identity:
         except OSError:
             seen = None
         self._check_each()
-        is_settled = seen is not None and wall_ms() - seen[0] // 1_000_000 >= SETTLED_MS
+        is_settled = seen is not None and wall_ms() - seen[0] // 1_000_000 >= _settles_in_ms(seen[0])
         # A link's own folder says nothing about the file that it names.
         self._unchanged = seen if is_settled and not os.path.islink(self.path) else None
 
@@ -95,6 +96,11 @@ class Identity:
 
     def is_main_there(self) -> bool:
         return self.main is None or identity_of(self.path) == self.main
+
+
+def _settles_in_ms(changed_ns: int) -> int:
+    """How old the change must be. A time of whole milliseconds may be that of a coarse clock."""
+    return SETTLED_MS if changed_ns % 1_000_000 else COARSE_SETTLED_MS
 
 
 def replaced(path: str, main: str, *, gone: bool) -> StoreReplaced:
