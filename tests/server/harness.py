@@ -28,6 +28,7 @@ from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -91,7 +92,9 @@ class Server:
         guard: TokenGuard,
         inner: HttpServer,
         loop: asyncio.AbstractEventLoop,
+        trust: ssl.SSLContext | None = None,
     ) -> None:
+        self._trust = trust
         self._inner = inner
         self.api: Api = inner.api
         self._loop = loop
@@ -100,7 +103,11 @@ class Server:
         self.port = port
         self.engine = engine
         self.guard = guard
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+        self._connection = (
+            http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+            if trust is None
+            else http.client.HTTPSConnection("127.0.0.1", port, timeout=WAIT_S, context=trust)
+        )
         self._asked_ms = steady_ms()
 
     def ask(
@@ -180,10 +187,11 @@ class Server:
         return len(self.engine.waiters)
 
     def raw(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=WAIT_S)
+        plain = self.raw_from("127.0.0.1")
+        return plain if self._trust is None else self._trust.wrap_socket(plain, server_hostname="127.0.0.1")
 
     def raw_from(self, address: str) -> socket.socket:
-        """The same, from another loopback address."""
+        """From another loopback address, and without TLS."""
         return socket.create_connection(("127.0.0.1", self.port), WAIT_S, (address, 0))
 
 
@@ -201,9 +209,11 @@ def running(
     admission: Admission | None = None,
     at_once: bool = True,
     settings: ServerSettings | None = None,
+    tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
 ) -> Iterator[Server]:
     """A server on a free port, ended with the block. Its chores follow the test's clock, unless `real_time`. It decides
-    on its event loop, unless the store must be waited for, or without `at_once`."""
+    on its event loop, unless the store must be waited for, or without `at_once`. `tls`: the server's context, and a
+    client's."""
     clock = clock or ManualClock()
     store = store or (MemoryStore(clock) if at_once else WaitedForStore(clock))
     tokens = folder / "tokens"
@@ -231,6 +241,7 @@ def running(
             gateway_ttl_ms=gateway_ttl_ms,
             gateway_upstream=gateway_upstream,
             admission=admission,
+            tls=None if tls is None else tls[0],
         )
         ready.append((engine, server, asyncio.get_running_loop()))
         await server.serve(sockets=[listening])
@@ -245,7 +256,9 @@ def running(
     thread = threading.Thread(target=run)
     thread.start()
     assert up.wait(WAIT_S)
-    server = Server(store, clock, port, ready[0][0], guard, *ready[0][1:])
+    server = Server(
+        store, clock, port, ready[0][0], guard, *ready[0][1:], trust=None if tls is None else tls[1]
+    )
     try:
         yield server
     finally:

@@ -220,7 +220,9 @@ def _addresses(address: ServerAddress) -> list[Address]:
 def _secured(connection: _socket.socket, address: ServerAddress, deadline: Deadline) -> _socket.socket:
     import ssl
 
-    context = ssl.create_default_context()
+    from dibs.client.tls import client_context
+
+    context = client_context()
     connection.settimeout(deadline.left_seconds())
     try:
         return context.wrap_socket(connection, server_hostname=address.host)  # type: ignore[arg-type]  # needs no more

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.client.http1 import ConnectionLost, ReplyReader
 from dibs.client.proof import Challenge, is_ours, not_ours
+from dibs.client.tls import client_context
 from dibs.client.transport import RECEIVE_BYTES, NotConnected, no_host, not_there, not_trusted
 from dibs.generators import run_generator_async
 from dibs.system.socket_peer import peer_uid
@@ -118,7 +119,7 @@ class _Tls:
 
     def __init__(self, host: str) -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        context = ssl.create_default_context()
+        context = client_context()
         self._engine = context.wrap_bio(self._in, self._out, server_hostname=host)
         self.plain = b""
 

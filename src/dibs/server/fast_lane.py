@@ -233,7 +233,10 @@ class FastLaneProtocol(BoundedProtocol):
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """A client that closed its sending side may still read the answer, if that comes soon. A client that waits in
-        line and did so looks like one that hung up, and must not be given a job that it will not use."""
+        line and did so looks like one that hung up, and must not be given a job that it will not use. TLS has no
+        half-closed connections."""
+        if self.scheme == "https":
+            return None
         if self.waiting is None and self.cycle is self._turn and self._busy() and not self._receiving:
             self._turn.keep_alive = False
             return True

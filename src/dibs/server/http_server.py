@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -13,9 +13,11 @@ from dibs.server.app import build_app
 from dibs.server.cors import with_cors
 from dibs.server.fast_lane import FastLaneProtocol
 from dibs.server.protocol import BoundedProtocol
+from dibs.server.tls_listener import TlsListener
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Callable, Iterator
 
     from starlette.types import ASGIApp
@@ -29,9 +31,17 @@ class HttpServer(uvicorn.Server):
     """Leaves signals to its caller (`lifecycle.py`)."""
 
     def __init__(
-        self, config: uvicorn.Config, api: Api, gateway: Gateway | None, on_ready: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        api: Api,
+        gateway: Gateway | None,
+        on_ready: Callable[[], None],
+        tls: ssl.SSLContext | None = None,
+        admission: Admission | None = None,
     ) -> None:
         super().__init__(config)
+        self._tls = tls
+        self._admission = admission
         self.api = api
         self._gateway = gateway
         self._on_ready = on_ready
@@ -42,9 +52,23 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if self._tls is None or sockets is None:
+            await super().startup(sockets)
+        else:
+            await super().startup([])
+            for each in sockets:
+                listener: Any = TlsListener(each, self._tls, self._connect, self._admission)
+                self.servers.append(listener)
         self.api.minutes.start(lambda: self.server_state.total_requests)
         self._on_ready()
+
+    def _connect(self) -> BoundedProtocol:
+        """A protocol, made as uvicorn makes them."""
+        made: Any = self.config.http_protocol_class
+        connection: BoundedProtocol = made(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return connection
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.dismiss_waiters()
@@ -74,6 +98,7 @@ def make_server(
     gateway_upstream: str | None = None,
     admission: Admission | None = None,
     knows_peers: bool = False,
+    tls: ssl.SSLContext | None = None,
 ) -> HttpServer:
     """An HTTP server for `api`, and for `mcp` at /mcp. With `gateway_ttl_ms` it serves the gateway, whose locks last
     that long unless told otherwise. `admission` bounds its connections."""
@@ -101,4 +126,4 @@ def make_server(
         proxy_headers=False,
         timeout_graceful_shutdown=SHUTDOWN_MS_MAX // 2000,
     )
-    return HttpServer(config, api, gateway, on_ready)
+    return HttpServer(config, api, gateway, on_ready, tls, admission)

@@ -76,14 +76,14 @@ def open_socket(address: BindAddress, *, shared: bool = False, group: str | None
         raise
 
 
-def url_of(address: BindAddress, listening: socket.socket) -> str:
+def url_of(address: BindAddress, listening: socket.socket, scheme: str = "http") -> str:
     """What a client on this machine calls it."""
     if address.path:
         return f"unix://{address.path}"
     host, port = listening.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
         host = "::1" if ":" in host else "127.0.0.1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _notice_the_dead(made: socket.socket) -> None:

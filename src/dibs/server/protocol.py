@@ -28,6 +28,7 @@ from dibs.core.limits import (
 )
 from dibs.server.admission import Admission, client_of, peer_uid
 from dibs.server.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error
+from dibs.server.tls import lacks_certificate
 from dibs.service.metrics import OTHER, Metrics
 
 if TYPE_CHECKING:
@@ -91,6 +92,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self.peer = b""  # the user at the other end of a Unix socket, if that identifies the caller
         self.waiting: Waiting | None = None  # the caller that waits in line for its answer, if one does
 
+    def is_admitted_as(self, client: str) -> None:
+        """The connection was counted when it was accepted. If `is_connected`, it is uncounted when it is lost."""
+        self._client = client
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there was a connection; under TLS, whether the handshake succeeded."""
+        return self._timer is not None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = _Flow(transport, self.pipeline)
@@ -101,8 +111,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._knows_peers:
             uid = peer_uid(transport.get_extra_info("socket"))
             self.peer = b"" if uid is None else b"%d" % uid
-        if self._admission is not None:
+        if self._admission is not None and not self._client:
             self._be_admitted(self._admission, client_of(transport))
+        if lacks_certificate(transport):
+            self._refuse(HttpError("This server wants a client certificate.", 403, code="forbidden"))
 
     def _be_admitted(self, admission: Admission, client: str) -> None:
         refusal = admission.enter(client)

@@ -25,6 +25,7 @@ from dibs.server.startup import (
     make_folders,
     open_directory,
     open_guard,
+    open_tls,
     set_up_logging,
 )
 from dibs.stores import codec
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.server.listen import BindAddress
+    from dibs.server.tls import ServerTls
     from dibs.service.auth import TokenGuard
     from dibs.stores.port import Store
 
@@ -53,6 +55,7 @@ def serve(settings: ServerSettings) -> None:
     check_extras()
     address = parse_bind(settings.bind)
     set_up_logging(settings)
+    tls = open_tls(settings, address)
     guard, says = open_guard(settings, address)
     store_url = settings.store or default_url()
     if settings.system:
@@ -66,12 +69,13 @@ def serve(settings: ServerSettings) -> None:
         if address.path:
             stack.callback(_remove, address.path)
         made = " (made just now)" if getattr(store, "made", False) else ""
-        text = greeting(settings, url_of(address, listening), f"{without_secrets(store_url)}{made}", says)
+        url = url_of(address, listening, "http" if tls is None else "https")
+        text = greeting(settings, url, f"{without_secrets(store_url)}{made}", says)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLDS)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             names = _names_of(settings, address)
-            runner.run(_serve(settings, store, guard, listening, names, lambda: _tell(text)))
+            runner.run(_serve(settings, store, guard, tls, listening, names, lambda: _tell(text)))
     log.warning("stopped")
 
 
@@ -104,10 +108,17 @@ def _names_of(settings: ServerSettings, address: BindAddress) -> tuple[str, ...]
     return (*settings.mcp_hosts, os.uname().nodename, *([address.host] if address.host else ()))
 
 
+def _reload(guard: TokenGuard, tls: ServerTls | None) -> None:
+    guard.reload()
+    if tls is not None:
+        tls.reload()
+
+
 async def _serve(
     settings: ServerSettings,
     store: Store,
     guard: TokenGuard,
+    tls: ServerTls | None,
     listening: socket.socket,
     names: tuple[str, ...],
     on_ready: Callable[[], None],
@@ -145,10 +156,11 @@ async def _serve(
             gateway_ttl_ms=ttl_ms,
             gateway_upstream=settings.gateway_upstream,
             knows_peers=settings.system,
+            tls=None if tls is None else tls.context,
             admission=Admission(connections_max(settings.connections), settings.connections_per_client),
         )
         lifecycle = Lifecycle(server, loop, settings.drain_ms)
-        with lifecycle.on_signals(guard.reload):
+        with lifecycle.on_signals(lambda: _reload(guard, tls)):
             await server.serve(sockets=[listening])
     finally:
         await mcp.close()

@@ -56,6 +56,10 @@ class ServerSettings:
     # 0 is no bound.
     connections: int = CONNECTIONS_MAX
     connections_per_client: int = CONNECTIONS_PER_CLIENT_MAX
+    # Files. `tls_key` None: the key is in the file of the certificate. `tls_client_ca`: clients need a certificate.
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_client_ca: str | None = None
     # Further names of this machine in requests to /mcp.
     mcp_hosts: tuple[str, ...] = ()
     # How long a server that is told to end still serves clients that hold something. None: the default, if there are

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from dibs.server.listen import BindAddress
     from dibs.server.settings import ServerSettings
+    from dibs.server.tls import ServerTls
     from dibs.stores.port import Store
 
 log = logging.getLogger("dibs")
@@ -81,6 +82,17 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
     return TokenGuard(
         path, own=True
     ), f"token    {path}{' (made just now)' if made else ''}; your own dibs finds it there"
+
+
+def open_tls(settings: ServerSettings, address: BindAddress) -> ServerTls | None:
+    """TLS as the settings say. Every fault of a file is InvalidInput."""
+    if settings.tls_cert is None:
+        return None
+    from dibs.server.tls import ServerTls, TlsFiles
+
+    if address.path:
+        raise InvalidInput("TLS is for HOST:PORT. A Unix socket needs none: no other machine can reach it.")
+    return ServerTls(TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca))
 
 
 def open_directory(

@@ -31,6 +31,7 @@ def serve(call: Call) -> Answer:
         )
     chosen = {
         **_places(call),
+        **_tls(call),
         **_numbers(call),
         **_times(call),
         **_gateway(call),
@@ -62,6 +63,18 @@ def _places(call: Call) -> dict[str, Any]:
         return {"bind": f"unix:{SYSTEM_SOCKET}", "store": SYSTEM_STORE, "system": True, **chosen}
     if "group" in chosen:
         raise UsageError("--group needs --system.", "serve")
+    return chosen
+
+
+def _tls(call: Call) -> dict[str, Any]:
+    chosen = {
+        "tls_cert": call.settings.pick("tls_cert", "DIBS_TLS_CERT"),
+        "tls_key": call.settings.pick("tls_key", "DIBS_TLS_KEY"),
+        "tls_client_ca": call.settings.pick("tls_client_ca", "DIBS_TLS_CLIENT_CA"),
+    }
+    chosen = {key: value for key, value in chosen.items() if value is not None}
+    if chosen and "tls_cert" not in chosen:
+        raise UsageError("--tls-key and --tls-client-ca need --tls-cert (DIBS_TLS_CERT).", "serve")
     return chosen
 
 
@@ -190,7 +203,8 @@ COMMANDS = {
             "Started without a tokens file, it makes one token, in a file that only you can read. Your own "
             "dibs commands on this machine find that token by themselves. The tokens of the store let in as "
             "well: `dibs token create` makes them. To listen for other machines the server needs those, or --tokens. "
-            "SIGHUP reads the tokens file again, SIGTERM drains the server and ends it, SIGINT ends it. "
+            "SIGHUP reads the tokens file and the TLS files again, SIGTERM drains the server and ends it, SIGINT ends "
+            "it. "
             "It needs the server extra: pip install '.[server]' in a clone; with the mcp extra it answers MCP clients "
             "at /mcp, under the same tokens."
         ),

@@ -29,6 +29,27 @@ OPTIONS = (
         completes="file",
     ),
     Option(
+        "--tls-cert",
+        "serve over TLS with this certificate and its chain, in PEM form",
+        value="FILE",
+        env="DIBS_TLS_CERT",
+        completes="file",
+    ),
+    Option(
+        "--tls-key",
+        "the key of the certificate (default: it is in the same file)",
+        value="FILE",
+        env="DIBS_TLS_KEY",
+        completes="file",
+    ),
+    Option(
+        "--tls-client-ca",
+        "clients need a certificate of this authority, besides their token",
+        value="FILE",
+        env="DIBS_TLS_CLIENT_CA",
+        completes="file",
+    ),
+    Option(
         "--keep-events",
         f"how many events of history to keep (default {EVENTS_KEPT_MAX})",
         value="N",
