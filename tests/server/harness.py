@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from dibs.server.admission import Admission
     from dibs.server.http_server import HttpServer
+    from dibs.server.proxies import TrustedProxies
     from dibs.server.settings import ServerSettings
     from dibs.stores.port import Store
 
@@ -210,6 +211,8 @@ def running(
     at_once: bool = True,
     settings: ServerSettings | None = None,
     tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
+    proxies: TrustedProxies | None = None,
+    access_log: bool = False,
 ) -> Iterator[Server]:
     """A server on a free port, ended with the block. Its chores follow the test's clock, unless `real_time`. It decides
     on its event loop, unless the store must be waited for, or without `at_once`. `tls`: the server's context, and a
@@ -242,6 +245,8 @@ def running(
             gateway_upstream=gateway_upstream,
             admission=admission,
             tls=None if tls is None else tls[0],
+            proxies=proxies,
+            access_log=access_log,
         )
         ready.append((engine, server, asyncio.get_running_loop()))
         await server.serve(sockets=[listening])

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.core.limits import LOGIN_CLIENTS_MAX, LOGIN_FAILURES_MAX, LOGIN_RECOVERY_MS, TOKEN_CHARS_MAX
+from dibs.core.limits import LOGIN_FAILURES_MAX, PUBLIC_REQUESTS_MS, TOKEN_CHARS_MAX
 from dibs.server.cookie import REFUSED, set_cookie, with_credential
-from dibs.server.login_routes import LoginAttempts
-from dibs.service.rate import RateLimited
 from tests.docs.test_http_page import wrong_in
 from tests.server.harness import TOKENS, read_response, running
 
@@ -240,24 +238,6 @@ def test_failed_logins_have_to_wait_and_the_token_is_in_no_log(
             assert login(server, "tok-guess").status == 401
         limited = login(server, "tok-agent")
         assert (limited.status, limited.json["code"]) == (429, "rate_limited")
-        assert 1 <= int(limited.headers["retry-after"]) <= LOGIN_RECOVERY_MS // 1000
+        assert 1 <= int(limited.headers["retry-after"]) <= PUBLIC_REQUESTS_MS // 1000
         assert server.ask("GET", "/whoami").status == 200
-    assert "failed logins from 127.0.0.1" in caplog.text
     assert "tok-" not in caplog.text
-
-
-def test_failures_are_forgotten_in_time_and_the_table_is_bounded() -> None:
-    now_ms = [0]
-    attempts = LoginAttempts(lambda: now_ms[0])
-    for _ in range(LOGIN_FAILURES_MAX):
-        attempts.check("a")
-        attempts.failed("a")
-    with pytest.raises(RateLimited) as caught:
-        attempts.check("a")
-    assert caught.value.retry_after_ms == LOGIN_RECOVERY_MS
-    attempts.check("b")
-    now_ms[0] += LOGIN_RECOVERY_MS
-    attempts.check("a")
-    for number in range(LOGIN_CLIENTS_MAX + 5):
-        attempts.failed(str(number))
-    assert len(attempts) == LOGIN_CLIENTS_MAX

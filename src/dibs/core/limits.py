@@ -163,11 +163,9 @@ DRAIN_QUIET_MS = 1_000
 DRAIN_LOOK_MS = 50
 READERS_MAX = 4
 
-# Logins of browsers. A failed one is forgotten after LOGIN_RECOVERY_MS.
+# Logins of browsers.
 TOKEN_CHARS_MAX = 1024
-LOGIN_FAILURES_MAX = 10
-LOGIN_RECOVERY_MS = 6_000
-LOGIN_CLIENTS_MAX = 10_000
+LOGIN_FAILURES_MAX = 10  # of one client in PUBLIC_REQUESTS_MS
 
 # Streams of events. A stream that has more than STREAM_BYTES_MAX to send is read from the store again, at the pace of
 # its reader. A reader that takes nothing for STREAM_STALL_MS is told so and cut off.

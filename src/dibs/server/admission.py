@@ -1,7 +1,7 @@
 """Bounds the number of connections, in all and from one client.
 
-A client is an address; on a Unix socket, a user of this machine. Behind a proxy all clients have one address: then the
-operator sets the bound per client to 0 (no bound), and the proxy counts.
+A client is an address; on a Unix socket, a user of this machine. All clients behind a proxy have one address. There is
+no bound for a proxy that the operator named; it must count itself.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from dibs.server.proxies import TrustedProxies
+
 log = logging.getLogger("dibs")
 
 LOG_EVERY_MS = 10_000
@@ -45,7 +47,9 @@ class Admission:
         most: int = CONNECTIONS_MAX,
         most_per_client: int = CONNECTIONS_PER_CLIENT_MAX,
         steady: Callable[[], int] = steady_ms,
+        proxies: TrustedProxies | None = None,
     ) -> None:
+        self._proxies = proxies
         self._most = most
         self._most_per_client = most_per_client
         self._steady = steady
@@ -62,7 +66,7 @@ class Admission:
             refusal = TooManyConnections(
                 f"This server has {self._count} connections, which is its limit.", 503, "capacity_exceeded"
             )
-        elif self._most_per_client and of_client >= self._most_per_client:
+        elif self._most_per_client and of_client >= self._most_per_client and not self._is_proxy(client):
             refusal = TooManyConnections(
                 f"You have {of_client} connections to this server, which is the limit for one client.",
                 429,
@@ -74,6 +78,9 @@ class Admission:
             return None
         self._note(client, refusal)
         return refusal
+
+    def _is_proxy(self, client: str) -> bool:
+        return self._proxies is not None and self._proxies.trusts(client)
 
     def leave(self, client: str) -> None:
         self._count -= 1

@@ -13,7 +13,6 @@ from dibs.core.names import ELECTION_PREFIX, check_name
 from dibs.core.outcomes import QuotaExceeded, Status
 from dibs.errors import AuthenticationRequired, DibsError
 from dibs.ids import new_room_id
-from dibs.server.event_routes import client_at
 from dibs.server.event_stream import EventStream
 from dibs.server.handlers import add_key
 from dibs.server.public_rooms import RoomsFull
@@ -169,7 +168,7 @@ class ElectionRoutes:
     async def watch(self, call: HttpRequest) -> HttpResponse | EventStream:
         """The state now, and after each change."""
         room, command, public = self._look(WATCH.id, call)
-        client = client_at(call)
+        client = call.client
         self._api.check_open()
         self._api.streams.check_room(client)
         feed = self._api.engine.feed
@@ -243,7 +242,7 @@ class ElectionRoutes:
 
     def _charge(self, call: HttpRequest, public: bool) -> None:
         if public:
-            self._api.rooms.charge(client_at(call))
+            self._api.rooms.charge(call.client)
 
 
 def _framed(watched: WatchedElection) -> Callable[[Event], bytes | None]:

@@ -13,7 +13,6 @@ from dibs.core.limits import (
 )
 from dibs.core.names import check_name
 from dibs.errors import DibsError, InvalidInput
-from dibs.server.admission import client_of
 from dibs.server.event_stream import EventStream
 from dibs.server.handlers import SEQ_MAX, name_part, one_name
 from dibs.server.request import decode_name, header_text, parse_query, whole_number
@@ -36,7 +35,6 @@ from dibs.wire.permissions import require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from dibs.core.events import Event
     from dibs.server.handlers import Api
@@ -159,7 +157,7 @@ class EventRoutes:
 
     def _check_room(self, call: HttpRequest) -> None:
         self._api.check_open()
-        self._api.streams.check_room(client_at(call))
+        self._api.streams.check_room(call.client)
 
     def _opened(self, call: HttpRequest, stream: EventStream) -> EventStream:
         caller = self._api.caller_of(call.headers)
@@ -171,14 +169,8 @@ class EventRoutes:
                 return False
 
         stream.is_allowed = is_allowed
-        self._api.streams.add(stream, client_at(call))
+        self._api.streams.add(stream, call.client)
         return stream
-
-
-def client_at(call: HttpRequest) -> str:
-    """The client, as connections are counted."""
-    connection: Any = call.connection
-    return client_of(connection.transport)
 
 
 def _is_stream(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dibs.compat.action_llama.routes import Gateway
     from dibs.server.admission import Admission
     from dibs.server.handlers import Api
+    from dibs.server.proxies import TrustedProxies
 
 
 class HttpServer(uvicorn.Server):
@@ -99,6 +100,7 @@ def make_server(
     admission: Admission | None = None,
     knows_peers: bool = False,
     tls: ssl.SSLContext | None = None,
+    proxies: TrustedProxies | None = None,
 ) -> HttpServer:
     """An HTTP server for `api`, and for `mcp` at /mcp. With `gateway_ttl_ms` it serves the gateway, whose locks last
     that long unless told otherwise. `admission` bounds its connections."""
@@ -110,6 +112,7 @@ def make_server(
         made,
         admission=admission,
         knows_peers=knows_peers,
+        proxies=proxies or None,
         closes=lambda: api.is_draining,
         metrics=api.engine.metrics,
     )

@@ -27,6 +27,7 @@ from dibs.core.limits import (
     SLOW_READER_BYTES_MIN,
 )
 from dibs.server.admission import Admission, client_of, peer_uid
+from dibs.server.proxies import forwarded_scheme
 from dibs.server.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error
 from dibs.server.tls import lacks_certificate
 from dibs.service.metrics import OTHER, Metrics
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.server.polls import Waiting
+    from dibs.server.proxies import TrustedProxies
 
 LINGER_S = 1.0
 PEER = b":peer"  # no header of a request can be called so
@@ -66,6 +68,7 @@ class BoundedProtocol(HttpToolsProtocol):
         *args: Any,
         admission: Admission | None = None,
         knows_peers: bool = False,
+        proxies: TrustedProxies | None = None,
         closes: Callable[[], bool] = lambda: False,
         metrics: Metrics | None = None,
         **named: Any,
@@ -75,6 +78,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._closes = closes  # whether every answer is the last on its connection
         self._knows_peers = knows_peers
         self._admission = admission
+        self._proxies = proxies
+        self._proxy = ""  # the trusted proxy at the other end, if it is one
         self._client = ""  # as the admission counts it; empty if it was turned away
         self._unread = b""  # read and not yet parsed; there is some only while the pipeline holds a request
         self._parsing = False
@@ -113,6 +118,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self.peer = b"" if uid is None else b"%d" % uid
         if self._admission is not None and not self._client:
             self._be_admitted(self._admission, client_of(transport))
+        if self._proxies is not None and self._proxies.trusts(client_of(transport)):
+            self._proxy = client_of(transport)
         if lacks_certificate(transport):
             self._refuse(HttpError("This server wants a client certificate.", 403, code="forbidden"))
 
@@ -250,6 +257,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = False  # not before: a refused request has no place among the requests to be answered
         if self.peer:
             self.headers.append((PEER, self.peer))
+        if self._proxies is not None and self._proxy:
+            client = self._proxies.client(self._proxy, self.headers)
+            self.scope["client"] = (client, 0)
+            self.scope["dibs.client"] = client  # type: ignore[typeddict-unknown-key]  # for our own application only
+            self.scope["scheme"] = forwarded_scheme(self.headers, self.scheme or "http")
         if not self.parser.should_upgrade():
             super().on_headers_complete()
             if self._closes() and self.cycle is not None and not self.pipeline:

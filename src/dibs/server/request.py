@@ -14,6 +14,7 @@ import msgspec
 
 from dibs.core.limits import BODY_BYTES_MAX, JSON_DEPTH_MAX, STRANGERS_BODY_BYTES_MAX
 from dibs.errors import InvalidInput, InvalidName
+from dibs.server.admission import client_of
 from dibs.server.cookie import with_credential
 from dibs.server.response import JSON, ClientGone, HttpError
 from dibs.wire.shapes import OWN_TYPE
@@ -162,7 +163,14 @@ class HttpRequest:
         self.scheme: str = scope["scheme"]
         self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # if it is repeated, the first
         with_credential(self.method, self.scheme, self.headers, scope["headers"])
+        self._client: str | None = scope.get("dibs.client")  # as a trusted proxy says
         self._receive = receive
+
+    @property
+    def client(self) -> str:
+        """The client's address; on a Unix socket, the user."""
+        connection: Any = self.connection
+        return self._client or client_of(connection.transport)
 
     async def body(self, known: Known) -> bytes:
         """The whole body, after its head was checked."""

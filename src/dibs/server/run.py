@@ -16,6 +16,7 @@ from dibs.core.limits import SHUTDOWN_MS_MAX
 from dibs.errors import InvalidInput
 from dibs.redact import without_secrets
 from dibs.server.listen import open_socket, parse_bind, url_of
+from dibs.server.proxies import TrustedProxies
 from dibs.server.settings import ServerSettings
 from dibs.server.startup import (
     check_extras,
@@ -56,6 +57,7 @@ def serve(settings: ServerSettings) -> None:
     address = parse_bind(settings.bind)
     set_up_logging(settings)
     tls = open_tls(settings, address)
+    proxies = TrustedProxies(settings.trusted_proxies)
     guard, says = open_guard(settings, address)
     store_url = settings.store or default_url()
     if settings.system:
@@ -75,7 +77,7 @@ def serve(settings: ServerSettings) -> None:
         gc.set_threshold(*GC_THRESHOLDS)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             names = _names_of(settings, address)
-            runner.run(_serve(settings, store, guard, tls, listening, names, lambda: _tell(text)))
+            runner.run(_serve(settings, store, guard, tls, proxies, listening, names, lambda: _tell(text)))
     log.warning("stopped")
 
 
@@ -119,6 +121,7 @@ async def _serve(
     store: Store,
     guard: TokenGuard,
     tls: ServerTls | None,
+    proxies: TrustedProxies,
     listening: socket.socket,
     names: tuple[str, ...],
     on_ready: Callable[[], None],
@@ -157,7 +160,10 @@ async def _serve(
             gateway_upstream=settings.gateway_upstream,
             knows_peers=settings.system,
             tls=None if tls is None else tls.context,
-            admission=Admission(connections_max(settings.connections), settings.connections_per_client),
+            admission=Admission(
+                connections_max(settings.connections), settings.connections_per_client, proxies=proxies
+            ),
+            proxies=proxies,
         )
         lifecycle = Lifecycle(server, loop, settings.drain_ms)
         with lifecycle.on_signals(lambda: _reload(guard, tls)):

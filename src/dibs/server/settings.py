@@ -60,6 +60,8 @@ class ServerSettings:
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
+    # Proxies whose word about a client counts: addresses, networks, "unix".
+    trusted_proxies: tuple[str, ...] = ()
     # Further names of this machine in requests to /mcp.
     mcp_hosts: tuple[str, ...] = ()
     # How long a server that is told to end still serves clients that hold something. None: the default, if there are

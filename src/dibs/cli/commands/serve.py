@@ -38,9 +38,10 @@ def serve(call: Call) -> Answer:
         **_elections(call),
         **_web(call),
     }
-    names = call.settings.pick("mcp_host", "DIBS_MCP_HOST")
-    if names is not None:
-        chosen["mcp_hosts"] = tuple(name.strip() for name in names.split(",") if name.strip())
+    for key, flag in (("mcp_hosts", "mcp_host"), ("trusted_proxies", "trusted_proxy")):
+        names = call.settings.pick(flag, f"DIBS_{flag.upper()}")
+        if names is not None:
+            chosen[key] = tuple(name.strip() for name in names.split(",") if name.strip())
     if _is_on(call, "access_log", "DIBS_ACCESS_LOG"):
         chosen["access_log"] = True
     gc.enable()  # it is off for short commands

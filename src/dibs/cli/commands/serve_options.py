@@ -50,6 +50,13 @@ OPTIONS = (
         completes="file",
     ),
     Option(
+        "--trusted-proxy",
+        "proxies whose X-Forwarded-For and X-Forwarded-Proto count: addresses and networks with commas between, or "
+        "unix",
+        value="WHERE",
+        env="DIBS_TRUSTED_PROXY",
+    ),
+    Option(
         "--keep-events",
         f"how many events of history to keep (default {EVENTS_KEPT_MAX})",
         value="N",

@@ -11,7 +11,6 @@ from dibs.core.limits import REGISTRATIONS_MAX
 from dibs.core.names import check_namespace
 from dibs.errors import AuthenticationRequired, InvalidInput
 from dibs.server.client_windows import ClientWindows
-from dibs.server.event_routes import client_at
 from dibs.server.request import check_head, parse_json
 from dibs.server.response import HttpError, answer_document
 from dibs.service.credentials import CredentialAdmin, credentials
@@ -83,7 +82,7 @@ class Accounts:
             raise HttpError("Resource not found", 404, code="not_found")
         check_head(call.headers)
         name, namespace = _wanted(parse_json(await call.rest()))
-        self._requests.charge(client_at(call))
+        self._requests.charge(call.client)
         async with self._registering:
             token = await self._api.in_reader(lambda: self._make(name, namespace))
             await self._api.in_reader(self._api.look_for_tokens)

@@ -9,7 +9,6 @@ from dibs.core import events
 from dibs.core.limits import ADMIN_GUESSES_MAX, LIST_PAGE_MAX
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput
 from dibs.server.client_windows import ClientWindows
-from dibs.server.event_routes import client_at
 from dibs.server.health_routes import HEALTH
 from dibs.server.request import parse_query
 from dibs.server.response import answer_document
@@ -130,11 +129,11 @@ class AdminPages:
             caller = self._api.caller_for(verb, call.headers)
             require(caller, verb)
             return caller
-        self._guesses.check(client_at(call))
+        self._guesses.check(call.client)
         try:
             caller = self._api.caller(b"Bearer " + key)
         except (AuthenticationFailed, AuthenticationRequired):
-            self._guesses.charge(client_at(call))
+            self._guesses.charge(call.client)
             raise
         require(caller, verb)
         return caller
