@@ -29,6 +29,7 @@ OPERATIONS = [operation for operation, _ in served_table(cast("Any", MagicMock()
 TITLES = {each.id: f"{each.method} {each.path}" for each in OPERATIONS}
 KINDS = {
     "whole": "whole number",
+    "number": "whole number",
     "seconds": "number",
     "text": "text",
     "flag": "true or false",
@@ -69,7 +70,10 @@ SHOWN = {
 }
 # Answers that are declared with their operation.
 SCHEMAS = {
-    TITLES[each.id]: each.answers[200] for each in OPERATIONS if isinstance(each.answers.get(200), dict)
+    TITLES[each.id]: answer
+    for each in OPERATIONS
+    for answer in [each.answers.get(200) or each.answers.get(201)]
+    if isinstance(answer, dict)
 }
 _REQUEST_HEAD = "| field | type | limits and default | meaning |\n| --- | --- | --- | --- |\n"
 _REPLY_HEAD = "| reply field | meaning |\n| --- | --- |\n"

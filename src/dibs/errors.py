@@ -96,6 +96,12 @@ class UnknownToken(DibsError):
     code = "not_found"
 
 
+class UnknownWebhook(DibsError):
+    """There is no such webhook, or the caller may not see it."""
+
+    code = "not_found"
+
+
 class HookRefused(NotAllowed):
     pass
 

@@ -35,6 +35,11 @@ def new_room_id() -> str:
     return text.replace("+", "-").replace("/", "_")
 
 
+def new_signing_secret() -> str:
+    """What signs the deliveries of a webhook."""
+    return os.urandom(32).hex()
+
+
 def new_fraction() -> float:
     """At least 0 and less than 1, for what must not happen everywhere at once."""
     return int.from_bytes(os.urandom(4), "big") / 2**32

@@ -43,6 +43,7 @@ CORE_VALUES = {
     "records",
     "references",
     "view",
+    "webhooks",
 }
 # The parts of dibs.contrib that need a library of that name.
 CONTRIB_LIBRARIES = {"apscheduler", "celery", "django", "pytest", "tooz"}

@@ -24,6 +24,7 @@ from dibs.server.listen import BindAddress, open_socket
 from dibs.server.mcp import McpEndpoint
 from dibs.service.auth import TokenGuard
 from dibs.service.directory import CredentialDirectory
+from dibs.service.webhooks.target import TargetPolicy
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from dibs.server.http_server import HttpServer
     from dibs.server.proxies import TrustedProxies
     from dibs.server.settings import ServerSettings
+    from dibs.service.webhooks.sender import Sender
     from dibs.stores.port import Store
 
 WAIT_S = 10.0
@@ -213,6 +215,7 @@ def running(
     tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None,
     proxies: TrustedProxies | None = None,
     access_log: bool = False,
+    webhook_sender: Callable[[], Sender] | None = None,
 ) -> Iterator[Server]:
     """A server on a free port, ended with the block. Its chores follow the test's clock, unless `real_time`. It decides
     on its event loop, unless the store must be waited for, or without `at_once`. `tls`: the server's context, and a
@@ -232,7 +235,9 @@ def running(
 
     async def main() -> None:
         steady = steady_ms if real_time else clock.steady_ms
-        engine = Engine(store, asyncio.get_running_loop(), steady=steady)
+        engine = Engine(store, asyncio.get_running_loop(), steady=steady, webhook_sender=webhook_sender)
+        if webhook_sender is not None:
+            engine.webhook_policy = TargetPolicy(private=True)
         engine.start()
         api = Api(engine, guard, locks_per_principal=locks_per_principal, settings=settings)
         mcp = McpEndpoint(api)

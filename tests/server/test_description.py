@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.server.harness import Server
 
 STREAMS = ("watch", "election-watch")  # would not end
+LOOKS_UP = ("webhook-create",)  # the name of another host
 PASSED_ON = "passed on"  # this server names no other gateway
 
 
@@ -169,7 +170,7 @@ def test_every_curl_line_of_the_page_is_understood(
     typed = [
         (each, curl_line(document, path, method))
         for path, method, each in operations(document)
-        if each["operationId"] not in (*STREAMS, "mcp", "token-rotate-own")
+        if each["operationId"] not in (*STREAMS, "mcp", "token-rotate-own", *LOOKS_UP)
         and PASSED_ON not in each["summary"].lower()
     ]
     script = "\n".join(f"{line} -s -o /dev/null -w '%{{http_code}}\\n'" for _, line in typed)

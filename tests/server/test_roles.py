@@ -33,6 +33,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "acl": {"acl": None},
     "run-open": {"holder": "dev-1"},
     "token-create": {"name": "somebody"},
+    "webhook-create": {"url": "https://127.0.0.1/"},
     "campaign": {"candidate_id": "somebody"},
     "election-renew": {"leader_token": "A" * 43},
     "resign": {"leader_token": "A" * 43},

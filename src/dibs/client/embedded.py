@@ -209,6 +209,16 @@ class EmbeddedDoor:
 
         return answered(answer)
 
+    def ask_webhooks(self, verb: str, webhook_id: str, document: Document) -> Reply:
+        """A request about the webhooks that servers on this store deliver to."""
+
+        def answer() -> Reply:
+            from dibs.service.webhooks.admin import WebhookAdmin
+
+            return WebhookAdmin(self.store(), self._caller, self.namespace()).ask(verb, webhook_id, document)
+
+        return answered(answer)
+
     def news(self, timeout_ms: int) -> None:
         store = self.store()
         if self._seen_seq is None or store.watch(self._seen_seq, timeout_ms):

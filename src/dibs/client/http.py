@@ -91,6 +91,10 @@ class HttpDoor:
         """About the server's tokens, for an admin: one of the verbs of `service/credentials.py`."""
         return self._reply(lambda: questions.token_question(verb, name, wanted_id, document))
 
+    def ask_webhooks(self, verb: str, webhook_id: str, document: Document) -> Reply:
+        """About webhooks: one of the verbs of `service/webhooks/admin.py`."""
+        return self._reply(lambda: questions.webhook_question(verb, webhook_id, document))
+
     def news(self, timeout_ms: int) -> None:
         """A server reports no news outside of a wait in line, so this only sleeps."""
         from time import sleep

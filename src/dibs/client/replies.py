@@ -103,6 +103,8 @@ def document_of(raw: RawReply, address: ServerAddress) -> Document | None:
         document = decode(raw.body.decode())
     except (ValueError, RecursionError):
         raise _not_dibs(raw, address) from None
+    if isinstance(document, list):
+        return {"webhooks": document}  # the only list without a name, as OctoStore has it
     if document is not None and not isinstance(document, dict):
         raise _not_dibs(raw, address)
     return document

@@ -158,6 +158,25 @@ def token_question(verb: str, name: str, wanted_id: str, document: Document) -> 
     )
 
 
+_WEBHOOK_ROUTES = {
+    "webhooks": ("GET", ""),
+    "webhook-create": ("POST", ""),
+    "webhook-show": ("GET", ""),
+    "webhook-remove": ("DELETE", ""),
+    "webhook-deliveries": ("GET", "/deliveries"),
+    "webhook-replay": ("POST", "/replay"),
+    "webhook-test": ("POST", "/test"),
+}
+
+
+def webhook_question(verb: str, webhook_id: str, document: Document) -> Question:
+    """A request about webhooks. Creating one twice makes two, and a second replay or test sends once more."""
+    method, tail = _WEBHOOK_ROUTES[verb]
+    target = "/webhooks" + (f"/{_query(webhook_id)}{tail}" if webhook_id else "")
+    body = _body(document) if method == "POST" else None
+    return Question(verb, method, target, body, repeatable=method == "GET")
+
+
 RUNS = Question("runs", "GET", "/gateway/runs")
 SESSIONS = Question("sessions", "GET", "/sessions")
 HEALTH = Question("health", "GET", "/health")

@@ -298,5 +298,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from dibs.core.credentials import TokenCommand
+    from dibs.core.webhooks import WebhookCommand
 
-    Command: TypeAlias = CommonCommand | TokenCommand
+    Command: TypeAlias = CommonCommand | TokenCommand | WebhookCommand

@@ -20,6 +20,8 @@ decision, so every rule can be tested in microseconds, and replayed. The other f
     access.py     who may claim: access lists, through the tree
     transfer.py   transfer, break, freeing a parked job, setting an access list
     sessions.py   one run of one worker, and what ends with it
+    subscriptions.py  making and removing webhooks, and which server delivers
+    delivery.py   what a webhook is sent, in which order, and when again
     issuance.py   making, replacing and revoking tokens
     quota.py      how much a principal has, for those that have a limit
     freeze.py     a store that is being moved: nothing in it changes
@@ -115,8 +117,10 @@ def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome]:
         _RULES.update(_other_rules())
     if type(command) not in _RULES:
         from dibs.core.issuance import RULES
+        from dibs.core.subscriptions import RULES as WEBHOOK_RULES
 
         _RULES.update(RULES)
+        _RULES.update(WEBHOOK_RULES)
     return _RULES[type(command)]
 
 

@@ -30,6 +30,10 @@ TOKEN_CREATED = "token-created"
 TOKEN_ROTATED = "token-rotated"  # it goes on for a grace; its successor is a `token-created`
 TOKEN_REVOKED = "token-revoked"
 TOKEN_LIMITED = "token-limited"
+WEBHOOK_CREATED = "webhook-created"
+WEBHOOK_REMOVED = "webhook-removed"
+WEBHOOK_REPLAYED = "webhook-replayed"  # somebody asked for deliveries once more
+WEBHOOK_STOPPED = "webhook-stopped"  # the last token of its owner is over
 
 KINDS = (
     *(ACQUIRED, PROGRESS, RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED, QUEUED, LEFT),
@@ -37,7 +41,17 @@ KINDS = (
     *(TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED),
 )
 TOKEN_CHANGES = frozenset((TOKEN_CREATED, TOKEN_ROTATED, TOKEN_REVOKED, TOKEN_LIMITED))
+WEBHOOK_CHANGES = frozenset((WEBHOOK_CREATED, WEBHOOK_REMOVED, WEBHOOK_REPLAYED, WEBHOOK_STOPPED))
 OWNERSHIP_ENDS = frozenset((RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED))
+
+# The words that OctoStore has for changes of a lock. It does not tell other events.
+LOCK_CHANGES = {
+    ACQUIRED: "acquired",
+    RENEWED: "renewed",
+    PROGRESS: "renewed",
+    EXPIRED: "expired",
+    **dict.fromkeys((RELEASED, FAILED, BROKEN, TRANSFERRED), "released"),
+}
 
 
 class Event(Record):

@@ -24,6 +24,8 @@ LEAST_ROLE: dict[str, str] = {
     **dict.fromkeys(("acl", "session-open", "session-keep", "session-end"), AGENT),
     **dict.fromkeys(("election-show", "election-watch", "token-rotate-own"), VIEWER),
     **dict.fromkeys(("election-open", "campaign", "election-renew", "resign"), AGENT),
+    **dict.fromkeys(("webhooks", "webhook-create", "webhook-show", "webhook-remove"), AGENT),
+    **dict.fromkeys(("webhook-deliveries", "webhook-replay", "webhook-test"), AGENT),
     **dict.fromkeys(("break", "free", "runs", "locks-of-all"), OPERATOR),
     **dict.fromkeys(("run-open", "run-end"), ADMIN),
     **dict.fromkeys(("tokens", "token-create", "token-rotate", "token-revoke", "token-limit"), ADMIN),

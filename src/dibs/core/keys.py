@@ -9,6 +9,9 @@ SESSION_PREFIX = "session/"
 CREDENTIAL_PREFIX = "credential/"
 REGISTER_KEY = "credentials"
 USAGE_PREFIX = "usage/"
+WEBHOOK_PREFIX = "webhook/"
+WEBHOOK_REGISTER_KEY = "webhooks"
+WEBHOOK_DUTY_KEY = "webhook-duty"
 
 
 def pulse_key(server: str) -> str:
@@ -36,3 +39,15 @@ def split_lock_key(key: str) -> tuple[str, str]:
     """Namespace and name of a lock's key."""
     _, ns, name = key.split("/", 2)
     return ns, name
+
+
+def webhook_key(webhook_id: str) -> str:
+    return f"{WEBHOOK_PREFIX}{webhook_id}"
+
+
+def progress_key(webhook_id: str) -> str:
+    return f"webhook-progress/{webhook_id}"
+
+
+def dead_letters_key(webhook_id: str) -> str:
+    return f"webhook-dead/{webhook_id}"

@@ -199,6 +199,37 @@ REGISTRATIONS_MAX = 60  # of one client in PUBLIC_REQUESTS_MS
 ADMIN_GUESSES_MAX = 10  # wrong keys, the same
 MINUTES_KEPT = 7 * 24 * 60
 
+# Webhooks. A target has WEBHOOK_CONNECT_MS to be found and connected to, and WEBHOOK_ANSWER_MS for all of a delivery.
+# A failed delivery is tried again after WEBHOOK_PAUSE_MS_MIN, then after twice as long each time, up to
+# WEBHOOK_PAUSE_MS_MAX; after WEBHOOK_TRIES_MAX tries, about three hours, it is a dead letter. One server has the duty
+# to deliver, for WEBHOOK_DUTY_MS at a time; it gives it up when there was nothing to do for WEBHOOK_IDLE_MS. How far it
+# has come is written every WEBHOOK_SAVE_MS: this much is sent twice after a crash.
+WEBHOOKS_MAX = 500
+WEBHOOKS_PER_PRINCIPAL_MAX = 10
+WEBHOOK_URL_CHARS_MAX = 2_048
+WEBHOOK_SECRET_CHARS_MAX = 256
+WEBHOOK_LANES_MAX = 32  # jobs of one webhook with something to send; no more events are read meanwhile
+WEBHOOK_LANE_EVENTS_MAX = 4  # of one job in memory; the others are read from the store
+WEBHOOK_IN_FLIGHT_MAX = 8
+WEBHOOK_ALL_IN_FLIGHT_MAX = 128
+WEBHOOK_FAILURES_MAX = 3  # in a row: then one delivery at a time, until one succeeds
+WEBHOOK_CONNECT_MS = 5_000
+WEBHOOK_ANSWER_MS = 10_000
+WEBHOOK_HEAD_BYTES_MAX = 16 * 1024
+WEBHOOK_BODY_BYTES_MAX = 64 * 1024  # of an answer; the connection is closed instead of reading more
+WEBHOOK_KEPT_MS = 5_000  # how long an idle connection to a target is kept
+WEBHOOK_LOOKUPS_MAX = 16
+WEBHOOK_PAUSE_MS_MIN = 1_000
+WEBHOOK_PAUSE_MS_MAX = 15 * 60 * 1000
+WEBHOOK_TRIES_MAX = 25
+WEBHOOK_DEAD_MAX = 500
+WEBHOOK_NOTES_MAX = 50
+WEBHOOK_ERROR_CHARS_MAX = 200
+WEBHOOK_DUTY_MS = 6_000
+WEBHOOK_IDLE_MS = 10_000
+WEBHOOK_LOOK_MS = 2_000
+WEBHOOK_SAVE_MS = 500
+
 TOKENS_FILE_BYTES_MAX = 4 * 1024 * 1024
 
 # Tokens in the store. A server looks for changes every CREDENTIAL_LOOK_MS, and reads all tokens again every

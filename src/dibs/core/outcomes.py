@@ -412,5 +412,6 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from dibs.core.credentials import TokenState
+    from dibs.core.webhooks import WebhookOutcome
 
-    Outcome: TypeAlias = CommonOutcome | TokenState
+    Outcome: TypeAlias = CommonOutcome | TokenState | WebhookOutcome

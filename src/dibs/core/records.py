@@ -333,9 +333,23 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from dibs.core.credentials import Credential, CredentialRegister, Usage
+    from dibs.core.webhooks import DeadLetters, Webhook, WebhookDuty, WebhookProgress, WebhookRegister
 
     Stored: TypeAlias = (
-        LockRecord | Ticket | SessionRecord | Tree | Meta | Pulse | Credential | CredentialRegister | Usage
+        LockRecord
+        | Ticket
+        | SessionRecord
+        | Tree
+        | Meta
+        | Pulse
+        | Credential
+        | CredentialRegister
+        | Usage
+        | Webhook
+        | WebhookRegister
+        | WebhookProgress
+        | DeadLetters
+        | WebhookDuty
     )
 
 _CLASSES: dict[str, type[Stored]] = {
@@ -352,7 +366,8 @@ def class_of(key: str) -> type[Stored]:
     """The record class of a key, which a store needs to decode its bytes."""
     kind = key.split("/", 1)[0]
     if kind not in _CLASSES:
-        from dibs.core.credentials import CLASSES  # rare: a claim should not wait for them
+        from dibs.core import credentials, webhooks  # rare: a claim should not wait for them
 
-        _CLASSES.update(CLASSES)
+        _CLASSES.update(credentials.CLASSES)
+        _CLASSES.update(webhooks.CLASSES)
     return _CLASSES[kind]

@@ -24,6 +24,7 @@ from dibs.server.response import UNSUPPORTED, HttpError, answer_for_error
 from dibs.server.routes import routes_of, send_answer
 from dibs.server.session_routes import session_routes
 from dibs.server.tokens import token_routes
+from dibs.server.webhook_routes import webhook_routes
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -90,6 +91,7 @@ def served_table(api: Api) -> Table:
         *login_routes(api),
         *account_routes(api),
         *admin_routes(api),
+        *webhook_routes(api),
         *health_routes(api),
         *description_routes(api),
         *metrics_routes(api),

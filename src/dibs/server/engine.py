@@ -19,6 +19,10 @@ from dibs.service.sweeper import NEWS_MS, Sweeper
 from dibs.service.tally import Tally
 from dibs.service.waiters import Waiters
 from dibs.service.watcher import StoreWatcher
+from dibs.service.webhooks.admin import registered
+from dibs.service.webhooks.dispatcher import WebhookDispatcher
+from dibs.service.webhooks.sender import Sender
+from dibs.service.webhooks.target import TargetPolicy
 
 if TYPE_CHECKING:
     import asyncio
@@ -41,6 +45,8 @@ class Engine:
         keep_events_ms: int = EVENTS_AGE_MS_MAX,
         token_floor: int = 0,
         steady: Callable[[], int] = steady_ms,
+        webhook_policy: TargetPolicy | None = None,
+        webhook_sender: Callable[[], Sender] | None = None,
     ) -> None:
         self.store = store
         self._token_floor = token_floor
@@ -72,6 +78,9 @@ class Engine:
             self.batcher.post, loop.call_later, self._first_waits, self.decider.server, self.metrics
         )
         self.feed = EventFeed(store, loop, self._first_waits)
+        self.webhook_policy = webhook_policy or TargetPolicy()
+        make_sender = webhook_sender or (lambda: Sender(self.webhook_policy))
+        self.dispatcher = WebhookDispatcher(store, make_sender, self.decider.server)
         self.store_id = ""  # known once it has started
         self.on_tokens: Callable[[], None] = lambda: None  # called after a change of tokens
         self._steady = steady
@@ -89,11 +98,16 @@ class Engine:
         self.store_id = known.store_id
         self.batcher.start()
         self.watcher.start()
+        if registered(self.store).entries:
+            self.dispatcher.start()
 
     def stop(self, timeout_ms: int = SHUTDOWN_MS_MAX) -> bool:
         self.watcher.stop()
         self.feed.close()
-        return self.batcher.stop(timeout_ms)
+        self.dispatcher.end()
+        has_finished = self.batcher.stop(timeout_ms)
+        self.dispatcher.stop()
+        return has_finished
 
     def _is_watched(self) -> bool:
         """Whether somebody here waits for what other processes do."""
@@ -117,9 +131,17 @@ class Engine:
             self.batcher.after(self.waiters.on_events, left)
         if events and self.feed:
             self.batcher.after(self.feed.wake)
+        if events and self.dispatcher.is_started:
+            self.dispatcher.wake()
 
     def _handed(self, handed: Sequence[HandedOver]) -> None:
         self.batcher.after(self.waiters.on_handed_over, handed)
+
+    def _tell_of_webhooks(self, events: Sequence[Event]) -> None:
+        if any(event.kind in kinds.WEBHOOK_CHANGES for event in events):
+            self.dispatcher.changed()
+        elif self.dispatcher.is_started:
+            self.dispatcher.wake()
 
     def _tell_of_tokens(self, events: Sequence[Event]) -> None:
         if any(event.kind in kinds.TOKEN_CHANGES for event in events):
@@ -127,6 +149,7 @@ class Engine:
 
     def _read(self, events: Sequence[Event]) -> None:
         self._tell_of_tokens(events)
+        self._tell_of_webhooks(events)
         if self.feed:
             self.batcher.after(self.feed.wake)
         placed = [event for event in events if event.ticket and event.kind in (kinds.ACQUIRED, kinds.LEFT)]

@@ -86,7 +86,7 @@ def answer_for(result: Outcome | BaseException, verb: str = "") -> HttpResponse:
         return answer_for_error(error)
 
 
-def answer_document(document: dict[str, Any], status: int = 200) -> HttpResponse:
+def answer_document(document: dict[str, Any] | list[Any], status: int = 200) -> HttpResponse:
     return HttpResponse(status, encode(document), new_request_id().encode())
 
 

@@ -132,6 +132,7 @@ async def _serve(
     from dibs.server.http_server import make_server
     from dibs.server.lifecycle import Lifecycle
     from dibs.server.mcp import McpEndpoint
+    from dibs.service.webhooks.target import TargetPolicy
 
     loop = asyncio.get_running_loop()
     engine = Engine(
@@ -140,6 +141,7 @@ async def _serve(
         keep_events=settings.keep_events,
         keep_events_ms=settings.keep_events_ms,
         token_floor=settings.token_floor,
+        webhook_policy=TargetPolicy(private=settings.webhook_allow_private, http=settings.webhook_allow_http),
     )
     await asyncio.to_thread(engine.start)
     api = Api(

@@ -73,3 +73,6 @@ class ServerSettings:
     local_registration: bool = False
     # Pages of these origins may ask from a browser, with a token of their own.
     cors_origins: tuple[str, ...] = ()
+    # Where webhooks may lead.
+    webhook_allow_private: bool = False
+    webhook_allow_http: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core import events as kinds
+from dibs.core.events import LOCK_CHANGES
 from dibs.jsontext import encode
 from dibs.wire.inspect import event_document
 from dibs.wire.parts import timestamp
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 FRAME_BYTES_MAX = 1024 * 1024
 GAP = "gap"
 DROPPED = "dropped"
-# The names that OctoStore has for changes of one lock. All other events are not told there.
-_CHANGES = {
-    kinds.ACQUIRED: "acquired",
-    kinds.RENEWED: "renewed",
-    kinds.PROGRESS: "renewed",
-    kinds.EXPIRED: "expired",
-    **dict.fromkeys((kinds.RELEASED, kinds.FAILED, kinds.BROKEN, kinds.TRANSFERRED), "released"),
-}
 
 
 def named_event(event: Event) -> Document:
@@ -63,7 +55,7 @@ def retry_frame(after_ms: int) -> bytes:
 
 def lock_change(event: Event) -> Document | None:
     """An event as OctoStore tells it to those who watch a lock; None if it does not tell it."""
-    change = _CHANGES.get(event.kind)
+    change = LOCK_CHANGES.get(event.kind)
     if change is None:
         return None
     document: Document = {"event": change, "lock_name": event.job}

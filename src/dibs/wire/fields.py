@@ -78,6 +78,8 @@ REQUESTS: dict[str, dict[str, str]] = {
     },
     "token-rotate": {"expires_seconds": "whole", "grace_seconds": "whole"},
     "token-limit": _LIMITS,
+    "webhook-create": {"url": "text!", "secret": "text", "events": "list", "lock_pattern": "text"},
+    "webhook-replay": {"after": "number"},
     "campaign": {
         "candidate_id": "text!",
         "ttl_seconds": "whole",
@@ -113,6 +115,8 @@ CHARACTERS = {
     "candidate_id": limits.CANDIDATE_CHARS_MAX,
     "reason": limits.REASON_CHARS_MAX,
     "token": limits.TOKEN_CHARS_MAX,
+    "url": limits.WEBHOOK_URL_CHARS_MAX,
+    "secret": limits.WEBHOOK_SECRET_CHARS_MAX,
 }
 BYTES = {"checkpoint": limits.CHECKPOINT_BYTES_MAX, "result": limits.RESULT_BYTES_MAX}
 
@@ -125,11 +129,11 @@ REPLY_KINDS: dict[str, str] = {
     **dict.fromkeys(("remaining_ms", "renew_after_ms", "retry_after_ms", "done_ms_ago", "held_ms"), NUMBER),
     **dict.fromkeys(("silent_ms", "idle_ms", "new_waiters", "next_after"), NUMBER),
     **dict.fromkeys(("lock_delay_seconds", "retry_after_seconds", "slots", "lock_count", "total"), NUMBER),
-    "keepalive_interval_secs": NUMBER,
+    **dict.fromkeys(("keepalive_interval_secs", "took_ms"), NUMBER),
     **dict.fromkeys(("term", "previous_term", "schema_version"), NUMBER),
     **dict.fromkeys(("locks", "events", "sessions", "runs", "leases", "refused", "skipped"), LIST),
     **dict.fromkeys(("broken", "holders", "holds", "waits", "wanted", "overlapping", "cycle"), LIST),
-    **dict.fromkeys(("tokens", "revoked"), LIST),
+    **dict.fromkeys(("tokens", "revoked", "webhooks", "deliveries"), LIST),
     **dict.fromkeys(("left", "freed", "active", "held_before", "parked", "valid"), FLAG),
     **dict.fromkeys(("acl", "previous", "reserved_for", "replaces", "leader"), OBJECT),
     **dict.fromkeys((*_LIMITS, "grace_seconds"), NUMBER),
@@ -147,6 +151,7 @@ def is_of_kind(kind: str, value: object) -> bool:
 
 # The least that a reply has, by verb; for a claim, by its status. Other JSON did not come from dibs.
 _TOKEN = ("id", "name", "role", "valid")
+_WEBHOOK = ("id", "url", "lock_pattern", "active")
 REPLIES = {
     "renew": ("lease_id", "remaining_ms"),
     "release": (),
@@ -172,6 +177,13 @@ REPLIES = {
     "token-rotate": (*_TOKEN, "token", "replaces"),
     "token-revoke": ("revoked",),
     "token-limit": ("tokens",),
+    "webhooks": ("webhooks",),
+    "webhook-create": _WEBHOOK,
+    "webhook-show": _WEBHOOK,
+    "webhook-remove": (),
+    "webhook-deliveries": ("deliveries",),
+    "webhook-replay": _WEBHOOK,
+    "webhook-test": ("took_ms",),
 }
 CLAIM_REPLIES = {
     "acquired": (
@@ -197,6 +209,7 @@ ROW_FIELDS = {
     "sessions": ("session_id",),
     "tokens": _TOKEN,
     "revoked": _TOKEN,
+    "webhooks": _WEBHOOK,
 }
 # A claim of several has these in another form.
 SEVERAL_REPLIES = {

@@ -162,6 +162,18 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "expires_seconds": ("the lifetime of the old one", "how long the new one is valid"),
     },
     "token-limit": {field: ("as it is", meaning) for field, (_, meaning) in _LIMIT_MEANINGS.items()},
+    "webhook-create": {
+        "url": ("", "where deliveries go: https, without a user name. It is checked as below"),
+        "secret": ("deliveries are not signed", "signs each delivery. It is not shown again"),
+        "events": (
+            "`*`",
+            "`*`, OctoStore's `acquired`, `renewed`, `released`, `expired`, or kinds of events as below",
+        ),
+        "lock_pattern": ("`*`", "a job's name, the beginning of names with `*` after it, or `*`"),
+    },
+    "webhook-replay": {
+        "after": ("only dead letters", "the number of an event: all events after it are sent again"),
+    },
     "campaign": {
         "candidate_id": ("", "who, as shown to everybody: letters, digits and `- _ . : @`. Proves nothing"),
         "ttl_seconds": ("30", "how long the term lasts without a heartbeat. Without a token 5 to 300"),

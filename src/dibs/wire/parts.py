@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from dibs.core.events import Event
     from dibs.core.outcomes import Blocker
     from dibs.core.records import Ending, Holder, Ticket
 
@@ -102,7 +103,7 @@ def first_document(ticket: Ticket) -> Document:
     }
 
 
-def holder_id(holder: Holder | Ticket) -> str:
+def holder_id(holder: Holder | Ticket | Event) -> str:
     """A one-way name for a hold's owner, shaped like a UUID: the same for the same credential and owner."""
     import hashlib  # only refusals and listings need it
 

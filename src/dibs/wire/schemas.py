@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TEXTS = "texts"  # a list of texts
 _TYPES: dict[str, Schema] = {
     "whole": {"type": "integer", "minimum": 0},
+    "number": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
     "seconds": {"type": "number", "minimum": 0},
     "text": {"type": "string"},
     "flag": {"type": "boolean"},

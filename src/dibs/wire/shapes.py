@@ -66,6 +66,7 @@ def is_id(text: str) -> bool:
 
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "whole": (lambda value: type(value) is int and 0 <= value <= U32_MAX, "a whole number from 0 up"),
+    "number": (lambda value: type(value) is int and 0 <= value < 2**63, "a whole number from 0 up"),
     "seconds": (lambda value: type(value) in (int, float) and 0 <= value <= U32_MAX, "a number from 0 up"),
     "text": (lambda value: isinstance(value, str) and is_unicode(value), "text"),
     "flag": (lambda value: isinstance(value, bool), "true or false"),

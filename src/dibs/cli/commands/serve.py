@@ -37,6 +37,7 @@ def serve(call: Call) -> Answer:
         **_gateway(call),
         **_elections(call),
         **_web(call),
+        **_webhooks(call),
     }
     for key, flag in (("mcp_hosts", "mcp_host"), ("trusted_proxies", "trusted_proxy")):
         names = call.settings.pick(flag, f"DIBS_{flag.upper()}")
@@ -158,6 +159,14 @@ def _origin(text: str) -> str:
 
 def _is_on(call: Call, key: str, variable: str) -> bool:
     return call.settings.pick(key, variable) not in (None, "0", "false", "no")
+
+
+def _webhooks(call: Call) -> dict[str, Any]:
+    """Where webhooks may lead."""
+    return {
+        "webhook_allow_private": _is_on(call, "webhook_allow_private", "DIBS_WEBHOOK_ALLOW_PRIVATE"),
+        "webhook_allow_http": _is_on(call, "webhook_allow_http", "DIBS_WEBHOOK_ALLOW_HTTP"),
+    }
 
 
 def _gateway_url(text: str) -> str:

@@ -138,6 +138,16 @@ OPTIONS = (
         "there are no tokens, because the kernel says who the caller is",
     ),
     Option("--group", "with --system: serve only members of this group", value="GROUP"),
+    Option(
+        "--webhook-allow-private",
+        "let webhooks lead to private and local addresses, which only this server may be able to reach",
+        env="DIBS_WEBHOOK_ALLOW_PRIVATE",
+    ),
+    Option(
+        "--webhook-allow-http",
+        "let webhooks lead to http:// URLs: their deliveries can be read on the way",
+        env="DIBS_WEBHOOK_ALLOW_HTTP",
+    ),
     Option("--gateway", "also serve Action Llama's lock routes, below /gateway"),
     Option(
         "--gateway-upstream",

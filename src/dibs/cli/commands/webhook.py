@@ -1,0 +1,224 @@
+"""webhook add, list, show, remove, replay, test: where events are sent, on a store or through a server."""
+
+from __future__ import annotations
+
+from dibs.cli.framework.parse import UsageError
+from dibs.cli.framework.result import failure, is_failure, yes
+from dibs.cli.framework.spec import Argument, Command, Option
+from dibs.cli.text import webhook as text
+from dibs.client.embedded import EmbeddedDoor
+from dibs.core.limits import WEBHOOK_SECRET_CHARS_MAX, WEBHOOKS_PER_PRINCIPAL_MAX
+from dibs.errors import InvalidInput
+from dibs.ids import new_signing_secret
+from dibs.terminal import plain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.cli.framework.context import Call
+    from dibs.cli.framework.result import Answer
+    from dibs.wire.documents import Reply
+
+    Document = dict[str, Any]
+
+_FAILED_EXIT = 1
+
+
+def add(call: Call) -> Answer:
+    document: Document = {"url": call.values["target"]}
+    if call.values.get("jobs") is not None:
+        document["lock_pattern"] = call.values["jobs"]
+    if call.values.get("events") is not None:
+        document["events"] = [each.strip() for each in call.values["events"].split(",")]
+    made, secret = _secret(call)
+    if secret:
+        document["secret"] = secret
+    reply = _ask(call, "webhook-create", "", document)
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = {**(reply.body or {}), **({"secret": secret} if made else {})}
+    return yes(body, text.added(body, secret if made else ""), quiet=plain(body["id"]))
+
+
+def _secret(call: Call) -> tuple[bool, str]:
+    """Whether the secret was made here, and the secret. It is never an argument: everybody can read those."""
+    path = call.values.get("secret_file")
+    if call.values.get("unsigned"):
+        if path is not None:
+            raise UsageError("Use --secret-file or --unsigned, not both.", call.command)
+        return False, ""
+    if path is None:
+        return True, new_signing_secret()
+    try:
+        with open(path, encoding="utf-8") as file:
+            secret = file.read(WEBHOOK_SECRET_CHARS_MAX + 2).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InvalidInput(f"{plain(path)} cannot be read ({reason}).") from None
+    if not secret:
+        raise InvalidInput(f"{plain(path)} is empty. Put the secret into it, or leave --secret-file out.")
+    return False, secret
+
+
+def list_(call: Call) -> Answer:
+    reply = _ask(call, "webhooks", "", {})
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    ids = "\n".join([plain(each["id"]) for each in body["webhooks"]])
+    return yes(body, text.listed(body["webhooks"], call.paint), quiet=ids)
+
+
+def show(call: Call) -> Answer:
+    """One document of two requests: how it stands, and the log."""
+    reply = _ask(call, "webhook-show", call.values["id"], {})
+    log = reply if is_failure(reply) else _ask(call, "webhook-deliveries", call.values["id"], {})
+    if is_failure(log):
+        return failure(log)
+    body: Document = {**(reply.body or {}), "log": log.body or {}}
+    return yes(body, text.shown(body, call.paint))
+
+
+def remove(call: Call) -> Answer:
+    reply = _ask(call, "webhook-remove", call.values["id"], {})
+    if is_failure(reply):
+        return failure(reply)
+    return yes({"id": call.values["id"]}, "Removed the webhook. A delivery under way may still arrive.")
+
+
+def replay(call: Call) -> Answer:
+    document: Document = {}
+    after = call.values.get("after")
+    if after is not None:
+        if not (after.isascii() and after.isdecimal() and len(after) < 19):
+            raise UsageError(f"--after takes the number of an event, not {after!a}.", call.command)
+        document["after"] = int(after)
+    reply = _ask(call, "webhook-replay", call.values["id"], document)
+    return failure(reply) if is_failure(reply) else yes(reply.body or {}, text.replayed(after))
+
+
+def test(call: Call) -> Answer:
+    reply = _ask(call, "webhook-test", call.values["id"], {})
+    if is_failure(reply):
+        return failure(reply)
+    body: Document = reply.body or {}
+    if body["delivered"]:
+        return yes(body, text.tested(body))
+    return _not_delivered(body)
+
+
+def _not_delivered(body: Document) -> Answer:
+    from dibs.cli.framework.result import Answer
+
+    return Answer(_FAILED_EXIT, body, text.tested(body), code="not_delivered", is_error=True)
+
+
+def _ask(call: Call, verb: str, webhook_id: str, document: Document) -> Reply:
+    door = call.door()
+    if not isinstance(door, EmbeddedDoor):
+        from dibs.client.http import HttpDoor
+
+        if not isinstance(door, HttpDoor):
+            raise InvalidInput("This needs a store, or a server on one: only stores keep webhooks.")
+    return door.ask_webhooks(verb, webhook_id, document)
+
+
+_ID = Argument("ID", "the webhook, as `webhook list` shows it")
+_UNKNOWN = (2, "there is no such webhook, or it is not yours")
+_BAD = (64, "the URL may not be used, or an invalid setting")
+_NOT_ALLOWED = (77, "over HTTP only: a viewer may not")
+
+COMMANDS = {
+    "webhook add": Command(
+        "webhook add",
+        "send events to a URL as they happen",
+        add,
+        about=(
+            "A server on the store delivers each event of the namespace at least once, in order for each job, with "
+            "retries. Each delivery is signed with a secret, which is made and shown this once; --secret-file names "
+            "your own. A server refuses private addresses and http:// unless it is started with "
+            f"--webhook-allow-private and --webhook-allow-http. You may have {WEBHOOKS_PER_PRINCIPAL_MAX} webhooks."
+        ),
+        arguments=(Argument("TARGET", "where to send to: https://..."),),
+        options=(
+            Option(
+                "--jobs",
+                "a job, or the beginning of names with * after it (default: all jobs)",
+                value="PATTERN",
+            ),
+            Option(
+                "--events",
+                "which, with commas between: acquired, released, expired, failed, parked and others "
+                "(default: all)",
+                value="KINDS",
+            ),
+            Option(
+                "--secret-file",
+                "the file with the secret (default: one is made)",
+                value="FILE",
+                completes="file",
+            ),
+            Option("--unsigned", "sign nothing"),
+        ),
+        examples=(
+            ("everything", "dibs webhook add https://hooks.example.com/dibs"),
+            (
+                "only what is over",
+                "dibs webhook add https://hooks.example.com/dibs --jobs 'deploy/*' --events released,expired",
+            ),
+        ),
+        exits=((0, "made"), _BAD, _NOT_ALLOWED),
+    ),
+    "webhook list": Command(
+        "webhook list",
+        "list webhooks",
+        list_,
+        about="Agents see their own webhooks, operators and admins all of their namespaces.",
+        examples=(("all that you may see", "dibs webhook list"),),
+        exits=((0, "listed"), _NOT_ALLOWED),
+    ),
+    "webhook show": Command(
+        "webhook show",
+        "show how the deliveries of a webhook stand",
+        show,
+        about="Shows the last tries, the jobs that wait for one, and the dead letters.",
+        arguments=(_ID,),
+        examples=(("why nothing arrives", "dibs webhook show 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d"),),
+        exits=((0, "shown"), _UNKNOWN, _NOT_ALLOWED),
+    ),
+    "webhook remove": Command(
+        "webhook remove",
+        "remove a webhook",
+        remove,
+        arguments=(_ID,),
+        examples=(("no more", "dibs webhook remove 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d"),),
+        exits=((0, "removed"), _UNKNOWN, _NOT_ALLOWED),
+    ),
+    "webhook replay": Command(
+        "webhook replay",
+        "send dead letters again, or all events after one",
+        replay,
+        about="A webhook that was stopped goes on.",
+        arguments=(_ID,),
+        options=(
+            Option(
+                "--after", "the number of an event (default: only dead letters are sent again)", value="N"
+            ),
+        ),
+        examples=(
+            ("dead letters", "dibs webhook replay 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d"),
+            ("all since an event", "dibs webhook replay 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d --after 1842"),
+        ),
+        exits=((0, "asked for"), _UNKNOWN, _BAD, _NOT_ALLOWED),
+    ),
+    "webhook test": Command(
+        "webhook test",
+        "send a delivery that is about nothing, now",
+        test,
+        about="The server that is asked sends it, once, and says what the target answered. It needs a server.",
+        arguments=(_ID,),
+        examples=(("does it arrive", "dibs webhook test 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d"),),
+        exits=((0, "delivered"), (1, "not delivered"), _UNKNOWN, (64, "there is no server"), _NOT_ALLOWED),
+    ),
+}

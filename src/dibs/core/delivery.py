@@ -1,0 +1,319 @@
+"""What a webhook is sent, in which order, and when again. The promises `webhook:ordered` and `webhook:at-least-once`
+are kept here.
+
+Events are read in the order of their numbers. Each goes into the **lane** of its job. A lane has one delivery under
+way at most, so no event overtakes an earlier one of its job; lanes do not wait for each other. A delivery that failed
+rests, and its lane with it, for longer each time; after WEBHOOK_TRIES_MAX tries it becomes a dead letter and the lane
+goes on. If there are WEBHOOK_LANES_MAX lanes, no more events are read: they wait in the history.
+
+If WEBHOOK_FAILURES_MAX deliveries in a row failed, the target counts as down: one delivery at a time is tried, until
+one succeeds. Then all lanes go on at once.
+
+Time and random fractions are arguments. Nothing here reads or sends.
+"""
+
+from __future__ import annotations
+
+from dibs.core.events import Event
+from dibs.core.limits import (
+    WEBHOOK_ERROR_CHARS_MAX,
+    WEBHOOK_FAILURES_MAX,
+    WEBHOOK_IN_FLIGHT_MAX,
+    WEBHOOK_LANE_EVENTS_MAX,
+    WEBHOOK_LANES_MAX,
+    WEBHOOK_NOTES_MAX,
+    WEBHOOK_PAUSE_MS_MAX,
+    WEBHOOK_PAUSE_MS_MIN,
+    WEBHOOK_TRIES_MAX,
+)
+from dibs.core.webhooks import GAP, DeadLetter, DeliveryNote, Lane, SaveDelivery
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dibs.core.webhooks import Webhook, WebhookProgress
+
+
+def pause_ms(tries: int, fraction: float) -> int:
+    """How long a delivery rests after so many tries: twice as long each time, and a random part of the last half."""
+    longest_ms = min(WEBHOOK_PAUSE_MS_MIN * 2 ** min(tries - 1, 30), WEBHOOK_PAUSE_MS_MAX)
+    return int(longest_ms * (1 + fraction) / 2)
+
+
+class LaneState:
+    """A lane at work. `letter`: it is a dead letter that is tried again."""
+
+    __slots__ = ("after", "error", "is_busy", "job", "last", "letter", "queue", "tries", "until_ms")
+
+    def __init__(self, lane: Lane, letter: DeadLetter | None = None) -> None:
+        self.job = lane.job
+        self.after = lane.after
+        self.last = lane.last
+        self.tries = lane.tries
+        self.until_ms = lane.until_ms
+        self.error = lane.error
+        self.letter = letter
+        self.queue: list[Event] = []
+        self.is_busy = False
+
+    def saved(self) -> Lane:
+        return Lane(
+            job=self.job,
+            after=self.after,
+            last=self.last,
+            tries=self.tries,
+            until_ms=self.until_ms,
+            error=self.error,
+        )
+
+    def is_gap(self) -> bool:
+        return not self.job
+
+
+class DeliveryPlan:
+    """What one webhook has to send. `progress` is as it was stored last."""
+
+    def __init__(self, webhook: Webhook, progress: WebhookProgress, letters: Sequence[DeadLetter]) -> None:
+        self.webhook = webhook
+        self.at = progress.at
+        self.is_dirty = False
+        self.is_behind = True  # there may be events that were not read
+        self._ahead: list[Event] = []  # read, and without a lane: all lanes are taken
+        self._upto = progress.at  # the number up to which events were read
+        self._letters: dict[int, DeadLetter] = {}  # to be written: new and changed ones
+        self._settled: list[int] = []  # dead letters to be removed
+        self._progress = progress
+        self._notes: list[DeliveryNote] = list(progress.notes)
+        self._row = 0  # failures since the last success
+        self._in_flight = 0
+        self._lanes: dict[str, LaneState] = {lane.job: LaneState(lane) for lane in progress.lanes}
+        self._again: dict[str, LaneState] = {}  # lanes of dead letters
+        self._waiting: list[DeadLetter] = []  # dead letters without a lane
+        self.renew(webhook, letters)
+
+    def renew(self, webhook: Webhook, letters: Sequence[DeadLetter]) -> None:
+        """The webhook was changed: perhaps somebody asked for a replay."""
+        self.webhook = webhook
+        if webhook.replays != self._progress.replays and webhook.replay_after >= 0:
+            self.at = self._upto = webhook.replay_after
+            self._ahead, self.is_behind = [], True
+            self._lanes = {}  # a delivery under way settles nothing any more
+        if webhook.replays != self._progress.replays:
+            self._progress = self._progress.replace(replays=webhook.replays)
+            self.is_dirty = True
+        under_way = {lane.last for lane in self._again.values()}
+        changed = self._letters.keys() | under_way | set(self._settled)
+        self._waiting = [each for each in letters if each.again and each.seq not in changed]
+        self._open_letters()
+
+    def _open_letters(self) -> None:
+        """One dead letter of a job at a time, the oldest first."""
+        rest = []
+        for letter in self._waiting:
+            if letter.job in self._again or len(self._again) >= WEBHOOK_LANES_MAX:
+                rest.append(letter)
+            else:
+                lane = Lane(job=letter.job, after=letter.seq - 1, last=letter.seq)
+                self._again[letter.job] = LaneState(lane, letter)
+        self._waiting = rest
+
+    # Reading.
+
+    def wants_events(self) -> bool:
+        """Whether the events after `at` may be read."""
+        return not self._ahead and len(self._lanes) < WEBHOOK_LANES_MAX
+
+    def has_work(self) -> bool:
+        return bool(self._lanes or self._again or self._ahead or self.is_dirty or self.is_behind)
+
+    def take(self, events: Sequence[Event], upto: int, *, is_last: bool) -> None:
+        """The events that follow `at`, up to the number `upto`."""
+        self._ahead = [event for event in events if event.seq > self.at]
+        self._upto = max(upto, self.at)
+        self.is_behind = not is_last
+        self._advance()
+
+    def _advance(self) -> None:
+        """Put events into lanes, as long as there is room."""
+        for index, event in enumerate(self._ahead):
+            if self.webhook.takes(event) and not self._put(event):
+                self._ahead = self._ahead[index:]
+                return
+            self.at = event.seq
+        self._ahead = []
+        self.at = max(self.at, self._upto)
+
+    def _put(self, event: Event) -> bool:
+        lane = self._lanes.get(event.job)
+        if lane is None:
+            if len(self._lanes) >= WEBHOOK_LANES_MAX:
+                return False
+            lane = LaneState(Lane(job=event.job, after=event.seq - 1, last=event.seq))
+            self._lanes[event.job] = lane
+            self.is_dirty = True
+        # Those in memory are the next ones, without a hole; what does not fit is read from the store later.
+        is_next = bool(lane.queue and lane.queue[-1].seq == lane.last) or lane.last <= lane.after
+        if event.seq == lane.last or (is_next and len(lane.queue) < WEBHOOK_LANE_EVENTS_MAX):
+            lane.queue.append(event)
+        lane.last = event.seq
+        return True
+
+    def tell_gap(self, after: int, oldest: int) -> None:
+        """Events after the number `after` were pruned before they were sent; `oldest` is the first that is there."""
+        if oldest <= self.at:  # the store was replaced by an older copy
+            self._lanes = {}
+            after = min(after, oldest - 1)
+        self.at = self._upto = oldest - 1
+        self._add_gap(after, oldest - 1)
+
+    def _add_gap(self, after: int, last: int) -> None:
+        lane = self._lanes.get("")
+        if lane is None or lane.is_busy:
+            self._lanes[""] = lane = LaneState(Lane(job="", after=after, last=last))
+        lane.after, lane.last = min(lane.after, after), max(lane.last, last)
+        self._progress = self._progress.replace(gaps=self._progress.gaps + 1)
+        self.is_dirty = True
+
+    def empty_lanes(self) -> list[LaneState]:
+        """Lanes whose next events have to be read from the store, with `fill`."""
+        lanes = [*self._lanes.values(), *self._again.values()]
+        return [lane for lane in lanes if not lane.queue and not lane.is_busy and not lane.is_gap()]
+
+    def fill(self, lane: LaneState, events: Sequence[Event], oldest: int | None, now_ms: int) -> None:
+        """The next events of a lane's job. None of them: they were pruned."""
+        wanted = [event for event in events if event.seq <= lane.last]
+        if lane.letter is None:
+            wanted = [event for event in wanted if self.webhook.takes(event)]
+        lane.queue = wanted[:WEBHOOK_LANE_EVENTS_MAX]
+        if lane.queue:
+            return
+        if events and events[-1].seq < lane.last:  # none of these is wanted; read on after them
+            lane.after = events[-1].seq
+            return
+        if lane.letter is not None:
+            self._give_up(lane, "its event was pruned", now_ms, 0)
+            return
+        self._close(lane)
+        if oldest is not None and oldest > lane.after + 1:
+            self._add_gap(lane.after, min(oldest - 1, lane.last))
+
+    # Sending.
+
+    def ready(self, now_ms: int, most: int) -> list[tuple[LaneState, Event]]:
+        """What is to be sent now, `most` at most. Each counts as under way until `done` or `failed`."""
+        room = (1 if self._row >= WEBHOOK_FAILURES_MAX else WEBHOOK_IN_FLIGHT_MAX) - self._in_flight
+        if room <= 0 or most <= 0:
+            return []
+        lanes = [
+            lane
+            for lane in (*self._lanes.values(), *self._again.values())
+            if not lane.is_busy and lane.until_ms <= now_ms and (lane.queue or lane.is_gap())
+        ]
+        lanes.sort(key=lambda lane: (lane.until_ms, lane.after))
+        chosen = lanes[: min(room, most)]
+        for lane in chosen:
+            lane.is_busy = True
+        self._in_flight += len(chosen)
+        return [(lane, _head(lane, now_ms)) for lane in chosen]
+
+    def next_ms(self) -> int | None:
+        """When the next lane has rested long enough."""
+        lanes = [*self._lanes.values(), *self._again.values()]
+        return min([lane.until_ms for lane in lanes if not lane.is_busy], default=None)
+
+    def done(self, lane: LaneState, event: Event, note: DeliveryNote, fraction: float) -> None:
+        """It was delivered."""
+        was_down = self._row >= WEBHOOK_FAILURES_MAX
+        self._row = 0
+        self._settle(lane, note, delivered=1)
+        lane.tries, lane.until_ms, lane.error = 0, 0, ""
+        if lane.letter is not None:
+            self._letters.pop(event.seq, None)
+            self._settled.append(event.seq)
+            self._close(lane)
+        else:
+            self._pass(lane, event)
+        if was_down:
+            for each in (*self._lanes.values(), *self._again.values()):
+                each.until_ms = min(each.until_ms, note.at_ms + int(WEBHOOK_PAUSE_MS_MIN * fraction))
+
+    def failed(self, lane: LaneState, event: Event, note: DeliveryNote, fraction: float) -> None:
+        """It was not delivered, or nobody knows."""
+        self._row += 1
+        lane.tries += 1
+        lane.error = note.error[:WEBHOOK_ERROR_CHARS_MAX]
+        self._settle(lane, note, failed=1)
+        if lane.tries < WEBHOOK_TRIES_MAX:
+            lane.until_ms = note.at_ms + pause_ms(lane.tries, fraction)
+        else:
+            self._give_up(lane, lane.error, note.at_ms, lane.tries, event)
+
+    def _settle(self, lane: LaneState, note: DeliveryNote, *, delivered: int = 0, failed: int = 0) -> None:
+        lane.is_busy = False
+        self._in_flight -= 1
+        self._notes.insert(0, note)
+        del self._notes[WEBHOOK_NOTES_MAX:]
+        known = self._progress
+        self._progress = known.replace(delivered=known.delivered + delivered, failed=known.failed + failed)
+        self.is_dirty = True
+
+    def _give_up(
+        self, lane: LaneState, error: str, now_ms: int, tries: int, event: Event | None = None
+    ) -> None:
+        if lane.letter is not None:
+            self._letters[lane.letter.seq] = lane.letter.replace(
+                at_ms=now_ms, tries=lane.letter.tries + tries, error=error, again=False
+            )
+            self._close(lane)
+        elif event is not None:
+            self._letters[event.seq] = DeadLetter(
+                seq=event.seq, job=event.job, kind=event.kind, at_ms=now_ms, tries=tries, error=error
+            )
+            self._progress = self._progress.replace(dead=self._progress.dead + 1)
+            lane.tries, lane.until_ms, lane.error = 0, 0, ""
+            self._pass(lane, event)
+        self.is_dirty = True
+
+    def _pass(self, lane: LaneState, event: Event) -> None:
+        """The lane goes on after this event, or is closed."""
+        lane.after = event.seq
+        lane.queue = [each for each in lane.queue if each.seq > event.seq]
+        if lane.after >= lane.last:
+            self._close(lane)
+
+    def _close(self, lane: LaneState) -> None:
+        lanes = self._lanes if lane.letter is None else self._again
+        if lanes.get(lane.job) is lane:
+            del lanes[lane.job]
+        self.is_dirty = True
+        self._open_letters()
+        self._advance()
+
+    # Saving.
+
+    def save(self, token: int) -> SaveDelivery:
+        """How far it is, to be stored; `noted` when it was."""
+        self.is_dirty = False
+        lanes = tuple([lane.saved() for lane in self._lanes.values()])
+        self._progress = self._progress.replace(at=self.at, lanes=lanes, notes=tuple(self._notes))
+        return SaveDelivery(
+            webhook_id=self.webhook.id,
+            token=token,
+            progress=self._progress,
+            letters=tuple(self._letters.values()),
+            settled=tuple(self._settled),
+        )
+
+    def noted(self, command: SaveDelivery) -> None:
+        for letter in command.letters:
+            if self._letters.get(letter.seq) is letter:
+                del self._letters[letter.seq]
+        self._settled = [seq for seq in self._settled if seq not in command.settled]
+
+
+def _head(lane: LaneState, now_ms: int) -> Event:
+    """The next event of a lane. Of a gap, an event that says so: `ticket` is the number before it."""
+    if lane.is_gap():
+        return Event(at_ms=now_ms, kind=GAP, seq=lane.last, ticket=lane.after)
+    return lane.queue[0]

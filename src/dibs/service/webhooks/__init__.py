@@ -1,0 +1,1 @@
+"""Webhooks: `admin` makes and shows them, `dispatcher` delivers, `target` says where one may lead, `sender` sends."""

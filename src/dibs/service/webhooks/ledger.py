@@ -1,0 +1,142 @@
+"""What the dispatcher reads from the store and writes there. Everything here is called on one thread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.core import limits
+from dibs.core.keys import dead_letters_key, progress_key, webhook_key
+from dibs.core.webhooks import (
+    DeadLetters,
+    DeliverySaved,
+    DutyState,
+    LeaveDuty,
+    StopWebhook,
+    TakeDuty,
+    Webhook,
+    WebhookProgress,
+)
+from dibs.errors import StoreUnavailable
+from dibs.service.coordinator import Coordinator
+from dibs.service.credentials import credential_pages
+from dibs.service.event_log import EventFilter, read_page
+from dibs.service.webhooks.admin import registered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from dibs.core.delivery import LaneState
+    from dibs.core.webhooks import DeadLetter, SaveDelivery
+    from dibs.service.event_log import EventPage
+    from dibs.stores.port import Store
+
+NO_TOKEN = "All tokens of its owner have expired or were revoked."
+
+
+class Duty:
+    """The duty to deliver, as this server has it. Times are steady ones of this machine."""
+
+    def __init__(self, token: int, asked_ms: int) -> None:
+        self.token = token
+        self.is_ours = True
+        self.taken(asked_ms)
+
+    def taken(self, asked_ms: int) -> None:
+        """It lasts from before it was asked for, so it ends here before it ends in the store."""
+        self.is_renewed_at = asked_ms + limits.WEBHOOK_DUTY_MS // 3
+        self.safe_until = asked_ms + limits.WEBHOOK_DUTY_MS * 2 // 3
+
+
+class WebhookLedger:
+    def __init__(self, store: Store, server: str) -> None:
+        self._store = store
+        self._coordinator = Coordinator(store)
+        self._server = server
+        self._steady: Callable[[], int] = lambda: 0
+        self._ahead_ms = 0  # how far the store's clock is ahead of ours
+
+    def now_ms(self, steady_now_ms: int) -> int:
+        """The store's time, about. Deliveries are rare enough to be a little early."""
+        return steady_now_ms + self._ahead_ms
+
+    def take_duty(self, steady: Callable[[], int]) -> tuple[bool, Duty | None, int]:
+        """Whether there are webhooks; the duty; if another server has it, for how long."""
+        self._steady = steady
+        if not registered(self._store).entries:
+            return False, None, 0
+        asked_ms = steady()
+        state = self._ask_duty()
+        if not state.token:
+            return True, None, max(state.until_ms - state.now_ms, 0)
+        return True, Duty(state.token, asked_ms), 0
+
+    def renew(self, duty: Duty) -> bool:
+        """Keep the duty. A higher number means that another server had it meanwhile, or that it ran out."""
+        asked_ms = self._steady()
+        state = self._ask_duty()
+        duty.is_ours = state.token == duty.token
+        if duty.is_ours:
+            duty.taken(asked_ms)
+        elif state.token:
+            self.leave(Duty(state.token, asked_ms))
+        return duty.is_ours
+
+    def leave(self, duty: Duty) -> None:
+        self._coordinator.one(LeaveDuty(server=self._server, token=duty.token))
+
+    def _ask_duty(self) -> DutyState:
+        state = self._coordinator.one(TakeDuty(server=self._server, ttl_ms=limits.WEBHOOK_DUTY_MS))
+        if not isinstance(state, DutyState):  # frozen, to be moved
+            raise StoreUnavailable("The store is frozen.")
+        self._ahead_ms = state.now_ms - self._steady()
+        return state
+
+    def webhooks(self) -> list[tuple[Webhook, WebhookProgress, tuple[DeadLetter, ...]]]:
+        """All that are to be served. Stops those whose owner has no valid token any more."""
+        ids = [each.id for each in registered(self._store).entries]
+        keys = [key(each) for each in ids for key in (webhook_key, progress_key, dead_letters_key)]
+        snapshot = self._store.read(keys)
+        found = []
+        over = self._ended_owners(snapshot.now_ms)
+        for each in ids:
+            records = [
+                snapshot.records[key(each)].record for key in (webhook_key, progress_key, dead_letters_key)
+            ]
+            webhook, progress, dead = records
+            if not isinstance(webhook, Webhook) or not isinstance(progress, WebhookProgress):
+                continue
+            if (webhook.principal, webhook.bound) in over and not webhook.stopped:
+                self._coordinator.one(StopWebhook(webhook_id=webhook.id, reason=NO_TOKEN))
+            elif not webhook.stopped:
+                found.append((webhook, progress, dead.letters if isinstance(dead, DeadLetters) else ()))
+        return found
+
+    def _ended_owners(self, now_ms: int) -> set[tuple[str, str | None]]:
+        """Principals, each with its namespace, that have tokens on record, all of which are over."""
+        over: set[tuple[str, str | None]] = set()
+        valid: set[tuple[str, str | None]] = set()
+        for page in credential_pages(self._store):
+            for each in page:
+                (over if each.is_over(now_ms) else valid).add((each.name, each.namespace))
+        return over - valid
+
+    def pages(self, positions: Iterable[int]) -> dict[int, EventPage]:
+        """The events after each position. Webhooks at the same position share a page."""
+        return {at: read_page(self._store, at, limits.FEED_PAGE_MAX) for at in positions}
+
+    def lane_pages(self, lanes: Sequence[tuple[str, LaneState]]) -> list[EventPage]:
+        """The next events of each lane's job. Each lane is given with its namespace."""
+        most = limits.WEBHOOK_LANE_EVENTS_MAX
+        return [
+            read_page(self._store, lane.after, most, EventFilter(ns=ns, name=lane.job)) for ns, lane in lanes
+        ]
+
+    def save(self, commands: Sequence[SaveDelivery]) -> list[bool]:
+        """Whether each was written. Not if another server has the duty, or the webhook was removed."""
+        saved = []
+        for command in commands:  # one commit each: together they may be larger than a store takes
+            outcome = self._coordinator.one(command)
+            if not isinstance(outcome, DeliverySaved):
+                raise StoreUnavailable("The store is frozen.")
+            saved.append(outcome.is_ours)
+        return saved

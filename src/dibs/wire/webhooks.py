@@ -1,0 +1,154 @@
+"""Webhooks in requests and replies, and what is sent to their targets. A secret is never shown."""
+
+from __future__ import annotations
+
+from dibs.core import events as kinds
+from dibs.core.events import LOCK_CHANGES
+from dibs.core.limits import NAME_BYTES_MAX, WEBHOOK_SECRET_CHARS_MAX
+from dibs.core.webhooks import EVERY, GAP, TEST, Webhook
+from dibs.errors import InvalidInput
+from dibs.jsontext import encode
+from dibs.wire.event_frames import named_event
+from dibs.wire.parts import holder_id, timestamp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.core.events import Event
+    from dibs.core.identity import Caller
+    from dibs.core.webhooks import DeadLetter, DeliveryNote, Lane, WebhookProgress
+
+    Document = dict[str, Any]
+
+HIDDEN = "****"
+# Kinds of events that are about a job, and OctoStore's words for them.
+EVENT_WORDS = (
+    *sorted(set(LOCK_CHANGES) | set(LOCK_CHANGES.values())),
+    *(kinds.FORGOTTEN, kinds.FREED, kinds.LEFT, kinds.PARKED, kinds.QUEUED, kinds.REFUSED),
+    EVERY,
+)
+
+
+def webhook_of(document: Document, ns: str, caller: Caller, webhook_id: str, *, own: bool) -> Webhook:
+    """The webhook that a shaped document asks for. Its URL is checked elsewhere."""
+    wanted = document.get("events", [EVERY])
+    if not wanted or not all(isinstance(each, str) and each in EVENT_WORDS for each in wanted):
+        raise InvalidInput(f"events is a list of some of {', '.join(EVENT_WORDS)}.")
+    secret = document.get("secret", "")
+    if len(secret) > WEBHOOK_SECRET_CHARS_MAX or not secret.isprintable():
+        raise InvalidInput(f"secret has {WEBHOOK_SECRET_CHARS_MAX} printable characters at most.")
+    return Webhook(
+        id=webhook_id,
+        ns=ns,
+        principal=caller.principal,
+        url=document["url"],
+        since_ms=0,
+        secret=secret,
+        events=tuple(dict.fromkeys(wanted)),
+        pattern=_pattern(document.get("lock_pattern", EVERY)),
+        bound=caller.namespace,
+        own=own,
+    )
+
+
+def _pattern(text: str) -> str:
+    is_name = 0 < len(text.encode()) <= NAME_BYTES_MAX and text.isprintable()
+    if not is_name or EVERY in text[:-1]:
+        raise InvalidInput("lock_pattern is a job's name, the beginning of names with * after it, or *.")
+    return text
+
+
+def webhook_document(webhook: Webhook) -> Document:
+    """A webhook, for its owner and for operators."""
+    return {
+        "id": webhook.id,
+        "user_id": webhook.principal,
+        "url": webhook.url,
+        "secret": HIDDEN if webhook.secret else None,
+        "events": list(webhook.events),
+        "lock_pattern": webhook.pattern,
+        "namespace": webhook.ns,
+        "created_at": timestamp(webhook.since_ms),
+        "active": not webhook.stopped,
+        "stopped": webhook.stopped or None,
+    }
+
+
+def standing_document(webhook: Webhook, progress: WebhookProgress, dead: int, behind: int) -> Document:
+    """A webhook, and how its deliveries stand."""
+    return {
+        **webhook_document(webhook),
+        "delivered": progress.delivered,
+        "failed": progress.failed,
+        "waiting": len(progress.lanes),
+        "dead": dead,
+        "dropped": progress.dropped,
+        "gaps": progress.gaps,
+        "after": progress.at,
+        "behind": behind,
+    }
+
+
+def deliveries_document(progress: WebhookProgress, letters: tuple[DeadLetter, ...]) -> Document:
+    """The delivery log, the jobs that wait for a delivery, and the dead letters."""
+    return {
+        "deliveries": [_note_document(each) for each in progress.notes],
+        "waiting": [_lane_document(each) for each in progress.lanes],
+        "dead": [_letter_document(each) for each in letters],
+    }
+
+
+def _note_document(note: DeliveryNote) -> Document:
+    return {
+        "id": note.seq,
+        "at": timestamp(note.at_ms),
+        "name": note.job,
+        "event": note.kind,
+        "try": note.tries,
+        "status": note.status or None,
+        "error": note.error or None,
+        "took_ms": note.took_ms,
+    }
+
+
+def _lane_document(lane: Lane) -> Document:
+    return {
+        "name": lane.job,
+        "after": lane.after,
+        "tries": lane.tries,
+        "next_try_at": timestamp(lane.until_ms) if lane.until_ms else None,
+        "error": lane.error or None,
+    }
+
+
+def _letter_document(letter: DeadLetter) -> Document:
+    return {
+        "id": letter.seq,
+        "name": letter.job,
+        "event": letter.kind,
+        "at": timestamp(letter.at_ms),
+        "tries": letter.tries,
+        "error": letter.error or None,
+        "again": letter.again,
+    }
+
+
+def payload(webhook: Webhook, event: Event) -> bytes:
+    """The body of a delivery: OctoStore's fields, and those of the event as `GET /events` has them."""
+    document: Document = {
+        "event": LOCK_CHANGES.get(event.kind, event.kind),
+        "lock": event.job or None,
+        "holder_id": holder_id(event) if event.owner else None,
+        "fencing_token": event.token if event.owner else None,
+        "timestamp": timestamp(event.at_ms),
+        "id": event.seq,
+        "webhook_id": webhook.id,
+    }
+    if event.kind == GAP:
+        return encode({**document, "after": event.ticket, "oldest": event.seq + 1}).encode()
+    if event.kind == TEST:
+        return encode(document).encode()
+    more = named_event(event)
+    more["kind"] = more.pop("event")
+    return encode({**more, **document}).encode()
