@@ -65,6 +65,7 @@ WORDS: dict[str, list[str]] = {
     "session list": [],
     "owner": ["job"],
     "list": [],
+    "top": [],
     "history": ["job"],
     "watch": ["--since", "1h", "--for", "0s"],
     "name": ["job"],

@@ -54,11 +54,11 @@ def free_port() -> int:
 
 
 class Watch:
-    """`dibs watch --json` in a process of its own."""
+    """`dibs watch --json`, or another command that goes on, in a process of its own."""
 
-    def __init__(self, env: dict[str, str], *words: str) -> None:
+    def __init__(self, env: dict[str, str], *words: str, command: tuple[str, ...] = ("watch",)) -> None:
         self.process = subprocess.Popen(
-            [*DIBS, "watch", "--json", *words],
+            [*DIBS, *command, "--json", *words],
             env=env,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -177,3 +177,11 @@ def _user(env: Mapping[str, str]) -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return f"uid-{os.getuid()}"
+
+
+def place_of(settings: Settings) -> str:
+    """The store or server for display, without passwords."""
+    from dibs.redact import without_secrets
+
+    where = "your own store" if settings.url is None else without_secrets(settings.url)
+    return where if settings.namespace is None else f"{where}, namespace {settings.namespace}"

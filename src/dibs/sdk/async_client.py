@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dibs.client.settings import place_of
 from dibs.core.durations import duration_ms
 from dibs.errors import InvalidInput, NotClaimed
 from dibs.repository.job_names import JobNames
@@ -19,7 +20,7 @@ from dibs.sdk.async_events import AsyncEvents
 from dibs.sdk.async_guard import shielded
 from dibs.sdk.async_session import AsyncSession
 from dibs.sdk.claims import TTL_SECONDS, Claims
-from dibs.sdk.client import TIMEOUT_SECONDS, place_of, settings_of
+from dibs.sdk.client import TIMEOUT_SECONDS, settings_of
 from dibs.sdk.methods import awaits, awaits_end
 from dibs.sdk.operations import ClaimRequest
 from dibs.sdk.parameters import explained

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.client.pool import Doors
 from dibs.client.queueing import drive
-from dibs.client.settings import Settings
+from dibs.client.settings import Settings, place_of
 from dibs.core.durations import duration_ms
 from dibs.errors import InvalidInput, NotClaimed
-from dibs.redact import without_secrets
 from dibs.repository.job_names import JobNames
 from dibs.repository.namespace import current_folder
 from dibs.sdk import operations
@@ -46,12 +45,6 @@ def settings_of(url: str | None, token: str | None, owner: str | None, namespace
     if token is not None:
         env["DIBS_TOKEN"] = token
     return Settings({"url": url, "owner": owner, "namespace": namespace}, env)
-
-
-def place_of(settings: Settings) -> str:
-    """The store or server for display, without passwords."""
-    where = "your own store" if settings.url is None else without_secrets(settings.url)
-    return where if settings.namespace is None else f"{where}, namespace {settings.namespace}"
 
 
 class Client(Claims[Claim]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.core.names import in_tree
 from dibs.core.state import state_of
 from dibs.wire.parts import holder_document, previous_document, timestamp
 
@@ -65,11 +66,19 @@ def list_document(
     """A page of jobs. `next` is what to send as `after` for the following page, null on the last. `total` is null if
     there are more jobs (`next` is set, or not `whole`), because counting them costs as much as listing them."""
     return {
-        "locks": [status_document(lock, now_ms) for lock in locks],
+        "locks": [_listed(lock, now_ms) for lock in locks],
         "total": len(locks) if whole and after is None else None,
         "prefix": prefix,
         "next": after,
     }
+
+
+def _listed(lock: LockRecord, now_ms: int) -> Document:
+    """In a tree all claims have one line, and who waits for which costs a read of its own."""
+    document = status_document(lock, now_ms)
+    if not in_tree(lock.name):
+        document["waiting"] = len(lock.line)
+    return document
 
 
 def event_document(event: Event) -> Document:

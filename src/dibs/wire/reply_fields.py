@@ -236,7 +236,10 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "list": {
-        "locks": (ALWAYS, "as `GET /locks/{name}`, without `acl`, `waiting` and `overlapping`"),
+        "locks": (
+            ALWAYS,
+            "as `GET /locks/{name}`, without `acl` and `overlapping`; in a tree also without `waiting`",
+        ),
         "total": (
             NULL,
             "how many there are in all. null if there are more than on this page, or if it is not the first page",

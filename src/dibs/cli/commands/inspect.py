@@ -1,20 +1,17 @@
-"""owner, list, history: read-only commands."""
+"""owner, history: what is on record about jobs."""
 
 from __future__ import annotations
 
 from dibs.cli.framework.flag_values import count
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, failure, is_failure, no, yes
-from dibs.cli.framework.spec import JOB, Command, Option
-from dibs.cli.git.namespace import tree_locks
+from dibs.cli.framework.spec import JOB, Argument, Command, Option
 from dibs.cli.text import inspect as inspect_text
-from dibs.cli.text import listing
-from dibs.cli.text.width import width_of
-from dibs.cli.text.words import instant_ms, natural_key, plain
+from dibs.cli.text.words import instant_ms, plain
 from dibs.clock import wall_ms
 from dibs.core.durations import parse_duration
-from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX
-from dibs.core.records import DONE, HELD, PARKED, STATES
+from dibs.core.limits import HISTORY_PAGE_DEFAULT, HISTORY_PAGE_MAX
+from dibs.core.records import DONE
 from dibs.errors import InvalidInput
 from dibs.wire import codes
 from dibs.wire.parts import timestamp
@@ -41,70 +38,21 @@ def owner(call: Call) -> Answer:
     return no(codes.DONE if status == DONE else codes.NO, body, text, code=status, message=message)
 
 
-def list_(call: Call) -> Answer:
-    prefix, owner = call.values.get("prefix", ""), call.values.get("owner")
-    wanted = count(call, "limit", LIST_PAGE_MAX)
-    states = _states(call)
-    found = _pages(call, prefix, owner, wanted, states)
-    if isinstance(found, Answer):
-        return found
-    locks, after = found
-    if not (prefix or wanted or call.values.get("after")):
-        locks += [lock for lock in tree_locks(call, states) if owner is None or owner in _owners(lock)]
-    if wanted is None:
-        locks.sort(key=lambda lock: natural_key(lock["name"]))
-    document: Document = {"locks": locks, "total": len(locks), "prefix": prefix, "next": after}
-    names = "\n".join(plain(lock["name"]) for lock in locks)
-    shown = {**document, "states": states, "owner": owner}
-    width = width_of(call.stdout, call.env)
-    return yes(document, listing.listing(shown, call.paint, wall_ms(), width), quiet=names)
-
-
-def _states(call: Call) -> tuple[str, ...]:
-    """Which states to list. Parked jobs are listed by default, because they need somebody's attention."""
-    if call.values.get("all"):
-        return STATES
-    chosen = tuple(state for state in (PARKED, DONE) if call.values.get(state))
-    return chosen or (HELD, PARKED)
-
-
-def _pages(
-    call: Call, prefix: str, owner: str | None, wanted: int | None, states: tuple[str, ...]
-) -> tuple[list[Document], str | None] | Answer:
-    """The jobs, and the name after which the next page begins. Without --limit, all pages."""
-    after, locks = call.values.get("after", ""), []
-    while True:
-        reply = call.door().claimed(prefix, after, wanted or LIST_PAGE_DEFAULT, states)
-        if is_failure(reply):
-            return failure(reply)
-        page: Document = reply.body or {}
-        locks += [lock for lock in page["locks"] if owner is None or owner in _owners(lock)]
-        after = page["next"]
-        if wanted and len(locks) >= wanted:
-            more = after if len(locks) == wanted else locks[wanted - 1]["name"]
-            return locks[:wanted], more
-        if not after:
-            return locks, after
-
-
-def _owners(lock: Document) -> set[str | None]:
-    """The owners of the job, or its last owner if nobody has it."""
-    if lock["status"] == "held":
-        return {lock["owner"], *[each["owner"] for each in lock.get("holders", ())]}
-    last = lock.get("done") or lock.get("previous") or {}
-    return {last.get("owner")}
-
-
 def history(call: Call) -> Answer:
+    name, prefix = call.values.get("job"), call.values.get("prefix", "")
+    if name is not None and prefix:
+        raise UsageError("Give a job or --prefix, not both.", call.command)
     since = call.values.get("since")
     since_ms = None if since is None else _since_ms(call, since)
     if call.values.get("follow"):
         from dibs.cli.commands.watch import follow_events
 
-        return follow_events(call, call.values["job"], "", 0 if since_ms is None else wall_ms() - since_ms)
+        return follow_events(call, name, prefix, 0 if since_ms is None else wall_ms() - since_ms)
     most = HISTORY_PAGE_DEFAULT if since_ms is None else HISTORY_PAGE_MAX
     wanted = count(call, "limit", HISTORY_PAGE_MAX) or most
-    reply = call.door().history(call.values["job"], wanted)
+    if name is None:
+        return _history_of_all(call, prefix, since_ms, wanted)
+    reply = call.door().history(name, wanted)
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
@@ -112,6 +60,29 @@ def history(call: Call) -> Answer:
         body["events"] = [event for event in body["events"] if instant_ms(event["at"]) >= since_ms]
     text = inspect_text.history(body, call.paint, wall_ms(), since)
     return yes(body, text, quiet=text if body["events"] else "")
+
+
+def _history_of_all(call: Call, prefix: str, since_ms: int | None, wanted: int) -> Answer:
+    """The newest events of several jobs, oldest first."""
+    from dibs.client.event_reader import EventCursor
+
+    events: list[Document] = []
+    if since_ms is None:
+        reply = call.door().events(prefix, None, None, wanted)
+        if is_failure(reply):
+            return failure(reply)
+        events = list((reply.body or {})["events"])
+    else:
+        cursor = EventCursor(prefix, None, None, max(1, wall_ms() - since_ms))
+        while not cursor.is_current:
+            reply = call.door().events(*cursor.question())
+            if is_failure(reply):
+                return failure(reply)
+            cursor.take_page(reply.body or {})
+            events = [*events, *iter(cursor.pop, None)][-wanted:]
+    lines = [inspect_text.event_line(event, call.paint) for event in events]
+    text = "\n".join(lines) or "Nothing is on record."
+    return yes({"prefix": prefix, "events": events}, text, quiet=text if events else "")
 
 
 _MIDNIGHT = "0000-00-00T00:00:00.000Z"
@@ -149,40 +120,17 @@ COMMANDS = {
         ),
         exits=((0, "somebody has it"), (1, "nobody has it"), (4, "nobody has it, and it is marked as done")),
     ),
-    "list": Command(
-        "list",
-        "list the jobs that are claimed",
-        list_,
-        about=(
-            "Lists the jobs that are held, and those that are parked and wait for `dibs free`, sorted by "
-            "name, with numbers by value: issue-2 before issue-10. With --quiet it prints only the names, one"
-            " per line. On a terminal long names are cut; --quiet and --json never cut."
-        ),
-        options=(
-            Option("--prefix", "only names that begin with this", value="TEXT"),
-            Option("--owner", "only jobs that this owner has, or had last", value="NAME", filled=True),
-            Option("--parked", "only jobs that are parked"),
-            Option("--done", "only jobs that are marked as done"),
-            Option("--all", "all jobs on record: held, parked, done, delayed, free"),
-            Option("--limit", "one page of this many jobs, in plain order", value="N"),
-            Option("--after", "only names after this one, where the last page ended", value="NAME"),
-        ),
-        examples=(
-            ("everything", "dibs list"),
-            ("of one kind", "dibs list --prefix issue-"),
-            ("of one agent", "dibs list --owner agent-7"),
-            ("what was finished lately", "dibs list --done"),
-            ("for a script", "dibs list --json --prefix issue-"),
-        ),
-        exits=((0, "the list, which may be empty"),),
-    ),
     "history": Command(
         "history",
-        "show what happened to a job",
+        "show what happened to a job, or to all",
         history,
-        about="Prints the newest events, oldest first. Heartbeats without a new checkpoint are not events.",
-        arguments=(JOB,),
+        about=(
+            "Prints the newest events, oldest first. Heartbeats without a new checkpoint are not events. Without "
+            "JOB it shows the events of all jobs; without --since, those that match among the last 1000."
+        ),
+        arguments=(Argument("JOB", "only this job", completes="job", takes="maybe"),),
         options=(
+            Option("--prefix", "only jobs whose name begins with this", value="TEXT"),
             Option("--limit", f"how many events (default {HISTORY_PAGE_DEFAULT})", value="N"),
             Option("--since", "only events since then: 30m, 2d, or a time in UTC", value="TIME"),
             Option("--follow", "go on with what happens; without --since, only that. See `dibs watch`"),
@@ -192,6 +140,7 @@ COMMANDS = {
             ("everything that is on record", "dibs history issue-1842"),
             ("of the last two hours", "dibs history issue-1842 --since 2h"),
             ("and what comes", "dibs history issue-1842 --since 2h --follow"),
+            ("of all jobs of one kind", "dibs history --prefix issue- --since 2h"),
         ),
         exits=((0, "the events; there may be none"),),
     ),

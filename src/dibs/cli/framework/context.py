@@ -150,6 +150,10 @@ class Call:
         except OSError:  # nobody reads it
             pass
 
+    def abandon_door(self) -> None:
+        """Leave the door as it is: another thread still waits in it, and the process is about to end."""
+        self._door = None
+
     def close(self) -> None:
         if self._door is not None:
             say_notices(self._door, self.stderr)

@@ -13,7 +13,7 @@ GROUPS = (
         "Sessions",
         ("session run", "session open", "session keep", "session end", "session show", "session list"),
     ),
-    ("Look", ("owner", "list", "history", "watch", "name")),
+    ("Look", ("owner", "list", "top", "history", "watch", "name")),
     (
         "Operate",
         (
@@ -83,7 +83,8 @@ _MODULES = {
     "session show": "cli.commands.session",
     "session list": "cli.commands.session",
     "owner": "cli.commands.inspect",
-    "list": "cli.commands.inspect",
+    "list": "cli.commands.list",
+    "top": "cli.commands.top",
     "history": "cli.commands.inspect",
     "watch": "cli.commands.watch",
     "name": "cli.commands.name",
@@ -151,7 +152,8 @@ SUMMARIES = {
     "session list": "list your open sessions",
     "owner": "show who has a job, since when and for how long",
     "list": "list the jobs that are claimed",
-    "history": "show what happened to a job",
+    "top": "watch the board: who has what, and for how long still",
+    "history": "show what happened to a job, or to all",
     "watch": "show what happens to jobs, as it happens",
     "name": "show the one name of a job, and why it is that",
     "run-secret create": "begin a run and print its secret",

@@ -1,7 +1,8 @@
-"""The table of `dibs list`. Pure: the time and the width are arguments."""
+"""Jobs as a table: `dibs list`, and the board of `dibs top`. Pure: the time and the width are arguments."""
 
 from __future__ import annotations
 
+from dibs.cli.text.columns import columns_of, short
 from dibs.cli.text.words import ago, instant_ms, plain, span, table
 
 TYPE_CHECKING = False
@@ -28,18 +29,56 @@ def listing(document: Document, paint: Paint, now_ms: int, width: int | None = N
     locks = document["locks"]
     if not locks:
         return nothing(document)
-    with_state = any(lock["status"] != "held" for lock in locks)
-    with_mode = any(how_held(lock) != "exclusive" for lock in locks)
-    head = ("JOB", *(("STATE",) if with_state else ()), "OWNER", "LEFT", "SINCE")
-    rows: list[Row] = [(*head, *(("MODE",) if with_mode else ()), "NOTE")]
-    for lock in locks:
-        owner, left, since, note = _told(lock, now_ms)
-        row = (plain(lock["name"]), *((lock["status"],) if with_state else ()), owner, left, since)
-        rows.append((*row, *((how_held(lock),) if with_mode else ()), short(plain(note), NOTE_CHARS_MAX)))
+    rows = rows_of(locks, heads_of(locks), now_ms)
     first, *lines = table(rows if width is None else fitted(rows, width))
     if document["next"]:
         lines.append(paint.faint(f"More follow: --after {plain(document['next'])}"))
     return "\n".join([paint.faint(first), *lines])
+
+
+def heads_of(locks: list[Document]) -> Row:
+    """The columns of `dibs list`. A column that says the same of all jobs is left out."""
+    with_state = any(lock["status"] != "held" for lock in locks)
+    with_mode = any(how_held(lock) != "exclusive" for lock in locks)
+    head = ("JOB", *(("STATE",) if with_state else ()), "OWNER", "LEFT", "SINCE")
+    return (*head, *(("MODE",) if with_mode else ()), "NOTE")
+
+
+def rows_of(locks: list[Document], heads: Row, now_ms: int) -> list[Row]:
+    """The heads, and a row for each job."""
+    rows = [heads]
+    for lock in locks:
+        cells = cells_of(lock, now_ms)
+        rows.append(tuple([cells[head] for head in heads]))
+    return rows
+
+
+def cells_of(lock: Document, now_ms: int) -> dict[str, str]:
+    """What each column says of a job."""
+    owner, left, since, note = _told(lock, now_ms)
+    is_held = lock["status"] == "held"
+    return {
+        "JOB": plain(lock["name"]),
+        "STATE": plain(lock["status"]),
+        "OWNER": owner,
+        "LEFT": left,
+        "SINCE": since,
+        "MODE": how_held(lock),
+        "AGE": span(lock["held_ms"]) if is_held and "held_ms" in lock else since,
+        "HEARD": span(lock["silent_ms"]) if is_held and "silent_ms" in lock else "-",
+        "TRY": str(lock["attempt"]) if is_held and lock.get("attempt") else "-",
+        "WAIT": str(lock.get("waiting") or "-"),
+        "NOTE": short(plain(note), NOTE_CHARS_MAX),
+    }
+
+
+def left_part(lock: Document) -> float | None:
+    """Which part of its time a claim has left: 1 right after a heartbeat, 0 at its end. None if nobody has the job."""
+    if lock["status"] != "held" or lock.get("remaining_ms") is None:
+        return None
+    left_ms = max(0, lock["remaining_ms"])
+    whole_ms = left_ms + max(0, lock.get("silent_ms") or 0)
+    return left_ms / whole_ms if whole_ms else 0.0
 
 
 def nothing(document: Document) -> str:
@@ -81,15 +120,13 @@ def how_held(document: Document) -> str:
     return f"shared by {count}" if count > 1 else plain(document["mode"])
 
 
-def short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
 def fitted(rows: list[Row], width: int, gap: int = 2) -> list[Row]:
     """The rows, with columns cut so that no line is longer than `width`."""
     heads = rows[0]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    widths = [max(columns_of(row[column]) for row in rows) for column in range(len(heads))]
     for head, least in _LEAST:
+        if head not in heads:
+            continue
         column = heads.index(head)
         too_long = sum(widths) + gap * (len(widths) - 1) - width
         if too_long > 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dibs.cli.text.columns import columns_of, padded
 from dibs.core.durations import ago, span
 from dibs.terminal import plain
 from dibs.wire.parts import instant_ms
@@ -47,9 +48,9 @@ def table(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
     if not rows:
         return []
     rows = [[plain(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    widths = [max(columns_of(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     lines = []
     for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        cells = [padded(cell, width) for cell, width in zip(row, widths, strict=False)]
         lines.append(gap.join([*cells, row[-1]]).rstrip())
     return lines
