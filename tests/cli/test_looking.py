@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.cli.commands import inspect as looking
+from dibs.cli.commands import list as listing
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Terminal
@@ -76,7 +76,7 @@ def test_list_is_a_table_and_quiet_only_names(terminal: Terminal) -> None:
 def test_list_follows_the_pages_by_itself_unless_a_page_is_asked_for(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "LIST_PAGE_DEFAULT", 2)
+    monkeypatch.setattr(listing, "LIST_PAGE_DEFAULT", 2)
     for number in range(5):
         terminal.claim(f"job-{number}")
     everything = terminal("list", "--json").data
