@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.cli.commands import inspect as looking
 from dibs.cli.commands import list as listing
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _one_clock(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows without a remaining time are shown by this machine's clock. Here it is the same as the store's."""
-    monkeypatch.setattr(looking, "wall_ms", lambda: terminal.now_ms)
+    for module in (looking, listing):
+        monkeypatch.setattr(module, "wall_ms", lambda: terminal.now_ms)
 
 
 def test_owner_tells_who_has_it(terminal: Terminal) -> None:
