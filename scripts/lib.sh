@@ -33,7 +33,7 @@ can_install() { command -v apt-get >/dev/null && { [ "$(id -u)" -eq 0 ] || sudo 
 # them: their tests are skipped at home and fail in CI.
 want_programs() {
     local missing=() program
-    for program in bash curl git jq openssl; do
+    for program in bash chromium curl git jq openssl; do
         command -v "$program" >/dev/null || missing+=("$program")
     done
     # Tests start a PostgreSQL of their own, so its programs must be here.

@@ -17,10 +17,13 @@ from dibs.core.identity import LOCAL
 from dibs.core.outcomes import Status
 from dibs.ids import new_id
 from dibs.sdk import answers
+from dibs.service.activity import Activity
 from dibs.service.coordinator import Coordinator
+from dibs.service.tickets import live_tickets
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from dibs.wire import elections
+from dibs.wire.board_documents import activity_document, waiters_document
 from dibs.wire.codes import CODES
 from dibs.wire.fields import BYTES, CHARACTERS, CLAIM_REPLIES, NUMBERS, REQUESTS, is_of_kind
 from dibs.wire.meanings import EVERYBODY, REQUEST_MEANINGS, SEEN_BY
@@ -159,7 +162,7 @@ class Played:
 
     def __init__(self) -> None:
         self.clock = ManualClock(1_800_000_000_000)
-        store = MemoryStore(self.clock)
+        self.store = store = MemoryStore(self.clock)
         self._door = EmbeddedDoor(lambda: store)
         self.wrong: list[str] = []
         self.said: dict[str, set[str]] = {}
@@ -193,6 +196,7 @@ class Played:
         self.heard("events", self._door.events("", None, 0, 10_000))
         self.heard("list", self._door.claimed("", "", 2))
         self.heard("sessions", self._door.sessions())
+        self.board()
         self.tokens()
         self.elections()
 
@@ -215,6 +219,15 @@ class Played:
         self.told("election-leader", elections.election_document(room, coordinator.one(renew)))
         resign = elections.resign_command(ns, room, proof, LOCAL, public=False)
         self.told("election-resigned", elections.election_document(room, coordinator.one(resign)))
+
+    def board(self) -> None:
+        lost = ticket_text("default", "long", 1, new_id())
+        self.ask("acquire", "long", owner="one")
+        self.ask("acquire-all", "", names=["long", "short"], ticket=lost)
+        page = live_tickets(self.store, "default", "", "", 100)
+        assert any(state.ticket.whole for state in page.tickets)
+        self.told("waiters", waiters_document(page))
+        self.told("activity", activity_document(Activity(self.store).hour("default"), 1))
 
     def told(self, answer: str, body: dict[str, Any] | None) -> None:
         assert body is not None

@@ -216,6 +216,7 @@ def running(
     proxies: TrustedProxies | None = None,
     access_log: bool = False,
     webhook_sender: Callable[[], Sender] | None = None,
+    port: int = 0,
 ) -> Iterator[Server]:
     """A server on a free port, ended with the block. Its chores follow the test's clock, unless `real_time`. It decides
     on its event loop, unless the store must be waited for, or without `at_once`. `tls`: the server's context, and a
@@ -228,7 +229,7 @@ def running(
     directory = CredentialDirectory(store)
     guard = TokenGuard(str(tokens), directory=directory)
     directory.start()
-    listening = open_socket(BindAddress(host="127.0.0.1"))
+    listening = open_socket(BindAddress(host="127.0.0.1", port=port))
     port = listening.getsockname()[1]
     ready: list[tuple[Engine, HttpServer, asyncio.AbstractEventLoop]] = []
     up = threading.Event()

@@ -191,12 +191,15 @@ class KeepSession(Record):
 
 
 class EndSession(Record):
-    """End a session: its worker is finished, or (`dead`) a process on the same machine saw that it is dead."""
+    """End a session: its worker is finished, or (`dead`) a process on the same machine saw that it is dead, or an
+    operator (`by`) takes everything from it. The operator's right to do so was checked before."""
 
     session: str
     principal: str | None  # None: an operator, or a process that saw that the worker is dead
     dead: bool = False
     bound: str | None = None
+    by: str | None = None
+    reason: str | None = None
 
 
 class InspectSession(Record):

@@ -20,7 +20,7 @@ from dibs.core.keys import lock_key, session_key
 from dibs.core.limits import ENDINGS_KEPT, OUTAGE_CREDIT_MS_MAX, TICKET_MS
 from dibs.core.names import in_tree
 from dibs.core.quota import give_back
-from dibs.core.records import EXCLUSIVE, EXPIRED, LOST, RELEASED, UNSUCCESSFUL, Ending
+from dibs.core.records import BROKEN, EXCLUSIVE, EXPIRED, LOST, RELEASED, UNSUCCESSFUL, Ending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,11 +118,17 @@ def settle(draft: Draft, ns: str, name: str) -> LockRecord:
     for holder in lock.holders:
         over_ms = deadline_ms(draft, holder)
         if draft.now_ms >= over_ms:
-            how = _how_over(draft, holder)
-            # The end of a session does not say how the work ended: its command may have failed, its connection closed.
-            no_verdict = how == RELEASED
-            lock = end_hold(draft, lock, holder, how=how, at_ms=over_ms or draft.now_ms, uncounted=no_verdict)
+            lock = _end_over(draft, lock, holder, over_ms or draft.now_ms)
     return lock
+
+
+def _end_over(draft: Draft, lock: LockRecord, holder: Holder, at_ms: int) -> LockRecord:
+    how = _how_over(draft, holder)
+    session = draft.session(holder.session) if how == BROKEN and holder.session is not None else None
+    by, reason = (None, None) if session is None else (session.by, session.reason)
+    # The end of a session does not say how the work ended: its command may have failed, its connection closed.
+    no_verdict = how == RELEASED
+    return end_hold(draft, lock, holder, how=how, at_ms=at_ms, by=by, reason=reason, uncounted=no_verdict)
 
 
 def _how_over(draft: Draft, holder: Holder) -> str:

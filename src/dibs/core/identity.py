@@ -18,6 +18,7 @@ LEAST_ROLE: dict[str, str] = {
     **dict.fromkeys(("inspect", "list", "history", "events", "watch", "sessions", "session-show"), VIEWER),
     "whoami": VIEWER,
     **dict.fromkeys(("metrics", "metrics-prometheus"), VIEWER),
+    **dict.fromkeys(("waiters", "activity"), VIEWER),
     **dict.fromkeys(
         ("acquire", "acquire-any", "acquire-all", "leave", "renew", "release", "transfer"), AGENT
     ),
@@ -26,7 +27,7 @@ LEAST_ROLE: dict[str, str] = {
     **dict.fromkeys(("election-open", "campaign", "election-renew", "resign"), AGENT),
     **dict.fromkeys(("webhooks", "webhook-create", "webhook-show", "webhook-remove"), AGENT),
     **dict.fromkeys(("webhook-deliveries", "webhook-replay", "webhook-test"), AGENT),
-    **dict.fromkeys(("break", "free", "runs", "locks-of-all"), OPERATOR),
+    **dict.fromkeys(("break", "free", "session-break", "runs", "locks-of-all"), OPERATOR),
     **dict.fromkeys(("run-open", "run-end"), ADMIN),
     **dict.fromkeys(("tokens", "token-create", "token-rotate", "token-revoke", "token-limit"), ADMIN),
     **dict.fromkeys(("admin-status", "timeseries"), ADMIN),

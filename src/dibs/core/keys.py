@@ -24,7 +24,11 @@ def lock_key(ns: str, name: str) -> str:
 
 
 def ticket_key(ns: str, name: str, number: int) -> str:
-    return f"ticket/{ns}/{number}/{name}"
+    return f"{ticket_prefix(ns)}{number}/{name}"
+
+
+def ticket_prefix(ns: str) -> str:
+    return f"ticket/{ns}/"
 
 
 def session_key(session_id: str) -> str:

@@ -25,6 +25,7 @@ FAILED = "failed"  # released by its owner, whose work failed
 EXPIRED = "expired"
 BROKEN = "broken"
 TRANSFERRED = "transferred"
+ENDINGS = (RELEASED, FAILED, EXPIRED, BROKEN, TRANSFERRED)
 LOST = frozenset((EXPIRED, BROKEN))
 UNSUCCESSFUL = frozenset((FAILED, *LOST))  # these count as attempts
 
@@ -230,6 +231,8 @@ class SessionRecord(Record):
     parent: str | None = None  # the session whose part it is: they do not exclude each other (`exclusion.py`)
     active_ms: int = 0  # when the worker itself last did something, not only its heartbeat
     wanted: tuple[str, ...] = ()  # keys of locks that somebody waits for, of whom it was not told yet
+    by: str | None = None  # the operator who ended it
+    reason: str | None = None  # and why
 
     def due_ms(self) -> int | None:
         if self.ended_ms:

@@ -16,7 +16,7 @@ from dibs.core.outcomes import SessionLease, SessionOver, SessionState, SessionU
 from dibs.core.proof import may_use, own_session
 from dibs.core.queue import advance, advance_all
 from dibs.core.quota import charge, give_back, is_current, over_sessions, recharged
-from dibs.core.records import EXPIRED, RELEASED, SessionRecord
+from dibs.core.records import BROKEN, EXPIRED, RELEASED, SessionRecord
 from dibs.core.tickets import drop
 
 TYPE_CHECKING = False
@@ -82,15 +82,20 @@ def keep_session(draft: Draft, command: KeepSession) -> Outcome:
 
 def end_session(draft: Draft, command: EndSession) -> Outcome:
     """End a session. If its worker is finished, its jobs are released without a result; if it was found dead, they are
-    lost. Ending it again succeeds, because the first reply may have been lost."""
+    lost; if an operator ends it, they are broken. Ending it again succeeds, because the first reply may have been
+    lost."""
     session = draft.session(command.session)
     if session is None or not may_use(session, command.principal, command.bound):
         return SessionUnknown(now_ms=draft.now_ms, session=command.session)
-    if session.ended_ms and session.how == RELEASED and not command.dead:
+    broken = session.how == BROKEN and command.by is not None
+    if session.ended_ms and (broken or (session.how == RELEASED and not command.dead)):
         return SessionState(now_ms=draft.now_ms, session=session, live=False)
     if session.ended_ms:
         return SessionOver(now_ms=draft.now_ms, session=session)
     how = EXPIRED if command.dead or session_over(draft, session) else RELEASED
+    if command.by is not None and how == RELEASED:
+        how = BROKEN
+        session = session.replace(by=command.by, reason=command.reason)
     ended = finish(draft, session, how)
     return SessionState(now_ms=draft.now_ms, session=ended, live=False)
 
@@ -102,7 +107,7 @@ def finish(draft: Draft, session: SessionRecord, how: str) -> SessionRecord:
         give_back(draft, session.charge, "sessions")
         session = session.replace(ended_ms=ended_ms, how=how, want=None, charge=None)
         draft.put(session)
-        draft.tell(_session_event(draft, session, events.SESSION_ENDED, reason=how))
+        draft.tell(_session_event(draft, session, events.SESSION_ENDED, reason=session.reason or how))
     _leave_lines(draft, session)
     _free_holds(draft, session)
     return draft.session(session.id) or session
@@ -161,5 +166,10 @@ def _waiting(draft: Draft, ns: str, name: str, holder: Holder) -> int:
 
 def _session_event(draft: Draft, session: SessionRecord, kind: str, reason: str | None = None) -> Event:
     return Event(
-        at_ms=draft.now_ms, kind=kind, owner=session.owner, principal=session.principal, reason=reason
+        at_ms=draft.now_ms,
+        kind=kind,
+        owner=session.owner,
+        principal=session.principal,
+        by=session.by,
+        reason=reason,
     )

@@ -11,6 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
 from dibs.errors import DibsError
+from dibs.server.board_routes import board_routes
+from dibs.server.dashboard_routes import dashboard_routes
 from dibs.server.description_routes import description_routes
 from dibs.server.election_routes import election_routes
 from dibs.server.event_routes import event_routes
@@ -95,6 +97,8 @@ def served_table(api: Api) -> Table:
         *health_routes(api),
         *description_routes(api),
         *metrics_routes(api),
+        *board_routes(api),
+        *dashboard_routes(),
     ]
 
 

@@ -24,7 +24,7 @@ from dibs.core.limits import (
     READERS_MAX,
 )
 from dibs.core.names import check_name
-from dibs.core.records import HELD, STATES
+from dibs.core.records import ENDINGS, HELD, STATES
 from dibs.errors import AuthenticationRequired, InvalidInput, InvalidName, ServerDraining
 from dibs.repository.job_names import JobNames
 from dibs.server.cookie import REFUSED
@@ -49,6 +49,7 @@ from dibs.server.typed_body import typed_document
 from dibs.service.metrics import WAIT
 from dibs.service.queries import claimed, open_sessions
 from dibs.service.rate import RequestRates
+from dibs.wire.board_documents import short_session
 from dibs.wire.inspect import history_document, list_document
 from dibs.wire.lease_documents import session_document
 from dibs.wire.parts import challenge_text
@@ -200,7 +201,7 @@ class Api:
                 if (
                     document["user_id"] != caller.principal
                 ):  # the id proves the session, so not even an operator sees it
-                    document["session_id"] = document["session_id"][:8] + "…"
+                    document["session_id"] = short_session(document["session_id"])
             return answer_document({"sessions": documents})
 
         return await self._read(read)
@@ -209,10 +210,10 @@ class Api:
         ns, asked = self._reader("list", query, headers)
         prefix, after = name_part(asked, "prefix"), name_part(asked, "after")
         limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
-        states = _states(asked)
+        states, ended = _states(asked), _endings(asked)
 
         def read() -> HttpResponse:
-            page = claimed(self.engine.store, ns, prefix, after, limit, states)
+            page = claimed(self.engine.store, ns, prefix, after, limit, states, ended)
             return answer_document(
                 list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after)
             )
@@ -377,3 +378,13 @@ def _states(asked: Mapping[str, str]) -> tuple[str, ...]:
     if not set(states) <= set(STATES):
         raise InvalidInput(f"status is all, or some of {', '.join(STATES)} with commas between.")
     return states
+
+
+def _endings(asked: Mapping[str, str]) -> tuple[str, ...]:
+    """Which jobs a list shows: those whose last hold ended so. All, unless `ended` says otherwise."""
+    if "ended" not in asked:
+        return ()
+    endings = tuple(asked["ended"].split(","))
+    if not set(endings) <= set(ENDINGS):
+        raise InvalidInput(f"ended is some of {', '.join(ENDINGS)} with commas between.")
+    return endings

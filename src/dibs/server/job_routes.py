@@ -9,7 +9,7 @@ from dibs.core.limits import (
     LIST_PAGE_MAX,
     NAME_BYTES_MAX,
 )
-from dibs.core.records import STATES
+from dibs.core.records import ENDINGS, STATES
 from dibs.server.handlers import SEQ_MAX
 from dibs.server.request import HttpRequest
 from dibs.wire.operations import (
@@ -210,6 +210,12 @@ LIST = Operation(
             "status",
             f"`all`, or some of {', '.join(f'`{state}`' for state in STATES)} with commas between. Without it: `held`",
             pattern=f"^(all|({'|'.join(STATES)})(,({'|'.join(STATES)}))*)$",
+        ),
+        in_query(
+            "ended",
+            f"Only jobs whose last hold ended in one of these ways: some of {', '.join(f'`{how}`' for how in ENDINGS)} "
+            "with commas between",
+            pattern=f"^({'|'.join(ENDINGS)})(,({'|'.join(ENDINGS)}))*$",
         ),
     ),
 )

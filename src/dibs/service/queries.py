@@ -42,8 +42,10 @@ def claimed(
     after: str = "",
     limit: int = LIST_PAGE_MAX,
     states: Sequence[str] = (HELD,),
+    ended: Sequence[str] = (),
 ) -> Page:
-    """Up to `limit` jobs in these states now, whose name begins with `prefix` and comes after `after`. Held and parked
+    """Up to `limit` jobs in these states now, whose name begins with `prefix` and comes after `after`; with `ended`,
+    only those whose last hold ended in one of these ways. Held and parked
     jobs cost only what is returned. For other states every job on record is looked at, LIST_LOOKS_MAX of them in one
     call: then the page may be short, even empty, and `next_after` says where to continue. The store is asked for a few
     at a time, because it has other callers."""
@@ -58,7 +60,7 @@ def claimed(
         locks = [versioned.record for _, versioned in page if isinstance(versioned.record, LockRecord)]
         at_ms, settled = _settled(store, locks)
         now_ms = max(now_ms, at_ms)
-        found += [lock for lock in settled if state_of(lock, now_ms) in states]
+        found += [lock for lock in settled if state_of(lock, now_ms) in states and _ended_so(lock, ended)]
         if len(found) > limit:
             return Page(now_ms=now_ms, locks=found[:limit], next_after=found[limit - 1].name)
         if len(page) < step:
@@ -68,6 +70,10 @@ def claimed(
         if looked >= max(LIST_LOOKS_MAX, limit + 1):
             return Page(now_ms=now_ms, locks=found, next_after=key.removeprefix(lock_key(ns, "")))
         step = min(2 * step, LIST_PAGE_DEFAULT)
+
+
+def _ended_so(lock: LockRecord, ended: Sequence[str]) -> bool:
+    return not ended or bool(lock.endings and lock.endings[0].how in ended)
 
 
 def _settled(store: Store, locks: list[LockRecord]) -> tuple[int, list[LockRecord]]:

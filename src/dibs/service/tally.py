@@ -64,6 +64,11 @@ class Tally:
         name for two namespaces are two principals."""
         return self._by_principal[principal, namespace]
 
+    def live_in(self, namespace: str) -> int:
+        """How many claims there are in a namespace."""
+        counts = self._by_principal.copy()  # another thread may change it
+        return sum(count for (_, where), count in counts.items() if where == namespace)
+
     def build(self, store: Store) -> None:
         """Count holds, waiters and open sessions; idle jobs are skipped. Events that come during the scan are applied
         after it. They are applied by token: if the scan already saw the effect of an event, later events correct the

@@ -68,6 +68,7 @@ REQUESTS: dict[str, dict[str, str]] = {
     "session-keep": {"ttl_ms": "whole", "active": "flag"},
     "session-end": {},
     "session-show": {},
+    "session-break": {"reason": "text"},
     "token-create": {
         "name": "text!",
         "role": "text",
@@ -127,15 +128,16 @@ REPLY_KINDS: dict[str, str] = {
         ("fencing_token", "position", "failures", "attempt", "ttl_seconds", "seq", "waiting"), NUMBER
     ),
     **dict.fromkeys(("remaining_ms", "renew_after_ms", "retry_after_ms", "done_ms_ago", "held_ms"), NUMBER),
-    **dict.fromkeys(("silent_ms", "idle_ms", "new_waiters", "next_after"), NUMBER),
+    **dict.fromkeys(("silent_ms", "idle_ms", "new_waiters", "next_after", "waiting_ms", "held"), NUMBER),
     **dict.fromkeys(("lock_delay_seconds", "retry_after_seconds", "slots", "lock_count", "total"), NUMBER),
     **dict.fromkeys(("keepalive_interval_secs", "took_ms"), NUMBER),
     **dict.fromkeys(("term", "previous_term", "schema_version"), NUMBER),
     **dict.fromkeys(("locks", "events", "sessions", "runs", "leases", "refused", "skipped"), LIST),
     **dict.fromkeys(("broken", "holders", "holds", "waits", "wanted", "overlapping", "cycle"), LIST),
     **dict.fromkeys(("tokens", "revoked", "webhooks", "deliveries"), LIST),
-    **dict.fromkeys(("left", "freed", "active", "held_before", "parked", "valid"), FLAG),
-    **dict.fromkeys(("acl", "previous", "reserved_for", "replaces", "leader"), OBJECT),
+    **dict.fromkeys(("waiters", "names"), LIST),
+    **dict.fromkeys(("left", "freed", "active", "held_before", "parked", "valid", "whole"), FLAG),
+    **dict.fromkeys(("acl", "previous", "reserved_for", "replaces", "leader", "minutes"), OBJECT),
     **dict.fromkeys((*_LIMITS, "grace_seconds"), NUMBER),
     # Of a run: how many ended, and what they let go. `ended` of a lease that is not current is text.
     "ended": NUMBER,

@@ -142,6 +142,7 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "session-end": {},
     "session-show": {},
+    "session-break": {"reason": ("needed", "history keeps it, and the late worker is told")},
     "token-create": {
         "name": (
             "",
@@ -201,7 +202,11 @@ VERB_NUMBERS: dict[tuple[str, str], tuple[int, int]] = {
     ("session-keep", "ttl_ms"): _SESSION_MS,
 }
 LIST_LENGTHS = {"acquire-any": (1, limits.NAMES_MAX), "acquire-all": (1, limits.ALL_NAMES_MAX)}
-NOT_EMPTY = {("break", "reason"), *[(verb, "request_key") for verb in ("acquire", "campaign", *LIST_LENGTHS)]}
+NOT_EMPTY = {
+    ("break", "reason"),
+    ("session-break", "reason"),
+    *[(verb, "request_key") for verb in ("acquire", "campaign", *LIST_LENGTHS)],
+}
 CHOICES = {
     "mode": ("exclusive", "shared"),
     "role": (AGENT, *[role for role in ROLES if role != AGENT]),

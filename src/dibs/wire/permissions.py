@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _DEEDS = {
     "break": "break a claim",
     "free": "free a parked job",
+    "session-break": "end somebody's session",
     "runs": "see the runs",
     "locks-of-all": "see the locks of all",
     "run-open": "begin and end runs",

@@ -295,6 +295,33 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "sessions": {"sessions": (ALWAYS, "the open ones, as above")},
+    "waiters": {
+        "waiters": (ALWAYS, "the places in line, see [waiter](#waiter)"),
+        "now": (ALWAYS, "the time of the store"),
+        "next": (NULL, "what to send as `after` for the next page; null on the last"),
+    },
+    "waiter": {
+        "name": _NAME,
+        "owner": (ALWAYS, "who waits"),
+        "position": (ALWAYS, "1: next"),
+        "since": (ALWAYS, "since when"),
+        "waiting_ms": (ALWAYS, "how long already"),
+        "mode": (ALWAYS, "`exclusive` or `shared`"),
+        "metadata": (NULL, "what it noted"),
+        "holders": (
+            ALWAYS,
+            "who is in the way: each with `name` (in a tree maybe another one), `owner`, `fencing_token`, `session`",
+        ),
+        "session": (NULL, "its session's id, cut short"),
+        "names": (LEFT_OUT, "of a claim-all: all the jobs it waits for at once"),
+    },
+    "activity": {
+        "now": (ALWAYS, "the time of the store"),
+        "since": (ALWAYS, "when the first of the 60 minutes began"),
+        "minutes": (ALWAYS, "by event, how many there were in each minute, the oldest first"),
+        "held": (ALWAYS, "how many claims there are now"),
+        "whole": (ALWAYS, "false: there are more events than were counted so far. Ask again"),
+    },
     "token": _TOKEN,
     "token-rotate": {
         **_TOKEN,
@@ -380,6 +407,7 @@ PARTS = {
     "locks": "job",
     "events": "event",
     "sessions": "session",
+    "waiters": "waiter",
     "tokens": "token",
     "revoked": "token",
     "leader": "leader",
@@ -391,7 +419,7 @@ _OTHER_KINDS = {
     ("done", "done"): OBJECT,
     ("job", "done"): OBJECT,
 }
-TEXT_LISTS = ("cycle", "waits")  # lists of texts; all other lists hold documents
+TEXT_LISTS = ("cycle", "waits", "names")  # lists of texts; all other lists hold documents
 
 
 def kind_of(answer: str, field: str) -> str:

@@ -1,0 +1,170 @@
+// The page: who is here, where they are, what is shown.
+
+import { logOut, whenStale, whoami } from "./api.js";
+import { Board } from "./board.js";
+import { announce, byId, h, setText } from "./dom.js";
+import { JobPage } from "./job.js";
+import { loginView } from "./login.js";
+import { OwnerPage, SessionPage } from "./people.js";
+import { TABS, follow, href, read } from "./place.js";
+import { Source } from "./source.js";
+import { count } from "./words.js";
+
+const LABELS = { held: "Held", waiting: "Waiting", parked: "Parked", failed: "Failed", done: "Done", sessions: "Sessions" };
+const LINK = { live: "Live", lost: "Connection lost, retrying", polling: "Live updates are interrupted; reading every 5 s", hidden: "Paused", connecting: "Connecting" };
+const STALE = "Your login has ended: the token has expired or was revoked. Sign in again.";
+
+let me = null, source = null, view = null, shown = "", isDirty = false;
+
+const main = byId("main");
+
+function put(next) {
+  view?.close();
+  view = next;
+  main.replaceChildren(view.element);
+  document.title = `${view.title} · dibs`;
+}
+
+function showLogin(sentence) {
+  me = null;
+  source?.close();
+  source = null;
+  shown = "login";
+  byId("who").hidden = true;
+  byId("tabs").replaceChildren();
+  document.querySelectorAll("dialog").forEach((each) => each.close());
+  put(loginView(sentence, begin));
+  view.focus();
+}
+
+function begin(who) {
+  me = who;
+  byId("who").hidden = false;
+  byId("notice").hidden = true;
+  byId("me").replaceChildren(h("bdi", {}, me.principal), h("span", { class: "role" }, me.role));
+  shown = "";
+  route({});
+}
+
+/** The view of the address. Filters of a view that is shown change in place. */
+function route({ focus = false }) {
+  if (!me) return;
+  const place = read();
+  const ns = me.namespace ?? place.ns;
+  const prefix = place.page ? "" : place.prefix;
+  if (!source || source.ns !== ns || source.prefix !== prefix) {
+    source?.close();
+    source = new Source({ ns, prefix, changed, link, seen: (event) => view.show?.("event", event) });
+    shown = "";
+  }
+  const key = JSON.stringify([place.page || place.tab, place.name, place.page && place.owner, place.id]);
+  if (key === shown) view.follow();
+  else {
+    shown = key;
+    put(make(place));
+    if (focus) main.focus({ preventScroll: true });
+  }
+  drawTabs(place);
+  view.show();
+}
+
+function make(place) {
+  if (place.page === "job") return new JobPage({ source, name: place.name, me });
+  if (place.page === "owner") return new OwnerPage({ source, owner: place.owner, me });
+  if (place.page === "session") return new SessionPage({ source, id: place.id, me });
+  return new Board({ source, tab: place.tab, me });
+}
+
+/** At most one drawing in a quarter of a second, however much happens. */
+function changed(what, problem) {
+  if (what === "refused") {
+    announce(problem.message);
+    const notice = byId("notice");
+    notice.hidden = false;
+    return setText(notice, problem.message);
+  }
+  if (what !== "held") {
+    drawCounts();
+    return view.show?.(what);
+  }
+  if (isDirty) return;
+  isDirty = true;
+  setTimeout(() => {
+    isDirty = false;
+    if (!me) return;
+    drawCounts();
+    view.show?.("held");
+  }, 250);
+}
+
+function drawTabs(place) {
+  const keep = { q: place.q, prefix: place.prefix, owner: place.page ? "" : place.owner, session: place.session, ns: place.ns };
+  byId("tabs").replaceChildren(...TABS.map((tab) => h("a", {
+    "data-link": true, href: href({ ...keep, tab }), "aria-current": !place.page && place.tab === tab ? "page" : null,
+  }, LABELS[tab], h("span", { class: "count", id: `count-${tab}` }))));
+  drawCounts();
+}
+
+function drawCounts() {
+  const said = { held: source?.jobs.isWhole ? source.jobs.byName.size : 0, waiting: source?.waiters.length ?? 0 };
+  for (const [tab, number] of Object.entries(said)) {
+    const place = byId(`count-${tab}`);
+    if (place) setText(place, number ? count(number) : "");
+  }
+}
+
+let linkTimer = 0;
+/** A short break is not worth a word. */
+function link(state) {
+  clearTimeout(linkTimer);
+  if (state === "stale") return showLogin(STALE);
+  const write = () => {
+    const place = byId("link-state");
+    const before = place.dataset.link;
+    if (before === state) return;
+    place.dataset.link = state;
+    setText(byId("link-text"), LINK[state]);
+    if (state === "lost" || (state === "live" && (before === "lost" || before === "polling"))) announce(state === "live" ? "Connected again" : LINK.lost);
+  };
+  if (state === "lost" && byId("link-state").dataset.link === "live") linkTimer = setTimeout(write, 400);
+  else write();
+}
+
+whenStale(() => me && showLogin(STALE));
+follow(route);
+byId("logout").addEventListener("click", async () => {
+  try {
+    await logOut();
+  } finally {
+    showLogin();
+  }
+});
+
+addEventListener("keydown", (event) => {
+  const target = event.target;
+  const isWriting = target.matches?.("input, textarea, select");
+  if (event.key === "/" && !isWriting && !event.ctrlKey && !event.metaKey && !event.altKey && view?.focusFilter) {
+    event.preventDefault();
+    view.focusFilter();
+  } else if (event.key === "Escape" && isWriting && !target.closest("dialog")) {
+    target.blur();
+  }
+});
+
+// One timer for everything that shows time.
+setInterval(() => {
+  if (!document.hidden) view?.tick();
+}, 1000);
+setInterval(() => {
+  if (!document.hidden && me) view?.refresh?.();
+}, 2000);
+
+try {
+  begin(await whoami());
+} catch (error) {
+  if (error.status === 401) showLogin(error.code === "authentication_failed" ? STALE : null);
+  else {
+    main.replaceChildren(h("p", { class: "empty" }, `${error.message} Trying again in a moment.`));
+    setTimeout(() => location.reload(), 3000);
+  }
+}

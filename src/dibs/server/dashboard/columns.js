@@ -1,0 +1,91 @@
+// The columns of each tab.
+
+import { agoCell, barCell, linkCell, stateCell, textCell } from "./cells.js";
+import { first } from "./jobs.js";
+import { jobHref, ownerHref, sessionHref } from "./place.js";
+import { count, exact } from "./words.js";
+
+const lower = (text) => String(text ?? "").toLowerCase();
+const note = (hold) => [hold?.checkpoint, hold?.metadata].filter(Boolean).join(" · ");
+const owners = (job) =>
+  job.holds.length > 1 ? `${first(job).owner} and ${job.holds.length - 1} more` : first(job)?.owner;
+const at = (text) => (text ? Date.parse(text) : 0);
+
+export function lifeOf(job) {
+  return first(job);
+}
+
+const job = (view, sub) => ({
+  key: "job", label: "Job", kind: "c-job", order: (row) => row.name,
+  make: linkCell((row) => row.name, (row) => jobHref(row.name, view.ns), { sub, mark: view.mark }),
+});
+const owner = (view, label, who) => ({
+  key: "owner", label, kind: "c-owner", order: (row) => lower(who(row)),
+  make: linkCell(who, (row) => (who(row) ? ownerHref(row.holds ? first(row)?.owner ?? who(row) : who(row), view.ns) : null)),
+});
+
+export function held(view) {
+  const waits = (row) => view.waiting(row.name);
+  const marked = { ...view, mark: (row) => (waits(row) ? `${count(waits(row))} in line` : "") };
+  return [
+    job(marked, owners),
+    owner(view, "Owner", owners),
+    { key: "left", label: "Time left", kind: "c-left", order: (row) => first(row).expires, make: barCell(lifeOf) },
+    { key: "age", label: "Held for", kind: "c-time", order: (row) => -first(row).since, make: agoCell((row) => first(row)?.since, { plain: true }) },
+    { key: "heard", label: "Heartbeat", kind: "c-time c-extra", order: (row) => first(row).heard, make: agoCell((row) => first(row)?.heard) },
+    { key: "attempt", label: "Attempt", kind: "c-number c-extra", order: (row) => -first(row).attempt, make: textCell((row) => String(first(row)?.attempt ?? "")) },
+    { key: "note", label: "Checkpoint and note", kind: "c-note", make: textCell((row) => note(first(row))) },
+  ];
+}
+
+export function waiting(view) {
+  const holders = (row) => row.holders.map((each) => each.owner);
+  const said = (row) => {
+    const names = holders(row);
+    return names.length > 1 ? `${names[0]} and ${names.length - 1} more` : names[0] ?? "nobody: it rests, or the first in line is next";
+  };
+  return [
+    job(view, (row) => `${row.owner}, place ${row.position}`),
+    owner(view, "Who waits", (row) => row.owner),
+    { key: "place", label: "Place", kind: "c-number", order: (row) => row.position, make: textCell((row) => count(row.position)) },
+    { key: "age", label: "In line for", kind: "c-time", order: (row) => at(row.since), make: agoCell((row) => at(row.since), { plain: true }) },
+    { key: "for", label: "Held by", kind: "c-note c-keep", order: (row) => lower(said(row)), make: linkCell(said, (row) => (row.holders.length ? ownerHref(row.holders[0].owner, view.ns) : null)) },
+  ];
+}
+
+const previous = (row) => row.previous ?? {};
+
+export function ended(view) {
+  return [
+    job(view, (row) => previous(row).owner),
+    owner(view, "Last owner", (row) => previous(row).owner),
+    { key: "how", label: "Ended", kind: "c-state", order: (row) => previous(row).how, make: stateCell((row) => previous(row).how ?? "released") },
+    { key: "when", label: "When", kind: "c-time", order: (row) => -at(previous(row).at), make: agoCell((row) => at(previous(row).at)) },
+    { key: "attempt", label: "Attempt", kind: "c-number c-extra", order: (row) => -(previous(row).attempt ?? 0), make: textCell((row) => String(previous(row).attempt ?? "")) },
+    { key: "note", label: "Reason and checkpoint", kind: "c-note", make: textCell((row) => [previous(row).reason, previous(row).checkpoint].filter(Boolean).join(" · ")) },
+  ];
+}
+
+export function done(view) {
+  const mark = (row) => row.done ?? {};
+  return [
+    job(view, (row) => mark(row).owner),
+    owner(view, "Done by", (row) => mark(row).owner),
+    { key: "when", label: "When", kind: "c-time", order: (row) => -at(mark(row).at), make: agoCell((row) => at(mark(row).at)) },
+    { key: "until", label: "Counts until", kind: "c-time c-extra", order: (row) => at(mark(row).until), make: textCell((row) => (mark(row).until ? exact(at(mark(row).until)) : "")) },
+    { key: "note", label: "Result", kind: "c-note", make: textCell((row) => mark(row).result) },
+  ];
+}
+
+export function sessions(view) {
+  const life = (row) => ({ expires: at(row.expires_at), span: row.ttl_seconds * 1000 });
+  return [
+    { key: "session", label: "Session", kind: "c-job", order: (row) => row.session_id, make: linkCell((row) => row.session_id.slice(0, 8), (row) => sessionHref(row.session_id, view.ns), { sub: (row) => row.owner }) },
+    owner(view, "Owner", (row) => row.owner),
+    { key: "left", label: "Time left", kind: "c-left", order: (row) => at(row.expires_at), make: barCell(life) },
+    { key: "age", label: "Open for", kind: "c-time", order: (row) => -at(row.since), make: agoCell((row) => at(row.since), { plain: true }) },
+    { key: "holds", label: "Holds", kind: "c-number", order: (row) => -row.lock_count, make: textCell((row) => count(row.lock_count)) },
+    { key: "waits", label: "Waits for", kind: "c-number c-extra", order: (row) => -row.waits.length, make: textCell((row) => count(row.waits.length)) },
+    { key: "note", label: "Note", kind: "c-note", make: textCell((row) => row.metadata) },
+  ];
+}

@@ -1,0 +1,81 @@
+// Asking twice before something is taken from somebody.
+
+import { announce, byId, h } from "./dom.js";
+import { post, jobPath } from "./api.js";
+import { visible } from "./words.js";
+
+export const mayAct = (me) => me?.role === "operator" || me?.role === "admin";
+
+/** Opens a dialog and does `act(reason)` when it is confirmed. */
+function confirm({ title, text, verb, needsReason, act, said }) {
+  const problem = h("p", { class: "problem", role: "alert", hidden: true });
+  const reason = needsReason && h("textarea", { id: "reason", rows: "3", maxlength: "1024", required: true });
+  const go = h("button", { type: "submit", class: "danger" }, verb);
+  const close = () => dialog.close();
+  const form = h("form", { method: "dialog" },
+    h("h2", { id: "dialog-title" }, title),
+    text.map((line) => h("p", {}, line)),
+    reason && h("label", { for: "reason" }, "Reason ", h("span", { class: "muted" }, "(the history keeps it)")),
+    reason, problem,
+    h("div", { class: "buttons" }, h("button", { type: "button", onclick: close }, "Cancel"), go));
+  const dialog = h("dialog", { "aria-labelledby": "dialog-title", onclose: () => dialog.remove() }, form);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    go.disabled = true;
+    try {
+      await act(reason ? reason.value.trim() : null);
+      close();
+      announce(said);
+      notice(said);
+    } catch (error) {
+      problem.textContent = error.message;
+      problem.hidden = false;
+      go.disabled = false;
+    }
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  (reason || go).focus();
+}
+
+let timer = 0;
+/** A sentence at the top of the page, for a while. */
+export function notice(text) {
+  const place = byId("notice");
+  place.textContent = text;
+  place.hidden = false;
+  clearTimeout(timer);
+  timer = setTimeout(() => (place.hidden = true), 8000);
+}
+
+export function breakJob(name, owner, ns, done) {
+  const job = visible(name);
+  confirm({
+    title: "Break this claim?", verb: "Break the claim", needsReason: true,
+    text: [`${visible(owner)} loses ${job} at once, and the next in line gets it.`,
+      "The worker may still be running. It is refused at its next heartbeat; whoever checks fencing tokens refuses it at once."],
+    act: (reason) => post(`${jobPath(name)}/break`, { namespace: ns }, { reason }).then(done),
+    said: `The claim on ${job} was broken.`,
+  });
+}
+
+export function freeJob(name, ns, done) {
+  const job = visible(name);
+  confirm({
+    title: "Free this job?", verb: "Free the job", needsReason: false,
+    text: [`${job} can be claimed again, and its count of attempts starts anew.`],
+    act: () => post(`${jobPath(name)}/free`, { namespace: ns }, {}).then(done),
+    said: `${job} can be claimed again.`,
+  });
+}
+
+export function endSession(session, done) {
+  const id = session.session_id.slice(0, 8);
+  confirm({
+    title: "End this session?", verb: "End the session", needsReason: true,
+    text: [`${visible(session.owner)} loses everything that this session holds (${session.lock_count}), and its places in line.`,
+      "The worker may still be running. It is refused at its next heartbeat."],
+    act: (reason) => post(`/sessions/${id}/break`, {}, { reason }).then(done),
+    said: `Session ${id} was ended.`,
+  });
+}

@@ -1,0 +1,161 @@
+// The page of one job.
+
+import { get, jobPath } from "./api.js";
+import { instant, makeBar, stateBadge, tickTimes } from "./cells.js";
+import { now } from "./clock.js";
+import { breakJob, freeJob, mayAct } from "./dialog.js";
+import { bdi, h, setText } from "./dom.js";
+import { jobOf } from "./jobs.js";
+import { ownerHref, sessionHref } from "./place.js";
+import { drawn, holdsTable, spansOf, waitsTable } from "./timeline.js";
+import { ago, exact, span, visible } from "./words.js";
+
+const EVENTS = 500;
+
+/** A list of facts. Times among them are written anew by `tick`. */
+export function facts(pairs) {
+  const ticks = [];
+  const entries = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([label, value]) => {
+    let shown = value;
+    if (typeof value === "object" && "at" in value) {
+      shown = h("time", { datetime: new Date(value.at).toISOString(), title: exact(value.at) });
+      const write = () => setText(shown, value.length ? span(now() - value.at) : value.at > now() ? `in ${span(value.at - now())}` : ago(now() - value.at));
+      ticks.push(write);
+      write();
+    } else if (typeof value === "object" && "life" in value) {
+      const bar = makeBar();
+      bar.update(value.life);
+      ticks.push(() => bar.tick(value.life));
+      bar.tick(value.life);
+      shown = bar.element;
+    }
+    return h("div", { class: "fact" }, h("dt", {}, label), h("dd", {}, shown));
+  });
+  return { element: h("dl", { class: "facts" }, entries), tick: () => ticks.forEach((tick) => tick()) };
+}
+
+export const personLink = (owner, ns) => h("a", { "data-link": true, href: ownerHref(owner, ns) }, bdi(visible(owner)));
+const block = (text) => (text ? h("pre", { tabindex: "0", class: "block", "aria-label": "text" }, text.split("\n").map(visible).join("\n")) : null);
+
+export class JobPage {
+  constructor({ source, name, me }) {
+    this.title = visible(name);
+    this._name = name;
+    this._source = source;
+    this._me = me;
+    this._body = h("div", {}, h("p", { class: "empty" }, "Reading…"));
+    this._state = h("span");
+    this._actions = h("div", { class: "buttons" });
+    this.element = h("article", { class: "page" },
+      h("p", { class: "crumb" }, "Job"),
+      h("div", { class: "headline" }, h("h1", {}, bdi(visible(name))), this._state, this._actions), this._body);
+    this._stop = new AbortController();
+    source.want("sessions");
+    this.read();
+  }
+
+  close() {
+    this._stop.abort();
+    clearTimeout(this._timer);
+    this._source.leave("sessions");
+  }
+
+  follow() {}
+
+  show(what, event) {
+    if (what === "event" && event.name === this._name) this._soon(150);
+    if (what === "waiters") this._soon(500);
+  }
+
+  refresh() {
+    this._soon(4000);
+  }
+
+  tick() {
+    this._facts?.tick();
+    tickTimes(this._body);
+  }
+
+  _soon(ms) {
+    if (this._timer) return;
+    this._timer = setTimeout(() => {
+      this._timer = 0;
+      this.read();
+    }, ms);
+  }
+
+  async read() {
+    const query = { namespace: this._source.ns };
+    try {
+      const [document, history] = await Promise.all([
+        get(jobPath(this._name), query, this._stop.signal),
+        get(`${jobPath(this._name)}/history`, { ...query, limit: EVENTS }, this._stop.signal),
+      ]);
+      this._draw(document, history.events);
+    } catch (error) {
+      if (error.name !== "AbortError" && error.status !== undefined) this._body.replaceChildren(h("p", { class: "problem" }, error.message));
+    }
+  }
+
+  _draw(document, events) {
+    const mark = JSON.stringify([{ ...document, held_ms: 0, remaining_ms: 0, silent_ms: 0, idle_ms: 0, retry_after_ms: 0 }, events.at(-1)?.seq, this._source.byJob.get(this._name)]);
+    if (mark === this._drawn || this._body.contains(globalThis.document.activeElement)) {
+      if (mark === this._drawn) return;
+    }
+    this._drawn = mark;
+    const spans = spansOf(events);
+    this._state.replaceChildren(stateBadge(document.status));
+    this._drawActions(document);
+    this._facts = this._factsOf(document);
+    const parts = [this._facts.element, ...this._texts(document), this._line()];
+    if (spans.holds.length || spans.waits.length) {
+      parts.push(h("section", { class: "card" }, h("h2", {}, "Timeline"), drawn(spans), holdsTable(spans, this._source.ns), spans.waits.length ? waitsTable(spans, this._source.ns) : null));
+      if (events.length >= EVENTS) parts.push(h("p", { class: "muted" }, `These are the last ${EVENTS} events; the history has more.`));
+    } else {
+      parts.push(h("p", { class: "muted" }, "Nothing is on record about this job."));
+    }
+    this._body.replaceChildren(...parts.filter(Boolean));
+  }
+
+  _factsOf(document) {
+    const { ns } = this._source;
+    const job = jobOf(document);
+    const pairs = [];
+    for (const hold of job.holds.slice(0, 20)) {
+      const session = this._source.sessions.find((each) => each.holds.some((mine) => mine.name === this._name && mine.fencing_token === hold.token));
+      pairs.push(["Owner", personLink(hold.owner, ns)], ["Time left", { life: hold }], ["Held for", { at: hold.since, length: true }],
+        ["Last heartbeat", { at: hold.heard }], ["Last active", hold.active && { at: hold.active }], ["Attempt", String(hold.attempt)],
+        ["Fencing token", String(hold.token)], ["Mode", hold.mode === "shared" ? "shared" : null],
+        ["Session", session && h("a", { "data-link": true, href: sessionHref(session.session_id, ns) }, session.session_id.slice(0, 8))]);
+    }
+    if (document.done) pairs.push(["Done by", personLink(document.done.owner, ns)], ["Done", { at: Date.parse(document.done.at) }], ["Counts until", exact(Date.parse(document.done.until))]);
+    if (document.available_at) pairs.push(["Can be claimed", { at: Date.parse(document.available_at) }]);
+    if (document.previous && !job.holds.length) pairs.push(["Last owner", personLink(document.previous.owner, ns)], ["Its claim", stateBadge(document.previous.how)], ["That was", { at: Date.parse(document.previous.at) }]);
+    if (document.waiting) pairs.push(["In line", String(document.waiting)]);
+    return facts(pairs);
+  }
+
+  _texts(document) {
+    const text = (label, value) => value && h("section", {}, h("h2", {}, label), block(value));
+    const last = document.status === "held" ? document : document.previous ?? {};
+    return [text("Metadata", document.metadata), text("Checkpoint", last.checkpoint), text("Reason", document.status === "held" ? null : last.reason), text("Result", document.done?.result)];
+  }
+
+  _line() {
+    const waiters = this._source.waiters.filter((each) => each.name === this._name);
+    if (!waiters.length) return null;
+    return h("section", {}, h("h2", {}, "In line"), h("ol", { class: "line-list" }, waiters.slice(0, 100).map((each) =>
+      h("li", {}, personLink(each.owner, this._source.ns), ", since ", instant(Date.parse(each.since))))));
+  }
+
+  _drawActions(document) {
+    const { ns } = this._source;
+    if (!mayAct(this._me)) return this._actions.replaceChildren();
+    const done = () => this.read();
+    const buttons = [];
+    if (document.status === "held") buttons.push(h("button", { type: "button", class: "danger", onclick: () => breakJob(this._name, document.owner, ns, done) }, "Break the claim…"));
+    if (document.status === "parked" || document.status === "delayed") buttons.push(h("button", { type: "button", onclick: () => freeJob(this._name, ns, done) }, "Free the job…"));
+    const before = [...this._actions.children].map((each) => each.textContent).join();
+    if (before !== buttons.map((each) => each.textContent).join()) this._actions.replaceChildren(...buttons);
+  }
+}

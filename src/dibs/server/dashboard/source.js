@@ -1,0 +1,172 @@
+// Everything that the pages of one namespace and prefix read: claims, waiters, sessions, lists of ended jobs, the last
+// hour. One stream of events brings it forward; what events do not tell is read again after a while.
+
+import { get } from "./api.js";
+import { Jobs, jobOf } from "./jobs.js";
+import { Stream } from "./stream.js";
+
+const SWEEP_MS = 5000;
+const POLL_MS = 2000; // without a stream
+const MOST = 5000; // rows of a list of ended jobs
+const LISTS = {
+  parked: { status: "parked" },
+  failed: { status: "delayed,free", ended: "failed,expired,broken" },
+  done: { status: "done" },
+};
+const MOVES = new Set(["released", "failed", "expired", "broken", "parked", "freed", "acquired", "transferred"]);
+
+export class Source {
+  /** `changed(what)` is called after each change, `link(state)` with live, lost, polling or hidden. */
+  constructor({ ns, prefix, changed, link, seen }) {
+    this.ns = ns;
+    this.prefix = prefix;
+    this.waiters = [];
+    this.byJob = new Map();
+    this.sessions = [];
+    this.lists = new Map();
+    this.hour = null;
+    this._changed = changed;
+    this._link = link;
+    this._seen = seen;
+    this._timers = new Map();
+    this._wanted = new Set(["waiters", "hour"]);
+    this._ended = false;
+    this.jobs = new Jobs({ ns, prefix, changed: () => changed("held"), failed: () => this._fail() });
+    this._begin();
+  }
+
+  close() {
+    this._ended = true;
+    this._stream?.close();
+    this.jobs.close();
+    clearInterval(this._sweeper);
+    for (const timer of this._timers.values()) clearTimeout(timer);
+  }
+
+  async _begin() {
+    // The stream first: what happens while the lists are read is not missed.
+    this._stream = new Stream({
+      ns: this.ns, prefix: this.prefix,
+      event: (event) => this._event(event),
+      state: (state) => this._state(state),
+      gap: () => this.readAll(),
+    });
+    this._pace(SWEEP_MS);
+    this.read("hour");
+    this.read("waiters");
+    await this.jobs.load();
+  }
+
+  /** The views say what they show: that is read now, and again and again. */
+  want(...what) {
+    for (const each of what) {
+      this._wanted.add(each);
+      this.read(each);
+    }
+  }
+
+  leave(...what) {
+    for (const each of what) this._wanted.delete(each);
+  }
+
+  readAll() {
+    if (this.jobs.isWhole) this.jobs.readPage();
+    else this.jobs.load();
+    for (const what of this._wanted) this.read(what);
+  }
+
+  _again() {
+    if (document.hidden || this._ended) return;
+    if (this.jobs.isWhole) this.jobs.readPage();
+    else this.jobs.load();
+    const isLive = this._now === "live";
+    for (const what of this._wanted) if (!isLive || !(what in LISTS)) this.soon(what, isLive ? 5000 : 500);
+  }
+
+  /** Reads it within so many milliseconds, once for all who ask until then. */
+  soon(what, ms) {
+    if (this._timers.has(what)) return;
+    this._timers.set(what, setTimeout(() => {
+      this._timers.delete(what);
+      this.read(what);
+    }, ms));
+  }
+
+  async read(what) {
+    try {
+      if (what === "waiters") await this._readWaiters();
+      else if (what === "sessions") this.sessions = (await get("/sessions", { namespace: this.ns })).sessions;
+      else if (what === "hour") await this._readHour();
+      else await this._readList(what);
+      if (!this._ended) {
+        this._answered();
+        this._changed(what);
+      }
+    } catch (error) {
+      this._fail(error);
+    }
+  }
+
+  async _readHour() {
+    this.hour = await get("/activity", { namespace: this.ns });
+    if (!this.hour.whole) this.soon("hour", 500);
+  }
+
+  async _readWaiters() {
+    const page = await get("/waiters", { namespace: this.ns, prefix: this.prefix, limit: 2000 });
+    this.waiters = page.waiters.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : a.position - b.position));
+    this.isWaitersCut = page.next !== null;
+    this.byJob = new Map();
+    for (const waiter of this.waiters) this.byJob.set(waiter.name, (this.byJob.get(waiter.name) ?? 0) + 1);
+  }
+
+  async _readList(what) {
+    const rows = [];
+    let after = "";
+    do {
+      const page = await get("/locks", { namespace: this.ns, prefix: this.prefix, after, limit: 1000, ...LISTS[what] });
+      rows.push(...page.locks.map(jobOf));
+      after = page.next;
+      this.lists.set(what, { rows: [...rows], isWhole: after === null, isCut: false });
+      this._changed(what);
+    } while (after && rows.length < MOST && this._wanted.has(what) && !this._ended);
+    if (after && rows.length >= MOST) this.lists.set(what, { rows, isWhole: true, isCut: true });
+  }
+
+  _event(event) {
+    if (this.jobs.apply(event)) this._changed("held");
+    const kind = event.event;
+    if (kind === "queued" || kind === "left" || (kind === "acquired" && this.byJob.has(event.name))) this.soon("waiters", 700);
+    if (MOVES.has(kind)) {
+      for (const what of Object.keys(LISTS)) {
+        if (this._wanted.has(what)) this.soon(what, (this.lists.get(what)?.rows.length ?? 0) > 1000 ? 20_000 : 1500);
+      }
+      if (this._wanted.has("sessions")) this.soon("sessions", 1500);
+    }
+    this._seen(event);
+  }
+
+  _pace(ms) {
+    clearInterval(this._sweeper);
+    if (!this._ended) this._sweeper = setInterval(() => this._again(), ms);
+  }
+
+  _state(state) {
+    const before = this._now;
+    this._now = state;
+    if (before !== state) this._pace(state === "live" ? SWEEP_MS : POLL_MS);
+    if (state === "live" && (before === "lost" || before === "hidden")) this.readAll();
+    this._link(state);
+  }
+
+  /** Without a stream, whether the server still answers decides what is said. */
+  _answered() {
+    if (this._now === "lost" && !this._ended) this._link("polling");
+  }
+
+  _fail(error) {
+    if (this._ended || error?.name === "AbortError") return;
+    if (this._now === "lost" && error?.status === undefined) this._link("lost");
+    if (error?.status >= 400 && error.status !== 401) this._changed("refused", error);
+  }
+}

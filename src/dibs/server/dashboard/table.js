@@ -1,0 +1,149 @@
+// A table that keeps only the rows in sight. It is a real table: the rows above and below are two rows of their height.
+//
+// A column: { key, label, kind, make(cell) -> update(row), tick?(row), order?(row) }. `make` builds the cell once; the
+// function that it returns writes what changed.
+
+import { h } from "./dom.js";
+
+const SPARE = 8;
+
+export class WindowTable {
+  constructor({ caption, columns, key, rowHeight = 52, onSort = null }) {
+    this._columns = columns;
+    this._key = key;
+    this._rowHeight = rowHeight;
+    this._rows = [];
+    this._shown = new Map();
+    this._free = [];
+    this._from = this._to = 0;
+    this._above = this._spacer();
+    this._below = this._spacer();
+    this._body = h("tbody", {}, this._above, this._below);
+    this._heads = columns.map((column) => this._head(column, onSort));
+    this.element = h("table", { class: "rows" },
+      h("caption", { class: "unseen" }, caption),
+      h("thead", {}, h("tr", { "aria-rowindex": "1" }, this._heads)), this._body);
+    this._onScroll = () => this._soon();
+    addEventListener("scroll", this._onScroll, { passive: true });
+    this._watch = new ResizeObserver(() => {
+      this._measured = false;
+      this._soon();
+    });
+    this._watch.observe(document.documentElement);
+  }
+
+  close() {
+    removeEventListener("scroll", this._onScroll);
+    this._watch.disconnect();
+    cancelAnimationFrame(this._frame);
+  }
+
+  _spacer() {
+    return h("tr", { class: "spacer", "aria-hidden": "true" }, h("td"));
+  }
+
+  _head(column, onSort) {
+    const label = column.unseen ? h("span", { class: "unseen" }, column.label) : column.label;
+    if (!column.order || !onSort) return h("th", { scope: "col", class: column.kind }, label);
+    const button = h("button", { type: "button", class: "sort", onclick: () => onSort(column.key) },
+      label, h("span", { class: "arrow", "aria-hidden": "true" }));
+    return h("th", { scope: "col", class: column.kind }, button);
+  }
+
+  sorted(key, direction) {
+    this._columns.forEach((column, index) => {
+      if (column.key === key) this._heads[index].setAttribute("aria-sort", direction);
+      else this._heads[index].removeAttribute("aria-sort");
+    });
+  }
+
+  show(rows) {
+    this._rows = rows;
+    this.element.setAttribute("aria-rowcount", String(rows.length + 1));
+    this._measured = false; // what is above may have another height now
+    this._soon();
+  }
+
+  visible() {
+    return this._rows.slice(this._from, this._to);
+  }
+
+  /** The one timer of all bars and ages. */
+  tick() {
+    for (const [, shown] of this._shown) for (const tick of shown.ticks) tick(shown.row);
+  }
+
+  _soon() {
+    if (this._frame) return;
+    this._frame = requestAnimationFrame(() => {
+      this._frame = 0;
+      this._draw();
+    });
+  }
+
+  _measure() {
+    if (this._measured) return;
+    this._top = this._body.getBoundingClientRect().top + scrollY;
+    this._high = innerHeight;
+    const phone = matchMedia("(max-width: 40rem)").matches;
+    this._height = phone ? Math.round(this._rowHeight * 1.25) : this._rowHeight;
+    this._measured = true;
+  }
+
+  _draw() {
+    if (!this.element.isConnected) return;
+    this._measure();
+    const start = Math.floor((scrollY - this._top) / this._height) - SPARE;
+    const room = Math.ceil(this._high / this._height) + 2 * SPARE;
+    this._from = Math.max(0, Math.min(start, this._rows.length - room));
+    this._to = Math.min(this._rows.length, this._from + room);
+    const focused = document.activeElement;
+    this._place(this._rows.slice(this._from, this._to));
+    this._above.firstChild.style.height = `${this._from * this._height}px`;
+    this._below.firstChild.style.height = `${(this._rows.length - this._to) * this._height}px`;
+    this._above.hidden = this._from === 0;
+    this._below.hidden = this._to === this._rows.length;
+    // Moving an element takes the focus from it.
+    if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
+  }
+
+  _place(rows) {
+    const wanted = new Set(rows.map(this._key));
+    for (const [key, shown] of this._shown) {
+      if (wanted.has(key)) continue;
+      this._shown.delete(key);
+      if (shown.element.contains(document.activeElement)) shown.element.remove();
+      else this._free.push(shown);
+    }
+    let before = this._above;
+    rows.forEach((row, index) => {
+      const key = this._key(row);
+      let shown = this._shown.get(key);
+      if (!shown) {
+        shown = this._free.pop() ?? this._make();
+        this._shown.set(key, shown);
+      }
+      shown.row = row;
+      for (const update of shown.updates) update(row);
+      for (const tick of shown.ticks) tick(row);
+      const place = String(this._from + index + 2);
+      if (shown.element.getAttribute("aria-rowindex") !== place) shown.element.setAttribute("aria-rowindex", place);
+      if (before.nextSibling !== shown.element) before.after(shown.element);
+      before = shown.element;
+    });
+    for (const shown of this._free) shown.element.remove();
+    if (this._free.length > 60) this._free.length = 60;
+  }
+
+  _make() {
+    const updates = [], ticks = [];
+    const cells = this._columns.map((column, index) => {
+      const cell = h(index ? "td" : "th", { class: column.kind, scope: index ? null : "row" });
+      const made = column.make(cell);
+      updates.push(made.update);
+      if (made.tick) ticks.push(made.tick);
+      return cell;
+    });
+    return { element: h("tr", { class: "row" }, cells), updates, ticks, row: null };
+  }
+}

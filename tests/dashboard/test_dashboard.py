@@ -1,0 +1,300 @@
+"""The dashboard in a real browser."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from dibs.stores.memory import MemoryStore
+from dibs.testing.clock import ManualClock
+from tests.dashboard import stage
+from tests.dashboard.browser import Visit, chromium
+from tests.server.harness import LINES, Server, running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Locator, Page
+
+AN_HOUR_AHEAD = """
+const Real = Date;
+globalThis.Date = class extends Real {
+  constructor(...given) { super(...(given.length ? given : [Real.now() + 3600e3])); }
+  static now() { return Real.now() + 3600e3; }
+};
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(need_program: Callable[[str], str]) -> Iterator[Browser]:
+    with chromium(need_program("chromium")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """With a whole play on it. Tests claim jobs of their own."""
+    with running(tmp_path_factory.mktemp("board")) as found:
+        waiting = stage.play(found)
+        for name in stage.HOSTILE:
+            stage.claim(found, name, "agent <b>x</b>\N{RIGHT-TO-LEFT OVERRIDE}", metadata="<img src=x>\nline")
+        yield found
+        for poll in waiting:
+            poll.hang_up()
+
+
+@pytest.fixture
+def visit(browser: Browser, server: Server) -> Iterator[Visit]:
+    found = Visit(browser, server)
+    yield found
+    found.close()
+
+
+def in_rows(page: Page, name: str) -> Locator:
+    """The link to a job in the table."""
+    return page.locator("table.rows").get_by_role("link", name=name, exact=True)
+
+
+VIEWS = {
+    "held": "/",
+    "filtered": "/?q=issue&prefix=i&sort=left.down",
+    "waiting": "/?tab=waiting",
+    "parked": "/?tab=parked",
+    "failed": "/?tab=failed",
+    "done": "/?tab=done",
+    "sessions": "/?tab=sessions",
+    "nothing": "/?prefix=no-such",
+    "job": "/?page=job&name=issue-1042",
+    "owner": "/?page=owner&owner=atlas",
+}
+
+
+def test_axe_finds_nothing_on_any_view_and_nothing_scrolls_sideways(browser: Browser, server: Server) -> None:
+    visit = Visit(browser, server, reduced_motion="reduce")
+    axe = Axe()
+
+    def check(view: str) -> None:
+        # The markup is the same in the dark; only colours differ.
+        for scheme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
+            visit.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+            found = axe.run(visit.page, options={"resultTypes": ["violations"], **rules})
+            assert not found.response["violations"], f"{view}, {scheme}: {found.generate_report()}"
+        visit.page.set_viewport_size({"width": 360, "height": 740})
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 360, view
+        visit.page.set_viewport_size({"width": 1280, "height": 800})
+
+    page = visit.open("/")
+    page.get_by_label("Token").wait_for()
+    check("login")
+    visit.log_in("operator")
+    for view, address in VIEWS.items():
+        page = visit.open(address)
+        page.locator("table.rows:not([hidden]), .empty-title:visible, .timeline, .lead").first.wait_for()
+        check(view)
+    session = server.ask("GET", "/sessions", who="operator").json["sessions"][0]["session_id"][:8]
+    visit.open(f"/?page=session&id={session}").get_by_role("button", name="End the session").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    check("session")
+    visit.close()
+
+
+def test_a_token_becomes_a_cookie_that_no_script_reads_until_the_user_signs_out(visit: Visit) -> None:
+    page = visit.open("/?q=issue")
+    page.get_by_label("Token").fill("wrong")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("does not know this token")
+    page.get_by_label("Token").fill("tok-viewer")
+    page.keyboard.press("Enter")
+    expect(in_rows(page, "issue-1042")).to_be_visible()
+    assert page.evaluate("document.cookie + localStorage.length + sessionStorage.length") == "00"
+    assert [cookie["httpOnly"] for cookie in visit.context.cookies()] == [True]
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Token")).to_be_focused()
+    assert visit.context.cookies() == []
+
+
+def test_hostile_names_are_text(visit: Visit) -> None:
+    page = visit.log_in("viewer")
+    page = visit.open("/?owner=agent")
+    for name in stage.HOSTILE:
+        expect(in_rows(page, name)).to_be_visible()
+    expect(page.locator("table.rows img, table.rows b, table.rows script")).to_have_count(0)
+    expect(page.get_by_text("<img src=x>\\nline").first).to_be_visible()
+    expect(page.get_by_role("link", name="agent <b>x</b>\\u202e").first).to_be_visible()
+    for name in stage.HOSTILE:
+        in_rows(page, name).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(name)
+        expect(page.locator(".state").first).to_contain_text("held")
+        page.go_back()
+    assert page.title() == "Held \N{MIDDLE DOT} dibs"
+
+
+def test_what_happens_is_seen_without_asking(visit: Visit, server: Server) -> None:
+    page = visit.log_in("viewer")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    lease = stage.claim(server, "0-seen-at-once", "zoe", metadata="a note")
+    expect(in_rows(page, "0-seen-at-once")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="0-seen-at-once")).to_contain_text("a note")
+    second = visit.tab()
+    second.goto(f"{visit.base}/?prefix=0-seen")
+    expect(in_rows(second, "0-seen-at-once")).to_be_visible()
+    stage.end(server, "0-seen-at-once", lease)
+    expect(in_rows(page, "0-seen-at-once")).to_have_count(0)
+    expect(in_rows(second, "0-seen-at-once")).to_have_count(0)
+
+
+def test_filters_are_in_the_address_and_the_back_button_undoes_them(visit: Visit) -> None:
+    page = visit.log_in("viewer")
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox", name="Filter")).to_be_focused()
+    page.keyboard.type("delphi")
+    expect(page).to_have_url(f"{visit.base}/?q=delphi")
+    expect(page.locator("tr.row")).to_have_count(1)
+    page.keyboard.press("Escape")
+    page.reload()
+    expect(page.locator("tr.row")).to_have_count(1)
+    expect(page.get_by_role("searchbox", name="Filter")).to_have_value("delphi")
+    page.get_by_role("link", name=re.compile("Waiting")).click()
+    expect(page).to_have_url(f"{visit.base}/?tab=waiting&q=delphi")
+    expect(page.locator("tr.row")).to_have_count(3)
+    page.go_back()
+    page.go_back()
+    expect(page.get_by_role("searchbox", name="Filter")).to_have_value("")
+    expect(in_rows(page, "deploy/eu-0")).to_be_visible()
+
+
+def test_the_keyboard_is_enough(visit: Visit) -> None:
+    page = visit.log_in("operator")
+    page = visit.open("/?q=deploy/eu-1&sort=age")
+    in_rows(page, "deploy/eu-1").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="deploy/eu-1")).to_be_visible()
+    expect(page.locator("main")).to_be_focused()
+    expect(page.get_by_role("button", name="Break the claim")).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Break the claim")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Reason")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("button", name="Break the claim")).to_be_focused()
+
+
+def test_a_jobs_page_tells_who_held_it_and_how_each_hold_ended(visit: Visit) -> None:
+    page = visit.log_in("viewer")
+    page = visit.open("/?page=job&name=issue-1042")
+    holds = page.get_by_role("table", name="Who held it").get_by_role("row")
+    expect(holds).to_have_count(5)
+    for index, said in enumerate(("holds it now", "stuck since lunch", "expired", "merge conflict"), start=1):
+        expect(holds.nth(index)).to_contain_text(said)
+    expect(holds.nth(1)).to_contain_text("20 s")  # nobody had it for so long
+    expect(page.get_by_role("table", name="Who waited").get_by_role("row")).to_have_count(4)
+    expect(page.get_by_role("img", name=re.compile("4 holds, 3 waits"))).to_be_visible()
+    expect(page.get_by_text(stage.CHECKPOINT)).to_be_visible()
+
+
+def test_an_operator_breaks_frees_and_ends_with_a_confirmation(visit: Visit, server: Server) -> None:
+    stage.claim(server, "to-break", "yann")
+    lease = stage.claim(server, "to-free", "yann", max_attempts=1)
+    stage.end(server, "to-free", lease, failed=True)
+    own = stage.session(server, "xavier")
+    stage.claim(server, "of-a-session", "xavier", session_id=own)
+    visit.log_in("operator")
+    for address, button, after in (
+        ("job&name=to-break", "Break the claim", "free"),
+        ("job&name=to-free", "Free the job", "free"),
+        (f"session&id={own[:8]}", "End the session", "has ended"),
+    ):
+        page = visit.open(f"/?page={address}")
+        page.get_by_role("button", name=button).click()
+        if button != "Free the job":
+            page.get_by_label("Reason").fill("a test")
+        page.get_by_role("dialog").get_by_role("button", name=button).click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        expect(page.locator("article")).to_contain_text(after)
+    for name in ("to-break", "of-a-session"):
+        last = server.ask("GET", f"/locks/{name}/history").json["events"][-1]
+        assert (last["event"], last["by"], last["reason"]) == ("broken", "operator", "a test")
+
+
+def test_a_viewer_has_no_buttons_and_is_refused_by_hand(visit: Visit) -> None:
+    page = visit.log_in("viewer")
+    page = visit.open("/?page=job&name=deploy%2Feu-0")
+    expect(page.get_by_text("Time left")).to_be_visible()
+    expect(page.get_by_role("button", name="Break")).to_have_count(0)
+    by_hand = """async ([path, mark]) => (await fetch(path, { method: "POST", body: '{"reason": "x"}',
+        headers: { "Content-Type": "application/json", ...mark } })).status"""
+    assert page.evaluate(by_hand, ["/locks/deploy%2Feu-0/break", {"X-Dibs-Request": "1"}]) == 403
+    assert page.evaluate(by_hand, ["/sessions/00000000/break", {"X-Dibs-Request": "1"}]) == 403
+    assert page.evaluate(by_hand, ["/locks/deploy%2Feu-0/break", {}]) == 401
+
+
+def test_a_browser_whose_clock_is_off_shows_the_servers_time(visit: Visit, server: Server) -> None:
+    visit.context.add_init_script(AN_HOUR_AHEAD)
+    stage.claim(server, "on-time", "wanda", ttl_seconds=86_400)
+    page = visit.log_in("viewer")
+    page = visit.open("/?q=on-time")
+    expect(page.locator("tr.row .left-words")).to_have_text("23 h 59 min")
+    expect(page.locator("tr.row .c-time").first).to_have_text(re.compile(r"^\d+ s$"))
+
+
+def test_five_thousand_claims_keep_few_rows(visit: Visit, server: Server) -> None:
+    for start in range(0, 5000, 100):
+        names = [f"many-{number:04}" for number in range(start, start + 100)]
+        asked = {"names": names, "owner": "batch", "ttl_seconds": 3600}
+        assert server.ask("POST", "/locks/acquire-all?namespace=many", asked).status == 200
+    page = visit.log_in("viewer")
+    page = visit.open("/?ns=many")
+    expect(page.get_by_text("5,000 rows")).to_be_visible()
+    expect(in_rows(page, "many-0000")).to_be_visible()
+    page.keyboard.press("End")
+    expect(in_rows(page, "many-4999")).to_be_in_viewport()
+    assert page.locator("tr.row").count() < 60
+    assert page.locator("table.rows").get_attribute("aria-rowcount") == "5001"
+    page.get_by_role("button", name="Job").click()
+    page.evaluate("scrollTo(0, 0)")
+    expect(in_rows(page, "many-4999")).to_be_in_viewport()
+
+
+def test_a_revoked_token_leads_back_to_the_login(visit: Visit, server: Server) -> None:
+    path = server.guard.path
+    assert path is not None
+    page = visit.log_in("other")
+    with open(path, "w") as file:
+        file.write(LINES.replace("other:tok-other\n", ""))
+    server.guard.reload()
+    try:
+        expect(page.get_by_role("alert")).to_contain_text("Your login has ended")
+        page.reload()
+        expect(page.get_by_role("alert")).to_contain_text("Your login has ended")
+    finally:
+        with open(path, "w") as file:
+            file.write(LINES)
+        server.guard.reload()
+
+
+def test_the_page_survives_a_restart_and_a_stream_that_fails(browser: Browser, tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    with running(tmp_path, store=store, clock=clock) as first:
+        port = first.port
+        stage.claim(first, "before", "vera")
+        visit = Visit(browser, first)
+        page = visit.log_in("viewer")
+        expect(in_rows(page, "before")).to_be_visible()
+    expect(page.get_by_text("Connection lost, retrying").first).to_be_visible()
+    with running(tmp_path, store=store, clock=clock, port=port) as second:
+        stage.claim(second, "after", "vera")
+        expect(in_rows(page, "after")).to_be_visible()
+        expect(page.get_by_text("Live", exact=True)).to_be_visible()
+        page.route("**/events?*", lambda route: route.abort())
+        second.api.streams.close()
+        expect(page.get_by_text("Live updates are interrupted")).to_be_visible()
+        stage.claim(second, "by-polling", "vera")
+        expect(in_rows(page, "by-polling")).to_be_visible()
+        visit.close()
