@@ -338,6 +338,25 @@ def test_a_release_frees_the_job_and_forgets_the_losses_before_it() -> None:
     assert [(event.kind, event.checkpoint) for event in decision.events] == [("released", "half")]
 
 
+def test_a_release_is_followed_by_the_delay_if_the_lease_says_so() -> None:
+    kept = holder(delay_ms=5_000, delays_release=True)
+    after = written(decided(1_000, lock(kept), release()))
+    assert (after.delay_until_ms, after.holders) == (6_000, ())
+    assert written(decided(1_000, lock(holder(delay_ms=5_000)), release())).delay_until_ms == 0
+    fresh = written(decided(1_000, None, acquire(delay_ms=5_000, delays_release=True)))
+    assert fresh.holders[0].delays_release
+
+
+def test_a_claim_by_the_one_counter_is_above_all_tokens_of_the_store() -> None:
+    decision = decided(0, lock(token=3), acquire(one_counter=True), meta=Meta(token_floor=7))
+    assert isinstance(decision.outcome, outcomes.Granted)
+    assert decision.outcome.lease.token == 8
+    floor = decision.writes["meta"]
+    assert isinstance(floor, Meta)
+    assert floor.token_floor == 8
+    assert "meta" not in decided(0, lock(token=3), acquire()).writes
+
+
 def test_a_release_may_mark_the_job_done() -> None:
     asked = release(done_ms=5_000, result="merged", checkpoint="all of it")
     decision = decided(1_000, lock(holder(checkpoint="half")), asked)

@@ -13,7 +13,7 @@ from dibs.core.attention import note_wanted
 from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
 from dibs.core.expiry import own_deadline_ms, settle, shown, ticket_over
-from dibs.core.grants import grant, swap
+from dibs.core.grants import by_its_own_rules, grant, swap
 from dibs.core.outcomes import (
     AclDiffers,
     AlreadyDone,
@@ -105,6 +105,8 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
         return AclDiffers(now_ms=draft.now_ms, name=lock.name)
     if verdict is None:
         granted = grant(draft, command, command.name, command.fresh_lease_id)
+        if command.delays_release or command.one_counter:
+            granted = by_its_own_rules(draft, command, granted)
         if command.acl is not None:
             put_list(draft, draft.lock(command.ns, command.name), command.acl)
         serve_own(draft, command.ns, command.session)

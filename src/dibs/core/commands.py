@@ -34,6 +34,9 @@ class AcquireTerms(Record):
     audited: bool = False  # a refusal is an event, too
     bound: str | None = None  # the only namespace of the caller's credential; None: any
     seat: str | None = None  # the server at which the caller waits from now on; None: the same as before
+    # Of a claim that does not wait (for clients of OctoStore):
+    delays_release: bool = False  # the delay also follows a release
+    one_counter: bool = False  # the fencing token is above all tokens of the store, whatever the job
 
 
 class Acquire(AcquireTerms):

@@ -180,6 +180,8 @@ def end_hold(
             began_ms=holder.since_ms,
         )
     )
+    if how == RELEASED and holder.delays_release and holder.delay_ms:
+        lock = lock.replace(delay_until_ms=max(lock.delay_until_ms, at_ms + holder.delay_ms))
     if not uncounted:
         lock = _count(draft, lock, holder, how, at_ms, retry_ms)
     draft.put(lock)

@@ -56,6 +56,20 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
     return Granted(now_ms=draft.now_ms, name=name, lease=shown(draft, lease), previous=previous)
 
 
+def by_its_own_rules(draft: Draft, ask: AcquireTerms, granted: Granted) -> Granted:
+    """What a claim of OctoStore's clients has besides: a delay after a release, a token from the one counter. The
+    counter is the floor of all tokens, so every later lease of the store is above it."""
+    if ask.one_counter:
+        draft.put(draft.meta().replace(token_floor=granted.lease.token))
+    if not ask.delays_release:
+        return granted
+    lock = draft.lock(ask.ns, granted.name)
+    held = [each for each in lock.holders if each.lease_id == granted.lease.lease_id]
+    for lease in held:
+        draft.put(swap(lock, lease.replace(delays_release=True)))
+    return granted
+
+
 def _session_end_ms(draft: Draft, session_id: str | None) -> int:
     """The deadline of a hold without its own TTL: that of its session."""
     session = draft.session(session_id) if session_id is not None else None

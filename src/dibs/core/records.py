@@ -54,6 +54,7 @@ class Holder(Record):
     seat: str | None = None  # the server at which its owner waited for it, and was told
     wanted: bool = False  # in a tree: somebody waits for it under another name (`attention.py`)
     told: int = 0  # the last place in line of which its owner was told
+    delays_release: bool = False  # the delay also follows a release
     heard_ms: int = (
         0  # in answers only, never stored: its owner's last sign of life, if that was its session's
     )
