@@ -138,6 +138,7 @@ COMPAT_DOORS = {
     "dibs.cli.commands.serve",
     "dibs.server.app",
     "dibs.server.http_server",
+    "dibs.server.run",
     "dibs.server.metrics_routes",
     "dibs.agents.stdio",
     "dibs.client.replies",

@@ -25,6 +25,7 @@ from dibs.server.request_note import note, noted
 from dibs.server.response import UNSUPPORTED, HttpError, answer_for_error
 from dibs.server.routes import routes_of, send_answer
 from dibs.server.session_routes import session_routes
+from dibs.server.settings import OctoStoreSettings
 from dibs.server.tokens import token_routes
 from dibs.server.webhook_routes import webhook_routes
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from dibs.compat.action_llama.routes import Gateway
     from dibs.server.handlers import Api
+    from dibs.server.response import HttpResponse
     from dibs.server.routes import Table
 
 
@@ -65,7 +67,7 @@ def build_app(api: Api, gateway: Gateway | None = None, mcp: ASGIApp | None = No
                 # With "app" in the scope, the router raises its refusals instead of answering in plain text.
                 await router({**scope, "app": app, "path": raw_path.decode("latin-1")}, receive, noted_send)
             except HTTPException as error:
-                await send_answer(answer_for_error(_refused(error)), noted_send)
+                await send_answer(_refusal(api, error), noted_send)
 
     return app
 
@@ -84,7 +86,7 @@ def served_table(api: Api) -> Table:
     from dibs.compat.octostore.accounts import account_routes
     from dibs.compat.octostore.admin import admin_routes
 
-    return [
+    table = [
         *job_routes(api),
         *event_routes(api),
         *session_routes(api),
@@ -100,6 +102,19 @@ def served_table(api: Api) -> Table:
         *board_routes(api),
         *dashboard_routes(),
     ]
+    if isinstance(api.settings.octostore, OctoStoreSettings):
+        from dibs.compat.octostore.routes import as_octostore
+
+        return as_octostore(api, table)
+    return table
+
+
+def _refusal(api: Api, error: HTTPException) -> HttpResponse:
+    if api.settings.octostore is None:
+        return answer_for_error(_refused(error))
+    from dibs.compat.octostore.refusals import answer_refusal, unsupported
+
+    return answer_refusal(unsupported(error.status_code))
 
 
 def _refused(error: HTTPException) -> HttpError:

@@ -132,6 +132,8 @@ def election_routes(api: Api) -> Table:
 
 
 class ElectionRoutes:
+    stream_class = EventStream
+
     def __init__(self, api: Api) -> None:
         self._api = api
 
@@ -148,18 +150,32 @@ class ElectionRoutes:
         return handle
 
     async def _change(self, verb: str, call: HttpRequest) -> HttpResponse:
-        check_head(call.headers)
-        document = shape(verb, parse_json(await call.rest()))
+        document = await self._read(verb, call)
         caller, public = self._caller(verb, call)
         if verb == CAMPAIGN.id:
             self._charge(call, public)
             self._api.check_open()
-            if b"idempotency-key" in call.headers:
-                add_key(document, call.headers[b"idempotency-key"])
-        room = decode_name(call.raw_name)
-        ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
-        command = _COMMANDS[verb](ns, room, document, caller, public=public)
+        room, ns = self._room(call), self._namespace(caller, call)
+        command = self._command(verb, ns, room, document, caller, public=public)
         return await self._answer(room, command, call, public)
+
+    async def _read(self, verb: str, call: HttpRequest) -> dict[str, Any]:
+        check_head(call.headers)
+        document = shape(verb, parse_json(await call.rest()))
+        if verb == CAMPAIGN.id and b"idempotency-key" in call.headers:
+            add_key(document, call.headers[b"idempotency-key"])
+        return document
+
+    def _room(self, call: HttpRequest) -> str:
+        return decode_name(call.raw_name)
+
+    def _namespace(self, caller: Caller, call: HttpRequest) -> str:
+        return self._api.namespace_of(caller, parse_query(call.query), call.headers)
+
+    def _command(
+        self, verb: str, ns: str, room: str, document: dict[str, Any], caller: Caller, *, public: bool
+    ) -> Command:
+        return _COMMANDS[verb](ns, room, document, caller, public=public)
 
     async def show(self, call: HttpRequest) -> HttpResponse:
         room, command, public = self._look(SHOW.id, call)
@@ -181,7 +197,7 @@ class ElectionRoutes:
             watched = WatchedElection(room, state)
             wanted = EventFilter(ns=command.ns, name=command.name)
             first = frame(watched.first, at, "state")
-            stream = EventStream(feed, wanted, at, _framed(watched), first=first)
+            stream = self.stream_class(feed, wanted, at, _framed(watched), first=first)
             self._api.streams.add(stream, client)
         except BaseException:
             leave()
@@ -216,8 +232,7 @@ class ElectionRoutes:
 
     def _look(self, verb: str, call: HttpRequest) -> tuple[str, Inspect, bool]:
         caller, public = self._caller(verb, call)
-        room = decode_name(call.raw_name)
-        ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
+        room, ns = self._room(call), self._namespace(caller, call)
         return room, Inspect(ns=ns, name=check_name(job_of(room, public=public))), public
 
     async def _answer(self, room: str, command: Command, call: HttpRequest, public: bool) -> HttpResponse:

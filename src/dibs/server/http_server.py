@@ -107,6 +107,8 @@ def make_server(
     from dibs.compat.action_llama.routes import Gateway
 
     gateway = None if gateway_ttl_ms is None else Gateway(api, gateway_ttl_ms, gateway_upstream)
+    # OctoStore's answers are made by routes of their own, which the fast lane does not know.
+    lane = lane and api.settings.octostore is None
     made = functools.partial(FastLaneProtocol, api=api) if lane else BoundedProtocol
     connect = functools.partial(
         made,

@@ -59,6 +59,10 @@ def serve(settings: ServerSettings) -> None:
     tls = open_tls(settings, address)
     proxies = TrustedProxies(settings.trusted_proxies)
     guard, says = open_guard(settings, address)
+    if settings.octostore is not None:
+        from dibs.compat.octostore.callers import fixed_callers
+
+        guard.fixed = fixed_callers(settings.octostore)
     store_url = settings.store or default_url()
     if settings.system:
         make_folders(address.path, store_url)

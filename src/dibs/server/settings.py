@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dibs.core.limits import (
     CONNECTIONS_MAX,
@@ -32,6 +32,14 @@ class PublicElections:
     streams: int = PUBLIC_STREAMS_MAX
     streams_per_client: int = PUBLIC_STREAMS_PER_CLIENT_MAX
     stream_ms: int = PUBLIC_STREAM_MS_MAX
+
+
+@dataclass(frozen=True)
+class OctoStoreSettings:
+    """For a server that answers as OctoStore's own: its users and its admin's key."""
+
+    users: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # name and token
+    admin_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -76,3 +84,5 @@ class ServerSettings:
     # Where webhooks may lead.
     webhook_allow_private: bool = False
     webhook_allow_http: bool = False
+    # Answer as OctoStore's own server does. None: by dibs' rules.
+    octostore: OctoStoreSettings | None = None

@@ -73,6 +73,8 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
     if settings.tokens_file is not None:
         guard = TokenGuard(settings.tokens_file)
         return guard, f"tokens   {guard.path} ({len(guard)}); SIGHUP reads it again"
+    if settings.octostore is not None and not address.is_local:
+        return TokenGuard(None), "users    those of STATIC_TOKENS, and of the store"
     if not address.is_local:
         if _is_missing(settings.store or default_url()):
             raise _nobody_let_in(settings)  # and no store is left behind
@@ -111,7 +113,7 @@ def open_directory(
     directory.start()
     stack.callback(directory.stop)
     guard.directory = directory
-    if guard.path is None and not directory:
+    if guard.path is None and not directory and settings.octostore is None:
         raise _nobody_let_in(settings)
     if guard.path is None or directory:
         lead = "" if guard.path is None else "\n  "

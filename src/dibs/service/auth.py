@@ -56,6 +56,7 @@ class TokenGuard:
         self._own = own
         self._wall = wall
         self.directory = directory
+        self.fixed: dict[bytes, Caller] = {}  # let in besides, by the hash of their token
         self._callers: dict[bytes, Caller] = {}
         self._ends_ms: dict[bytes, int] = {}
         self._read()
@@ -91,7 +92,7 @@ class TokenGuard:
         stored = self.directory.caller(key) if self.directory is not None else None
         if stored is not None:
             return stored
-        caller = self._callers.get(key)
+        caller = self._callers.get(key) or self.fixed.get(key)
         if caller is None:
             raise AuthenticationFailed("The token is unknown or was revoked.")
         if key in self._ends_ms and self._wall() >= self._ends_ms[key]:
@@ -118,11 +119,11 @@ class TokenGuard:
     def principals(self) -> set[str]:
         """The names of all whose token is valid now, in the file or in the store."""
         stored = self.directory.principals() if self.directory is not None else set()
-        return {caller.principal for caller in self._callers.values()} | stored
+        return {caller.principal for caller in self.callers()} | stored
 
     def callers(self) -> list[Caller]:
-        """Everybody that the file lets in."""
-        return list(self._callers.values())
+        """Everybody that is let in without being in the store."""
+        return [*self._callers.values(), *self.fixed.values()]
 
     def is_own_token(self, authorization: bytes) -> bool:
         """Whether this is the user's own token, which the user's commands read from the file."""
@@ -157,6 +158,7 @@ class MachineGuard(TokenGuard):
 
     def __init__(self) -> None:
         self.path = None
+        self.fixed = {}
         self._wall = wall_ms
         self._own = False
         self.directory = None

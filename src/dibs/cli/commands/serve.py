@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 
 from dibs.cli.commands.serve_options import OPTIONS
 from dibs.cli.framework.parse import UsageError
@@ -30,6 +31,7 @@ def serve(call: Call) -> Answer:
             "dibs serve takes no --url. Use --store for the store, and --bind for the address.", "serve"
         )
     chosen = {
+        **_octostore(call),
         **_places(call),
         **_tls(call),
         **_numbers(call),
@@ -122,6 +124,15 @@ def _gateway(call: Call) -> dict[str, Any]:
 
         chosen["rlock_ttl_ms"] = ttl_seconds(ttl, "--rlock-ttl (DIBS_RLOCK_TTL)") * 1000
     return chosen
+
+
+def _octostore(call: Call) -> dict[str, Any]:
+    """Answers as OctoStore's server gives them, and its variables. dibs' own flags and variables come before these."""
+    if not _is_on(call, "octostore", "DIBS_OCTOSTORE"):
+        return {}
+    from dibs.compat.octostore.environment import settings_from
+
+    return settings_from(os.environ)
 
 
 def _elections(call: Call) -> dict[str, Any]:

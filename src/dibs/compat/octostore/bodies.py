@@ -1,0 +1,164 @@
+"""Request bodies as OctoStore reads them: JSON alone, unknown fields ignored, null the same as left out. A body that
+cannot be read is refused before anybody asks who sent it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from dibs.compat.octostore.refusals import invalid, invalid_name, invalid_ttl, unsupported
+from dibs.errors import InvalidInput
+from dibs.server.request import check_head, parse_json
+from dibs.server.response import HttpError
+from dibs.wire.shapes import OWN_TYPE, U32_MAX, is_unicode
+from dibs.wire.values import token_badge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from dibs.server.request import HttpRequest, Known
+
+    Document = dict[str, Any]
+
+NAME_BYTES_MAX = 256
+PART_BYTES_MAX = 64
+TTL_S_DEFAULT = 60
+TTL_S_MAX = 3600
+METADATA_CHARS_MAX = 1024
+DELAY_S_MAX = 30
+ACL_ENTRIES_MAX = 100
+ACL_ENTRY_BYTES_MAX = 256
+USER_CHARS_MAX = 64
+UNREADABLE, WRONG_TYPE = 400, 422
+
+
+async def read_body(call: HttpRequest, known: Known, fields: dict[str, str]) -> Document:
+    """The known fields of the body. `fields` has their kinds; "!" marks a required one."""
+    if call.headers.get(b"content-type", b"").startswith(OWN_TYPE.encode()):
+        raise unsupported(415)  # dibs' own clients ask for rules that are not these
+    try:
+        check_head(call.headers)
+        document = parse_json(await call.rest(known))
+    except HttpError as error:
+        raise unsupported(error.status) from None
+    except InvalidInput:
+        raise unsupported(UNREADABLE) from None
+    if not isinstance(document, dict):
+        raise unsupported(WRONG_TYPE)
+    found: Document = {}
+    for field, kind in fields.items():
+        value = document.get(field)
+        if value is None:
+            if kind.endswith("!"):
+                raise unsupported(WRONG_TYPE)
+            continue
+        found[field] = _KINDS[kind.rstrip("!")](value)
+    return found
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= U32_MAX:
+        raise unsupported(WRONG_TYPE)
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not is_unicode(value):
+        raise unsupported(WRONG_TYPE)
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise unsupported(WRONG_TYPE)
+    return value
+
+
+def _id(value: object) -> str:
+    try:
+        return str(uuid.UUID(_text(value)))
+    except ValueError:
+        raise unsupported(WRONG_TYPE) from None
+
+
+def _acl(value: object) -> list[str]:
+    entries = value.get("acquire") if isinstance(value, dict) else None
+    if not isinstance(entries, list):
+        raise unsupported(WRONG_TYPE)
+    return [_text(entry) for entry in entries]
+
+
+_KINDS: dict[str, Callable[[object], Any]] = {
+    "number": _number,
+    "text": _text,
+    "flag": _flag,
+    "id": _id,
+    "acl": _acl,
+}
+
+
+def check_lock_name(name: str) -> str:
+    """A name that OctoStore has."""
+    if not name:
+        raise invalid_name("Lock name cannot be empty")
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise invalid_name(f"Lock name cannot exceed {NAME_BYTES_MAX} characters")
+    if name[0] == "/" or name[-1] == "/":
+        raise invalid_name("Lock name cannot start or end with '/'")
+    if "//" in name:
+        raise invalid_name("Lock name cannot contain consecutive slashes")
+    if ".." in name.split("/"):
+        raise invalid_name("Lock name cannot contain '..' path segments")
+    if not all(character.isalnum() or character in "-_./" for character in name):
+        raise invalid_name(
+            "Lock name can only contain alphanumeric characters, hyphens, underscores, dots, and slashes"
+        )
+    if any(len(part.encode()) > PART_BYTES_MAX for part in name.split("/")):
+        raise invalid_name(f"Lock name path components cannot exceed {PART_BYTES_MAX} characters")
+    return name
+
+
+def ttl_ms_of(document: Document) -> int:
+    seconds: int = document.get("ttl_seconds", TTL_S_DEFAULT)
+    if seconds == 0:
+        raise invalid_ttl("TTL must be greater than 0")
+    if seconds > TTL_S_MAX:
+        raise invalid_ttl(f"TTL cannot exceed {TTL_S_MAX} seconds (1 hour)")
+    return seconds * 1000
+
+
+def metadata_of(document: Document) -> str | None:
+    metadata: str | None = document.get("metadata")
+    if metadata is not None and len(metadata) > METADATA_CHARS_MAX:
+        raise invalid(f"Metadata cannot exceed {METADATA_CHARS_MAX} characters")
+    return metadata
+
+
+def delay_ms_of(document: Document) -> int:
+    seconds: int = document.get("lock_delay_seconds", 0)
+    if seconds > DELAY_S_MAX:
+        raise invalid(f"lock_delay_seconds must be between 0 and {DELAY_S_MAX}")
+    return seconds * 1000
+
+
+def acl_of(entries: list[str]) -> tuple[str, ...]:
+    """The entries as dibs keeps them: names in lower case, tokens as their hashes."""
+    if not entries:
+        raise invalid("acl.acquire must not be empty")
+    if len(entries) > ACL_ENTRIES_MAX:
+        raise invalid(f"acl.acquire cannot contain more than {ACL_ENTRIES_MAX} principals")
+    return tuple(sorted({_entry(entry.strip()) for entry in entries}))
+
+
+def _entry(entry: str) -> str:
+    if len(entry.encode()) > ACL_ENTRY_BYTES_MAX:
+        raise invalid(f"acl principals cannot exceed {ACL_ENTRY_BYTES_MAX} characters")
+    kind, _, value = entry.partition(":")
+    if kind == "token" and value:
+        return token_badge(value)
+    plain = value.replace("-", "a")
+    if kind == "user" and len(value) <= USER_CHARS_MAX and plain.isascii() and plain.isalnum():
+        return f"user:{value.lower()}"
+    raise invalid("acl principals must use user:<github_username> or token:<token>")

@@ -1,0 +1,155 @@
+"""Who asks, as OctoStore sees it: a user by its token, or the admin by its key. All that hold the same token are one
+user, and a user with a namespace may only use names below it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TYPE_CHECKING, NamedTuple
+
+from dibs.compat.octostore.admin import BEARER_ADMIN, KEY_HEADERS
+from dibs.compat.octostore.bodies import check_lock_name
+from dibs.compat.octostore.ids import user_id
+from dibs.compat.octostore.refusals import forbidden, unsupported
+from dibs.core.identity import ADMIN, AGENT, Caller
+from dibs.core.limits import ADMIN_GUESSES_MAX
+from dibs.core.names import check_principal
+from dibs.errors import AuthenticationFailed, DibsError, InvalidInput, InvalidName
+from dibs.server.client_windows import ClientWindows
+from dibs.server.event_routes import client_at
+from dibs.server.request import decode_name
+from dibs.wire.permissions import require
+from dibs.wire.values import token_badge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dibs.core.records import Holder
+    from dibs.server.handlers import Api
+    from dibs.server.request import HttpRequest
+    from dibs.server.settings import OctoStoreSettings
+
+ADMIN_PRINCIPAL = "admin key"  # with a blank, so that no token can have this name
+NIL = "00000000-0000-0000-0000-000000000000"
+RESERVED = "__election/"
+
+
+class User(NamedTuple):
+    principal: str
+    scope: str | None = None  # the namespace: a prefix of names
+    is_admin: bool = False
+    badges: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return id_of(self.principal)
+
+
+def id_of(principal: str) -> str:
+    return NIL if principal == ADMIN_PRINCIPAL else user_id(principal, None)
+
+
+def internal_id(holder: Holder) -> str:
+    """Who holds a lock: an ephemeral one its session, every other one the user."""
+    return holder.session if holder.session is not None and holder.ephemeral else id_of(holder.principal)
+
+
+class Callers:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._guesses = ClientWindows(ADMIN_GUESSES_MAX, "wrong keys")
+
+    def user(self, verb: str, call: HttpRequest) -> User:
+        if self.has_admin_key(call):
+            return User(ADMIN_PRINCIPAL, is_admin=True)
+        caller = self._api.caller_for(verb, call.headers)
+        if caller.principal == ADMIN_PRINCIPAL:  # the key is not a token
+            raise AuthenticationFailed("Authentication failed")
+        require(caller, verb)
+        badges = tuple(each.lower() if each.startswith("user:") else each for each in caller.badges)
+        return User(caller.principal, caller.namespace, badges=badges)
+
+    def has_admin_key(self, call: HttpRequest) -> bool:
+        """Whether the request has the server's admin key. A client that sent too many wrong ones is refused, so that a
+        short key cannot be guessed."""
+        settings = self._api.settings.octostore
+        given = next((call.headers[name] for name in KEY_HEADERS if name in call.headers), None)
+        if settings is None or settings.admin_key is None or given is None:
+            return False
+        client = client_at(call)
+        self._guesses.check(client)
+        if hmac.compare_digest(given, settings.admin_key.encode()):
+            return True
+        self._guesses.charge(client)
+        return False
+
+    def admit_admin(self, call: HttpRequest) -> None:
+        """Raises unless an admin asks: with the admin key, or with a token of an admin. The key becomes the token of
+        the request, as which the server's guard knows it."""
+        settings = self._api.settings.octostore
+        bearer = call.headers.get(b"authorization", b"").strip()
+        if bearer.startswith(BEARER_ADMIN):
+            call.headers[KEY_HEADERS[0]] = bearer.removeprefix(BEARER_ADMIN)
+        if self.has_admin_key(call) and settings is not None and settings.admin_key is not None:
+            call.headers[b"authorization"] = b"Bearer " + settings.admin_key.encode()
+        for name in KEY_HEADERS:
+            call.headers.pop(name, None)
+        if self._api.caller_of(call.headers).role != ADMIN:
+            raise forbidden("Admin access required")
+
+    def lock_name(self, call: HttpRequest, user: User, *, anywhere: bool = False) -> str:
+        """The name in the address, if the user may use it."""
+        try:
+            name = decode_name(call.raw_name)
+        except InvalidName:
+            raise unsupported(400) from None
+        check_lock_name(name)
+        if not anywhere:
+            self._check_scope(name, user)
+        return name
+
+    @staticmethod
+    def _check_scope(name: str, user: User) -> None:
+        if name.startswith(RESERVED):
+            raise forbidden("The __election namespace is reserved for public leader elections")
+        if user.scope is not None and not name.startswith(f"{user.scope}."):
+            raise forbidden(f"lock '{name}' is outside namespace '{user.scope}'")
+
+    def is_still_known(self, user: User, call: HttpRequest) -> bool:
+        if user.is_admin:
+            return True
+        try:
+            return self._api.caller_of(call.headers).principal == user.principal
+        except DibsError:
+            return False
+
+
+def fixed_callers(settings: OctoStoreSettings) -> dict[bytes, Caller]:
+    """The users of STATIC_TOKENS, and the admin, by the hash of their token or key."""
+    found = _users(settings.users)
+    if settings.admin_key is not None:
+        digest = hashlib.sha256(settings.admin_key.encode()).digest()
+        found[digest] = Caller(principal=ADMIN_PRINCIPAL, role=ADMIN)
+    return found
+
+
+def _users(pairs: Iterable[tuple[str, str]]) -> dict[bytes, Caller]:
+    return {
+        hashlib.sha256(token.encode()).digest(): Caller(
+            principal=_principal(name, token),
+            role=AGENT,
+            badges=(f"user:{_principal(name, token)}", token_badge(token)),
+        )
+        for name, token in pairs
+    }
+
+
+def _principal(name: str, token: str) -> str:
+    """The name of a user. A name that is the token itself would show the token to everybody."""
+    try:
+        if name != token:
+            return check_principal(name)
+    except InvalidInput:
+        pass
+    return "user-" + hashlib.sha256(name.encode()).hexdigest()[:12]

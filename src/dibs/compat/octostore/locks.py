@@ -1,0 +1,374 @@
+"""OctoStore's locks on dibs' rules. Each answer is the outcome of one of dibs' commands, in OctoStore's words.
+
+OctoStore takes all requests with one token for one owner. dibs asks every caller for a proof. So this layer shows the
+proof on the caller's behalf: a claim of a lock that its owner has is a renewal, with the lease id on record.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.compat.octostore.bodies import acl_of, delay_ms_of, metadata_of, read_body, ttl_ms_of
+from dibs.compat.octostore.callers import internal_id
+from dibs.compat.octostore.ids import holder_id
+from dibs.compat.octostore.refusals import (
+    Refusal,
+    conflict,
+    forbidden,
+    invalid,
+    lease_gone,
+    lease_taken,
+    no_session,
+    session_over,
+)
+from dibs.core.commands import Acquire, Inspect, InspectSession, Release, Renew, SetAcl
+from dibs.core.keys import META_KEY
+from dibs.core.limits import LIST_PAGE_MAX
+from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX
+from dibs.core.outcomes import (
+    AclDiffers,
+    AclSet,
+    Delayed,
+    Forbidden,
+    Granted,
+    Held,
+    NotCurrent,
+    QuotaExceeded,
+    Released,
+    Renewed,
+    SessionOver,
+    SessionState,
+    SessionUnknown,
+    Status,
+)
+from dibs.core.records import EXPIRED, Meta
+from dibs.ids import new_id
+from dibs.server.request import parse_query
+from dibs.server.response import HttpResponse, answer_document, answer_for
+from dibs.service.queries import claimed
+from dibs.wire.inspect import acl_document
+from dibs.wire.parts import timestamp
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from dibs.compat.octostore.callers import Callers, User
+    from dibs.core.outcomes import Outcome
+    from dibs.core.records import Holder, LockRecord
+    from dibs.server.handlers import Api
+    from dibs.server.request import HttpRequest
+
+    Document = dict[str, Any]
+
+LOCKS_MAX = 100
+TRIES_MAX = 8  # how often another owner may come between a look and a claim
+_ACQUIRE = {
+    "ttl_seconds": "number",
+    "metadata": "text",
+    "session_id": "id",
+    "ephemeral": "flag",
+    "lock_delay_seconds": "number",
+    "acl": "acl",
+}
+NULL = b"null"
+
+
+class Locks:
+    def __init__(self, api: Api, callers: Callers) -> None:
+        self._api = api
+        self._callers = callers
+
+    async def acquire(self, call: HttpRequest) -> HttpResponse:
+        document = await read_body(call, self._api.caller_of, _ACQUIRE)
+        user = self._callers.user("acquire", call)
+        name = self._callers.lock_name(call, user)
+        command = self._command(name, document, user)
+        self._api.check_open()
+        outcome = await self._claimed(command, user)
+        for _ in range(TRIES_MAX):
+            if not isinstance(outcome, NotCurrent):
+                break
+            outcome = await self._claimed(command, user)
+        return _acquired(outcome)
+
+    def _command(self, name: str, document: Document, user: User) -> Acquire:
+        ttl_ms, metadata, delay_ms = ttl_ms_of(document), metadata_of(document), delay_ms_of(document)
+        ephemeral, session = document.get("ephemeral", False), document.get("session_id")
+        if ephemeral and session is None:
+            raise invalid("ephemeral locks require a session_id")
+        return Acquire(
+            ns=DEFAULT_NAMESPACE,
+            name=name,
+            principal=user.principal,
+            owner=user.principal,
+            ttl_ms=ttl_ms,
+            fresh_lease_id=new_id(),
+            metadata=metadata,
+            session=session,
+            ephemeral=ephemeral,
+            delay_ms=delay_ms,
+            delays_release=delay_ms > 0,
+            one_counter=True,
+            acl=acl_of(document["acl"]) if "acl" in document else None,
+            badges=user.badges,
+            admin=user.is_admin,
+            payer=f"/{user.principal}",
+            held_max=LOCKS_MAX,
+        )
+
+    async def _claimed(self, command: Acquire, user: User) -> Outcome:
+        """The outcome of a claim. NotCurrent: the lock changed between two commands; ask again."""
+        state = await self._look(command.name)
+        lock, holder = state.lock, _holder(state.lock)
+        _check_acl(lock, command)
+        if holder is None and lock.delay_until_ms > state.now_ms:
+            return await self._submit(command)
+        if command.session is not None:
+            await self._check_session(command.session, user)
+        if holder is not None and internal_id(holder) == (command.session if command.ephemeral else user.id):
+            return await self._claimed_again(command, state, holder)
+        if holder is None:
+            return await self._submit(command)
+        if self._api.engine.tally.live_of(user.principal) >= LOCKS_MAX:
+            return QuotaExceeded(now_ms=state.now_ms, name=lock.name, most=LOCKS_MAX)
+        return await self._submit(command.replace(session=None, ephemeral=True))
+
+    async def _claimed_again(self, command: Acquire, state: Status, holder: Holder) -> Outcome:
+        """The owner claims what it has: the same lease, never a shorter one."""
+        renew = Renew(
+            ns=command.ns,
+            name=command.name,
+            principal=command.principal,
+            lease_id=holder.lease_id,
+            ttl_ms=max(command.ttl_ms, own_end_ms(holder) - state.now_ms),
+            audited=True,
+        )
+        outcome = await self._submit(renew)
+        if command.acl is not None and not state.lock.acl and isinstance(outcome, Renewed):
+            await self._submit(
+                SetAcl(ns=command.ns, name=command.name, principal=command.principal, acl=command.acl)
+            )
+        if isinstance(outcome, Renewed):
+            return Granted(now_ms=outcome.now_ms, name=command.name, lease=outcome.lease)
+        return outcome
+
+    async def _check_session(self, session: str, user: User) -> None:
+        found = await self._submit(InspectSession(session=session, principal=user.principal))
+        if not isinstance(found, SessionState):
+            raise no_session()
+        if not found.live:
+            raise session_over() if found.session.how in (EXPIRED, None, "") else no_session()
+
+    async def renew(self, call: HttpRequest) -> HttpResponse:
+        document = await read_body(call, self._api.caller_of, {"lease_id": "id!", "ttl_seconds": "number"})
+        user = self._callers.user("renew", call)
+        name = self._callers.lock_name(call, user)
+        command = Renew(
+            ns=DEFAULT_NAMESPACE,
+            name=name,
+            principal=user.principal,
+            lease_id=document["lease_id"],
+            ttl_ms=ttl_ms_of(document),
+            audited=True,
+        )
+        outcome = await self._submit(command)
+        if not isinstance(outcome, Renewed):
+            raise await self._not_current(outcome, user)
+        end_ms = own_end_ms(outcome.lease)
+        return answer_document(
+            {
+                "lease_id": document["lease_id"],
+                "expires_at": timestamp(end_ms),
+                "renew_after_ms": (end_ms - outcome.now_ms) // 2,
+            }
+        )
+
+    async def release(self, call: HttpRequest) -> HttpResponse:
+        document = await read_body(call, self._api.caller_of, {"lease_id": "id!"})
+        user = self._callers.user("release", call)
+        name = self._callers.lock_name(call, user)
+        command = Release(
+            ns=DEFAULT_NAMESPACE, name=name, principal=user.principal, lease_id=document["lease_id"]
+        )
+        outcome = await self._submit(command)
+        if isinstance(outcome, Released) and not outcome.again:
+            return answer_document({})._replace(body=NULL)
+        if isinstance(outcome, Released):  # it was released before: who has the lock now?
+            state = await self._look(name)
+            outcome = NotCurrent(now_ms=state.now_ms, name=name, holders=state.lock.holders)
+        raise await self._not_current(outcome, user)
+
+    async def _not_current(self, outcome: Outcome, user: User) -> Exception:
+        """Why a lease cannot be used. A lock of somebody else's session is as unknown as the session."""
+        if not isinstance(outcome, NotCurrent):
+            raise _refused(outcome)
+        if not outcome.holders:
+            return lease_gone()
+        holder = outcome.holders[0]
+        if holder.session is not None and holder.ephemeral and holder.principal != user.principal:
+            return no_session()
+        return lease_taken()
+
+    async def show(self, call: HttpRequest) -> HttpResponse:
+        user = self._callers.user("inspect", call)
+        name = self._callers.lock_name(call, user)
+        state = await self._look(name)
+        document = _lock_document(state.lock)
+        if document["status"] == "free":
+            document["fencing_token"] = await self._api.in_reader(self._next_token)
+        if state.lock.acl:
+            document["acl"] = acl_document(tuple(sorted(state.lock.acl)))
+        return answer_document(document)
+
+    def _next_token(self) -> int:
+        """The number that the next lease of the store gets."""
+        found = self._api.engine.store.read((META_KEY,)).records[META_KEY].record
+        return (found.token_floor if isinstance(found, Meta) else 0) + 1
+
+    async def listing(self, call: HttpRequest) -> HttpResponse:
+        user = self._callers.user("list", call)
+        prefix = parse_query(call.query).get("prefix")
+        if user.scope is not None:
+            own = f"{user.scope}."
+            if prefix is not None and not prefix.startswith(own):
+                raise forbidden(f"prefix '{prefix}' is outside namespace '{user.scope}'")
+            prefix = own if prefix is None else prefix
+        locks = await self._api.in_reader(lambda: self._held(prefix or ""))
+        return answer_document({"locks": locks, "total": len(locks), "prefix": prefix})
+
+    def _held(self, prefix: str) -> list[Document]:
+        found: list[Document] = []
+        after: str | None = ""
+        while after is not None:
+            page = claimed(self._api.engine.store, DEFAULT_NAMESPACE, prefix, after, LIST_PAGE_MAX)
+            found += [
+                _lock_document(lock) for lock in page.locks if not lock.name.startswith(ELECTION_PREFIX)
+            ]
+            after = page.next_after
+        return found
+
+    async def acl(self, call: HttpRequest) -> HttpResponse:
+        document = await read_body(call, self._api.caller_of, {"acl": "acl!"})
+        user = self._callers.user("acl", call)
+        name = self._callers.lock_name(call, user, anywhere=True)
+        entries = acl_of(document["acl"])
+        state = await self._look(name)
+        holder = _holder(state.lock)
+        missing = Refusal("not_found", f"Lock not found: {name}", title="Lock not found")
+        if not user.is_admin:
+            if holder is None:
+                raise missing
+            if holder.principal != user.principal:
+                raise forbidden("only current lock holder or admin can update ACL")
+        outcome = await self._submit(
+            SetAcl(
+                ns=DEFAULT_NAMESPACE,
+                name=name,
+                principal=user.principal,
+                acl=entries,
+                admin=user.is_admin,
+            )
+        )
+        if isinstance(outcome, AclSet):
+            return answer_document({"name": name, "acl": acl_document(entries)})
+        raise (
+            forbidden("only current lock holder or admin can update ACL")
+            if isinstance(outcome, Forbidden)
+            else missing
+        )
+
+    async def _look(self, name: str) -> Status:
+        state = await self._submit(Inspect(ns=DEFAULT_NAMESPACE, name=name))
+        if not isinstance(state, Status):
+            raise _refused(state)
+        return state
+
+    async def _submit(self, command: Any) -> Outcome:
+        return await self._api.engine.batcher.submit(command)
+
+
+def own_end_ms(holder: Holder) -> int:
+    """When a lease ends by its own TTL. The end of its session is not shown."""
+    return holder.renewed_ms + holder.ttl_ms if holder.ttl_ms else holder.expires_ms
+
+
+def _holder(lock: LockRecord) -> Holder | None:
+    return lock.holders[0] if lock.holders else None
+
+
+def _check_acl(lock: LockRecord, command: Acquire) -> None:
+    if lock.acl and command.acl is not None and set(lock.acl) != set(command.acl):
+        raise conflict("ACL already exists; update with PUT /locks/{name}/acl")
+    allowed = lock.acl or command.acl
+    if allowed and not command.admin and not set(allowed).intersection(command.badges):
+        raise forbidden("caller is not allowed to acquire this lock")
+
+
+def _acquired(outcome: Outcome) -> HttpResponse:
+    if isinstance(outcome, Granted):
+        end_ms = own_end_ms(outcome.lease)
+        return answer_document(
+            {
+                "status": "acquired",
+                "lease_id": outcome.lease.lease_id,
+                "fencing_token": outcome.lease.token,
+                "expires_at": timestamp(end_ms),
+                "renew_after_ms": max(0, end_ms - outcome.now_ms) // 2,
+                "metadata": outcome.lease.metadata,
+            }
+        )
+    if isinstance(outcome, Held) and outcome.blockers:
+        holder = outcome.blockers[0].holder
+        end_ms = own_end_ms(holder)
+        return answer_document(
+            {
+                "status": "held",
+                "holder_id": holder_id(internal_id(holder)),
+                "expires_at": timestamp(end_ms),
+                "retry_after_ms": max(0, end_ms - outcome.now_ms),
+                "metadata": holder.metadata,
+            }
+        )
+    if isinstance(outcome, Delayed):
+        document = {
+            "status": "delayed",
+            "available_at": timestamp(outcome.until_ms),
+            "lock_delay_seconds": -(-outcome.delay_ms // 1000),
+            "retry_after_ms": outcome.until_ms - outcome.now_ms,
+        }
+        return answer_document(document, 409)
+    raise _refused(outcome)
+
+
+def _refused(outcome: Outcome) -> Exception:
+    if isinstance(outcome, QuotaExceeded):
+        return Refusal("lock_limit_exceeded", f"Lock limit exceeded (max {LOCKS_MAX} per user)")
+    if isinstance(outcome, Forbidden):
+        return forbidden("caller is not allowed to acquire this lock")
+    if isinstance(outcome, AclDiffers):
+        return conflict("ACL changed while acquiring the lock")
+    if isinstance(outcome, SessionUnknown):
+        return no_session()
+    if isinstance(outcome, SessionOver):
+        return session_over()
+    return Unknown(outcome)
+
+
+class Unknown(Exception):
+    """An outcome that OctoStore has no word for, such as a parked job: another client's routes made it."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(type(outcome).__name__)
+        self.answer = answer_for(outcome)
+
+
+def _lock_document(lock: LockRecord) -> Document:
+    holder = _holder(lock)
+    return {
+        "name": lock.name,
+        "status": "free" if holder is None else "held",
+        "holder_id": None if holder is None else holder_id(internal_id(holder)),
+        "fencing_token": lock.token if holder is None else holder.token,
+        "expires_at": None if holder is None else timestamp(own_end_ms(holder)),
+        "metadata": None if holder is None else holder.metadata,
+    }
