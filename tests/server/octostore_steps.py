@@ -1,5 +1,5 @@
-"""What is asked of a server that answers as OctoStore does: the same requests, in the same order, of the real one (whose
-answers are recorded in octostore_answers.json) and of dibs.
+"""What is asked of a server that answers as OctoStore does: the same requests, in the same order, of the real one and
+of dibs. The answers of the real one are recorded in octostore_answers.json.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def internal_id(holder: Holder) -> str:
     return holder.session if holder.session is not None and holder.ephemeral else id_of(holder.principal)
 
 
-class Callers:
+class UserDirectory:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._guesses = ClientWindows(ADMIN_GUESSES_MAX, "wrong keys")

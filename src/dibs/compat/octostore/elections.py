@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.compat.octostore.bodies import metadata_of, read_body
-from dibs.compat.octostore.refusals import Refusal, forbidden, invalid, invalid_ttl, lease_gone, lease_taken
+from dibs.compat.octostore.refusals import (
+    OctoStoreRefusal,
+    forbidden,
+    invalid,
+    invalid_ttl,
+    lease_gone,
+    lease_taken,
+)
 from dibs.compat.octostore.streams import PlainStream
 from dibs.core.commands import Acquire, Inspect
 from dibs.core.limits import CANDIDATE_CHARS_MAX, ROOM_CHARS_MAX, ROOM_CHARS_MIN
@@ -81,7 +88,7 @@ class Elections(ElectionRoutes):
     async def _answer(self, room: str, command: Command, call: HttpRequest, public: bool) -> HttpResponse:
         outcome = await self._api.engine.batcher.submit(command)
         if isinstance(outcome, QuotaExceeded):
-            raise Refusal(
+            raise OctoStoreRefusal(
                 "capacity_exceeded",
                 "Capacity exceeded: Public election capacity reached; retry later or self-host OctoStore",
                 retry_s=FULL_RETRY_S,

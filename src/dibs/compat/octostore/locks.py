@@ -12,7 +12,7 @@ from dibs.compat.octostore.bodies import acl_of, delay_ms_of, metadata_of, read_
 from dibs.compat.octostore.callers import internal_id
 from dibs.compat.octostore.ids import holder_id
 from dibs.compat.octostore.refusals import (
-    Refusal,
+    OctoStoreRefusal,
     conflict,
     forbidden,
     invalid,
@@ -52,7 +52,7 @@ from dibs.wire.parts import timestamp
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.compat.octostore.callers import Callers, User
+    from dibs.compat.octostore.callers import UserDirectory, User
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Holder, LockRecord
     from dibs.server.handlers import Api
@@ -74,7 +74,7 @@ NULL = b"null"
 
 
 class Locks:
-    def __init__(self, api: Api, callers: Callers) -> None:
+    def __init__(self, api: Api, callers: UserDirectory) -> None:
         self._api = api
         self._callers = callers
 
@@ -254,7 +254,7 @@ class Locks:
         entries = acl_of(document["acl"])
         state = await self._look(name)
         holder = _holder(state.lock)
-        missing = Refusal("not_found", f"Lock not found: {name}", title="Lock not found")
+        missing = OctoStoreRefusal("not_found", f"Lock not found: {name}", title="Lock not found")
         if not user.is_admin:
             if holder is None:
                 raise missing
@@ -342,7 +342,7 @@ def _acquired(outcome: Outcome) -> HttpResponse:
 
 def _refused(outcome: Outcome) -> Exception:
     if isinstance(outcome, QuotaExceeded):
-        return Refusal("lock_limit_exceeded", f"Lock limit exceeded (max {LOCKS_MAX} per user)")
+        return OctoStoreRefusal("lock_limit_exceeded", f"Lock limit exceeded (max {LOCKS_MAX} per user)")
     if isinstance(outcome, Forbidden):
         return forbidden("caller is not allowed to acquire this lock")
     if isinstance(outcome, AclDiffers):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NOT_FOUND = "Resource not found"
 
 
-class Refusal(DibsError):
+class OctoStoreRefusal(DibsError):
     """`title` None: that of the code. Details begin with the title where OctoStore's do."""
 
     def __init__(
@@ -37,54 +37,54 @@ class Refusal(DibsError):
         self.retry_s = retry_s
 
 
-def invalid(details: str) -> Refusal:
-    return Refusal("invalid_input", f"Invalid input: {details}")
+def invalid(details: str) -> OctoStoreRefusal:
+    return OctoStoreRefusal("invalid_input", f"Invalid input: {details}")
 
 
-def invalid_ttl(details: str) -> Refusal:
-    return Refusal("invalid_ttl", f"Invalid TTL: {details}")
+def invalid_ttl(details: str) -> OctoStoreRefusal:
+    return OctoStoreRefusal("invalid_ttl", f"Invalid TTL: {details}")
 
 
-def invalid_name(details: str) -> Refusal:
-    return Refusal("invalid_lock_name", f"Invalid lock name: {details}")
+def invalid_name(details: str) -> OctoStoreRefusal:
+    return OctoStoreRefusal("invalid_lock_name", f"Invalid lock name: {details}")
 
 
-def forbidden(details: str) -> Refusal:
-    return Refusal("forbidden", f"Forbidden: {details}")
+def forbidden(details: str) -> OctoStoreRefusal:
+    return OctoStoreRefusal("forbidden", f"Forbidden: {details}")
 
 
-def conflict(details: str) -> Refusal:
-    return Refusal("conflict", f"Conflict: {details}")
+def conflict(details: str) -> OctoStoreRefusal:
+    return OctoStoreRefusal("conflict", f"Conflict: {details}")
 
 
-def no_session() -> Refusal:
-    return Refusal("not_found", "Session not found", title="Session not found")
+def no_session() -> OctoStoreRefusal:
+    return OctoStoreRefusal("not_found", "Session not found", title="Session not found")
 
 
-def session_over() -> Refusal:
-    return Refusal("session_expired", "Session expired")
+def session_over() -> OctoStoreRefusal:
+    return OctoStoreRefusal("session_expired", "Session expired")
 
 
-def lease_taken() -> Refusal:
-    return Refusal("lease_not_current", "Invalid lease ID", status=400)
+def lease_taken() -> OctoStoreRefusal:
+    return OctoStoreRefusal("lease_not_current", "Invalid lease ID", status=400)
 
 
-def lease_gone() -> Refusal:
-    return Refusal("lease_not_current", "Lease is not current", status=404)
+def lease_gone() -> OctoStoreRefusal:
+    return OctoStoreRefusal("lease_not_current", "Lease is not current", status=404)
 
 
-def unsupported(status: int) -> Refusal:
+def unsupported(status: int) -> OctoStoreRefusal:
     """What its framework refuses: the body, the type, the method, the address."""
     if status == 404:
-        return Refusal("not_found", NOT_FOUND)
-    return Refusal("invalid_input", UNSUPPORTED, status=status)
+        return OctoStoreRefusal("not_found", NOT_FOUND)
+    return OctoStoreRefusal("invalid_input", UNSUPPORTED, status=status)
 
 
 def answer_refusal(error: Exception) -> HttpResponse:
     """The answer for an error. What OctoStore does not know (a store that is away, a server that drains) is answered in
     dibs' words."""
     found = _translated(error)
-    if not isinstance(found, Refusal):
+    if not isinstance(found, OctoStoreRefusal):
         return answer_for_error(found)
     request_id = new_request_id()
     body: dict[str, Any] = {
@@ -102,17 +102,17 @@ def answer_refusal(error: Exception) -> HttpResponse:
 
 def _translated(error: Exception) -> Exception:
     if isinstance(error, AuthenticationRequired):
-        return Refusal("authentication_required", "Bearer token required")
+        return OctoStoreRefusal("authentication_required", "Bearer token required")
     if isinstance(error, AuthenticationFailed):
-        return Refusal("authentication_failed", "Authentication failed")
+        return OctoStoreRefusal("authentication_failed", "Authentication failed")
     if isinstance(error, RateLimited):
         seconds = -(-error.retry_after_ms // 1000)
         details = f"Rate limit exceeded; retry in {seconds} seconds"
-        return Refusal("rate_limited", details, retry_s=seconds)
+        return OctoStoreRefusal("rate_limited", details, retry_s=seconds)
     if isinstance(error, NotAllowed):
         return forbidden(error.details)
     if isinstance(error, HttpError) and error.code == "invalid_input":
         return unsupported(error.status)
     if isinstance(error, InvalidInput):
-        return Refusal(error.code, f"{CODES[error.code].title}: {error.details}")
+        return OctoStoreRefusal(error.code, f"{CODES[error.code].title}: {error.details}")
     return error

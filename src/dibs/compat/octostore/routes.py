@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dibs.compat.octostore.admin import STATUS as ADMIN_STATUS
 from dibs.compat.octostore.admin import TIMESERIES
-from dibs.compat.octostore.callers import Callers
+from dibs.compat.octostore.callers import UserDirectory
 from dibs.compat.octostore.elections import Elections
 from dibs.compat.octostore.locks import Locks, Unknown, own_end_ms
 from dibs.compat.octostore.refusals import answer_refusal
@@ -62,7 +62,7 @@ OTHERS = ("register", "token-rotate-own")  # dibs' handlers, with OctoStore's re
 class OctoStoreRoutes:
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._callers = Callers(api)
+        self._callers = UserDirectory(api)
         self._locks = Locks(api, self._callers)
 
     def handlers(self) -> dict[str, Handler]:

@@ -17,7 +17,7 @@ from dibs.server.response import NO_CONTENT, answer_document
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
-    from dibs.compat.octostore.callers import Callers, User
+    from dibs.compat.octostore.callers import UserDirectory, User
     from dibs.core.outcomes import Outcome
     from dibs.server.handlers import Api
     from dibs.server.request import HttpRequest
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Sessions:
-    def __init__(self, api: Api, callers: Callers) -> None:
+    def __init__(self, api: Api, callers: UserDirectory) -> None:
         self._api = api
         self._callers = callers
 

@@ -1,0 +1,181 @@
+"""`dibs serve --octostore`: what no recorded answer shows. Users, namespaces, limits, streams, and its variables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.compat.octostore.callers import fixed_callers
+from dibs.compat.octostore.environment import BIND_DEFAULT, settings_from
+from dibs.compat.octostore.locks import LOCKS_MAX
+from dibs.core.limits import ADMIN_GUESSES_MAX
+from dibs.errors import InvalidInput
+from dibs.server.settings import OctoStoreSettings, PublicElections, ServerSettings
+from tests.server.harness import running
+from tests.server.sse import StreamReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.server.harness import Response, Server
+
+OCTOSTORE = OctoStoreSettings(users=(("alice", "tok-a"), ("bob", "tok-b")), admin_key="adm")
+KEY = {"X-Admin-Key": "adm"}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    settings = ServerSettings(octostore=OCTOSTORE, local_registration=True)
+    with running(tmp_path_factory.mktemp("octostore"), settings=settings) as server:
+        server.guard.fixed = fixed_callers(OCTOSTORE)
+        yield server
+
+
+def acquire(server: Server, name: str, who: str = "tok-a", **fields: Any) -> Response:
+    return server.ask("POST", f"/locks/{name}/acquire", fields, who=who)
+
+
+def test_a_user_with_a_namespace_uses_names_below_it(served: Server) -> None:
+    body = {"username": "carol", "namespace": "team"}
+    token = served.ask("POST", "/auth/register", body, who=None).json["token"]
+    assert acquire(served, "team.job", token).json["status"] == "acquired"
+    assert acquire(served, "other.job", token).status == 403
+    assert acquire(served, "team.job").json["status"] == "held"  # one space of names for all
+    acquire(served, "outside")
+    listed = served.ask("GET", "/locks", who=token).json
+    assert (listed["prefix"], [each["name"] for each in listed["locks"]]) == ("team.", ["team.job"])
+    assert served.ask("GET", "/locks?prefix=other", who=token).status == 403
+    assert served.ask("GET", "/locks?prefix=team.j", who=token).json["total"] == 1
+
+
+def test_a_user_holds_a_hundred_locks_and_can_keep_them(served: Server) -> None:
+    for number in range(LOCKS_MAX):
+        assert acquire(served, f"many-{number}", "tok-b").json["status"] == "acquired"
+    full = acquire(served, "many-more", "tok-b")
+    assert (full.status, full.json["code"]) == (403, "lock_limit_exceeded")
+    assert full.json["details"] == "Lock limit exceeded (max 100 per user)"
+    again = acquire(served, "many-7", "tok-b").json
+    assert again["status"] == "acquired"
+    served.ask("POST", "/locks/many-7/release", {"lease_id": again["lease_id"]}, who="tok-b")
+    assert acquire(served, "many-more", "tok-b").json["status"] == "acquired"
+
+
+def test_the_admins_key_claims_for_the_admin_and_is_no_token(served: Server) -> None:
+    mine = served.ask("POST", "/locks/admins/acquire", {}, who=None, headers=KEY).json
+    assert mine["status"] == "acquired"
+    assert acquire(served, "admins").json["status"] == "held"
+    assert served.ask("GET", "/locks/admins", who="adm").status == 401
+    body = {"lease_id": acquire(served, "not-admins").json["lease_id"]}
+    assert served.ask("POST", "/locks/not-admins/release", body, who=None, headers=KEY).status == 400
+    assert served.ask("GET", "/metrics", who=None, headers=KEY).status == 200
+    status = served.ask("GET", "/admin/status", who=None, headers=KEY).json
+    assert {"name", "holder_username"} <= status["locks"][0].keys()
+
+
+def test_the_admins_key_cannot_be_guessed_for_long(tmp_path: Path) -> None:
+    with running(tmp_path, settings=ServerSettings(octostore=OCTOSTORE)) as server:
+        server.guard.fixed = fixed_callers(OCTOSTORE)
+        for number in range(ADMIN_GUESSES_MAX):
+            wrong = {"X-Admin-Key": f"ad{number}"}
+            assert server.ask("GET", "/locks/x", who=None, headers=wrong).status == 401
+        assert server.ask("GET", "/locks/x", who=None, headers=KEY).status == 429
+        assert server.ask("GET", "/locks/x", who="tok-a").status == 200
+
+
+def test_elections_that_are_switched_off_are_forbidden(served: Server) -> None:
+    reply = served.ask("POST", "/elections", who="tok-a")
+    assert (reply.status, reply.json["details"]) == (
+        403,
+        "Forbidden: Public elections are disabled on this server",
+    )
+
+
+def test_a_stream_has_data_alone(served: Server) -> None:
+    with StreamReader(served.port, "/locks/seen/watch", who="tok-a") as stream:
+        assert stream.next().document["event"] == "released"
+        lease = acquire(served, "seen", "tok-a", ttl_seconds=9).json
+        assert stream.next().document["fencing_token"] == lease["fencing_token"]
+        acquire(served, "seen", "tok-a", ttl_seconds=5)
+        assert stream.next().document["event"] == "renewed"
+        served.ask("POST", "/locks/seen/release", {"lease_id": lease["lease_id"]}, who="tok-a")
+        assert stream.next().document["event"] == "released"
+        assert all(line.startswith(b"data: ") or not line for line in stream.text.split(b"\n"))
+
+
+def test_tokens_of_all_locks_and_elections_are_one_counter(tmp_path: Path) -> None:
+    settings = ServerSettings(octostore=OCTOSTORE, public_elections=PublicElections(requests=2))
+    with running(tmp_path, settings=settings) as server:
+        server.guard.fixed = fixed_callers(OCTOSTORE)
+        room = {"candidate_id": "a"}
+        terms = [
+            acquire(server, "one").json["fencing_token"],
+            server.ask("POST", "/elections/room-1234/campaign", room, who=None).json["leader"]["term"],
+            acquire(server, "two").json["fencing_token"],
+        ]
+        assert terms == [1, 2, 3]
+        assert server.ask("GET", "/locks/free", who="tok-a").json["fencing_token"] == 4
+        assert server.ask("POST", "/elections", who=None).status == 201
+        limited = server.ask("POST", "/elections", who=None)
+        assert (limited.status, limited.headers["retry-after"]) == (429, "60")
+        assert limited.json["details"] == "Rate limit exceeded; retry in 60 seconds"
+
+
+def test_what_dibs_has_besides_is_still_there(served: Server) -> None:
+    assert served.ask("GET", "/locks/seen/history", who="tok-a").status == 200
+    assert served.ask("GET", "/openapi.json", who=None).status == 200
+
+
+def test_its_variables_are_read() -> None:
+    environ = {
+        "STATIC_TOKENS": "ann:t1, bare\n# nobody\nbob:t2",
+        "ADMIN_KEY": "k",
+        "PUBLIC_ELECTIONS": "on",
+        "MAX_PUBLIC_ELECTIONS": "7",
+        "PUBLIC_ELECTION_WATCH_MAX_SECONDS": "3",
+        "BIND_ADDR": "127.0.0.1:9",
+    }
+    chosen = settings_from(environ)
+    assert chosen["octostore"].users == (("ann", "t1"), ("bare", "bare"), ("bob", "t2"))
+    assert (chosen["bind"], chosen["public_elections"].rooms) == ("127.0.0.1:9", 7)
+    assert chosen["public_elections"].stream_ms == 3_000
+    assert "t1" not in repr(chosen)
+    assert "k" not in repr(chosen["octostore"].__repr__()).replace("octostore", "").split("(")[1]
+    plain = settings_from({})
+    assert (plain["bind"], plain["local_registration"]) == (BIND_DEFAULT, False)
+    assert plain["public_elections"] == PublicElections()
+    names = {caller.principal for caller in fixed_callers(chosen["octostore"]).values()}
+    assert "bare" not in names  # a name that is the token would show the token
+    assert {"ann", "bob"} < names
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"STATIC_TOKENS": ""},
+        {"STATIC_TOKENS": "a:"},
+        {"STATIC_TOKENS": ":secret-token"},
+        {"STATIC_TOKENS": "a:secret token"},
+        {"STATIC_TOKENS_FILE": "/nowhere"},
+        {"ADMIN_KEY": " "},
+        {"ADMIN_KEY": "secret-token", "STATIC_TOKENS": "a:secret-token"},
+        {"LOCAL_REGISTRATION": "maybe"},
+        {"LOCAL_REGISTRATION": "1", "STATIC_TOKENS": "a:b"},
+        {"MAX_PUBLIC_ELECTIONS": "0"},
+        {"MAX_PUBLIC_ELECTIONS": "many"},
+        {"GITHUB_CLIENT_ID": "x"},
+    ],
+    ids=str,
+)
+def test_a_malformed_variable_ends_the_start_and_shows_no_secret(environ: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        settings_from(environ)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_file_of_tokens_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("# users\nann:t1\nbob:t2,eve:t3\n")
+    users = settings_from({"STATIC_TOKENS_FILE": str(file), "STATIC_TOKENS": "zoe:t0"})["octostore"].users
+    assert [name for name, _ in users] == ["zoe", "ann", "bob", "eve"]
