@@ -274,7 +274,7 @@ class Player:
         connection.close()
         document = json.loads(text) if text else None
         for field, name in step.get("keep", {}).items():
-            self._kept[name] = document[field]
+            self._kept[name] = (document or {})[field]
         shown = HEADERS + (PREFLIGHT if step["method"] == "OPTIONS" else ())
         found = {name: reply.headers[name] for name in shown if name in reply.headers}
         assert re.fullmatch("req_[0-9a-f]{32}", reply.headers["x-request-id"])

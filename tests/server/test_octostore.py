@@ -1,5 +1,5 @@
-"""`dibs serve --octostore` answers as OctoStore 0.14.4 does: its answers are compared with those that were recorded from
-OctoStore. Where OCTOSTORE_BINARY names OctoStore's program, its own programs are run, too.
+"""`dibs serve --octostore` answers as OctoStore 0.14.4 does: its answers are compared with those that were recorded
+from OctoStore. Where OCTOSTORE_BINARY names OctoStore's program, its own programs are run, too.
 
     OCTOSTORE_BINARY=/path/to/octostore DIBS_REWRITE=1 scripts/test tests/server/test_octostore.py
 

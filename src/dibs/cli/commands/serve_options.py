@@ -147,6 +147,8 @@ OPTIONS = (
         "--webhook-allow-http",
         "let webhooks lead to http:// URLs: their deliveries can be read on the way",
         env="DIBS_WEBHOOK_ALLOW_HTTP",
+    ),
+    Option(
         "--octostore",
         "answer as OctoStore's own server does, and read its variables (STATIC_TOKENS, ADMIN_KEY and so on)",
         env="DIBS_OCTOSTORE",

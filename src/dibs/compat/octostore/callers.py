@@ -17,7 +17,6 @@ from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import check_principal
 from dibs.errors import AuthenticationFailed, DibsError, InvalidInput, InvalidName
 from dibs.server.client_windows import ClientWindows
-from dibs.server.event_routes import client_at
 from dibs.server.request import decode_name
 from dibs.wire.permissions import require
 from dibs.wire.values import token_badge
@@ -77,7 +76,7 @@ class UserDirectory:
         given = next((call.headers[name] for name in KEY_HEADERS if name in call.headers), None)
         if settings is None or settings.admin_key is None or given is None:
             return False
-        client = client_at(call)
+        client = call.client
         self._guesses.check(client)
         if hmac.compare_digest(given, settings.admin_key.encode()):
             return True

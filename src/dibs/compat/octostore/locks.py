@@ -52,7 +52,7 @@ from dibs.wire.parts import timestamp
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.compat.octostore.callers import UserDirectory, User
+    from dibs.compat.octostore.callers import User, UserDirectory
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Holder, LockRecord
     from dibs.server.handlers import Api

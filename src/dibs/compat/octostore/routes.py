@@ -19,7 +19,6 @@ from dibs.core.commands import Inspect
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import Status
 from dibs.server import election_routes as elections
-from dibs.server.event_routes import client_at
 from dibs.server.response import ClientGone, answer_document
 from dibs.service.event_log import EventFilter
 from dibs.stores.port import maintenance_of
@@ -95,7 +94,7 @@ class OctoStoreRoutes:
         user = self._callers.user("watch", call)
         name = self._callers.lock_name(call, user)
         self._api.check_open()
-        client = client_at(call)
+        client = call.client
         self._api.streams.check_room(client)
         feed = self._api.engine.feed
         at = await feed.position_now()

@@ -17,7 +17,7 @@ from dibs.server.response import NO_CONTENT, answer_document
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
-    from dibs.compat.octostore.callers import UserDirectory, User
+    from dibs.compat.octostore.callers import User, UserDirectory
     from dibs.core.outcomes import Outcome
     from dibs.server.handlers import Api
     from dibs.server.request import HttpRequest
