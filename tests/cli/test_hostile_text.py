@@ -115,6 +115,7 @@ NOTHING_FOREIGN = {
     "agent install",
     "agent uninstall",
     "agent status",
+    "token show",  # what it prints is this user's own
     "agent hook",  # tests/harness has its own test of hostile owners
 }
 

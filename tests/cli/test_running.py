@@ -197,6 +197,45 @@ def test_a_busy_server_says_when_to_come_back(outside: Terminal) -> None:
     assert "Try again in 3s." in ran.err
 
 
+def test_the_token_of_your_own_server_can_be_shown(outside: Terminal, tmp_path: Path) -> None:
+    none = outside("token", "show")
+    assert (none.exit, none.out) == (64, "")
+    assert "dibs serve" in none.err
+    token = tmp_path / "dibs" / "token"
+    token.parent.mkdir()
+    token.touch(mode=0o600)
+    token.write_text("ann:dibs_secret:admin\n")
+    assert outside("token", "show").out == "dibs_secret\n"
+    assert outside("token", "show", "--json").data["token"] == "dibs_secret"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--group", "team"),
+        ("--socket-mode", "660"),
+        ("--bind", "unix:/x", "--socket-mode", "66"),
+        ("--bind", "unix:/x", "--socket-mode", "466"),
+        ("--bind", "unix:/x", "--socket-mode", "rw"),
+        ("--tls-key", "k"),
+        ("--tls-client-ca", "c"),
+    ],
+)
+def test_serve_refuses_flags_that_mean_nothing(terminal: Terminal, flags: tuple[str, ...]) -> None:
+    assert terminal("serve", *flags).exit == 64
+
+
+def test_serve_reads_who_may_connect(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = pytest.importorskip("dibs.server.run")
+    seen: list[Any] = []
+    monkeypatch.setattr(run, "serve", seen.append)
+    flags = ("--bind", "unix:/x", "--group", "team", "--socket-mode", "0660")
+    assert terminal("serve", *flags, "--trusted-proxy", "10.0.0.2, unix").exit == 0
+    (settings,) = seen
+    assert (settings.group, settings.socket_mode, settings.system) == ("team", 0o660, False)
+    assert settings.trusted_proxies == ("10.0.0.2", "unix")
+
+
 def test_gc_is_for_stores(outside: Terminal) -> None:
     assert outside("gc", "--url", "http://127.0.0.1:1").exit == 64
 

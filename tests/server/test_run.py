@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import http.client
 import os
 import signal
@@ -230,6 +231,24 @@ def test_a_socket_left_by_a_crash_is_replaced_and_one_in_use_is_not(tmp_path: Pa
     open_socket(address).close()  # the file stays, as after kill -9
     with open_socket(address), pytest.raises(Unavailable, match="in use"):
         open_socket(address)
+
+
+@pytest.mark.parametrize(
+    ("mode", "group", "seen"),
+    [(None, None, 0o600), (0o666, None, 0o666), (None, "own", 0o660), (0o620, "own", 0o620)],
+)
+def test_a_socket_is_for_whom_its_mode_and_group_say(
+    tmp_path: Path, mode: int | None, group: str | None, seen: int
+) -> None:
+    own = grp.getgrgid(os.getgid()).gr_name if group else None
+    with open_socket(parse_bind(f"unix:{tmp_path}/s"), mode=mode, group=own):
+        found = (tmp_path / "s").stat()
+    assert (found.st_mode & 0o777, found.st_gid) == (seen, os.getgid())
+
+
+def test_a_group_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no group 'no-such'"):
+        open_socket(parse_bind(f"unix:{tmp_path}/s"), group="no-such")
 
 
 def test_a_path_that_cannot_be_a_socket_is_refused(tmp_path: Path) -> None:

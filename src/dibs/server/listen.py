@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from dibs.errors import InvalidInput, Unavailable
 
 BACKLOG = 2048
+GROUP_MODE = 0o660
 _FORM = "Write HOST:PORT (127.0.0.1:3427), [IPV6]:PORT ([::1]:3427) or unix:/path."
 
 
@@ -52,15 +53,14 @@ def parse_bind(text: str) -> BindAddress:
     return BindAddress(host=host, port=int(port))
 
 
-def open_socket(address: BindAddress, *, shared: bool = False, group: str | None = None) -> socket.socket:
-    """A socket that listens there. Every failure has its own message. A Unix socket is for this user only; a
-    `shared` one for everybody, or for the members of `group`."""
+def open_socket(address: BindAddress, *, mode: int | None = None, group: str | None = None) -> socket.socket:
+    """A socket that listens there. Every failure has its own message. A Unix socket is for this user only, unless
+    `mode` or `group` say otherwise; with a group alone it is also for the members of that group."""
     made = socket.socket(socket.AF_UNIX if address.path else _family(address), socket.SOCK_STREAM)
     try:
         if address.path:
             _bind_unix(made, address.path)
-            if shared:
-                _share(address.path, group)
+            _share(address.path, mode, group)
         else:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             _notice_the_dead(made)
@@ -114,16 +114,16 @@ def _bind_unix(made: socket.socket, path: str) -> None:
         os.umask(before)
 
 
-def _share(path: str, group: str | None) -> None:
-    if group is None:
-        os.chmod(path, 0o666)
-        return
-    try:
-        number = grp.getgrnam(group).gr_gid
-    except KeyError:
-        raise InvalidInput(f"There is no group {group!r}. Make it first: groupadd {group}") from None
-    os.chown(path, -1, number)
-    os.chmod(path, 0o660)
+def _share(path: str, mode: int | None, group: str | None) -> None:
+    """The socket is this user's own until the group is set."""
+    if group is not None:
+        try:
+            number = grp.getgrnam(group).gr_gid
+        except KeyError:
+            raise InvalidInput(f"There is no group {group!r}. Make it first: groupadd {group}") from None
+        os.chown(path, -1, number)
+    if mode is not None or group is not None:
+        os.chmod(path, GROUP_MODE if mode is None else mode)
 
 
 def _is_left_over(path: str) -> bool:

@@ -28,6 +28,7 @@ from dibs.server.startup import (
     open_guard,
     open_tls,
     set_up_logging,
+    socket_mode,
 )
 from dibs.stores import codec
 from dibs.stores.port import Opening
@@ -70,7 +71,7 @@ def serve(settings: ServerSettings) -> None:
         store = _open(store_url)
         stack.callback(store.close)
         says += open_directory(stack, guard, store, settings, address)
-        listening = open_socket(address, shared=settings.system, group=settings.group)
+        listening = open_socket(address, mode=socket_mode(settings), group=settings.group)
         stack.callback(listening.close)
         if address.path:
             stack.callback(_remove, address.path)

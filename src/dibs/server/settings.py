@@ -58,9 +58,11 @@ class ServerSettings:
     gateway_upstream: str | None = None
     rlock_ttl_ms: int = RLOCK_TTL_MS_DEFAULT
     token_floor: int = 0
-    # One service for all users of the machine: the kernel says which user asks. `group`: only its members may ask.
+    # One service for all users of the machine: the kernel says which user asks. `group`,
+    # `socket_mode`: who may connect to the Unix socket.
     system: bool = False
     group: str | None = None
+    socket_mode: int | None = None
     # 0 is no bound.
     connections: int = CONNECTIONS_MAX
     connections_per_client: int = CONNECTIONS_PER_CLIENT_MAX

@@ -97,6 +97,13 @@ def open_tls(settings: ServerSettings, address: BindAddress) -> ServerTls | None
     return ServerTls(TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca))
 
 
+def socket_mode(settings: ServerSettings) -> int | None:
+    """Everybody may connect to the machine's service, unless the settings say otherwise."""
+    if settings.socket_mode is None and settings.system and settings.group is None:
+        return 0o666
+    return settings.socket_mode
+
+
 def open_directory(
     stack: contextlib.ExitStack,
     guard: TokenGuard,

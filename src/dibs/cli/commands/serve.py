@@ -58,16 +58,28 @@ def _places(call: Call) -> dict[str, Any]:
         "bind": _bind(call),
         "store": call.settings.pick("store", "DIBS_STORE"),
         "tokens_file": call.settings.pick("tokens", "DIBS_TOKENS_FILE"),
-        "group": call.values.get("group"),
+        "group": call.settings.pick("group", "DIBS_GROUP"),
+        "socket_mode": _socket_mode(call),
     }
     chosen = {key: value for key, value in chosen.items() if value is not None}
     if call.values.get("system"):
         from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE
 
         return {"bind": f"unix:{SYSTEM_SOCKET}", "store": SYSTEM_STORE, "system": True, **chosen}
-    if "group" in chosen:
-        raise UsageError("--group needs --system.", "serve")
+    if ("group" in chosen or "socket_mode" in chosen) and not str(chosen.get("bind")).startswith("unix:"):
+        raise UsageError("--group and --socket-mode are for a Unix socket: --bind unix:/path.", "serve")
     return chosen
+
+
+def _socket_mode(call: Call) -> int | None:
+    text = call.settings.pick("socket_mode", "DIBS_SOCKET_MODE")
+    if text is None:
+        return None
+    digits = text.removeprefix("0o").lstrip("0")
+    # The server's own user must get in.
+    if len(digits) != 3 or not set(digits) <= set("01234567") or int(digits, 8) & 0o600 != 0o600:
+        raise UsageError(f"--socket-mode (DIBS_SOCKET_MODE) is a mode such as 660, not {text!a}.", "serve")
+    return int(digits, 8)
 
 
 def _tls(call: Call) -> dict[str, Any]:

@@ -137,7 +137,18 @@ OPTIONS = (
         "serve all users of this machine, on /run/dibs/dibs.sock, with the store in /var/lib/dibs; "
         "there are no tokens, because the kernel says who the caller is",
     ),
-    Option("--group", "with --system: serve only members of this group", value="GROUP"),
+    Option(
+        "--group",
+        "of a Unix socket: let the members of this group connect; with --system, only them",
+        value="GROUP",
+        env="DIBS_GROUP",
+    ),
+    Option(
+        "--socket-mode",
+        "of a Unix socket: who may connect, as in 660 (default 600; with --group 660, with --system 666)",
+        value="MODE",
+        env="DIBS_SOCKET_MODE",
+    ),
     Option(
         "--webhook-allow-private",
         "let webhooks lead to private and local addresses, which only this server may be able to reach",

@@ -8,6 +8,7 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.text.words import table
+from dibs.client.settings import read_token
 from dibs.clock import wall_ms
 from dibs.core.durations import parse_duration
 from dibs.core.identity import AGENT, ROLES
@@ -16,6 +17,7 @@ from dibs.core.names import check_namespace, check_principal
 from dibs.errors import InvalidInput, InvalidName
 from dibs.files import replace_file, to_disk
 from dibs.ids import new_secret
+from dibs.paths import token_path
 from dibs.terminal import plain
 from dibs.wire.codes import NO
 from dibs.wire.parts import timestamp
@@ -109,6 +111,14 @@ def hash_(call: Call) -> Answer:
     _rewrite(path, lambda text, line: line.text() if line is not None and line.is_clear else text)
     document = {"file": path, "hashed": [_document(line) for line in clear]}
     return yes(document, f"{plain(path)} holds hashes only now; {len(clear)} changed. The tokens stay valid.")
+
+
+def show(call: Call) -> Answer:
+    path = token_path(call.settings.env)
+    if not os.path.exists(path):
+        raise InvalidInput("You have no token of your own yet. Your first dibs serve makes one.")
+    token = plain(read_token(path))
+    return yes({"file": path, "token": token}, token, quiet=token)
 
 
 def _document(line: TokenLine) -> Document:
@@ -233,6 +243,15 @@ COMMANDS = {
             ("one for a month", "dibs token new visitor --expires 30d --append tokens"),
         ),
         exits=((0, "made"), (64, "invalid name, or the file cannot be written")),
+    ),
+    "token show": Command(
+        "token show",
+        "print the token of your own server",
+        show,
+        about="The token that your first `dibs serve` made for you, to log in at its page in a browser. Your own dibs "
+        "commands find it by themselves. Other tokens are kept as hashes and cannot be shown.",
+        examples=(("to log in at http://127.0.0.1:3427", "dibs token show"),),
+        exits=((0, "printed"), (64, "there is none yet, or the file cannot be read")),
     ),
     "token hash": Command(
         "token hash",

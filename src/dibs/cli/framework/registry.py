@@ -45,7 +45,7 @@ GROUPS = (
         "Access to a server",
         (
             *("token create", "token list", "token rotate", "token revoke", "token limit", "token import"),
-            *("token new", "token hash"),
+            *("token show", "token new", "token hash"),
         ),
     ),
     (
@@ -115,6 +115,7 @@ _MODULES = {
     "token limit": "cli.commands.token",
     "token import": "cli.commands.token",
     "token new": "cli.commands.token_file",
+    "token show": "cli.commands.token_file",
     "token hash": "cli.commands.token_file",
     **dict.fromkeys(("webhook add", "webhook list", "webhook show"), "cli.commands.webhook"),
     **dict.fromkeys(("webhook remove", "webhook replay", "webhook test"), "cli.commands.webhook"),
@@ -183,6 +184,7 @@ SUMMARIES = {
     "token revoke": "revoke somebody's tokens",
     "token limit": "set limits for the holder of a token",
     "token import": "copy the tokens of a tokens file into the store",
+    "token show": "print the token of your own server",
     "token hash": "replace tokens in a tokens file by their hashes",
     "break": "take a job away from its owner",
     "free": "let a parked job be claimed again",
@@ -208,6 +210,7 @@ FAMILIES = {
     "skill": "what teaches an agent to use dibs",
     "token": "tokens for access to a server",
     "gh": "issues on GitHub, through the gh program",
+    "webhook": "URLs that are told what happens",
     "git": "a branch and the claim on its work, in one push",
 }
 NAMES = tuple(_MODULES)
