@@ -73,6 +73,44 @@ def test_links_lead_from_a_claim_to_its_heartbeat_and_its_end(document: dict[str
     assert {link["operationId"] for answer in answers for link in answer.get("links", {}).values()} <= known
 
 
+@pytest.mark.promise("openapi")
+@pytest.mark.parametrize(
+    ("start", "links"),
+    [
+        ("acquire", ["inspect", "history", "renew", "transfer"]),
+        ("acquire", ["renew", "release"]),
+        ("session-open", ["show", "keepalive", "acquire", "end"]),
+        ("token-create", ["revoke"]),
+    ],
+)
+def test_each_link_leads_on(served: Server, document: dict[str, Any], start: str, links: list[str]) -> None:
+    """What a client makes of an answer and its links is accepted."""
+    known = {each["operationId"]: (path, method, each) for path, method, each in operations(document)}
+    path, method, operation = known[start]
+    name = f"linked-{start}-{links[0]}"
+    body = operation["requestBody"]["content"]["application/json"]["example"]
+    reply = served.ask(method.upper(), path.replace("{name}", name), body, who="admin")
+    offered = operation["responses"][str(reply.status)]["links"]
+
+    def value(expression: str) -> str:
+        fact = expression.removeprefix("$response.body#/")
+        return (
+            name
+            if expression == "$request.path.name"
+            else str(reply.json[fact])
+            if fact != expression
+            else fact
+        )
+
+    for link in (offered[each] for each in links):
+        path, method, _ = known[link["operationId"]]
+        told = {part: value(said) for part, said in link.get("parameters", {}).items()}
+        path = re.sub(r"\{(\w+)\}", lambda found, told=told: told.get(found[1], "linked"), path)  # type: ignore[misc]
+        sent = {field: value(said) for field, said in link.get("requestBody", {}).items()}
+        answer = served.ask(method.upper(), path, sent or None, who="admin")
+        assert answer.status in (200, 204), (link, answer.body)
+
+
 def test_yaml_says_the_same(served: Server, document: dict[str, Any]) -> None:
     reply = served.ask("GET", "/openapi.yaml", who=None)
     assert reply.headers["content-type"] == "application/yaml"

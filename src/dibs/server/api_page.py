@@ -174,10 +174,10 @@ def _name(schema: Document) -> str:
 def _shown(response: Document) -> Iterator[str]:
     """The documents of an answer."""
     for kind, content in response.get("content", {}).items():
-        schema = content["schema"]
         if kind != "application/json":
             yield _code(kind)
             continue
+        schema = content["schema"]
         for each in schema.get("oneOf", [schema]):
             for part in each.get("allOf", [each]):
                 yield _reference(part) if "$ref" in part else escape(str(part.get("type", "any")))

@@ -67,7 +67,7 @@ def build_app(api: Api, gateway: Gateway | None = None, mcp: ASGIApp | None = No
                 # With "app" in the scope, the router raises its refusals instead of answering in plain text.
                 await router({**scope, "app": app, "path": raw_path.decode("latin-1")}, receive, noted_send)
             except HTTPException as error:
-                await send_answer(_refusal(api, error), noted_send)
+                await send_answer(_refusal(api, error, router, raw_path), noted_send)
 
     return app
 
@@ -109,19 +109,22 @@ def served_table(api: Api) -> Table:
     return table
 
 
-def _refusal(api: Api, error: HTTPException) -> HttpResponse:
+def _refusal(api: Api, error: HTTPException, router: Router, raw_path: bytes) -> HttpResponse:
     if api.settings.octostore is None:
-        return answer_for_error(_refused(error))
+        return answer_for_error(_refused(error, router, raw_path))
     from dibs.compat.octostore.refusals import answer_refusal, unsupported
 
     return answer_refusal(unsupported(error.status_code))
 
 
-def _refused(error: HTTPException) -> HttpError:
+def _refused(error: HTTPException, router: Router, raw_path: bytes) -> HttpError:
     if error.status_code == 404:
         return HttpError(
             "There is nothing at this address. A / inside a name is sent as %2F.", 404, code="not_found"
         )
-    allow = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
-    more = ((b"allow", allow.encode()),) if allow else ()
-    return HttpError(UNSUPPORTED, error.status_code, headers=more)
+    # The router names only the methods of the first route that matches.
+    path = raw_path.decode("latin-1")
+    routes = [route for route in router.routes if isinstance(route, Route) and route.path_regex.match(path)]
+    routes = [route for route in routes if route.path == path] or routes
+    allow = ", ".join(sorted({method for route in routes for method in route.methods or ()}))
+    return HttpError(UNSUPPORTED, error.status_code, headers=((b"allow", allow.encode()),))

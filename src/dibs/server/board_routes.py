@@ -71,7 +71,7 @@ BREAK = Operation(
             "id",
             f"The first {SESSION_SHOWN} characters of its id, or more",
             "3f2a9c1e",
-            minLength=SESSION_SHOWN,
+            pattern=f"^{_BEGINNING.pattern}$",
         ),
     ),
     example={"reason": "its machine is gone"},

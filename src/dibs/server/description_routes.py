@@ -38,7 +38,7 @@ OPENAPI_YAML = Operation(
     "openapi-yaml",
     "the same as YAML",
     SECTION,
-    {200: {"type": "string"}},
+    {200: {"type": "object"}},
     is_open=True,
     media=("application/yaml",),
 )

@@ -29,6 +29,7 @@ from dibs.wire.elections import (
     room_document,
 )
 from dibs.wire.event_frames import frame
+from dibs.wire.meanings import NAME_FORMAT
 from dibs.wire.operations import KEY, NAMESPACE, STREAM_TYPE, Operation, in_path
 from dibs.wire.permissions import require
 from dibs.wire.requests import shape
@@ -46,7 +47,14 @@ if TYPE_CHECKING:
 
 ELECTIONS = "Elections"
 WHO = "[anybody](#elections), if so set"
-ROOM = in_path("id", "The election", "room-1", minLength=1, maxLength=NAME_BYTES_MAX - len(ELECTION_PREFIX))
+ROOM = in_path(
+    "id",
+    "The election",
+    "room-1",
+    format=NAME_FORMAT,
+    minLength=1,
+    maxLength=NAME_BYTES_MAX - len(ELECTION_PREFIX),
+)
 _OF_A_ROOM = (ROOM, *NAMESPACE)
 OPEN = Operation(
     "POST",

@@ -14,7 +14,7 @@ from dibs.core.limits import (
 from dibs.core.names import check_name
 from dibs.errors import DibsError, InvalidInput
 from dibs.server.event_stream import EventStream
-from dibs.server.handlers import SEQ_MAX, name_part, one_name
+from dibs.server.handlers import SEQ_MAX, name_part, one_name, wants_one_name
 from dibs.server.request import decode_name, header_text, parse_query, whole_number
 from dibs.server.response import answer_document
 from dibs.service.event_log import EventFilter, collect
@@ -32,6 +32,7 @@ from dibs.wire.operations import (
     number_in_query,
 )
 from dibs.wire.permissions import require
+from dibs.wire.schemas import NAME_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +64,7 @@ EVENTS = Operation(
         *NAMESPACE,
         NAMES,
         in_query("prefix", "Only jobs whose name begins with this", maxLength=NAME_BYTES_MAX),
-        in_query("name", "Only this job, instead of `prefix`", minLength=1, maxLength=NAME_BYTES_MAX),
+        in_query("name", "Only this job, instead of `prefix`", **NAME_SCHEMA),
         number_in_query("after", "Begin after the event with this number", 0, SEQ_MAX),
         number_in_query(
             "since_seconds",
@@ -149,6 +150,7 @@ class EventRoutes:
         caller = self._api.caller_of(call.headers)
         ns = self._api.namespace_of(caller, asked, call.headers)
         prefix = name_part(asked, "prefix")
+        wants_one_name(call.headers)
         if "name" not in asked:
             return EventFilter(ns=ns, prefix=prefix)
         if prefix:
@@ -185,11 +187,12 @@ def _is_stream(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bool
 
 def _position(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> int | None:
     """Where to begin. A browser that comes back repeats its first address, so its header is the newer word."""
+    after = whole_number(asked, "after", 0, 0, SEQ_MAX) if "after" in asked else None
     last = headers.get(b"last-event-id")
     if last:
         told = {"Last-Event-ID": header_text(last, "Last-Event-ID")}
         return whole_number(told, "Last-Event-ID", 0, 0, SEQ_MAX)
-    return whole_number(asked, "after", 0, 0, SEQ_MAX) if "after" in asked else None
+    return after
 
 
 def _change_frame(event: Event) -> bytes | None:

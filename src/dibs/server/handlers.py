@@ -356,12 +356,14 @@ def add_key(document: dict[str, Any], header: bytes) -> None:
 
 def one_name(name: str, headers: Headers) -> str:
     """The name; its one name if the header asks for that. A server knows no clone."""
+    return JobNames({}, None).of(name) if wants_one_name(headers) else name
+
+
+def wants_one_name(headers: Headers) -> bool:
     asked = headers.get(NAMES_HEADER)
-    if asked is None:
-        return name
-    if asked != b"one":
+    if asked not in (None, b"one"):
         raise InvalidInput("The header X-Dibs-Names is one: turn names into their one name. Or leave it out.")
-    return JobNames({}, None).of(name)
+    return asked is not None
 
 
 def name_part(asked: Mapping[str, str], field: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.wire.operations import SOME_ID, Operation, in_query
-from dibs.wire.schemas import document_schema
+from dibs.wire.schemas import ID_PATTERN, document_schema
 
 if TYPE_CHECKING:
     from dibs.server.handlers import Api
@@ -60,7 +60,9 @@ _PROOF = Operation(
             "key",
             "Names the token: the keyed BLAKE2b digest (16 bytes) of `dibs key id`, under the SHA-256 of the token",
         ),
-        in_query("nonce", "A fresh UUID", format="uuid")._replace(required=True, example=SOME_ID),
+        in_query("nonce", "A fresh UUID", format="uuid", pattern=ID_PATTERN)._replace(
+            required=True, example=SOME_ID
+        ),
     ),
     is_open=True,
 )

@@ -63,7 +63,6 @@ _OF_A_LEASE = (
     _next("renew", "renew", "The heartbeat of the lease"),
     _next("release", "release", "Let the job go"),
     _next("transfer", "transfer", "Hand the job over", to_owner="somebody else"),
-    _next("again", "acquire", "Claim it again: the same lease"),
     Link("leave", "leave", "Give up the place in line", 200, _SAME_JOB, {"ticket": "$response.body#/ticket"}),
     Link("inspect", "inspect", "How the job stands", 200, _SAME_JOB),
     Link("history", "history", "What happened to the job", 200, _SAME_JOB),

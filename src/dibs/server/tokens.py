@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dibs.server.request import check_head, decode_name, parse_json, parse_query
 from dibs.server.response import HttpResponse, answer_document
 from dibs.service.credentials import CredentialAdmin
+from dibs.wire.meanings import PRINCIPAL_PATTERN
 from dibs.wire.operations import Link, Operation, in_path, in_query
 from dibs.wire.permissions import require
 from dibs.wire.requests import shape
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from dibs.server.routes import Handler, Table
 
 _BODILESS = ("tokens", "token-revoke")
-_NAME = in_path("name", "The principal", "ci", minLength=1)
+_NAME = in_path("name", "The principal", "ci", pattern=PRINCIPAL_PATTERN)
 _ID = in_query("id", "One token: the beginning of its hash")
 _SECTION = "Tokens"
 TOKENS = Operation("GET", "/tokens", "tokens", "the tokens of the store", _SECTION, {200: "tokens"})
@@ -28,7 +29,7 @@ CREATE = Operation(
     "make one",
     _SECTION,
     {201: "token"},
-    ("conflict",),
+    ("conflict", "invalid_lock_name"),
     example={"name": "ci", "role": "agent"},
     links=(Link("revoke", "token-revoke", "Revoke it", 201, {"name": "$response.body#/name"}),),
 )

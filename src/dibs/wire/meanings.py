@@ -11,6 +11,7 @@ from dibs.core import limits
 from dibs.core.identity import AGENT, ROLES
 
 # Of each request field: its default, and what it means. A default may be a sentence; "" is none.
+NEEDED = "needed"
 _TTL_MS = ("", "the same in milliseconds, instead of `ttl_seconds`")
 _PROOF = {"lease_id": ("", "the proof"), "session_id": ("", "or this")}
 CLAIM_FIELDS = {
@@ -101,7 +102,7 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "ttl_ms": _TTL_MS,
         "checkpoint": ("the one it has", "for the new owner"),
     },
-    "break": {"reason": ("needed", "the old owner is told, history keeps it")},
+    "break": {"reason": (NEEDED, "the old owner is told, history keeps it")},
     "free": {},
     "acl": {
         "acl": (
@@ -212,6 +213,20 @@ CHOICES = {
     "role": (AGENT, *[role for role in ROLES if role != AGENT]),
 }  # the first is the default
 ACL_LENGTHS = {"acquire": (1, limits.ACL_ENTRIES_MAX), "acl": (0, limits.ACL_ENTRIES_MAX)}
+
+# How texts must look, and texts whose form no pattern says: a format of our own.
+NAMESPACE_PATTERN = rf"^[A-Za-z0-9._-]{{1,{limits.NAMESPACE_CHARS_MAX}}}$"
+PRINCIPAL_PATTERN = rf"^[A-Za-z0-9._@+-]{{1,{limits.PRINCIPAL_CHARS_MAX}}}$"
+PATTERNS = {
+    ("token-create", "name"): PRINCIPAL_PATTERN,
+    ("token-create", "namespace"): NAMESPACE_PATTERN,
+    ("campaign", "candidate_id"): rf"^[A-Za-z0-9_.:@-]{{1,{limits.CANDIDATE_CHARS_MAX}}}$",
+    ("token-create", "sha256"): "^[0-9a-f]{64}$",
+}
+ACL_PATTERN = "^(user|token):."
+NAME_FORMAT = "dibs-job-name"
+# Out of bounds is not refused, so a schema has no bounds.
+CLAMPED = {("session-open", "ttl_seconds")}
 
 # Who sees the fields of a request, as long as the job or session is on record.
 EVERYBODY = "everybody who may look at the namespace"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dibs.core.identity import LEAST_ROLE
 from dibs.wire.codes import CODES
 from dibs.wire.fields import REQUESTS
-from dibs.wire.operations import JSON_TYPE, NULL, allowed, codes_of
+from dibs.wire.operations import JSON_TYPE, NULL, STREAM_TYPE, allowed, codes_of
 from dibs.wire.reply_fields import ANSWERS
 from dibs.wire.schemas import answer_schema, request_schema
 
@@ -152,9 +152,8 @@ def _response(operation: Operation, status: int, choices: list[Schema], codes: t
     if choices:
         schema = choices[0] if len(choices) == 1 else {"oneOf": choices}
         media = operation.media if status < 300 else (JSON_TYPE,)
-        found["content"] = {
-            kind: {"schema": schema if kind == JSON_TYPE else {"type": "string"}} for kind in media
-        }
+        # A stream has no end, so no schema.
+        found["content"] = {kind: {} if kind == STREAM_TYPE else {"schema": schema} for kind in media}
     return found
 
 

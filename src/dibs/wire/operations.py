@@ -11,9 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.core.identity import ADMIN, LEAST_ROLE, ROLES
-from dibs.core.limits import NAME_BYTES_MAX, REQUEST_KEY_CHARS_MAX
+from dibs.core.limits import REQUEST_KEY_CHARS_MAX
 from dibs.wire.codes import CODES
 from dibs.wire.fields import REQUESTS
+from dibs.wire.meanings import NAMESPACE_PATTERN
+from dibs.wire.schemas import ID_PATTERN, NAME_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,11 +98,15 @@ def number_in_query(name: str, meaning: str, least: int, most: int) -> Parameter
     return Parameter(name, meaning, {"type": "integer", "minimum": least, "maximum": most})
 
 
-JOB = in_path("name", "The job, percent-encoded", "issue-42", minLength=1, maxLength=NAME_BYTES_MAX)
-SESSION = in_path("id", "The session", SOME_ID, format="uuid")
+JOB = in_path("name", "The job, percent-encoded", "issue-42", **NAME_SCHEMA)
+SESSION = in_path("id", "The session", SOME_ID, format="uuid", pattern=ID_PATTERN)
 NAMESPACE = (
-    in_query("namespace", "The namespace. Without it: the one the token is bound to, else `default`"),
-    in_header("X-Dibs-Namespace", "The same as the query parameter `namespace`"),
+    in_query(
+        "namespace",
+        "The namespace. Without it: the one the token is bound to, else `default`",
+        pattern=NAMESPACE_PATTERN,
+    ),
+    in_header("X-Dibs-Namespace", "The same as the query parameter `namespace`", pattern=NAMESPACE_PATTERN),
 )
 NAMES = in_header("X-Dibs-Names", "`one`: turn names into their one name", enum=["one"])
 STORE = in_header("X-Dibs-Store", "The id of the store that the request is for. Another one refuses it (421)")

@@ -25,8 +25,8 @@ _ASKED: Schema = {
     "type": "object",
     "properties": {
         "secret": {**_TEXT, "minLength": 1, "description": "The secret of a run."},
-        "resourceKey": {**_TEXT, "minLength": 1, "description": "A URI."},
-        "ttl": {**_TTL, "description": "In seconds."},
+        "resourceKey": {**_TEXT, "format": "uri", "minLength": 1, "description": "A URI."},
+        "ttl": {**_TTL, "type": ["integer", "null"], "description": "In seconds."},
     },
     "required": ["secret", "resourceKey"],
     "additionalProperties": False,
@@ -62,7 +62,7 @@ _RUN_ASKED: Schema = {
     "properties": {
         "holder": {**_TEXT, "minLength": 1, "maxLength": OWNER_CHARS_MAX, "description": "Its name."},
         "secret": {
-            **_TEXT,
+            "type": ["string", "null"],
             "minLength": RUN_SECRET_CHARS_MIN,
             "maxLength": RUN_SECRET_CHARS_MAX,
             "pattern": "^[!-~]+$",
