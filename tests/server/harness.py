@@ -30,12 +30,13 @@ from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from dibs.server.admission import Admission
     from dibs.server.http_server import HttpServer
     from dibs.server.proxies import TrustedProxies
+    from dibs.server.request_note import RequestObserver
     from dibs.server.settings import ServerSettings
     from dibs.service.webhooks.sender import Sender
     from dibs.stores.port import Store
@@ -217,6 +218,8 @@ def running(
     access_log: bool = False,
     webhook_sender: Callable[[], Sender] | None = None,
     port: int = 0,
+    json_log: bool = False,
+    observers: Sequence[RequestObserver] = (),
 ) -> Iterator[Server]:
     """A server on a free port, ended with the block. Its chores follow the test's clock, unless `real_time`. It decides
     on its event loop, unless the store must be waited for, or without `at_once`. `tls`: the server's context, and a
@@ -252,7 +255,9 @@ def running(
             admission=admission,
             tls=None if tls is None else tls[0],
             proxies=proxies,
-            access_log=access_log,
+            access_log=access_log or json_log,
+            json_log=json_log,
+            observers=observers,
         )
         ready.append((engine, server, asyncio.get_running_loop()))
         await server.serve(sockets=[listening])

@@ -107,7 +107,7 @@ def test_a_claim_that_waits_is_counted_when_it_is_answered(server: Server) -> No
 
 
 def test_requests_are_counted_by_verb_and_status_on_both_ways(server: Server) -> None:
-    before = scrape(server)["dibs_http_requests_total"]
+    before = scrape(server).get("dibs_http_requests_total", {})
     server.ask("GET", "/locks/some")
     server.ask("GET", "/locks/some?namespace=default")
     server.ask("GET", "/locks/some", who=None)

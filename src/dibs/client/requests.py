@@ -17,6 +17,8 @@ from dibs.core.names import check_name, check_namespace
 from dibs.errors import InvalidInput, Unprocessable
 from dibs.jsontext import encode
 from dibs.repository.namespace import names_of, namespace_for_names
+from dibs.traceparent import HEADER as TRACE_HEADER
+from dibs.traceparent import current_traceparent
 from dibs.wire.shapes import OWN_TYPE, is_id
 
 TYPE_CHECKING = False
@@ -210,7 +212,8 @@ class RequestBuilder:
             store_id = self._servers.store_id(steady_ms())
             if store_id is not None:
                 found["X-Dibs-Store"] = store_id
-        return found
+        trace = current_traceparent()
+        return found if trace is None else {**found, TRACE_HEADER: trace}
 
     def _same_headers(self, namespace: str | None, address: ServerAddress) -> dict[str, str]:
         """Those that are the same for every request to a server in a namespace."""

@@ -155,6 +155,8 @@ CLIENT_IDLE_MS_MAX = 30_000  # less than a server keeps a silent connection
 OVERLOAD_RETRY_MS = 1_000
 HEALTH_MS_MAX = 2_000
 SCRAPE_MS_MAX = 500
+LOG_BYTES_MAX = 4 * 1024 * 1024  # of lines that nobody has read yet
+LOG_FLUSH_MS_MAX = 1_000
 SHUTDOWN_MS_MAX = 5_000
 # A server that is told to end serves on for those who hold something, until nobody asks any more.
 DRAIN_MS_DEFAULT = 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from dibs.errors import DibsError, InvalidInput, NotClaimed
-from dibs.sdk import operations
+from dibs.sdk import operations, spans
 from dibs.sdk.async_doors import LEAVING, drive
 from dibs.sdk.async_guard import BlockGuard, shielded
 from dibs.sdk.claim_state import (
@@ -103,13 +103,26 @@ class AsyncClaim(ClaimState):
         request, self._request = self._request, None
         if request is None:
             raise InvalidInput("A claim is for one block only. Make another one with the client.")
-        hold = self._held = await taken(self._door, request, self._timeout_ms, self._session)
+        span = spans.begin_claim()
+        try:
+            hold = self._held = await taken(self._door, request, self._timeout_ms, self._session)
+        except BaseException as error:
+            spans.end_claim(span, None, error)
+            raise
         self._guard = BlockGuard(hold, self._door, self._on_lost, beats=self._session is None)
+        spans.end_claim(span, hold)
+        self._span = spans.begin_hold(hold)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            await self._leave(error)
+        finally:
+            spans.end_hold(self._span, self._hold, error)
+
+    async def _leave(self, error: BaseException | None) -> None:
         hold, guard = self._hold, self._guard
         ours_alone = guard.leave(error) if guard is not None else False
         if not hold.is_ours:

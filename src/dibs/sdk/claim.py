@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dibs.client.queueing import drive
 from dibs.errors import DibsError, InvalidInput, NotClaimed, Unavailable
-from dibs.sdk import operations
+from dibs.sdk import operations, spans
 from dibs.sdk.claim_state import (
     GIVE_UP_MS,
     ClaimState,
@@ -100,10 +100,17 @@ class Claim(ClaimState):
         request, self._request = self._request, None
         if request is None:
             raise InvalidInput("A claim is for one block only. Make another one with the client.")
-        hold = self._taken(request)
+        span = spans.begin_claim()
+        try:
+            hold = self._taken(request)
+        except BaseException as error:
+            spans.end_claim(span, None, error)
+            raise
         self._held = hold
         try:
+            spans.end_claim(span, hold)
             self._keep(hold)
+            self._span = spans.begin_hold(hold)
         except BaseException:  # no thread, or an interrupt: nothing would renew it
             if hold.let_go():
                 given_up(self._doors, request, self._session)
@@ -147,6 +154,8 @@ class Claim(ClaimState):
         except BaseException:  # an interrupt: stop renewing in any case
             self._abandon(error)
             raise
+        finally:
+            spans.end_hold(self._span, self._hold, error)
 
     def _abandon(self, error: BaseException | None) -> None:
         hold = self._hold

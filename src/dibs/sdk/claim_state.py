@@ -12,6 +12,7 @@ from dibs.sdk import operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from dibs.client.queueing import Flow
     from dibs.sdk.answers import Lease, Previous
@@ -32,6 +33,7 @@ class ClaimState:
     _block = "with"  # the word that begins the block
 
     def __init__(self, request: ClaimRequest) -> None:
+        self._span: Any = None  # of the hold, if the program traces
         self._asked_for = ", ".join(request.names)
         self._asked_by = request.owner
         self._held: LeaseHold | None = None

@@ -21,11 +21,13 @@ _SESSION = re.compile(r"(?<=/sessions/)[^/?]{8,}")
 def hide_secrets(record: logging.LogRecord) -> bool:
     """A filter for the access log. It lets every line pass, without its secrets."""
     if isinstance(record.args, tuple):
-        record.args = tuple([_without(each) if isinstance(each, str) else each for each in record.args])
+        record.args = tuple(
+            [without_secrets_in_path(each) if isinstance(each, str) else each for each in record.args]
+        )
     return True
 
 
-def _without(text: str) -> str:
+def without_secrets_in_path(text: str) -> str:
     path, mark, query = text.partition("?")
     path = _SESSION.sub(lambda found: found.group()[:8] + "...", path)
     return path + mark + "&".join([_parameter(part) for part in query.split("&")])

@@ -30,10 +30,13 @@ from dibs.server.tokens import token_routes
 from dibs.server.webhook_routes import webhook_routes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from dibs.compat.action_llama.routes import Gateway
     from dibs.server.handlers import Api
+    from dibs.server.request_note import RequestObserver
     from dibs.server.response import HttpResponse
     from dibs.server.routes import Table
 
@@ -52,7 +55,12 @@ class _Guarded:
             await send_answer(answer_for_error(error), send)
 
 
-def build_app(api: Api, gateway: Gateway | None = None, mcp: ASGIApp | None = None) -> ASGIApp:
+def build_app(
+    api: Api,
+    gateway: Gateway | None = None,
+    mcp: ASGIApp | None = None,
+    observers: Sequence[RequestObserver] = (),
+) -> ASGIApp:
     """All routes of the server; `mcp` is served at /mcp."""
     router = Router(all_routes(api, gateway, mcp), redirect_slashes=False)
 
@@ -61,7 +69,7 @@ def build_app(api: Api, gateway: Gateway | None = None, mcp: ASGIApp | None = No
             await router(scope, receive, send)
             return
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        with noted(api.engine.metrics) as request:
+        with noted(api.engine.metrics, scope, observers) as request:
             noted_send = request.sends(send)
             try:
                 # With "app" in the scope, the router raises its refusals instead of answering in plain text.

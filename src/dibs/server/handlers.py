@@ -46,7 +46,7 @@ from dibs.server.request_note import note
 from dibs.server.response import MISDIRECTED, ClientGone, HttpError, HttpResponse, answer_document, answer_for
 from dibs.server.settings import ServerSettings
 from dibs.server.typed_body import typed_document
-from dibs.service.metrics import WAIT
+from dibs.service.metrics import WAIT, outcome_word
 from dibs.service.queries import claimed, open_sessions
 from dibs.service.rate import RequestRates
 from dibs.wire.board_documents import short_session
@@ -108,8 +108,9 @@ class Api:
         self.is_draining = False  # about to end: refuses new claims and sessions
         self.streams = StreamRegistry()
         self.operations: list[Operation] = []  # all that this server has, for its description
-        self.metrics_are_open = False  # whether metrics need no token
+        self.notes_callers = False  # whether the log wants to know them
         self.settings = settings or ServerSettings()
+        self.metrics_are_open = self.settings.open_metrics  # they need no token then
         self.rooms = PublicRooms(self.settings.public_elections)
         self.minutes = MinuteSeries(engine.tally)
         self.on_close: list[Callable[[], object]] = [self.minutes.stop]
@@ -180,12 +181,12 @@ class Api:
             raise ClientGone
         if waits_ms and isinstance(command, Acquire | AcquireAll):
             note(verb=WAIT)
-            return answer_for(
-                await LongPoll(self.wait, connection).outcome(command, waits_ms, moves=moves), verb
-            )
-        result = await self.engine.batcher.submit(command)
-        if connection.is_gone or (moves and connection.has_hung_up):
-            self.undelivered(command, result)
+            result = await LongPoll(self.wait, connection).outcome(command, waits_ms, moves=moves)
+        else:
+            result = await self.engine.batcher.submit(command)
+            if connection.is_gone or (moves and connection.has_hung_up):
+                self.undelivered(command, result)
+        note(outcome=outcome_word(type(result)))
         return answer_for(result, verb)
 
     async def sessions(self, headers: Headers) -> HttpResponse:
@@ -288,11 +289,14 @@ class Api:
     def caller_of(self, headers: Headers) -> Caller:
         """The caller: known by token, or as the user at the other end of the machine's socket."""
         try:
-            return self._guard.caller(headers.get(b"authorization"), headers.get(b":peer"))
+            caller = self._guard.caller(headers.get(b"authorization"), headers.get(b":peer"))
         except AuthenticationRequired:
             if REFUSED in headers:
                 raise AuthenticationRequired(headers[REFUSED].decode()) from None
             raise
+        if self.notes_callers:
+            note(principal=caller.principal)
+        return caller
 
     def ends_ms(self, authorization: bytes | None) -> int | None:
         """When the token of this Authorization header ends by itself, if it does."""

@@ -13,12 +13,13 @@ from dibs.server.app import build_app
 from dibs.server.cors import with_cors
 from dibs.server.fast_lane import FastLaneProtocol
 from dibs.server.protocol import BoundedProtocol
+from dibs.server.server_log import RequestLog
 from dibs.server.tls_listener import TlsListener
 
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from starlette.types import ASGIApp
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dibs.server.admission import Admission
     from dibs.server.handlers import Api
     from dibs.server.proxies import TrustedProxies
+    from dibs.server.request_note import RequestObserver
 
 
 class HttpServer(uvicorn.Server):
@@ -93,6 +95,8 @@ def make_server(
     *,
     mcp: ASGIApp | None = None,
     access_log: bool = False,
+    json_log: bool = False,
+    observers: Sequence[RequestObserver] = (),
     lane: bool = True,
     on_ready: Callable[[], None] = lambda: None,
     gateway_ttl_ms: int | None = None,
@@ -109,6 +113,10 @@ def make_server(
     gateway = None if gateway_ttl_ms is None else Gateway(api, gateway_ttl_ms, gateway_upstream)
     # OctoStore's answers are made by routes of their own, which the fast lane does not know.
     lane = lane and api.settings.octostore is None
+    if access_log and json_log:
+        access_log, observers = False, [*observers, RequestLog()]
+    if observers:  # they are told by the general way
+        lane, api.notes_callers = False, True
     made = functools.partial(FastLaneProtocol, api=api) if lane else BoundedProtocol
     connect = functools.partial(
         made,
@@ -119,7 +127,7 @@ def make_server(
         metrics=api.engine.metrics,
     )
     config = uvicorn.Config(
-        with_cors(build_app(api, gateway, mcp), api.settings.cors_origins),
+        with_cors(build_app(api, gateway, mcp, observers), api.settings.cors_origins),
         # uvicorn calls this once for each connection, in place of a class.
         http=connect,  # type: ignore[arg-type]
         ws="none",

@@ -42,8 +42,16 @@ class Lifecycle:
         self._drain: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
-    def on_signals(self, reload: Callable[[], object]) -> Iterator[None]:
-        handlers = {signal.SIGTERM: self.drain, signal.SIGINT: self.stop, signal.SIGHUP: reload}
+    def on_signals(
+        self, reload: Callable[[], object], change_level: Callable[[int], object]
+    ) -> Iterator[None]:
+        handlers = {
+            signal.SIGTERM: self.drain,
+            signal.SIGINT: self.stop,
+            signal.SIGHUP: reload,
+            signal.SIGUSR1: lambda: change_level(-1),
+            signal.SIGUSR2: lambda: change_level(1),
+        }
         for number, handler in handlers.items():
             self._loop.add_signal_handler(number, handler)
         try:

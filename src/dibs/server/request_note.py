@@ -14,15 +14,34 @@ from dibs.clock import stopwatch_s
 from dibs.service.metrics import OTHER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from typing import Any, Protocol
 
-    from starlette.types import Message, Send
+    from starlette.types import Message, Scope, Send
 
     from dibs.service.metrics import Metrics
 
+    class RequestObserver(Protocol):
+        """Is told of each request on the general way, in its task."""
+
+        def begin(self, scope: Scope, request: RequestNote) -> None: ...
+
+        def end(self, scope: Scope, request: RequestNote) -> None: ...
+
 
 class RequestNote:
-    __slots__ = ("_metrics", "began_s", "outcome", "principal", "request_id", "status", "took_s", "verb")
+    __slots__ = (
+        "_metrics",
+        "began_s",
+        "outcome",
+        "principal",
+        "request_id",
+        "span",
+        "status",
+        "took_s",
+        "trace",
+        "verb",
+    )
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -33,6 +52,8 @@ class RequestNote:
         self.principal = ""
         self.outcome = ""
         self.request_id = ""
+        self.trace: tuple[str, str, bool] | None = None
+        self.span: Any = None
 
     def sends(self, send: Send) -> Send:
         """`send`, and what it says about the answer is noted."""
@@ -57,16 +78,20 @@ current: ContextVar[RequestNote | None] = ContextVar("dibs-request", default=Non
 
 
 @contextmanager
-def noted(metrics: Metrics) -> Iterator[RequestNote]:
+def noted(metrics: Metrics, scope: Scope, observers: Sequence[RequestObserver] = ()) -> Iterator[RequestNote]:
     """One request, from its head to the end of its answer."""
     request = RequestNote(metrics)
     token = current.set(request)
+    for observer in observers:
+        observer.begin(scope, request)
     try:
         yield request
     finally:
-        current.reset(token)
         if not request.status:
             request.begun(0)
+        for observer in reversed(observers):
+            observer.end(scope, request)
+        current.reset(token)
 
 
 def note(**what: str) -> None:

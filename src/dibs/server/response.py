@@ -13,6 +13,7 @@ import msgspec
 
 from dibs.errors import DibsError
 from dibs.ids import new_request_id
+from dibs.server.request_note import note
 from dibs.wire.codes import CODES
 from dibs.wire.documents import Reply, reply_for_error, reply_to
 
@@ -101,6 +102,7 @@ def answer_for_error(error: BaseException) -> HttpResponse:
     body: dict[str, Any] = {**(reply.body or {}), "request_id": request_id}
     if body["code"] == "internal_error":
         log.error("request %s failed", request_id, exc_info=error)
+    note(outcome=body["code"])
     retry_after_ms = getattr(error, "retry_after_ms", None)
     if retry_after_ms is not None:
         body["retry_after_ms"] = retry_after_ms

@@ -17,6 +17,7 @@ from dibs.errors import InvalidInput
 from dibs.redact import without_secrets
 from dibs.server.listen import open_socket, parse_bind, url_of
 from dibs.server.proxies import TrustedProxies
+from dibs.server.server_log import change_level, flush_log, set_up_logging
 from dibs.server.settings import ServerSettings
 from dibs.server.startup import (
     check_extras,
@@ -27,7 +28,6 @@ from dibs.server.startup import (
     open_directory,
     open_guard,
     open_tls,
-    set_up_logging,
     socket_mode,
 )
 from dibs.stores import codec
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dibs.server.listen import BindAddress
+    from dibs.server.request_note import RequestObserver
     from dibs.server.tls import ServerTls
     from dibs.service.auth import TokenGuard
     from dibs.stores.port import Store
@@ -84,6 +85,7 @@ def serve(settings: ServerSettings) -> None:
             names = _names_of(settings, address)
             runner.run(_serve(settings, store, guard, tls, proxies, listening, names, lambda: _tell(text)))
     log.warning("stopped")
+    flush_log()
 
 
 def _open(store_url: str) -> Store:
@@ -101,6 +103,7 @@ def _open(store_url: str) -> Store:
 
 
 def _tell(text: str) -> None:
+    flush_log()  # what was logged before stands before it
     sys.stderr.write(text)
     sys.stderr.flush()
 
@@ -119,6 +122,14 @@ def _reload(guard: TokenGuard, tls: ServerTls | None) -> None:
     guard.reload()
     if tls is not None:
         tls.reload()
+
+
+def _observers(settings: ServerSettings) -> list[RequestObserver]:
+    if not settings.traces:
+        return []
+    from dibs.server.request_spans import RequestSpans, open_provider
+
+    return [RequestSpans(open_provider())]
 
 
 async def _serve(
@@ -162,6 +173,8 @@ async def _serve(
             api,
             mcp=mcp,
             access_log=settings.access_log,
+            json_log=settings.log_format == "json",
+            observers=_observers(settings),
             on_ready=on_ready,
             gateway_ttl_ms=ttl_ms,
             gateway_upstream=settings.gateway_upstream,
@@ -173,7 +186,7 @@ async def _serve(
             proxies=proxies,
         )
         lifecycle = Lifecycle(server, loop, settings.drain_ms)
-        with lifecycle.on_signals(lambda: _reload(guard, tls)):
+        with lifecycle.on_signals(lambda: _reload(guard, tls), change_level):
             await server.serve(sockets=[listening])
     finally:
         await mcp.close()

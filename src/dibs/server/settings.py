@@ -53,6 +53,9 @@ class ServerSettings:
     keep_events_ms: int = EVENTS_AGE_MS_MAX
     locks_per_principal: int = LOCKS_PER_PRINCIPAL_MAX
     log_level: str = "warning"
+    log_format: str = "text"  # or json
+    traces: bool = False  # spans of OpenTelemetry
+    open_metrics: bool = False  # metrics need no token
     access_log: bool = False
     gateway: bool = False
     gateway_upstream: str | None = None

@@ -6,15 +6,12 @@ import contextlib
 import getpass
 import logging
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from dibs import paths
 from dibs._version import __version__
 from dibs.core.limits import CONNECTIONS_TURNED_AWAY_MAX
 from dibs.errors import InvalidInput, MissingExtra
-from dibs.loglines import LogLines
-from dibs.server.accesslog import hide_secrets
 from dibs.server.settings import SYSTEM_SOCKET, SYSTEM_STORE
 from dibs.service.auth import MachineGuard, TokenGuard, ensure_token_file
 from dibs.stores.registry import default_url
@@ -160,20 +157,6 @@ def _login() -> str:
         return getpass.getuser()
     except (OSError, KeyError):  # no entry for this user id, as in many containers
         return f"uid-{os.getuid()}"
-
-
-def set_up_logging(settings: ServerSettings) -> None:
-    level = logging.getLevelNamesMapping().get(settings.log_level.upper())
-    if level is None:
-        raise InvalidInput(f"{settings.log_level!r} is not a log level: debug, info, warning, error.")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LogLines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(handlers=[handler])
-    log.setLevel(level)
-    logging.getLogger("uvicorn.error").setLevel(max(level, logging.WARNING))
-    access = logging.getLogger("uvicorn.access")
-    access.setLevel(logging.INFO if settings.access_log else logging.CRITICAL)
-    access.addFilter(hide_secrets)
 
 
 def greeting(settings: ServerSettings, url: str, store_url: str, says: str) -> str:

@@ -160,7 +160,7 @@ class Metrics:
         """Claims answered, by the word of their answer."""
         counts = self._outcomes_of(CLAIMS)
         for kind, count in self._waited.copy().items():
-            counts[_word(kind)] += count
+            counts[outcome_word(kind)] += count
         counts[ABANDONED] += self.abandoned
         return dict(counts)
 
@@ -174,11 +174,11 @@ class Metrics:
         counts: Counter[str] = Counter()
         for (command, result), count in self._commands.copy().items():
             if command in commands and result is not Busy:  # those were decided again
-                counts[_word(result)] += count
+                counts[outcome_word(result)] += count
         return counts
 
 
-def _word(kind: type) -> str:
+def outcome_word(kind: type) -> str:
     """The word of an answer: the status of its document, or the code of its error."""
     row = OUTCOMES.get(kind)
     if row is not None:

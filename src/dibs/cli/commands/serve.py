@@ -40,16 +40,35 @@ def serve(call: Call) -> Answer:
         **_elections(call),
         **_web(call),
         **_webhooks(call),
+        **_logs(call),
     }
     for key, flag in (("mcp_hosts", "mcp_host"), ("trusted_proxies", "trusted_proxy")):
         names = call.settings.pick(flag, f"DIBS_{flag.upper()}")
         if names is not None:
             chosen[key] = tuple(name.strip() for name in names.split(",") if name.strip())
-    if _is_on(call, "access_log", "DIBS_ACCESS_LOG"):
-        chosen["access_log"] = True
     gc.enable()  # it is off for short commands
     serve_until_stopped(ServerSettings(**chosen))
     return yes({"stopped": True}, "")
+
+
+def _logs(call: Call) -> dict[str, Any]:
+    """What the server tells about itself."""
+    chosen: dict[str, Any] = {
+        "access_log": _is_on(call, "access_log", "DIBS_ACCESS_LOG"),
+        "traces": _is_on(call, "traces", "DIBS_TRACES"),
+        "open_metrics": _is_on(call, "open_metrics", "DIBS_OPEN_METRICS"),
+    }
+    for key, variable, words in (
+        ("log_format", "DIBS_LOG_FORMAT", ("text", "json")),
+        ("log_level", "DIBS_LOG_LEVEL", ("debug", "info", "warning", "error")),
+    ):
+        text = call.settings.pick(key, variable)
+        if text is not None:
+            chosen[key] = text.lower()
+            if chosen[key] not in words:
+                flag = f"--{key.replace('_', '-')}"
+                raise UsageError(f"{flag} ({variable}) is one of {', '.join(words)}, not {text!a}.", "serve")
+    return chosen
 
 
 def _places(call: Call) -> dict[str, Any]:

@@ -110,6 +110,24 @@ OPTIONS = (
     ),
     Option("--access-log", "print a line to stderr for every request", env="DIBS_ACCESS_LOG"),
     Option(
+        "--log-format",
+        "how to write the log: text, or json for one object per line (default text)",
+        value="FORMAT",
+        env="DIBS_LOG_FORMAT",
+    ),
+    Option(
+        "--log-level",
+        "which lines to write: debug, info, warning or error (default warning); SIGUSR1 is for more, SIGUSR2 for less",
+        value="LEVEL",
+        env="DIBS_LOG_LEVEL",
+    ),
+    Option(
+        "--traces",
+        "send spans of OpenTelemetry, as the variables OTEL_* say; needs the otel extra",
+        env="DIBS_TRACES",
+    ),
+    Option("--open-metrics", "answer /metrics without a token", env="DIBS_OPEN_METRICS"),
+    Option(
         "--public-elections",
         "let callers without a token take part in elections, in a namespace of their own",
         env="DIBS_PUBLIC_ELECTIONS",

@@ -1,0 +1,34 @@
+"""docs/reference/metrics.md: its tables are made from the declared metrics. Pure."""
+
+from __future__ import annotations
+
+from dibs.server.metric_table import METRICS
+from dibs.service.metrics import BATCH_SIZES, COMMIT_S, LEASE_S, REQUEST_S
+
+_BOUNDS = {
+    "dibs_hold_seconds": LEASE_S,
+    "dibs_wait_seconds": LEASE_S,
+    "dibs_batch_commands": BATCH_SIZES,
+    "dibs_commit_duration_seconds": COMMIT_S,
+    "dibs_http_request_duration_seconds": REQUEST_S,
+}
+BEGIN, END = "<!-- made from the code: begin -->\n", "<!-- end -->\n"
+
+
+def with_tables(page: str) -> str:
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n{_tables()}\n{END}{tail}"
+
+
+def _tables() -> str:
+    lines = ["| metric | kind | labels | of | what it says |", "| --- | --- | --- | --- | --- |"]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.of} | {metric.help} |")
+    lines += ["", "| histogram | upper bounds of its buckets |", "| --- | --- |"]
+    for metric in METRICS:
+        if metric.kind == "histogram":
+            bounds = ", ".join(f"{bound:g}" for bound in _BOUNDS[metric.name])
+            lines.append(f"| `{metric.name}` | {bounds} |")
+    return "\n".join(lines) + "\n"
