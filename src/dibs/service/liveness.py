@@ -68,10 +68,10 @@ class Liveness:
 
     def tick(self) -> None:
         """Called at least every 250 ms by a worker that is free. A long silence means that it was not."""
-        self._ticked_ms = self._steady()
+        self._ticked_ms = now_ms = self._steady()
         if not self._cut_off:
-            self._note_gap()
-            self._good_ms = self._ticked_ms
+            self._note_gap(now_ms)
+            self._good_ms = now_ms
 
     def stalled(self) -> bool:
         return self._steady() - self._ticked_ms > PULSE_LATE_MS
@@ -92,9 +92,10 @@ class Liveness:
 
     def beat(self, store_now_ms: int) -> Beat:
         """A beat with the time since when there was no gap, on the store's clock."""
-        self._note_gap()
+        now_ms = self._steady()
+        self._note_gap(now_ms)
         self._beat_since_ms = self._since_ms
-        return Beat(alive_since_ms=store_now_ms - (self._steady() - self._since_ms))
+        return Beat(alive_since_ms=store_now_ms - (now_ms - self._since_ms))
 
     def noted(self) -> None:
         """The store accepted the beat. It is true for the moment when its records were read, at the last tick. A stop
@@ -104,8 +105,7 @@ class Liveness:
         self._good_ms = self._ticked_ms
         self._cut_off = False
 
-    def _note_gap(self) -> None:
-        now_ms = self._steady()
+    def _note_gap(self, now_ms: int) -> None:
         if now_ms - self._good_ms > PULSE_LATE_MS:
             self._since_ms = now_ms
 
