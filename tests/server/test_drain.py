@@ -17,6 +17,7 @@ from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.processes import ServerProcess, clean_env, dibs, pause, wait_until
 from tests.server.harness import Response, Server, running
+from tests.server.sse import StreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,6 +125,27 @@ def test_it_ends_in_time_also_if_somebody_keeps_asking(server: ServerProcess) ->
     took_ms = steady_ms() - began_ms
     assert DRAIN_S * 1000 - 1_000 <= took_ms <= DRAIN_S * 1000 + SHUTDOWN_MS_MAX
     assert server.process.returncode == 0
+
+
+@pytest.mark.promise("servers:drain")
+@pytest.mark.promise("events:ordered")
+def test_streams_end_when_the_drain_begins_and_none_begins_then(server: ServerProcess) -> None:
+    port = int(server.url.rpartition(":")[2])
+    with StreamReader(port, "/events", who=server.token) as reader:
+        reader.settle()
+        ask(server, "POST", "/locks/job/acquire", {})
+        assert reader.next().document["event"] == "acquired"
+        began_ms = steady_ms()
+        begin_drain(server)
+        assert reader.rest() == []
+        assert reader.ended
+        assert reader.text.endswith(b"retry: 1000\n\n")
+        assert steady_ms() - began_ms < DRAIN_S * 1000
+    with StreamReader(port, "/events", who=server.token) as late:
+        assert late.status == 503
+        assert late.headers["retry-after"] == "1"
+    assert ask(server, "GET", "/events?after=0").json["events"][0]["event"] == "acquired"
+    assert server.process.wait(20) == 0
 
 
 def test_it_ends_soon_when_nobody_asks_any_more(server: ServerProcess) -> None:

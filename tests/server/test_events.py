@@ -221,6 +221,53 @@ def test_a_reader_that_never_reads_is_told_and_cut_while_others_are_served(
     wait_until(lambda: not len(own.engine.feed), "all streams have ended")
 
 
+@pytest.mark.promise("events:told")
+def test_a_reader_that_takes_nothing_is_told_and_cut_however_little_it_was_sent(
+    own: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "STALL_S", 0.3)
+    own.api.streams.keepalive_s = 0.05
+    with (
+        StreamReader(own.port, "/events?prefix=some", receive_bytes=4096) as deaf,
+        StreamReader(own.port, "/events?prefix=other") as idle,
+    ):
+        deaf.settle()
+        idle.settle()
+        for number in range(40):  # far less than what a stream may queue
+            happen(own, f"some-{number}", metadata="m" * 1000)
+        wait_until(lambda: len(own.api.streams) == 1, "it is cut off")
+        frames = deaf.rest()
+        last = frames.pop()
+        assert (last.kind, last.document["after"]) == ("dropped", frames[-1].id)
+        ids = [frame.id for frame in frames]
+        assert ids == list(range(ids[0], ids[0] + 80))
+        happen(own, "other")
+        assert told(idle, 2)[0] == ("acquired", "other")
+
+
+@pytest.mark.promise("events:told")
+def test_history_that_is_pruned_while_it_is_read_is_told(own: Server) -> None:
+    for number in range(600):
+        happen(own, f"job-{number}", metadata="m" * 1000)
+    with StreamReader(own.port, "/events?after=0", receive_bytes=4096) as slow:
+        first = slow.next()
+        own.store.prune(keep=3, before_ms=0)
+        oldest = own.store.events(0, 1)[0].seq
+        happen(own, "last")
+        ids, gaps = [first.id], []
+        while ids[-1] < oldest + 4:
+            frame = slow.next()
+            if frame.kind == "gap":
+                gaps.append(frame.document)
+            else:
+                ids.append(frame.id)
+    assert len(gaps) == 1
+    before = [each for each in ids if each < oldest]
+    assert before == list(range(1, before[-1] + 1))
+    assert gaps[0] == {"event": "gap", "after": before[-1], "oldest": oldest}
+    assert ids[len(before) :] == list(range(oldest, oldest + 5))
+
+
 def test_a_slow_reader_that_reads_gets_everything(own: Server) -> None:
     with StreamReader(own.port, "/events?prefix=bulk", receive_bytes=4096) as slow:
         slow.settle()
@@ -371,8 +418,9 @@ def test_a_wrong_query_is_refused(server: Server, query: str) -> None:
     assert server.ask("GET", f"/events?{query}").status == 400
 
 
-def test_a_wrong_last_event_id_is_refused(server: Server) -> None:
-    reply = server.ask("GET", "/events", headers={"Last-Event-ID": "12x", "Accept": "text/event-stream"})
+@pytest.mark.parametrize("wrong", ["12x", "-1", "1.5", "0x10", "9" * 30, "1 2", "\xb2"])
+def test_a_wrong_last_event_id_is_refused(server: Server, wrong: str) -> None:
+    reply = server.ask("GET", "/events", headers={"Last-Event-ID": wrong, "Accept": "text/event-stream"})
     assert reply.status == 400
     assert "Last-Event-ID" in reply.json["details"]
 

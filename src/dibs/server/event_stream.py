@@ -2,14 +2,17 @@
 
 The stream reads what the reader has missed from the store, at the reader's pace, then joins the feed. While it is up to
 date it costs no query and no thread. A reader that falls behind by STREAM_BYTES_MAX leaves the feed and is served from
-the store again. A reader that takes nothing for STREAM_STALL_MS is cut off; `event: dropped` with the position to go on
-from is the last thing in its connection.
+the store again. A reader that takes nothing for STREAM_STALL_MS is cut off, however little it was sent; `event:
+dropped` with the position to go on from is the last thing in its connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import sys
+import termios
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 WRITE_BYTES_MAX = 64 * 1024
 STALL_S = STREAM_STALL_MS / 1000
+_QUEUED = getattr(termios, "TIOCOUTQ", 0)  # of a socket: bytes that are not acknowledged yet
 HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -59,6 +63,9 @@ class EventStream:
         self._queue: deque[tuple[int, bytes]] = deque()
         self._queued_bytes = 0
         self._written_at = at
+        self._written_bytes = 0
+        self._taken_bytes: int | None = None  # of what was written, at the last look; and since when
+        self._taken_at_s = 0.0
         self._news = asyncio.Event()
         self._is_ending = False
         self._is_gone = False
@@ -95,6 +102,8 @@ class EventStream:
         """A sign of life for a reader that has nothing to read, and the position that it has reached."""
         if not self.is_allowed():
             self.hurry()
+        elif self._is_stalled():
+            self._drop()
         elif not self._queue and self in self._feed:
             self._put(self._feed.position_of(self), position_frame(self._feed.position_of(self), "keepalive"))
 
@@ -167,6 +176,7 @@ class EventStream:
                 parts.append(part)
                 size += len(part)
             self._queued_bytes -= size
+            self._written_bytes += size
             if parts and not self._is_gone:
                 await send({"type": "http.response.body", "body": b"".join(parts), "more_body": True})
 
@@ -188,7 +198,32 @@ class EventStream:
         transport.close()
         self.cancel()
 
+    def _is_stalled(self) -> bool:
+        """Whether something was written, and the client's side has taken none of it for STALL_S. A little is never
+        waited for in `_flush`, so it is looked for here, also in the buffer of the system."""
+        if self._connection is None:
+            return False
+        now_s = self._connection.loop.time()
+        unsent = unsent_bytes(self._connection.transport)
+        taken = self._written_bytes - unsent
+        if not unsent or self._taken_bytes is None or taken > self._taken_bytes:
+            self._taken_bytes, self._taken_at_s = taken, now_s
+        return now_s - self._taken_at_s >= STALL_S
+
     def _put(self, seq: int, part: bytes) -> None:
         self._queue.append((seq, part))
         self._queued_bytes += len(part)
         self._news.set()
+
+
+def unsent_bytes(transport: Any) -> int:
+    """How much of what was written the other side has not acknowledged: in our buffer, and in the system's."""
+    unsent: int = transport.get_write_buffer_size()
+    end = transport.get_extra_info("socket")
+    if end is None or not _QUEUED:
+        return unsent
+    try:
+        queued = fcntl.ioctl(end.fileno(), _QUEUED, b"\0" * 4)
+    except OSError:  # it is closed
+        return unsent
+    return unsent + int.from_bytes(queued, sys.byteorder)

@@ -56,6 +56,8 @@ def read_page(store: Store, after: int, limit: int, wanted: EventFilter | None =
     oldest = None
     if job is not None or not found or found[0].seq > after + 1:
         oldest = _oldest_beyond(store, after)
+        if oldest is not None and found and oldest > after:
+            oldest = min(oldest, found[0].seq)  # more may have been pruned since
         if oldest is not None and not found:
             upto = oldest - 1 if oldest <= after else max(upto, oldest - 1)
     kept = found if wanted is None else [event for event in found if wanted.takes(event)]
@@ -86,10 +88,12 @@ def collect(store: Store, wanted: EventFilter, after: int | None, limit: int) ->
 def _oldest_beyond(store: Store, after: int) -> int | None:
     """The number of the oldest event, if it does not follow `after` at once. A store that was replaced by an older copy
     has only lower numbers: then the number that it gives next."""
+    if not after and not store.capabilities.gapless:
+        return None  # its numbers do not begin with 1, and 0 is not the position of anybody who has read
+    last = last_seq(store)  # first: an event that comes between the two looks must not pass for a pruned one
     first = store.events(0, 1)
     if first and first[0].seq > after + 1:
         return first[0].seq
-    last = last_seq(store)
     return last + 1 if last < after or (not first and last > after) else None
 
 
@@ -101,7 +105,10 @@ def position_at(store: Store, at_ms: int) -> int:
     low, high = first[0].seq - 1, last[0].seq - 1
     while low < high:
         middle = (low + high) // 2
-        event = store.events(middle, 1)[0]
+        found = store.events(middle, 1)
+        if not found:  # all were pruned meanwhile
+            return last_seq(store)
+        event = found[0]
         if event.at_ms < at_ms:
             low = event.seq
         else:
