@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.ids import new_token
+from dibs.stores.etcd import EtcdStore
+from dibs.stores.registry import open_store
+from dibs.stores.sqlite import SqliteStore
 from tests.server.harness import Server, running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from dibs.stores.port import Store
+    from tests.etcd import Cluster
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +45,16 @@ def server(request: pytest.FixtureRequest) -> Server:
 def name(request: pytest.FixtureRequest) -> str:
     """A job name of the test's own."""
     return f"job-{abs(hash(request.node.nodeid)):x}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "etcd"])
+def open_it(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+    """One more connection to the store of the test."""
+    if request.param == "sqlite":
+        return lambda: SqliteStore(str(tmp_path / "dibs.db"))
+    if request.param == "postgresql":
+        schema = request.getfixturevalue("postgres_schema")()
+        return lambda: open_store(schema.url)
+    cluster: Cluster = request.getfixturevalue("etcd_cluster")
+    location = cluster.location(f"servers/{new_token()}")
+    return lambda: EtcdStore(location)

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.ids import new_token
 from dibs.sdk.client import Client
-from dibs.stores.etcd import EtcdStore
-from dibs.stores.registry import open_store
-from dibs.stores.sqlite import SqliteStore
 from tests.server.harness import TOKENS, Server, running
 from tests.server.sse import StreamReader
 from tests.server.test_events import happen, told
@@ -22,20 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dibs.stores.port import Store
-    from tests.etcd import Cluster
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "etcd"])
-def open_it(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
-    """One more connection to the store of the test."""
-    if request.param == "sqlite":
-        return lambda: SqliteStore(str(tmp_path / "dibs.db"))
-    if request.param == "postgresql":
-        schema = request.getfixturevalue("postgres_schema")()
-        return lambda: open_store(schema.url)
-    cluster: Cluster = request.getfixturevalue("etcd_cluster")
-    location = cluster.location(f"events/{new_token()}")
-    return lambda: EtcdStore(location)
 
 
 @pytest.fixture

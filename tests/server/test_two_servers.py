@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.commands import Release
-from dibs.ids import new_token
 from dibs.service.coordinator import Coordinator
 from dibs.service.waiters import Waiter, Waiters
-from dibs.stores.etcd import EtcdStore
-from dibs.stores.registry import open_store
-from dibs.stores.sqlite import SqliteStore
 from tests.server.harness import Poll, Server, running, wait_until
 from tests.server.test_sessions import open_session
 from tests.server.test_waiting import WAIT, release, wait_for_job
@@ -24,23 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dibs.stores.port import Store
-    from tests.etcd import Cluster
 
 # What is looked for every 25 ms, asked for again and committed; on a machine that is busy with other things.
 HEARD_WITHIN_S = 2.0
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "etcd"])
-def open_it(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
-    """One more connection to the store of the test."""
-    if request.param == "sqlite":
-        return lambda: SqliteStore(str(tmp_path / "dibs.db"))
-    if request.param == "postgresql":
-        schema = request.getfixturevalue("postgres_schema")()
-        return lambda: open_store(schema.url)
-    cluster: Cluster = request.getfixturevalue("etcd_cluster")
-    location = cluster.location(f"servers/{new_token()}")
-    return lambda: EtcdStore(location)
 
 
 @pytest.fixture

@@ -64,12 +64,16 @@ def cells_of(lock: Document, now_ms: int) -> dict[str, str]:
         "LEFT": left,
         "SINCE": since,
         "MODE": how_held(lock),
-        "AGE": span(lock["held_ms"]) if is_held and "held_ms" in lock else since,
-        "HEARD": span(lock["silent_ms"]) if is_held and "silent_ms" in lock else "-",
+        "AGE": _brief(lock["held_ms"]) if is_held and "held_ms" in lock else since,
+        "HEARD": _brief(lock["silent_ms"]) if is_held and "silent_ms" in lock else "-",
         "TRY": str(lock["attempt"]) if is_held and lock.get("attempt") else "-",
         "WAIT": str(lock.get("waiting") or "-"),
         "NOTE": short(plain(note), NOTE_CHARS_MAX),
     }
+
+
+def _brief(ms: int) -> str:
+    return span(ms) if ms >= 1000 else "0s"
 
 
 def left_part(lock: Document) -> float | None:
