@@ -190,6 +190,11 @@ def test_an_authorization_header_is_the_only_credential_if_there_is_one(served: 
     assert whoami(served, **COOKIE, **OWN, Authorization="Bearer tok-agent").json["principal"] == "agent"
 
 
+def test_mcp_takes_no_cookie(served: Server) -> None:
+    headers = {**COOKIE, **CHANGE, "Accept": "application/json, text/event-stream"}
+    assert served.ask("POST", "/mcp", {}, who=None, headers=headers).status == 401
+
+
 def test_over_tls_a_plain_page_of_the_same_host_is_another_origin() -> None:
     for origin, counts in ((b"https://h", True), (b"http://h", False)):
         headers = {b"host": b"h", b"cookie": b"__Host-dibs_token=t", b"origin": origin}
@@ -213,7 +218,15 @@ def test_another_site_cannot_log_a_browser_in(served: Server, headers: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("body", "status"), [({}, 422), ({"token": 1}, 422), ({"token": "x" * (TOKEN_CHARS_MAX + 1)}, 400)]
+    ("body", "status"),
+    [
+        ({}, 422),
+        ({"token": "\ud800"}, 400),
+        ({"token": "ü\u2028"}, 401),
+        ({"token": ""}, 401),
+        ({"token": 1}, 422),
+        ({"token": "x" * (TOKEN_CHARS_MAX + 1)}, 400),
+    ],
 )
 def test_a_login_without_a_token_is_refused(served: Server, body: dict[str, Any], status: int) -> None:
     assert served.ask("POST", "/login", body, who=None).status == status
