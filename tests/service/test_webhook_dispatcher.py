@@ -16,6 +16,7 @@ from dibs.core.credentials import CreateToken, RevokeToken
 from dibs.core.events import Event
 from dibs.core.identity import ADMIN, Caller
 from dibs.core.keys import WEBHOOK_DUTY_KEY, dead_letters_key, progress_key
+from dibs.core.limits import WEBHOOK_DOUBTED_IN_FLIGHT_MAX
 from dibs.core.webhooks import DeadLetter, DeadLetters, SaveDelivery, TakeDuty, WebhookDuty, WebhookProgress
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
@@ -42,10 +43,12 @@ class Notebook(Sender):
         self.answer: Callable[[dict[str, Any]], DeliveryResult] = lambda body: DeliveryResult(status=200)
         self.held = asyncio.Event()
         self.holds = False
+        self.under_way = 0
 
     async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
         document = json.loads(body)
-        if self.holds:
+        self.under_way += 1
+        if self.holds or url.endswith("/hang"):
             await self.held.wait()
         self.bodies.append(document)
         return self.answer(document)
@@ -140,6 +143,22 @@ def test_ten_thousand_events_that_wait_are_delivered_in_order(deployment: Deploy
         by_job.setdefault(body["lock"], []).append(body["id"])
     assert len(notebook.bodies) == 10_000
     assert all(ids == sorted(ids) for ids in by_job.values())
+
+
+@pytest.mark.promise("webhook:bounded")
+def test_a_hundred_targets_that_hang_leave_places_for_one_that_answers(deployment: Deployment) -> None:
+    deployment.hook()
+    notebook = Notebook()
+    deployment.server(notebook)
+    deployment.tell(1)
+    wait_until(lambda: len(notebook.bodies) == 1, "it answers")
+    for number in range(100):
+        deployment.hook(Caller(principal=f"p{number // 10}"), url="https://hook.test/hang")
+    deployment.tell(50, jobs=50)
+    wait_until(lambda: notebook.under_way > WEBHOOK_DOUBTED_IN_FLIGHT_MAX, "the others hang")
+    deployment.tell(50, jobs=50)
+    wait_until(lambda: len(notebook.bodies) == 101, "it gets everything")
+    assert notebook.under_way - len(notebook.bodies) == WEBHOOK_DOUBTED_IN_FLIGHT_MAX
 
 
 @pytest.mark.promise("webhook:one-deliverer")

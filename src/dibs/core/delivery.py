@@ -6,8 +6,9 @@ way at most, so no event overtakes an earlier one of its job; lanes do not wait 
 rests, and its lane with it, for longer each time; after WEBHOOK_TRIES_MAX tries it becomes a dead letter and the lane
 goes on. If there are WEBHOOK_LANES_MAX lanes, no more events are read: they wait in the history.
 
-If WEBHOOK_FAILURES_MAX deliveries in a row failed, the target counts as down: one delivery at a time is tried, until
-one succeeds. Then all lanes go on at once.
+A target is trusted once a delivery succeeded. Before that, and if WEBHOOK_FAILURES_MAX deliveries in a row failed, one
+delivery at a time is tried. A target that fails rests as a whole, for longer each time. When it answers again, all
+lanes go on at once.
 
 Time and random fractions are arguments. Nothing here reads or sends.
 """
@@ -85,7 +86,9 @@ class DeliveryPlan:
         self._settled: list[int] = []  # dead letters to be removed
         self._progress = progress
         self._notes: list[DeliveryNote] = list(progress.notes)
-        self._row = 0  # failures since the last success
+        self.row = 0  # failures since the last success
+        self.has_succeeded = False
+        self._until_ms = 0  # the target as a whole is not tried before
         self._in_flight = 0
         self._lanes: dict[str, LaneState] = {lane.job: LaneState(lane) for lane in progress.lanes}
         self._again: dict[str, LaneState] = {}  # lanes of dead letters
@@ -100,12 +103,18 @@ class DeliveryPlan:
             self._ahead, self.is_behind = [], True
             self._lanes = {}  # a delivery under way settles nothing any more
         if webhook.replays != self._progress.replays:
+            self._until_ms = 0
             self._progress = self._progress.replace(replays=webhook.replays)
             self.is_dirty = True
         under_way = {lane.last for lane in self._again.values()}
         changed = self._letters.keys() | under_way | set(self._settled)
         self._waiting = [each for each in letters if each.again and each.seq not in changed]
         self._open_letters()
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the target answers, as far as is known."""
+        return self.has_succeeded and self.row < WEBHOOK_FAILURES_MAX
 
     def _open_letters(self) -> None:
         """One dead letter of a job at a time, the oldest first."""
@@ -202,8 +211,8 @@ class DeliveryPlan:
 
     def ready(self, now_ms: int, most: int) -> list[tuple[LaneState, Event]]:
         """What is to be sent now, `most` at most. Each counts as under way until `done` or `failed`."""
-        room = (1 if self._row >= WEBHOOK_FAILURES_MAX else WEBHOOK_IN_FLIGHT_MAX) - self._in_flight
-        if room <= 0 or most <= 0:
+        room = (WEBHOOK_IN_FLIGHT_MAX if self.is_trusted else 1) - self._in_flight
+        if room <= 0 or most <= 0 or self._until_ms > now_ms:
             return []
         lanes = [
             lane
@@ -220,12 +229,13 @@ class DeliveryPlan:
     def next_ms(self) -> int | None:
         """When the next lane has rested long enough."""
         lanes = [*self._lanes.values(), *self._again.values()]
-        return min([lane.until_ms for lane in lanes if not lane.is_busy], default=None)
+        due_ms = min([lane.until_ms for lane in lanes if not lane.is_busy], default=None)
+        return None if due_ms is None else max(due_ms, self._until_ms)
 
     def done(self, lane: LaneState, event: Event, note: DeliveryNote, fraction: float) -> None:
         """It was delivered."""
-        was_down = self._row >= WEBHOOK_FAILURES_MAX
-        self._row = 0
+        was_down = self.row >= WEBHOOK_FAILURES_MAX
+        self.row, self._until_ms, self.has_succeeded = 0, 0, True
         self._settle(lane, note, delivered=1)
         lane.tries, lane.until_ms, lane.error = 0, 0, ""
         if lane.letter is not None:
@@ -240,7 +250,9 @@ class DeliveryPlan:
 
     def failed(self, lane: LaneState, event: Event, note: DeliveryNote, fraction: float) -> None:
         """It was not delivered, or nobody knows."""
-        self._row += 1
+        self.row += 1
+        if self.row >= WEBHOOK_FAILURES_MAX:
+            self._until_ms = note.at_ms + pause_ms(self.row - WEBHOOK_FAILURES_MAX + 1, fraction)
         lane.tries += 1
         lane.error = note.error[:WEBHOOK_ERROR_CHARS_MAX]
         self._settle(lane, note, failed=1)

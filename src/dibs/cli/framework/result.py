@@ -44,6 +44,9 @@ _FLAGS = {
     "to_owner": "--to",
     "session_id": "--session",
     "lease_id": "--lease",
+    "lock_pattern is": "--jobs is",
+    "events is a list of": "--events is",
+    **{f"url {verb} ": f"TARGET {verb} " for verb in ("begins", "has", "holds", "is", "leads", "names")},
 }
 _ABOUT_REQUESTS = ("invalid_input", "invalid_ttl")
 

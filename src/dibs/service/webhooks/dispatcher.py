@@ -136,6 +136,7 @@ class WebhookDispatcher:
         self._sender = self._make_sender()
         self._plans: dict[str, DeliveryPlan] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._doubted: set[asyncio.Task[None]] = set()  # of them, those to targets that have not answered yet
         self._duty: Duty | None = None
         self._looked_ms = self._saved_ms = self._busy_ms = self._steady()
         self._turn = 0
@@ -256,18 +257,27 @@ class WebhookDispatcher:
             plan.take(after.events, after.upto, is_last=after.is_last)
 
     def _deliver(self) -> None:
-        """Start what is ready, beginning with another webhook each time."""
+        """Start what is ready. Targets that answer come first, and those that do not leave half of the places free:
+        many that hang must not keep the others waiting."""
         if self._duty is None or self._steady() >= self._duty.safe_until:
             return
         plans = list(self._plans.values())
         self._turn += 1
-        for index in range(len(plans)):
-            plan = plans[(index + self._turn) % len(plans)]
+        start = self._turn % max(len(plans), 1)  # beginning with another webhook each time
+        plans = sorted(plans[start:] + plans[:start], key=lambda plan: (not plan.is_trusted, plan.row))
+        now_ms = self._store_ms()
+        for plan in plans:
             room = limits.WEBHOOK_ALL_IN_FLIGHT_MAX - len(self._tasks)
-            for lane, event in plan.ready(self._store_ms(), room):
-                task = asyncio.ensure_future(self._try(plan, lane, event))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+            if not plan.is_trusted:
+                room = min(room, limits.WEBHOOK_DOUBTED_IN_FLIGHT_MAX - len(self._doubted))
+            for lane, event in plan.ready(now_ms, room):
+                self._start(plan, lane, event)
+
+    def _start(self, plan: DeliveryPlan, lane: LaneState, event: Event) -> None:
+        task = asyncio.ensure_future(self._try(plan, lane, event))
+        for tasks in (self._tasks,) if plan.is_trusted else (self._tasks, self._doubted):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
 
     async def _try(self, plan: DeliveryPlan, lane: LaneState, event: Event) -> None:
         tries = lane.tries + 1

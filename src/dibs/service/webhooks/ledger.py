@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.core import limits
-from dibs.core.keys import dead_letters_key, progress_key, webhook_key
+from dibs.core.credentials import CredentialRegister
+from dibs.core.keys import REGISTER_KEY, dead_letters_key, progress_key, webhook_key
 from dibs.core.webhooks import (
     DeadLetters,
     DeliverySaved,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from dibs.core.delivery import LaneState
     from dibs.core.webhooks import DeadLetter, SaveDelivery
     from dibs.service.event_log import EventPage
-    from dibs.stores.port import Store
+    from dibs.stores.port import Snapshot, Store
 
 NO_TOKEN = "All tokens of its owner have expired or were revoked."
 
@@ -53,6 +54,8 @@ class WebhookLedger:
         self._coordinator = Coordinator(store)
         self._server = server
         self._steady: Callable[[], int] = lambda: 0
+        self._over: set[tuple[str, str | None]] = set()
+        self._over_at = (-1, 0)  # of which change of the tokens, and when
         self._ahead_ms = 0  # how far the store's clock is ahead of ours
 
     def now_ms(self, steady_now_ms: int) -> int:
@@ -95,9 +98,9 @@ class WebhookLedger:
         """All that are to be served. Stops those whose owner has no valid token any more."""
         ids = [each.id for each in registered(self._store).entries]
         keys = [key(each) for each in ids for key in (webhook_key, progress_key, dead_letters_key)]
-        snapshot = self._store.read(keys)
+        snapshot = self._store.read((*keys, REGISTER_KEY))
         found = []
-        over = self._ended_owners(snapshot.now_ms)
+        over = self._owners_over(snapshot)
         for each in ids:
             records = [
                 snapshot.records[key(each)].record for key in (webhook_key, progress_key, dead_letters_key)
@@ -110,6 +113,17 @@ class WebhookLedger:
             elif not webhook.stopped:
                 found.append((webhook, progress, dead.letters if isinstance(dead, DeadLetters) else ()))
         return found
+
+    def _owners_over(self, snapshot: Snapshot) -> set[tuple[str, str | None]]:
+        """Principals without a valid token. There may be many tokens: they are read after a change, and now and then,
+        because tokens expire."""
+        register = snapshot.records[REGISTER_KEY].record
+        changes = register.changes if isinstance(register, CredentialRegister) else 0
+        known, at_ms = self._over_at
+        if changes != known or snapshot.now_ms - at_ms > limits.CREDENTIAL_RELOAD_MS:
+            self._over = self._ended_owners(snapshot.now_ms)
+            self._over_at = (changes, snapshot.now_ms)
+        return self._over
 
     def _ended_owners(self, now_ms: int) -> set[tuple[str, str | None]]:
         """Principals, each with its namespace, that have tokens on record, all of which are over."""
