@@ -77,7 +77,7 @@ def test_a_server_that_is_killed_during_deliveries_repeats_and_loses_nothing(
     with served(tmp_path / "server", tmp_path / "hook.pem") as server:
         add(server, target, "/hook")
         claim_and_release(server)
-        target.wait(lambda: len(held) >= 3, "deliveries under way")
+        target.wait(lambda: bool(held), "a delivery under way")
         server.kill()
         go_on.set()
         before = {each.id for each in target.to("/hook")}
