@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         list_claimed_jobs,
         release_job,
     )
+    from dibs.sdk.leader import AsyncLeader, Leader
     from dibs.sdk.locks import AsyncLock, Lock
     from dibs.sdk.session import Session
 
@@ -59,6 +60,7 @@ __all__ = [
     "AsyncClient",
     "AsyncEvents",
     "AsyncFence",
+    "AsyncLeader",
     "AsyncLock",
     "AsyncSession",
     "BadReply",
@@ -75,6 +77,7 @@ __all__ = [
     "JobParked",
     "JobResting",
     "JobStatus",
+    "Leader",
     "Lease",
     "LeaseLost",
     "Lock",
@@ -120,6 +123,7 @@ _PLACES = {
     "dibs.sdk.exclusive": "exclusive",
     "dibs.sdk.fence": "AsyncFence Fence",
     "dibs.sdk.jobs": "claim_job fail_job get_job_owner heartbeat_job list_claimed_jobs release_job",
+    "dibs.sdk.leader": "AsyncLeader Leader",
     "dibs.sdk.locks": "AsyncLock Lock",
     "dibs.sdk.session": "Session",
 }

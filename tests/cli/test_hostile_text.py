@@ -57,6 +57,7 @@ WORDS: dict[str, list[str]] = {
     "wait": ["job", "--for", "1s"],
     "hold": ["job", "--for", "1s"],
     "run": ["job", "--", "true"],
+    "elect": ["job", "--no-wait", "--once", "--", "true"],
     "session run": ["--", "true"],
     "session open": [],
     "session keep": ["--session", ID],

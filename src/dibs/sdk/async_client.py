@@ -6,10 +6,12 @@ One client serves any number of tasks, and loops one after another or at once: e
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dibs.client.settings import place_of
 from dibs.core.durations import duration_ms
+from dibs.core.names import ELECTION_PREFIX
 from dibs.errors import InvalidInput, NotClaimed
 from dibs.repository.job_names import JobNames
 from dibs.repository.namespace import current_folder
@@ -21,6 +23,8 @@ from dibs.sdk.async_guard import shielded
 from dibs.sdk.async_session import AsyncSession
 from dibs.sdk.claims import TTL_SECONDS, Claims
 from dibs.sdk.client import TIMEOUT_SECONDS, settings_of
+from dibs.sdk.leader import TTL_SECONDS as LEADER_TTL_SECONDS
+from dibs.sdk.leader import AsyncLeader
 from dibs.sdk.methods import awaits, awaits_end
 from dibs.sdk.operations import ClaimRequest
 from dibs.sdk.parameters import explained
@@ -124,6 +128,26 @@ class AsyncClient(Claims[AsyncClaim]):
         session = AsyncSession(self._door, self._timeout_ms, owner, ttl, metadata, on_lost)
         session._names, session._tracker = self._names, self._tracker
         return session
+
+    @explained
+    def leader(
+        self,
+        name: str,
+        *,
+        ttl: Duration = LEADER_TTL_SECONDS,
+        wait: Duration | None = math.inf,
+        metadata: str | None = None,
+        on_lost: OnLost | None = None,
+        owner: str | None = None,
+    ) -> AsyncLeader:
+        """`async with client.leader("scheduler") as leader:` campaigns, waits in line until the election is won, and
+        leads while the block runs. Raises JobHeld if somebody else still leads after `wait`. A block that raises
+        resigns, too."""
+        job = ELECTION_PREFIX + name
+        request = self._request(
+            "acquire", [job], ttl, owner, wait=wait, metadata=metadata, fail_on_error=False
+        )
+        return AsyncLeader(self._door, request, self._timeout_ms, on_lost)
 
     @explained
     async def acquire(

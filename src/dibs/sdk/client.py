@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,6 +10,7 @@ from dibs.client.pool import Doors
 from dibs.client.queueing import drive
 from dibs.client.settings import Settings, place_of
 from dibs.core.durations import duration_ms
+from dibs.core.names import ELECTION_PREFIX
 from dibs.errors import InvalidInput, NotClaimed
 from dibs.repository.job_names import JobNames
 from dibs.repository.namespace import current_folder
@@ -16,6 +18,8 @@ from dibs.sdk import operations
 from dibs.sdk.claim import Claim, given_up
 from dibs.sdk.claims import TTL_SECONDS, Claims
 from dibs.sdk.events import Events
+from dibs.sdk.leader import TTL_SECONDS as LEADER_TTL_SECONDS
+from dibs.sdk.leader import Leader
 from dibs.sdk.methods import asks
 from dibs.sdk.operations import ClaimRequest
 from dibs.sdk.parameters import explained
@@ -112,6 +116,26 @@ class Client(Claims[Claim]):
         session = Session(self._doors, owner or self.owner_name, ttl, metadata, on_lost)
         session._names, session._tracker = self._names, self._tracker
         return session
+
+    @explained
+    def leader(
+        self,
+        name: str,
+        *,
+        ttl: Duration = LEADER_TTL_SECONDS,
+        wait: Duration | None = math.inf,
+        metadata: str | None = None,
+        on_lost: OnLost | None = None,
+        owner: str | None = None,
+    ) -> Leader:
+        """`with client.leader("scheduler") as leader:` campaigns, waits in line until the election is won, and leads
+        while the block runs. Raises JobHeld if somebody else still leads after `wait`. A block that raises resigns,
+        too."""
+        job = ELECTION_PREFIX + name
+        request = self._request(
+            "acquire", [job], ttl, owner, wait=wait, metadata=metadata, fail_on_error=False
+        )
+        return Leader(self._doors, request, on_lost)
 
     @explained
     def acquire(

@@ -69,7 +69,12 @@ def session_run(call: Call) -> Answer:
 
 
 def run(call: Call) -> Answer:
-    return _run(call, _RunOptions(call, call.values["job"]))
+    return run_as(call, call.values["job"])
+
+
+def run_as(call: Call, job: str) -> Answer:
+    """Run the command while `job` is ours."""
+    return _run(call, _RunOptions(call, job))
 
 
 def _run(call: Call, options: _RunOptions) -> Answer:
@@ -168,13 +173,13 @@ def _lost(options: _RunOptions, session: ProcessSession, child: Child) -> Answer
     return Answer(LOST, document, text, code="lost", is_error=True)
 
 
-_COMMAND = Argument("COMMAND", "the command to run, with its arguments", takes=REST)
-_KILL_AFTER = Option(
+COMMAND = Argument("COMMAND", "the command to run, with its arguments", takes=REST)
+KILL_AFTER = Option(
     "--kill-after",
     "how long the command has to end between SIGTERM and SIGKILL (default 5s, or a quarter of a short TTL)",
     value="TIME",
 )
-_LEAVE_CHILDREN = Option(
+LEAVE_CHILDREN = Option(
     "--leave-children", "do not stop background processes that the command leaves running"
 )
 _RUN_OPTIONS = (
@@ -186,7 +191,7 @@ _RUN_OPTIONS = (
         short="-E",
     ),
     Option("--done-exit-code", "the exit code if the job is marked as done (default 4)", value="N"),
-    _KILL_AFTER,
+    KILL_AFTER,
     Option(
         "--checkpoint-file",
         "a file whose content is sent as checkpoint; if it does not exist, it is made with the last owner's "
@@ -202,14 +207,14 @@ _RUN_OPTIONS = (
     Option("--result", "the result, shown while the job is marked as done", value="TEXT"),
     OK_CODES,
     RETRY_AFTER,
-    *(OWNER, METADATA, AGAIN, MAX_ATTEMPTS, LOCK_DELAY, _LEAVE_CHILDREN),
+    *(OWNER, METADATA, AGAIN, MAX_ATTEMPTS, LOCK_DELAY, LEAVE_CHILDREN),
 )
-_EXITS = (
+EXITS = (
     (0, "the command exited with 0; other codes are its own, 128+n for signal n"),
     (NOT_EXECUTABLE, "the command cannot be run"),
     (NOT_FOUND, "there is no such command"),
 )
-_STOPPED = (
+STOPPED = (
     "The command gets the input, output and signals. It is run without a shell; use sh -c for one. When it "
     "ends, its background processes are stopped, unless --leave-children is given. With --json the document "
     "comes after the command's output."
@@ -225,9 +230,9 @@ COMMANDS = {
             "ends. An exit code other than 0 counts as a failed attempt, unless the command was interrupted. "
             "If somebody else has the job, prints the owner, runs nothing and exits with 1. If the claim is "
             "lost, the command and all its processes are stopped (SIGTERM, after --kill-after SIGKILL) before"
-            f" anybody else can have the job, even if dibs itself is killed or paused. {_STOPPED}"
+            f" anybody else can have the job, even if dibs itself is killed or paused. {STOPPED}"
         ),
-        arguments=(NEW_JOB, _COMMAND),
+        arguments=(NEW_JOB, COMMAND),
         options=_RUN_OPTIONS,
         examples=(
             ("one at a time", "dibs run nightly-report -- ./report"),
@@ -237,7 +242,7 @@ COMMANDS = {
             ("as with flock", "dibs run -n -E 75 backup -- ./backup"),
         ),
         exits=(
-            *_EXITS,
+            *EXITS,
             (
                 NO,
                 "somebody else has the job, or still has it after the wait; nothing was run (-E changes the "
@@ -257,10 +262,10 @@ COMMANDS = {
             "Opens a session, renews it while the command runs, and ends it when the command ends. All claims"
             " made in the session are released then. DIBS_SESSION is set for the command, so heartbeats and "
             "releases need only the job's name. If the session is lost, the command and all its processes are"
-            f" stopped (SIGTERM, after --kill-after SIGKILL). {_STOPPED}"
+            f" stopped (SIGTERM, after --kill-after SIGKILL). {STOPPED}"
         ),
-        arguments=(_COMMAND,),
-        options=(TTL, OWNER, METADATA, _KILL_AFTER, _LEAVE_CHILDREN),
+        arguments=(COMMAND,),
+        options=(TTL, OWNER, METADATA, KILL_AFTER, LEAVE_CHILDREN),
         examples=(
             ("a worker", "dibs session run --owner agent-7 -- ./worker.sh"),
             (
@@ -269,7 +274,7 @@ COMMANDS = {
             ),
         ),
         exits=(
-            *_EXITS,
+            *EXITS,
             (LOST, "the session was lost; the command was stopped"),
             (64, "no command was given, or the TTL is too short for --kill-after"),
             (69, "the session could not be opened; nothing was run"),

@@ -8,7 +8,21 @@ if TYPE_CHECKING:
 
 # In the order of `dibs --help`: (title, commands).
 GROUPS = (
-    ("Work", ("run", "claim", "claim-any", "claim-all", "heartbeat", "release", "transfer", "wait", "hold")),
+    (
+        "Work",
+        (
+            "run",
+            "elect",
+            "claim",
+            "claim-any",
+            "claim-all",
+            "heartbeat",
+            "release",
+            "transfer",
+            "wait",
+            "hold",
+        ),
+    ),
     (
         "Sessions",
         ("session run", "session open", "session keep", "session end", "session show", "session list"),
@@ -66,6 +80,7 @@ GROUPS = (
 )
 _MODULES = {
     "run": "cli.commands.run",
+    "elect": "cli.commands.elect",
     "claim": "cli.commands.claim",
     "claim-any": "cli.commands.claim_many",
     "claim-all": "cli.commands.claim_many",

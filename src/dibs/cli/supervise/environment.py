@@ -5,6 +5,7 @@ from __future__ import annotations
 from dibs.cli.supervise.outer_sessions import VARIABLE as OUTER
 from dibs.cli.supervise.outer_sessions import sessions_around
 from dibs.clock import steady_ms, wall_ms
+from dibs.core.names import ELECTION_PREFIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 # Variables of an outer claim: the command gets its own, or none.
 _NOT_INHERITED = (
     *("DIBS_LEASE", "DIBS_JOB", "DIBS_FENCING_TOKEN", "DIBS_ATTEMPT", "DIBS_DEADLINE_MS"),
+    *("DIBS_ELECTION", "DIBS_TERM"),
     *("DIBS_CHECKPOINT", "DIBS_CHECKPOINT_FILE", "DIBS_PREVIOUS_OWNER", "DIBS_PREVIOUS_END"),
 )
 
@@ -50,7 +52,10 @@ def environment(call: Call, session: ProcessSession) -> dict[str, str]:
 def _of_job(session: ProcessSession, grant: Document) -> dict[str, str | None]:
     previous: Document = grant.get("previous") or {}
     until_ms = wall_ms() + session.plan.lost_ms - steady_ms()
+    is_election = grant["name"].startswith(ELECTION_PREFIX)
     return {
+        "DIBS_ELECTION": grant["name"].removeprefix(ELECTION_PREFIX) if is_election else None,
+        "DIBS_TERM": str(grant["fencing_token"]) if is_election else None,
         "DIBS_JOB": grant["name"],
         "DIBS_FENCING_TOKEN": str(grant["fencing_token"]),
         "DIBS_ATTEMPT": str(grant.get("attempt", 1)),

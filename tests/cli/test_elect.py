@@ -1,0 +1,66 @@
+"""dibs elect: a command that runs while its process leads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.processes import Machine, finished, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+JOB = "election:cron"
+SHORT = ("--ttl", "3s", "--kill-after", "100ms")  # a loss is noticed with the next heartbeat
+SAY = 'echo "$DIBS_ELECTION $DIBS_TERM $DIBS_FENCING_TOKEN"'
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(tmp_path)
+    yield machine
+    machine.close()
+
+
+def test_the_leader_runs_the_command_with_its_term_and_resigns(machine: Machine) -> None:
+    for term in ("1", "2"):
+        code, out = machine.run("elect", "cron", "--", "/bin/sh", "-c", f"{SAY}; exit {term}")
+        assert (code, out) == (int(term), f"cron {term} {term}\n")
+        assert machine.look(JOB)["status"] == "free"
+
+
+def test_a_plain_run_has_no_term(machine: Machine) -> None:
+    machine.env |= {"DIBS_TERM": "7", "DIBS_ELECTION": "of-somebody"}
+    assert machine.run("run", "job", "--", "/bin/sh", "-c", 'echo "[$DIBS_ELECTION$DIBS_TERM]"') == (
+        0,
+        "[]\n",
+    )
+
+
+def test_a_second_candidate_waits_and_then_leads(machine: Machine) -> None:
+    leader = machine.start("elect", "cron", "--", "/bin/sh", "-c", f"{SAY}; exec sleep 600")
+    assert first_line(leader) == "cron 1 1"
+    assert machine.run("elect", "cron", "-n", "-q", "--", "true")[0] == 1
+    follower = machine.start("elect", "cron", "--", "/bin/sh", "-c", SAY)
+    machine.until(lambda: machine.look(JOB).get("waiting") == 1)
+    leader.kill()
+    assert finished(follower) == (0, "cron 2 2\n")
+
+
+def test_a_lost_leader_is_stopped_and_campaigns_again(machine: Machine) -> None:
+    again = machine.start("elect", "cron", *SHORT, "--", "/bin/sh", "-c", f"{SAY}; exec sleep 600")
+    assert first_line(again) == "cron 1 1"
+    assert machine.run("break", JOB, "--reason", "stuck")[0] == 0
+    assert first_line(again) == "cron 2 2"
+    again.terminate()
+    assert finished(again)[0] == 143
+
+
+def test_once_ends_with_the_leadership(machine: Machine) -> None:
+    once = machine.start("elect", "cron", *SHORT, "--once", "--", "/bin/sh", "-c", f"{SAY}; exec sleep 600")
+    assert first_line(once) == "cron 1 1"
+    assert machine.run("break", JOB, "--reason", "stuck")[0] == 0
+    assert finished(once)[0] == 20
