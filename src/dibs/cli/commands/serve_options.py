@@ -88,9 +88,8 @@ OPTIONS = (
     ),
     Option(
         "--connections-per-client",
-        f"how many connections from one address, or of one user on a Unix socket; 0 for no limit, as "
-        f"behind a proxy "
-        f"(default {CONNECTIONS_PER_CLIENT_MAX})",
+        "how many connections from one address, or of one user on a Unix socket; 0 for no limit. A trusted proxy "
+        f"has none (default {CONNECTIONS_PER_CLIENT_MAX})",
         value="N",
         env="DIBS_CONNECTIONS_PER_CLIENT",
     ),
