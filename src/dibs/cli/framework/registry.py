@@ -207,6 +207,7 @@ SUMMARIES = {
     "webhook remove": "remove a webhook",
     "webhook replay": "send dead letters again, or all events after one",
     "webhook test": "send a delivery that is about nothing, now",
+    "elect": "run a command while you lead",
     "break": "take a job away from its owner",
     "free": "let a parked job be claimed again",
     "token-floor": "raise the lowest number that fencing tokens start from",
