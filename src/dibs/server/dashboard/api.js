@@ -12,6 +12,8 @@ export class Refusal extends Error {
 
 export class Unreachable extends Error {}
 
+const ANSWER_MS = 15_000; // a server that is paused accepts connections, and is silent
+
 let onStale = () => {};
 /** What to do when the server no longer accepts our cookie. */
 export function whenStale(handler) {
@@ -28,6 +30,11 @@ export function address(path, query) {
   return words.size ? `${path}?${words}` : path;
 }
 
+function withDeadline(signal) {
+  const deadline = AbortSignal.timeout(ANSWER_MS);
+  return signal ? AbortSignal.any([signal, deadline]) : deadline;
+}
+
 async function ask(method, path, { query, body, signal, login } = {}) {
   const begun = performance.now();
   const headers = { Accept: "application/json", "X-Dibs-Request": "1" };
@@ -35,7 +42,7 @@ async function ask(method, path, { query, body, signal, login } = {}) {
   let answer, document;
   try {
     answer = await fetch(address(path, query), {
-      method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store",
+      method, headers, signal: withDeadline(signal), body: body === undefined ? undefined : JSON.stringify(body), cache: "no-store",
     });
     const text = await answer.text();
     document = text ? JSON.parse(text) : null;

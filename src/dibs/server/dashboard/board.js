@@ -147,15 +147,18 @@ export class Board {
     const order = column.order;
     this._table.sorted(column.key, sign > 0 ? "ascending" : "descending");
     const name = (row) => row.name ?? row.session_id;
-    return rows
-      .map((row) => [order(row), name(row), row])
-      .sort(([a, x], [b, y]) => (a < b ? -sign : a > b ? sign : x < y ? -1 : x > y ? 1 : 0))
-      .map(([, , row]) => row);
+    if (column.key === "job") return rows.sort((a, b) => (a.name < b.name ? -sign : a.name > b.name ? sign : a.position - b.position));
+    const keys = new Map(rows.map((row) => [row, order(row)]));
+    return rows.sort((x, y) => {
+      const a = keys.get(x), b = keys.get(y);
+      return a < b ? -sign : a > b ? sign : name(x) < name(y) ? -1 : 1;
+    });
   }
 
-  show() {
+  show(what) {
+    if (what === "event") return; // the claims have taken it already, and are drawn in a moment
     const { rows, isWhole, isCut } = this._rows();
-    const fit = this._ordered(fitting(rows, this._place, this._source.sessions));
+    const fit = this._ordered([...fitting(rows, this._place, this._source.sessions)]);
     this._table.show(fit);
     this._plots?.show(this._source.hour);
     this._graph?.show(fit);

@@ -33,7 +33,9 @@ export function jobOf(document) {
 export const first = (job) => job.holds[0];
 
 export class Jobs {
-  constructor({ ns, prefix, changed, failed }) {
+  constructor({ ns, prefix, changed, failed, most = MOST }) {
+    this._most = most;
+    this._count = 0;
     this.byName = new Map();
     this.ns = ns;
     this.prefix = prefix;
@@ -72,10 +74,12 @@ export class Jobs {
     try {
       const query = { namespace: this.ns, prefix: this.prefix, after: this._after, limit: PAGE };
       const page = await get("/locks", query, this._stop.signal);
-      if (!this._after) this._begun = begun;
+      if (!this._after) Object.assign(this, { _begun: begun, _count: 0 });
       for (const document of page.locks) this._put(document, begun);
-      this.isCut = Boolean(page.next) && this.byName.size >= MOST;
-      this._after = this.isCut ? "" : page.next ?? "";
+      this._count += page.locks.length;
+      const isCut = Boolean(page.next) && this._count >= this._most;
+      this._after = isCut ? "" : page.next ?? "";
+      if (!this._after) this.isCut = isCut;
       if (!this._after) this._finishSweep();
       this._changed();
       return true;
@@ -136,7 +140,7 @@ export class Jobs {
     };
     const read = performance.now();
     if (job) Object.assign(job, { holds: [...job.holds, hold], fencing_token: hold.token, read });
-    else if (this.byName.size < MOST) {
+    else if (this.byName.size < this._most) {
       const fresh = { name: event.name, status: "held", fencing_token: hold.token, holds: [hold], read };
       this.byName.set(event.name, { ...fresh, sweep: this._sweep });
     }

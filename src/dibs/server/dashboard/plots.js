@@ -45,10 +45,12 @@ export function hourPlots() {
   const element = h("section", { class: "tiles", "aria-label": "The last hour" },
     held.element, claims.element, expired.element, failed.element);
   const say = (what, total) => (most) => `${what} in the last hour: ${count(total)}, at most ${count(most)} in a minute`;
+  let drawn = null;
   return {
     element,
     show(hour) {
-      if (!hour) return;
+      if (!hour || hour === drawn) return;
+      drawn = hour;
       held.show(heldOf(hour), hour.held, (most) => `Held over the last hour: ${count(hour.held)} now, at most ${count(most)}`);
       for (const [tile, kind, what] of [[claims, "acquired", "Claims"], [expired, "expired", "Expired claims"], [failed, "failed", "Failed claims"]]) {
         const total = sum(hour.minutes[kind]);

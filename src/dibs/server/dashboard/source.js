@@ -1,7 +1,7 @@
 // Everything that the pages of one namespace and prefix read: claims, waiters, sessions, lists of ended jobs, the last
 // hour. One stream of events brings it forward; what events do not tell is read again after a while.
 
-import { get } from "./api.js";
+import { Unreachable, get } from "./api.js";
 import { Jobs, jobOf } from "./jobs.js";
 import { Stream } from "./stream.js";
 
@@ -31,7 +31,7 @@ export class Source {
     this._timers = new Map();
     this._wanted = new Set(["waiters", "hour"]);
     this._ended = false;
-    this.jobs = new Jobs({ ns, prefix, changed: () => changed("held"), failed: () => this._fail() });
+    this.jobs = new Jobs({ ns, prefix, changed: () => this._heldRead(), failed: (error) => this._fail(error) });
     this._begin();
   }
 
@@ -159,14 +159,23 @@ export class Source {
     this._link(state);
   }
 
-  /** Without a stream, whether the server still answers decides what is said. */
-  _answered() {
-    if (this._now === "lost" && !this._ended) this._link("polling");
+  _heldRead() {
+    this._answered();
+    this._changed("held");
   }
 
+  /** Without a stream, whether the server still answers decides what is said. */
+  _answered() {
+    if (!this._ended && (this._now === "lost" || this._now === "live")) this._link(this._now === "lost" ? "polling" : "live");
+  }
+
+  /** A stream of a server that is paused looks alive. So a request without an answer ends it. */
   _fail(error) {
-    if (this._ended || error?.name === "AbortError") return;
-    if (this._now === "lost" && error?.status === undefined) this._link("lost");
-    if (error?.status >= 400 && error.status !== 401) this._changed("refused", error);
+    if (this._ended || error.name === "AbortError") return;
+    if (error instanceof Unreachable) {
+      this._link("lost");
+      if (this._now === "live") this._stream.again();
+    } else if (error.status >= 400 && error.status !== 401) this._changed("refused", error);
+    else if (error.status === undefined) throw error;
   }
 }

@@ -23,6 +23,12 @@ export class Stream {
     this._tell = { event() {}, state() {}, gap() {} };
   }
 
+  /** Begins anew where it was. */
+  again() {
+    this._tell.state("lost");
+    this._open();
+  }
+
   _drop() {
     clearTimeout(this._timer);
     this._source?.close();

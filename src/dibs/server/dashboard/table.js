@@ -5,7 +5,8 @@
 
 import { h } from "./dom.js";
 
-const SPARE = 8;
+const SPARE = 14;
+const STEP = 10; // rows are changed so many at a time while scrolling
 
 export class WindowTable {
   constructor({ caption, columns, key, rowHeight = 52, onSort = null }) {
@@ -61,6 +62,7 @@ export class WindowTable {
     this._rows = rows;
     this.element.setAttribute("aria-rowcount", String(rows.length + 1));
     this._measured = false; // what is above may have another height now
+    this._isNew = true;
     this._soon();
   }
 
@@ -93,9 +95,11 @@ export class WindowTable {
   _draw() {
     if (!this.element.isConnected) return;
     this._measure();
-    const start = Math.floor((scrollY - this._top) / this._height) - SPARE;
+    const start = Math.floor((scrollY - this._top) / this._height / STEP) * STEP - SPARE;
     const room = Math.ceil(this._high / this._height) + 2 * SPARE;
-    this._from = Math.max(0, Math.min(start, this._rows.length - room));
+    const from = Math.max(0, Math.min(start, this._rows.length - room));
+    if (!this._isNew && from === this._from) return;
+    this._from = from;
     this._to = Math.min(this._rows.length, this._from + room);
     const focused = document.activeElement;
     this._place(this._rows.slice(this._from, this._to));
@@ -123,14 +127,17 @@ export class WindowTable {
         shown = this._free.pop() ?? this._make();
         this._shown.set(key, shown);
       }
-      shown.row = row;
-      for (const update of shown.updates) update(row);
-      for (const tick of shown.ticks) tick(row);
+      if (this._isNew || shown.row !== row) {
+        shown.row = row;
+        for (const update of shown.updates) update(row);
+        for (const tick of shown.ticks) tick(row);
+      }
       const place = String(this._from + index + 2);
       if (shown.element.getAttribute("aria-rowindex") !== place) shown.element.setAttribute("aria-rowindex", place);
       if (before.nextSibling !== shown.element) before.after(shown.element);
       before = shown.element;
     });
+    this._isNew = false;
     for (const shown of this._free) shown.element.remove();
     if (this._free.length > 60) this._free.length = 60;
   }
