@@ -92,6 +92,16 @@ class RequestCounts:
     def errors(self) -> int:
         return self.classes[4] + self.classes[5]
 
+    def include(self, other: RequestCounts) -> None:
+        """Add those of another verb."""
+        self.classes = [ours + theirs for ours, theirs in zip(self.classes, other.classes, strict=True)]
+        durations = self.durations
+        durations.counts = [
+            ours + theirs for ours, theirs in zip(durations.counts, other.durations.counts, strict=True)
+        ]
+        durations.total += other.durations.total
+        self.min_s, self.max_s = min(self.min_s, other.min_s), max(self.max_s, other.max_s)
+
     def add(self, status: int, took_s: float) -> None:
         self.classes[status // 100] += 1
         self.durations.observe(took_s)

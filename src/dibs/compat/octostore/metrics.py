@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dibs.core import events
+from dibs.service.metrics import RequestCounts
 
 if TYPE_CHECKING:
     from typing import Any
 
     from dibs.server.metric_table import Scrape
-    from dibs.service.metrics import RequestCounts
+
+
+# OctoStore's endpoint for each of dibs' operations.
+_ENDPOINTS = {
+    **{verb: verb for verb in ("acquire", "release", "renew", "list")},
+    "inspect": "status",
+    **dict.fromkeys(("register", "token-rotate-own"), "auth"),
+    **dict.fromkeys(("election-open", "campaign", "election-renew", "resign"), "election"),
+    **dict.fromkeys(("election-show", "election-watch"), "election"),
+}
 
 
 def metrics_document(scrape: Scrape) -> dict[str, Any]:
@@ -22,14 +32,30 @@ def metrics_document(scrape: Scrape) -> dict[str, Any]:
         "total_requests": requests,
         "requests_per_second": round(requests * 1000 / uptime_ms, 2),
         "active_locks": scrape.engine.tally.live,
-        "endpoints": {verb: _endpoint(counts) for verb, counts in sorted(metrics.requests.items())},
+        "endpoints": {
+            verb: _endpoint(counts) for verb, counts in sorted(_by_endpoint(metrics.requests).items())
+        },
         "lock_store": {
             "total_acquires": metrics.events[events.ACQUIRED],
             "total_releases": metrics.events[events.RELEASED],
             "total_expirations": metrics.events[events.EXPIRED],
+            "cache_hits": 0,  # never counted there, either
+            "cache_misses": 0,
         },
         "memory_bytes": scrape.process.resident_bytes,
     }
+
+
+def _by_endpoint(requests: dict[str, RequestCounts]) -> dict[str, RequestCounts]:
+    """OctoStore's endpoints, which are always there, and those of dibs' operations that it does not have."""
+    found = {name: RequestCounts() for name in dict.fromkeys(_ENDPOINTS.values())}
+    for verb, counts in list(requests.items()):
+        name = _ENDPOINTS.get(verb)
+        if name is not None:
+            found[name].include(counts)
+        elif verb not in found:
+            found[verb] = counts
+    return found
 
 
 def _endpoint(counts: RequestCounts) -> dict[str, Any]:
