@@ -45,6 +45,7 @@ _SHAPES = (
     (r'(_(ms|seconds)": ?)\d+', r"\1NUMBER"),
     (r"\breq_[A-Za-z0-9]+", "REQUEST"),
     (r"\(pid \d+\)", "(pid NUMBER)"),
+    (r"[+±-]?\d+(\.\d)? ms\b", "NUMBER ms"),
     (r"(?<![\w.-])\d{3,}(?![\w.-])", "NUMBER"),
     (r"\b\d+(\.\d+)? (bytes|KiB|MiB|GiB)", "SIZE"),
     (r"Python \d[\w.]*", "Python"),

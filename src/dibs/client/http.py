@@ -77,6 +77,10 @@ class HttpDoor:
     def sessions(self) -> Reply:
         return self._reply(lambda: questions.SESSIONS)
 
+    def whoami(self) -> Reply:
+        """Whose the token is that is sent, and when it ends."""
+        return self._reply(lambda: questions.WHOAMI)
+
     def open_run(self, document: Document) -> Reply:
         """Begin a run on a server that serves the gateway. Repeatable, because the secret comes with the request."""
         return self._reply(lambda: questions.run_question({"secret": new_id(), **document}))

@@ -181,6 +181,7 @@ def webhook_question(verb: str, webhook_id: str, document: Document) -> Question
 
 RUNS = Question("runs", "GET", "/gateway/runs")
 SESSIONS = Question("sessions", "GET", "/sessions")
+WHOAMI = Question("whoami", "GET", "/whoami")
 HEALTH = Question("health", "GET", "/health")
 
 

@@ -71,20 +71,22 @@ class _Description:
         self._made: dict[str, HttpResponse] = {}
 
     async def as_json(self, call: HttpRequest) -> HttpResponse:
-        return self._fresh("json", lambda: answer_document(self._document()))
+        return await self._fresh("json", lambda: answer_document(self._document()))
 
     async def as_yaml(self, call: HttpRequest) -> HttpResponse:
-        return self._fresh("yaml", lambda: answer_text(yaml_text(self._document()), b"application/yaml"))
+        return await self._fresh(
+            "yaml", lambda: answer_text(yaml_text(self._document()), b"application/yaml")
+        )
 
     async def as_page(self, call: HttpRequest) -> HttpResponse:
-        return self._fresh(
+        return await self._fresh(
             "page",
             lambda: answer_text(api_page(self._document()), b"text/html; charset=utf-8", PAGE_HEADERS),
         )
 
-    def _fresh(self, kind: str, make: Callable[[], HttpResponse]) -> HttpResponse:
+    async def _fresh(self, kind: str, make: Callable[[], HttpResponse]) -> HttpResponse:
         if kind not in self._made:
-            self._made[kind] = make()
+            self._made[kind] = await self._api.in_reader(make)  # it takes longer than others should wait
         return self._made[kind]._replace(request_id=new_request_id().encode())
 
     def _document(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dibs.ids import new_request_id
 from dibs.server.probe import SharedProbe
 from dibs.server.response import HttpResponse, answer_document
 from dibs.stores.port import maintenance_of
+from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
     from dibs.stores.port import Store
@@ -39,9 +40,17 @@ class HealthProbe:
 
 def _health(store: Store) -> HttpResponse:
     """`ok`, or `degraded` with the known fault of the store: some of it may still be readable."""
-    store.read((META_KEY,))
-    storage, size = store.capabilities.name, maintenance_of(store).size_bytes()
-    document = {"status": "ok", "dibs": __version__, "storage": storage, "db_size_bytes": size}
+    now_ms = store.read((META_KEY,)).now_ms
+    maintenance = maintenance_of(store)
+    versions = maintenance.migrated()
+    document = {
+        "status": "ok",
+        "dibs": __version__,
+        "storage": store.capabilities.name,
+        "schema": None if versions is None else versions[1],
+        "db_size_bytes": maintenance.size_bytes(),
+        "now": timestamp(now_ms),
+    }
     if isinstance(store.trouble(), StoreUnavailable):  # the fault may be over, but nobody has written since
         with contextlib.suppress(StoreUnavailable):
             store.commit({}, {}, ())

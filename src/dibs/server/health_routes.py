@@ -18,7 +18,9 @@ _HEALTHY = document_schema(
         "status": ("text", "`ok`; with status 503 `degraded`"),
         "dibs": ("text", "the version of dibs that the server runs. A server that does not say is not dibs"),
         "storage": ("text", "the store's name"),
+        "schema": ("number?", "the version of its format; null if it has none"),
         "db_size_bytes": ("number", "how much room it takes"),
+        "now": ("text", "the time of the store's clock"),
     }
 )
 _ALIVE = document_schema({"status": ("text", "`ok`: the process answers")})

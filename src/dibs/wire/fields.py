@@ -171,6 +171,7 @@ REPLIES = {
     "session-show": ("session_id", "owner", "remaining_ms", "active"),
     "session-end": (),
     "sessions": ("sessions",),
+    "whoami": ("principal", "role"),
     "run-open": ("secret", "holder", "namespace"),
     "runs": ("runs",),
     "run-end": ("holder", "ended", "released"),

@@ -51,5 +51,7 @@ def _key(key: str) -> str:
 
 def _scalar(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
     # Characters that JSON may have as they are, and YAML not.
     return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in text)

@@ -88,6 +88,11 @@ class SqliteConnection:
         return self._opener.made
 
     @property
+    def version_before(self) -> int:
+        """The version of the format that this connection found."""
+        return self._opener.version_before
+
+    @property
     def turn(self) -> RLock | ShortTurn:
         """The lock to hold around a block."""
         if self._is_mine():

@@ -68,6 +68,9 @@ class FileOpener:
     ) -> None:
         self.path = path
         self.made = False  # whether this opener made the file
+        self.version_before = (
+            VERSION  # the version of the format that this opener found; 0: the file was empty
+        )
         self.frozen = False  # opened as if it could not change: so it is opened afresh each time
         self._was_missing = False  # whether there was no file when the last opening began
         self._busy_ms = busy_ms
@@ -157,7 +160,7 @@ class FileOpener:
         if row is None or row[:2] != (VERSION, APPLICATION_ID):
             from dibs.stores.sqlite.schema import prepare
 
-            prepare(db, self.path, self._busy_ms)
+            self.version_before = prepare(db, self.path, self._busy_ms)
             row = db.execute(_LOOK, (self._clock(),)).fetchone()
         elif row[2] != "wal" and not self.frozen:  # a copy made with VACUUM INTO, say
             from dibs.stores.sqlite.schema import use_wal

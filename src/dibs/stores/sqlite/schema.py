@@ -96,8 +96,9 @@ def create(path: str, *, folders: bool) -> bool:
 
 def prepare(
     db: sqlite3.Connection, path: str, busy_ms: int, migrations: Sequence[Sequence[str]] | None = None
-) -> None:
-    """Bring a file that is empty or of an older version up to this one. Anything else is refused, and left alone."""
+) -> int:
+    """Bring a file that is empty or of an older version up to this one. Anything else is refused, and left alone.
+    Returns the version that it had; 0: it was empty."""
     steps = MIGRATIONS if migrations is None else migrations
     _refuse_foreign(db, path)
     use_wal(db, busy_ms)
@@ -111,6 +112,7 @@ def prepare(
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {len(steps)}")
         db.execute("COMMIT")
+        return version
     except BaseException as error:
         if db.in_transaction:
             db.execute("ROLLBACK")

@@ -297,8 +297,7 @@ class SqliteStore(Store, Maintenance):
         return self._link.trouble
 
     def migrated(self) -> tuple[int, int]:
-        """Opening a file brings it up to date, and does not tell what it was."""
-        return VERSION, VERSION
+        return self._link.version_before, VERSION
 
     def size_bytes(self) -> int:
         sizes = 0

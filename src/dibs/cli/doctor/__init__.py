@@ -1,0 +1,1 @@
+"""What `dibs doctor` looks at."""

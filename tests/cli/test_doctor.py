@@ -1,0 +1,123 @@
+"""doctor on a server: versions, clocks, how fast it answers, and what in its store somebody should look at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.cli.doctor.work import waiting
+from dibs.cli.framework.context import open_door
+from dibs.clock import wall_ms
+from dibs.core.durations import format_duration
+from dibs.stores.memory import MemoryStore
+from tests.client.scripted import ScriptedServer, reply_of
+from tests.server.harness import TOKENS, Poll, running, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.cli.conftest import Terminal
+    from tests.server.harness import Server
+
+DAY_S = 86_400
+
+
+@pytest.fixture
+def outside(terminal: Terminal, tmp_path: Path) -> Terminal:
+    """A terminal whose commands go where the settings say."""
+    terminal._open = open_door  # type: ignore[method-assign, assignment]
+    terminal.env |= {"XDG_STATE_HOME": str(tmp_path), "DIBS_TOKEN": TOKENS["admin"]}
+    return terminal
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with running(tmp_path) as server:
+        yield server
+
+
+def checks(terminal: Terminal, server: Server) -> dict[str, dict[str, Any]]:
+    ran = terminal("doctor", f"http://127.0.0.1:{server.port}", "--json")
+    assert ran.exit == 0
+    return {each["check"]: each for each in ran.data["checks"]}
+
+
+def test_of_a_server_in_order_it_tells_version_clock_and_speed(outside: Terminal, tmp_path: Path) -> None:
+    with running(tmp_path, store=MemoryStore(wall_ms), real_time=True) as server:
+        ran = outside("doctor", f"http://127.0.0.1:{server.port}")
+    assert ran.exit == 0, ran.out
+    assert ran.out.endswith("All is well.\n")
+    lines = {line.split()[1]: line for line in ran.out.splitlines() if line[:2] in ("ok", "!!")}
+    assert "from this machine's to the store's" in lines["clock"]
+    assert "median of 5" in lines["latency"]
+    assert "admin, admin, in any namespace" in lines["caller"]
+
+
+def test_clocks_that_differ_are_told_with_the_error_of_the_measurement(
+    outside: Terminal, server: Server
+) -> None:
+    found = checks(outside, server)["clock"]
+    assert (found["ok"], found["look"]) == (True, True)
+    behind = format_duration(wall_ms() - server.clock.wall_ms())
+    assert f"the store's is {behind} behind this machine's, ±" in found["says"]
+    assert "set both by NTP" in found["says"]
+
+
+def test_parked_jobs_long_waits_and_tokens_that_end_soon_are_told(outside: Terminal, server: Server) -> None:
+    for name in ("p1", "p2", "p3", "p4"):
+        lease = server.acquire(name, {"max_attempts": 1}).json["lease_id"]
+        server.ask("POST", f"/locks/{name}/release", {"lease_id": lease, "failed": True})
+    server.ask("POST", "/tokens", {"name": "ci", "expires_seconds": 3 * DAY_S}, who="admin")
+    server.ask("POST", "/tokens", {"name": "later", "expires_seconds": 30 * DAY_S}, who="admin")
+    server.lease("wanted", owner="holder", ttl_seconds=DAY_S)
+    poll = Poll(server, "/locks/wanted/acquire", {"owner": "patient", "wait_seconds": 3600})
+    wait_until(lambda: server.waiting() == 1, "nobody waits")
+    assert "waiting" not in checks(outside, server)
+    server.clock.advance(11 * 60_000)
+    found = checks(outside, server)
+    assert found["parked"]["says"].startswith("p1, p2, p3 and 1 more failed too often.")
+    assert found["waiting"]["says"].startswith("patient has waited 11m for wanted, and 0 more over 10m.")
+    assert found["tokens"]["says"].startswith("ci (")
+    assert "later" not in found["tokens"]["says"]
+    ran = outside("doctor", f"http://127.0.0.1:{server.port}")
+    assert ran.exit == 0
+    assert ran.out.endswith("It works. Marked !!: 4 to look at.\n")
+    poll.hang_up()
+
+
+def test_an_agent_is_told_of_its_own_token_and_of_no_other(outside: Terminal, server: Server) -> None:
+    made = server.ask("POST", "/tokens", {"name": "ci", "expires_seconds": DAY_S}, who="admin").json
+    outside.env["DIBS_TOKEN"] = made["token"]
+    found = checks(outside, server)
+    assert "tokens" not in found
+    assert found["expires"]["says"].startswith(f"your token ends {made['expires_at']}.")
+    assert made["token"] not in str(found)
+
+
+def test_another_version_at_the_server_is_told(outside: Terminal) -> None:
+    empty = reply_of(200, {"locks": [], "next": None, "events": [], "next_after": 0})
+    replies = [reply_of(200, {"status": "ok", "dibs": "0.0.1", "storage": "sqlite", "schema": 2})]
+    with ScriptedServer([*replies, empty, reply_of(404, {}), empty, empty]) as server:
+        ran = outside("doctor", server.url)
+    assert "dibs 0.0.1, on sqlite, schema 2" in ran.out
+    assert "!!   versions" in ran.out
+    assert ran.exit == 0
+
+
+def test_who_waits_is_who_got_in_line_and_neither_got_the_job_nor_left() -> None:
+    def event(kind: str, name: str, owner: str, second: int) -> dict[str, Any]:
+        return {"event": kind, "name": name, "owner": owner, "at": f"2026-01-01T00:00:{second:02}.000Z"}
+
+    told = [
+        event("acquired", "a", "x", 0),
+        event("queued", "a", "y", 1),
+        event("queued", "a", "z", 2),
+        event("queued", "b", "y", 3),
+        event("released", "a", "x", 4),
+        event("acquired", "a", "y", 4),
+        event("left", "b", "y", 5),
+        {"event": "forgotten", "name": "c", "at": "2026-01-01T00:00:05.000Z"},
+    ]
+    assert [(name, owner) for name, owner, _ in waiting(told)] == [("a", "z")]
