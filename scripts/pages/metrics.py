@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.server.metric_table import METRICS
+from dibs.server.monitor.metric_table import METRICS
 from dibs.service.metrics import BATCH_SIZES, COMMIT_S, LEASE_S, REQUEST_S
 
 _BOUNDS = {

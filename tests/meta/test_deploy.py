@@ -56,7 +56,7 @@ def test_what_is_asked_about_a_server_is_what_it_answers() -> None:
     text = "\n".join(each.read_text() for each in DEPLOY.rglob("*") if each.is_file())
     asked = set(re.findall(r"(?<=[ '\d])(/(?:health|ready)z?)\b", text))
     assert asked
-    routes = (ROOT / "src/dibs/server/health_routes.py").read_text()
+    routes = (ROOT / "src/dibs/server/routes/health.py").read_text()
     assert not [path for path in asked if f'"{path}"' not in routes]
 
 

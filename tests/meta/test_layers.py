@@ -139,7 +139,7 @@ COMPAT_DOORS = {
     "dibs.server.app",
     "dibs.server.http_server",
     "dibs.server.run",
-    "dibs.server.metrics_routes",
+    "dibs.server.routes.metrics",
     "dibs.agents.stdio",
     "dibs.client.replies",
 }

@@ -19,8 +19,8 @@ from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX, LOCKS_PER_PRINCIPAL_MAX
 from dibs.server.engine import Engine
 from dibs.server.handlers import Api
+from dibs.server.http.listen import BindAddress, open_socket
 from dibs.server.http_server import make_server
-from dibs.server.listen import BindAddress, open_socket
 from dibs.server.mcp import McpEndpoint
 from dibs.service.auth import TokenGuard
 from dibs.service.directory import CredentialDirectory
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from dibs.server.admission import Admission
+    from dibs.server.http.admission import Admission
+    from dibs.server.http.proxies import TrustedProxies
     from dibs.server.http_server import HttpServer
-    from dibs.server.proxies import TrustedProxies
-    from dibs.server.request_note import RequestObserver
+    from dibs.server.monitor.request_note import RequestObserver
     from dibs.server.settings import ServerSettings
     from dibs.service.webhooks.sender import Sender
     from dibs.stores.port import Store

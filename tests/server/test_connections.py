@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.limits import HEADERS_MAX, PARSE_BYTES_MAX
-from dibs.server import protocol
-from dibs.server.admission import Admission
+from dibs.server.http import protocol
+from dibs.server.http.admission import Admission
 from tests.server.harness import masked, read_all, read_response, running, wait_until
 from tests.server.test_lane import AUTH, JSON, request
 

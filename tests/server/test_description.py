@@ -11,7 +11,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from dibs.server.api_page import api_page, curl_line
+from dibs.server.routes.api_page import api_page, curl_line
 from dibs.wire.yaml_text import yaml_text
 from tests.server.harness import TOKENS, running
 

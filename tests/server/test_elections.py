@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core.limits import PUBLIC_CLIENTS_MAX, PUBLIC_REQUESTS_MS
-from dibs.server.public_rooms import PublicRooms
+from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import PublicElections, ServerSettings
 from dibs.service.rate import RateLimited
 from dibs.testing.clock import ManualClock

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from dibs.core.limits import STREAM_BYTES_MAX
-from dibs.server import event_stream
+from dibs.server.events import stream as event_stream
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.server.harness import Server, running, wait_until

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.server import protocol
+from dibs.server.http import protocol
 from tests.processes import ServerProcess
 from tests.server.harness import read_response, running
 

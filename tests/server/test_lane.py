@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.server.fast_lane import FastLaneProtocol
+from dibs.server.http.fast_lane import FastLaneProtocol
 from tests.server.harness import UNKNOWN_LEASE, masked, read_response, running
 
 if TYPE_CHECKING:

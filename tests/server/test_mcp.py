@@ -302,7 +302,7 @@ def test_what_is_no_message_is_refused(fast: Server) -> None:
 async def test_a_server_without_the_sdk_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    from dibs.server.response import HttpError
+    from dibs.server.http.response import HttpError
 
     monkeypatch.setitem(sys.modules, "mcp.server.streamable_http_manager", None)
     endpoint = McpEndpoint(api=None)  # type: ignore[arg-type]  # it is not asked

@@ -10,9 +10,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from dibs.server import metrics_routes
-from dibs.server.exposition import OPEN_TYPE, PLAIN_TYPE, Metric, exposition, format_for
-from dibs.server.metric_table import METRICS
+from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, Metric, exposition, format_for
+from dibs.server.monitor.metric_table import METRICS
+from dibs.server.routes import metrics as metrics_routes
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.server.harness import Poll, running, wait_until

@@ -10,8 +10,8 @@ import pytest
 
 from dibs.core.limits import ADMIN_GUESSES_MAX, MINUTES_KEPT, REGISTRATIONS_MAX
 from dibs.errors import InvalidInput
-from dibs.server.listen import parse_bind
-from dibs.server.minutes import MinuteSeries
+from dibs.server.http.listen import parse_bind
+from dibs.server.monitor.minutes import MinuteSeries
 from dibs.server.settings import ServerSettings
 from dibs.server.startup import open_guard
 from dibs.service.tally import Tally

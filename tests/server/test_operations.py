@@ -11,7 +11,7 @@ import pytest
 from dibs.compat.action_llama.routes import Gateway
 from dibs.core.identity import LEAST_ROLE
 from dibs.server import app
-from dibs.server.fast_lane import FastLaneProtocol
+from dibs.server.http.fast_lane import FastLaneProtocol
 from dibs.server.mcp import MCP
 from dibs.wire.codes import CODES
 from dibs.wire.fields import REPLIES, REQUESTS

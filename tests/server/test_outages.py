@@ -8,7 +8,7 @@ import pytest
 
 from dibs.core.limits import COMMIT_QUEUE_MAX
 from dibs.errors import StoreUnavailable
-from dibs.server import health
+from dibs.server.monitor import health
 from dibs.service import batcher
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Maintenance

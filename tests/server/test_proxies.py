@@ -9,8 +9,8 @@ import pytest
 
 from dibs.core.limits import LOGIN_FAILURES_MAX
 from dibs.errors import InvalidInput
-from dibs.server.admission import Admission
-from dibs.server.proxies import TrustedProxies, forwarded_scheme
+from dibs.server.http.admission import Admission
+from dibs.server.http.proxies import TrustedProxies, forwarded_scheme
 from tests.server.harness import read_response, running
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from dibs.errors import JobHeld
 from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.client import Client
-from dibs.server.request_spans import RequestSpans
+from dibs.server.monitor.request_spans import RequestSpans
 from tests.server.harness import TOKENS, running, wait_until
 
 if TYPE_CHECKING:

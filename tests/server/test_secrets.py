@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.server.accesslog import hide_secrets
 from dibs.server.handlers import Api
+from dibs.server.monitor.accesslog import hide_secrets
 from tests.server.harness import TOKENS, running
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core.limits import LOG_BYTES_MAX
-from dibs.server import server_log
-from dibs.server.server_log import JsonLines, LogWriter, change_level
+from dibs.server.monitor import server_log
+from dibs.server.monitor.server_log import JsonLines, LogWriter, change_level
 from dibs.traceparent import current_traceparent, trace_of
 from tests.server.harness import TOKENS, running, wait_until
 

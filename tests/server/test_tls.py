@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.errors import InvalidInput
-from dibs.server import protocol, tls_listener
-from dibs.server.admission import Admission
-from dibs.server.certificates import validity_of
-from dibs.server.tls import ServerTls, TlsFiles
+from dibs.server.http import protocol, tls_listener
+from dibs.server.http.admission import Admission
+from dibs.server.http.certificates import validity_of
+from dibs.server.http.tls import ServerTls, TlsFiles
 from tests.server.certificates import Authority
 from tests.server.harness import Poll, Server, read_all, read_response, running, wait_until
 

@@ -1,5 +1,5 @@
-"""Bodies that msgspec parses and checks in one step (`server/typed_body.py`). That way accepts only what the long way
-accepts, and with the same result."""
+"""Bodies that msgspec parses and checks in one step (`server/http/typed_body.py`). That way accepts only what the long
+way accepts, and with the same result."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dibs.core.identity import Caller, Limits
 from dibs.errors import DibsError
-from dibs.server.request import parse_json
-from dibs.server.typed_body import VERBS, typed_document
+from dibs.server.http.request import parse_json
+from dibs.server.http.typed_body import VERBS, typed_document
 from dibs.wire import requests
 from dibs.wire.fields import REQUESTS
 from dibs.wire.requests import command_for, shape, wait_ms

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
-# What server/protocol.py and server/fast_lane.py take from it, beside the names imported above.
+# What server/http/protocol.py and server/http/fast_lane.py take from it, beside the names imported above.
 METHODS = (
     "connection_made connection_lost data_received on_message_begin on_url on_header on_headers_complete on_body "
     "on_message_complete on_response_complete shutdown"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.server.fast_lane import FastLaneProtocol
+from dibs.server.http.fast_lane import FastLaneProtocol
 from dibs.service.waiters import Waiter, Waiters
 from dibs.testing.faulty import FaultyStore
 from tests.server.harness import WAIT_S, Poll, read_response, running, wait_until

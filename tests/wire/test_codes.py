@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-import dibs.server.response
+import dibs.server.http.response
 import dibs.service.batcher
 import dibs.service.liveness  # noqa: F401 - its errors count, too
 from dibs import errors

@@ -11,23 +11,23 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
 from dibs.errors import DibsError
-from dibs.server.board_routes import board_routes
-from dibs.server.dashboard_routes import dashboard_routes
-from dibs.server.description_routes import description_routes
-from dibs.server.election_routes import election_routes
-from dibs.server.event_routes import event_routes
-from dibs.server.health_routes import health_routes
-from dibs.server.job_routes import job_routes
-from dibs.server.login_routes import login_routes
+from dibs.server.http.response import UNSUPPORTED, HttpError, answer_for_error
 from dibs.server.mcp import MCP
-from dibs.server.metrics_routes import metrics_routes
-from dibs.server.request_note import note, noted
-from dibs.server.response import UNSUPPORTED, HttpError, answer_for_error
-from dibs.server.routes import routes_of, send_answer
-from dibs.server.session_routes import session_routes
+from dibs.server.monitor.request_note import note, noted
+from dibs.server.routes.board import board_routes
+from dibs.server.routes.dashboard import dashboard_routes
+from dibs.server.routes.description import description_routes
+from dibs.server.routes.elections import election_routes
+from dibs.server.routes.events import event_routes
+from dibs.server.routes.health import health_routes
+from dibs.server.routes.jobs import job_routes
+from dibs.server.routes.login import login_routes
+from dibs.server.routes.metrics import metrics_routes
+from dibs.server.routes.sessions import session_routes
+from dibs.server.routes.table import routes_of, send_answer
+from dibs.server.routes.tokens import token_routes
+from dibs.server.routes.webhooks import webhook_routes
 from dibs.server.settings import OctoStoreSettings
-from dibs.server.tokens import token_routes
-from dibs.server.webhook_routes import webhook_routes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from dibs.compat.action_llama.routes import Gateway
     from dibs.server.handlers import Api
-    from dibs.server.request_note import RequestObserver
-    from dibs.server.response import HttpResponse
-    from dibs.server.routes import Table
+    from dibs.server.http.response import HttpResponse
+    from dibs.server.monitor.request_note import RequestObserver
+    from dibs.server.routes.table import Table
 
 
 class _Guarded:

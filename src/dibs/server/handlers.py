@@ -27,13 +27,10 @@ from dibs.core.names import check_name
 from dibs.core.records import ENDINGS, HELD, STATES
 from dibs.errors import AuthenticationRequired, InvalidInput, InvalidName, ServerDraining
 from dibs.repository.job_names import JobNames
-from dibs.server.cookie import REFUSED
-from dibs.server.event_registry import StreamRegistry
-from dibs.server.health import HealthProbe
-from dibs.server.minutes import MinuteSeries
-from dibs.server.polls import LongPoll
-from dibs.server.public_rooms import PublicRooms
-from dibs.server.request import (
+from dibs.server.events.registry import StreamRegistry
+from dibs.server.http.cookie import REFUSED
+from dibs.server.http.polls import LongPoll
+from dibs.server.http.request import (
     check_head,
     decode_name,
     header_text,
@@ -42,10 +39,20 @@ from dibs.server.request import (
     unquote_key,
     whole_number,
 )
-from dibs.server.request_note import note
-from dibs.server.response import MISDIRECTED, ClientGone, HttpError, HttpResponse, answer_document, answer_for
+from dibs.server.http.response import (
+    MISDIRECTED,
+    ClientGone,
+    HttpError,
+    HttpResponse,
+    answer_document,
+    answer_for,
+)
+from dibs.server.http.typed_body import typed_document
+from dibs.server.monitor.health import HealthProbe
+from dibs.server.monitor.minutes import MinuteSeries
+from dibs.server.monitor.request_note import note
+from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import ServerSettings
-from dibs.server.typed_body import typed_document
 from dibs.service.metrics import WAIT, outcome_word
 from dibs.service.queries import claimed, open_sessions
 from dibs.service.rate import RequestRates
@@ -64,7 +71,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
     from dibs.server.engine import Engine
-    from dibs.server.polls import WaitingConnection
+    from dibs.server.http.polls import WaitingConnection
     from dibs.service.auth import TokenGuard
     from dibs.wire.operations import Operation
 

@@ -10,11 +10,11 @@ import uvicorn
 
 from dibs.core.limits import SHUTDOWN_MS_MAX
 from dibs.server.app import build_app
-from dibs.server.cors import with_cors
-from dibs.server.fast_lane import FastLaneProtocol
-from dibs.server.protocol import BoundedProtocol
-from dibs.server.server_log import RequestLog
-from dibs.server.tls_listener import TlsListener
+from dibs.server.http.cors import with_cors
+from dibs.server.http.fast_lane import FastLaneProtocol
+from dibs.server.http.protocol import BoundedProtocol
+from dibs.server.http.tls_listener import TlsListener
+from dibs.server.monitor.server_log import RequestLog
 
 if TYPE_CHECKING:
     import socket
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from dibs.compat.action_llama.routes import Gateway
-    from dibs.server.admission import Admission
     from dibs.server.handlers import Api
-    from dibs.server.proxies import TrustedProxies
-    from dibs.server.request_note import RequestObserver
+    from dibs.server.http.admission import Admission
+    from dibs.server.http.proxies import TrustedProxies
+    from dibs.server.monitor.request_note import RequestObserver
 
 
 class HttpServer(uvicorn.Server):

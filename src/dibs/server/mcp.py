@@ -19,7 +19,7 @@ from dibs.agents.backend import ToolBackend
 from dibs.core.limits import BODY_BYTES_MAX, SHUTDOWN_MS_MAX
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
 from dibs.sdk.async_doors import AsyncDoor
-from dibs.server.response import JSON, ClientGone, HttpError, HttpResponse, answer_for_error, encode
+from dibs.server.http.response import JSON, ClientGone, HttpError, HttpResponse, answer_for_error, encode
 from dibs.wire.documents import Reply
 from dibs.wire.operations import Operation
 

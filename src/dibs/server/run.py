@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from dibs.core.limits import SHUTDOWN_MS_MAX
 from dibs.errors import InvalidInput
 from dibs.redact import without_secrets
-from dibs.server.listen import open_socket, parse_bind, url_of
-from dibs.server.proxies import TrustedProxies
-from dibs.server.server_log import change_level, flush_log, set_up_logging
+from dibs.server.http.listen import open_socket, parse_bind, url_of
+from dibs.server.http.proxies import TrustedProxies
+from dibs.server.monitor.server_log import change_level, flush_log, set_up_logging
 from dibs.server.settings import ServerSettings
 from dibs.server.startup import (
     check_extras,
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from dibs.server.listen import BindAddress
-    from dibs.server.request_note import RequestObserver
-    from dibs.server.tls import ServerTls
+    from dibs.server.http.listen import BindAddress
+    from dibs.server.http.tls import ServerTls
+    from dibs.server.monitor.request_note import RequestObserver
     from dibs.service.auth import TokenGuard
     from dibs.stores.port import Store
 
@@ -127,7 +127,7 @@ def _reload(guard: TokenGuard, tls: ServerTls | None) -> None:
 def _observers(settings: ServerSettings) -> list[RequestObserver]:
     if not settings.traces:
         return []
-    from dibs.server.request_spans import RequestSpans, open_provider
+    from dibs.server.monitor.request_spans import RequestSpans, open_provider
 
     return [RequestSpans(open_provider())]
 
@@ -142,9 +142,9 @@ async def _serve(
     names: tuple[str, ...],
     on_ready: Callable[[], None],
 ) -> None:
-    from dibs.server.admission import Admission
     from dibs.server.engine import Engine
     from dibs.server.handlers import Api
+    from dibs.server.http.admission import Admission
     from dibs.server.http_server import make_server
     from dibs.server.lifecycle import Lifecycle
     from dibs.server.mcp import McpEndpoint

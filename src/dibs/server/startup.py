@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from dibs.server.listen import BindAddress
+    from dibs.server.http.listen import BindAddress
+    from dibs.server.http.tls import ServerTls
     from dibs.server.settings import ServerSettings
-    from dibs.server.tls import ServerTls
     from dibs.stores.port import Store
 
 log = logging.getLogger("dibs")
@@ -87,7 +87,7 @@ def open_tls(settings: ServerSettings, address: BindAddress) -> ServerTls | None
     """TLS as the settings say. Every fault of a file is InvalidInput."""
     if settings.tls_cert is None:
         return None
-    from dibs.server.tls import ServerTls, TlsFiles
+    from dibs.server.http.tls import ServerTls, TlsFiles
 
     if address.path:
         raise InvalidInput("TLS is for HOST:PORT. A Unix socket needs none: no other machine can reach it.")

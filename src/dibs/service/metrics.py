@@ -4,7 +4,7 @@ Each part is changed by one thread at a time: commands, batches, events and comm
 event loop. Any thread may read. A reader may see a commit without its commands; it never sees a count fall. What is
 counted is named by kinds of things: a job, an owner or other free text is never part of it.
 
-`server/metric_samples.py` makes samples for Prometheus from this; OctoStore's JSON is made from the same numbers.
+`server/monitor/metric_table.py` makes samples for Prometheus from this; OctoStore's JSON is made from the same numbers.
 """
 
 from __future__ import annotations

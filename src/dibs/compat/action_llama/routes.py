@@ -27,8 +27,8 @@ from dibs.core.commands import EndSession, InspectSession, KeepSession
 from dibs.core.limits import RUN_SECRET_CHARS_MAX
 from dibs.errors import DibsError, InvalidInput
 from dibs.generators import run_generator_async
-from dibs.server.request import check_head, decode_name, parse_json, parse_query
-from dibs.server.response import ClientGone, HttpResponse, answer_document, answer_for_error, encode
+from dibs.server.http.request import check_head, decode_name, parse_json, parse_query
+from dibs.server.http.response import ClientGone, HttpResponse, answer_document, answer_for_error, encode
 from dibs.service.queries import claimed, open_sessions
 from dibs.wire.documents import reply_for_error, reply_to
 from dibs.wire.permissions import require
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from dibs.core.identity import Caller
     from dibs.core.outcomes import SessionState
     from dibs.server.handlers import Api
-    from dibs.server.request import HttpRequest
-    from dibs.server.routes import Table
+    from dibs.server.http.request import HttpRequest
+    from dibs.server.routes.table import Table
     from dibs.wire.documents import Reply
     from dibs.wire.operations import Operation
 

@@ -17,12 +17,12 @@ from dibs.compat.action_llama.protocol import Rejected
 from dibs.core.limits import UPSTREAM_MS_MAX, UPSTREAM_REQUESTS_MAX
 from dibs.errors import DibsError
 from dibs.ids import new_id, new_request_id
-from dibs.server.response import ClientGone, HttpResponse
+from dibs.server.http.response import ClientGone, HttpResponse
 
 if TYPE_CHECKING:
     from dibs.client.http1 import RawReply
     from dibs.client.urls import ServerAddress
-    from dibs.server.request import HttpRequest
+    from dibs.server.http.request import HttpRequest
 
 # Their paths below GATEWAY_URL: method, path, and the commands that use it.
 ROUTES = (

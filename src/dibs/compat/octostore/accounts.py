@@ -10,9 +10,9 @@ from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import REGISTRATIONS_MAX
 from dibs.core.names import check_namespace
 from dibs.errors import AuthenticationRequired, InvalidInput
-from dibs.server.client_windows import ClientWindows
-from dibs.server.request import check_head, parse_json
-from dibs.server.response import HttpError, answer_document
+from dibs.server.http.client_windows import ClientWindows
+from dibs.server.http.request import check_head, parse_json
+from dibs.server.http.response import HttpError, answer_document
 from dibs.service.credentials import CredentialAdmin, credentials
 from dibs.wire.operations import Operation
 from dibs.wire.schemas import document_schema
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.server.handlers import Api
-    from dibs.server.request import HttpRequest
-    from dibs.server.response import HttpResponse
-    from dibs.server.routes import Table
+    from dibs.server.http.request import HttpRequest
+    from dibs.server.http.response import HttpResponse
+    from dibs.server.routes.table import Table
 
 NAME_CHARS_MAX = 64
 ACCOUNTS = "Tokens"

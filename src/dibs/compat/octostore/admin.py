@@ -8,10 +8,10 @@ from dibs.compat.octostore.ids import user_id
 from dibs.core import events
 from dibs.core.limits import ADMIN_GUESSES_MAX, LIST_PAGE_MAX
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, InvalidInput
-from dibs.server.client_windows import ClientWindows
-from dibs.server.health_routes import HEALTH
-from dibs.server.request import parse_query
-from dibs.server.response import answer_document
+from dibs.server.http.client_windows import ClientWindows
+from dibs.server.http.request import parse_query
+from dibs.server.http.response import answer_document
+from dibs.server.routes.health import HEALTH
 from dibs.service.credentials import credentials
 from dibs.service.queries import claimed
 from dibs.wire.operations import NAMESPACE, Operation, in_query
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from dibs.core.identity import Caller
     from dibs.core.records import LockRecord
     from dibs.server.handlers import Api
-    from dibs.server.request import HttpRequest
-    from dibs.server.response import HttpResponse
-    from dibs.server.routes import Table
+    from dibs.server.http.request import HttpRequest
+    from dibs.server.http.response import HttpResponse
+    from dibs.server.routes.table import Table
 
 KEY_HEADERS = (b"x-admin-key", b"x-octostore-admin-key")
 BEARER_ADMIN = b"Bearer admin:"

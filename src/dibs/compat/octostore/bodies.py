@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from dibs.compat.octostore.refusals import invalid, invalid_name, invalid_ttl, unsupported
 from dibs.errors import InvalidInput
-from dibs.server.request import check_head, parse_json
-from dibs.server.response import HttpError
+from dibs.server.http.request import check_head, parse_json
+from dibs.server.http.response import HttpError
 from dibs.wire.shapes import OWN_TYPE, U32_MAX, is_unicode
 from dibs.wire.values import token_badge
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from dibs.server.request import HttpRequest, Known
+    from dibs.server.http.request import HttpRequest, Known
 
     Document = dict[str, Any]
 

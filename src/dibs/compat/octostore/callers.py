@@ -16,8 +16,8 @@ from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import check_principal
 from dibs.errors import AuthenticationFailed, DibsError, InvalidInput, InvalidName
-from dibs.server.client_windows import ClientWindows
-from dibs.server.request import decode_name
+from dibs.server.http.client_windows import ClientWindows
+from dibs.server.http.request import decode_name
 from dibs.wire.permissions import require
 from dibs.wire.values import token_badge
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from dibs.core.records import Holder
     from dibs.server.handlers import Api
-    from dibs.server.request import HttpRequest
+    from dibs.server.http.request import HttpRequest
     from dibs.server.settings import OctoStoreSettings
 
 ADMIN_PRINCIPAL = "admin key"  # with a blank, so that no token can have this name

@@ -18,10 +18,10 @@ from dibs.core.commands import Acquire, Inspect
 from dibs.core.limits import CANDIDATE_CHARS_MAX, ROOM_CHARS_MAX, ROOM_CHARS_MIN
 from dibs.core.outcomes import NotCurrent, QuotaExceeded, Released, Status
 from dibs.errors import AuthenticationRequired, InvalidInput, InvalidTtl
-from dibs.server.election_routes import CAMPAIGN, ElectionRoutes
-from dibs.server.public_rooms import PUBLIC_NAMESPACE
-from dibs.server.request import decode_name
-from dibs.server.response import answer_document, answer_for
+from dibs.server.http.request import decode_name
+from dibs.server.http.response import answer_document, answer_for
+from dibs.server.routes.elections import CAMPAIGN, ElectionRoutes
+from dibs.server.routes.public_rooms import PUBLIC_NAMESPACE
 from dibs.wire.elections import election_document
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Command
     from dibs.core.identity import Caller
-    from dibs.server.request import HttpRequest
-    from dibs.server.response import HttpResponse
+    from dibs.server.http.request import HttpRequest
+    from dibs.server.http.response import HttpResponse
 
 FULL_RETRY_S = 30
 _FIELDS = {

@@ -43,8 +43,8 @@ from dibs.core.outcomes import (
 )
 from dibs.core.records import EXPIRED, Meta
 from dibs.ids import new_id
-from dibs.server.request import parse_query
-from dibs.server.response import HttpResponse, answer_document, answer_for
+from dibs.server.http.request import parse_query
+from dibs.server.http.response import HttpResponse, answer_document, answer_for
 from dibs.service.queries import claimed
 from dibs.wire.inspect import acl_document
 from dibs.wire.parts import timestamp
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Holder, LockRecord
     from dibs.server.handlers import Api
-    from dibs.server.request import HttpRequest
+    from dibs.server.http.request import HttpRequest
 
     Document = dict[str, Any]
 

@@ -10,7 +10,7 @@ from dibs.service.metrics import RequestCounts
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.server.metric_table import Scrape
+    from dibs.server.monitor.metric_table import Scrape
 
 
 # OctoStore's endpoint for each of dibs' operations.

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, DibsError, InvalidInput, NotAllowed
 from dibs.ids import new_request_id
-from dibs.server.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error, encode
+from dibs.server.http.response import UNSUPPORTED, HttpError, HttpResponse, answer_for_error, encode
 from dibs.service.rate import RateLimited
 from dibs.wire.codes import CODES
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from dibs.server.response import Header
+    from dibs.server.http.response import Header
 
 NOT_FOUND = "Resource not found"
 

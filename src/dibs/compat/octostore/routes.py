@@ -18,8 +18,8 @@ from dibs.core import events
 from dibs.core.commands import Inspect
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import Status
-from dibs.server import election_routes as elections
-from dibs.server.response import ClientGone, answer_document
+from dibs.server.http.response import ClientGone, answer_document
+from dibs.server.routes import elections
 from dibs.service.event_log import EventFilter
 from dibs.stores.port import maintenance_of
 from dibs.wire.event_frames import frame, lock_change, lock_snapshot
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dibs.core.events import Event
-    from dibs.server.event_stream import EventStream
+    from dibs.server.events.stream import EventStream
     from dibs.server.handlers import Api
-    from dibs.server.request import HttpRequest
-    from dibs.server.response import HttpResponse
-    from dibs.server.routes import Handler, Table
+    from dibs.server.http.request import HttpRequest
+    from dibs.server.http.response import HttpResponse
+    from dibs.server.routes.table import Handler, Table
 
 ADMIN_PAGES = (ADMIN_STATUS.id, TIMESERIES.id, "metrics")
 

@@ -13,15 +13,15 @@ from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import SessionOver, SessionState
 from dibs.core.records import RELEASED
 from dibs.ids import new_id
-from dibs.server.response import NO_CONTENT, answer_document
+from dibs.server.http.response import NO_CONTENT, answer_document
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
     from dibs.compat.octostore.callers import User, UserDirectory
     from dibs.core.outcomes import Outcome
     from dibs.server.handlers import Api
-    from dibs.server.request import HttpRequest
-    from dibs.server.response import HttpResponse
+    from dibs.server.http.request import HttpRequest
+    from dibs.server.http.response import HttpResponse
 
 
 class Sessions:

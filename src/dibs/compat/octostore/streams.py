@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.server.event_stream import EventStream
+from dibs.server.events.stream import EventStream
 
 _ID = b"id: "
 _RETRY = b"retry: "

@@ -1,0 +1,229 @@
+"""One reader of a stream of events, from the first byte to the last.
+
+The stream reads what the reader has missed from the store, at the reader's pace, then joins the feed. While it is up to
+date it costs no query and no thread. A reader that falls behind by STREAM_BYTES_MAX leaves the feed and is served from
+the store again. A reader that takes nothing for STREAM_STALL_MS is cut off, however little it was sent; `event:
+dropped` with the position to go on from is the last thing in its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import sys
+import termios
+from collections import deque
+from typing import TYPE_CHECKING
+
+from dibs.core.limits import STREAM_BYTES_MAX, STREAM_RETRY_MS, STREAM_STALL_MS
+from dibs.errors import DibsError
+from dibs.wire.event_frames import DROPPED, GAP, frame, gap_document, position_frame, retry_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from starlette.types import Receive, Send
+
+    from dibs.core.events import Event
+    from dibs.server.http.response import Header
+    from dibs.service.event_log import EventFilter
+    from dibs.service.feed import EventFeed
+
+WRITE_BYTES_MAX = 64 * 1024
+STALL_S = STREAM_STALL_MS / 1000
+_QUEUED = getattr(termios, "TIOCOUTQ", 0)  # of a socket: bytes that are not acknowledged yet
+HEADERS: tuple[Header, ...] = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # else a proxy may keep events back until it has many
+)
+
+
+class EventStream:
+    """`framed` is how this stream shows an event; None if it does not show it. `at` is where it begins."""
+
+    def __init__(
+        self,
+        feed: EventFeed,
+        wanted: EventFilter,
+        at: int,
+        framed: Callable[[Event], bytes | None],
+        *,
+        first: bytes = b"",
+    ) -> None:
+        self.wanted = wanted
+        self.at = at  # everything up to here was put into the queue
+        self.is_allowed: Callable[[], bool] = lambda: True  # asked again at every keepalive
+        self.on_end: Callable[[], None] = lambda: None
+        self.is_dropped = False
+        self._feed = feed
+        self._framed = framed
+        self._queue: deque[tuple[int, bytes]] = deque()
+        self._queued_bytes = 0
+        self._written_at = at
+        self._written_bytes = 0
+        self._taken_bytes: int | None = None  # of what was written, at the last look; and since when
+        self._taken_at_s = 0.0
+        self._news = asyncio.Event()
+        self._is_ending = False
+        self._is_gone = False
+        self._connection: Any = None
+        self._put(at, retry_frame(STREAM_RETRY_MS) + (first or position_frame(at, "events")))
+
+    # For the feed.
+
+    def take(self, event: Event) -> None:
+        shown = self._framed(event)
+        if shown is not None:
+            self._put(event.seq, shown)
+        self.at = event.seq
+        if self._queued_bytes > STREAM_BYTES_MAX:
+            self._fall_behind()
+
+    def tell_gap(self, after: int, oldest: int) -> None:
+        self._put(oldest - 1, frame(gap_document(after, oldest), oldest - 1, GAP))
+        self.at = oldest - 1
+
+    # For the connection: see `polls.Waiting`.
+
+    def cancel(self) -> None:
+        """The client is gone."""
+        self._is_gone = True
+        self._news.set()
+
+    def hurry(self) -> None:
+        """The client sent another request, or the server is about to end: finish the stream."""
+        self._is_ending = True
+        self._news.set()
+
+    def keep_alive(self) -> None:
+        """A sign of life for a reader that has nothing to read, and the position that it has reached."""
+        if not self.is_allowed():
+            self.hurry()
+        elif self._is_stalled():
+            self._drop()
+        elif not self._queue and self in self._feed:
+            self._put(self._feed.position_of(self), position_frame(self._feed.position_of(self), "keepalive"))
+
+    def finish(self) -> None:
+        """The server is about to end."""
+        if self._connection is not None and self._connection.flow.write_paused:
+            self._drop()
+        self.hurry()
+
+    async def run(self, connection: Any, send: Send, receive: Receive) -> None:
+        """Serve the stream to its end."""
+        self._connection = connection
+        connection.waiting = self
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+            await self._serve(send)
+            if self._is_gone:
+                with contextlib.suppress(asyncio.CancelledError):  # the server ends, and does not wait for it
+                    while (await receive())["type"] != "http.disconnect":
+                        pass  # cut off: what was written before may still be on its way
+        finally:
+            connection.waiting = None
+            self._feed.leave(self)
+            self.on_end()
+
+    async def _serve(self, send: Send) -> None:
+        while not (self._is_gone or self._is_ending):
+            await self._flush(send)
+            if self in self._feed:
+                await self._news.wait()
+                self._news.clear()
+            elif not self._is_gone:
+                await self._catch_up()
+        await self._flush(send)
+        if not self._is_gone:
+            await send({"type": "http.response.body", "body": retry_frame(STREAM_RETRY_MS)})
+
+    async def _catch_up(self) -> None:
+        """One page from the store; after the last one, join the feed."""
+        try:
+            page = await self._feed.replay(self.at, self.wanted)
+        except (
+            DibsError,
+            RuntimeError,
+        ):  # no store, or the server ends: the reader comes back, and is told why
+            self.hurry()
+            return
+        if page.oldest is not None:
+            self.tell_gap(self.at, page.oldest)
+        for event in page.events:
+            shown = self._framed(event)
+            if shown is not None:
+                self._put(event.seq, shown)
+        self.at = page.upto
+        if page.is_last:
+            self._feed.join(self)
+
+    async def _flush(self, send: Send) -> None:
+        """Write what is queued, as fast as the reader takes it."""
+        while self._queue and not self._is_gone:
+            try:
+                async with asyncio.timeout(STALL_S):
+                    await self._connection.flow.drain()
+            except TimeoutError:
+                self._drop()
+                return
+            parts, size = [], 0
+            while self._queue and size < WRITE_BYTES_MAX and not self._is_gone:
+                self._written_at, part = self._queue.popleft()
+                parts.append(part)
+                size += len(part)
+            self._queued_bytes -= size
+            self._written_bytes += size
+            if parts and not self._is_gone:
+                await send({"type": "http.response.body", "body": b"".join(parts), "more_body": True})
+
+    def _fall_behind(self) -> None:
+        """Too much is queued. It is read again from the store once the reader has taken what was written."""
+        self._feed.leave(self)
+        self._queue.clear()
+        self._queued_bytes = 0
+        self.at = self._written_at
+
+    def _drop(self) -> None:
+        """Tell the reader behind what it has not read yet, and close. The connection cuts off a client that still does
+        not read (`BoundedProtocol`)."""
+        shown = frame({"event": DROPPED, "after": self._written_at}, self._written_at, DROPPED)
+        self._queue.clear()
+        self.is_dropped = True
+        transport = self._connection.transport
+        transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(shown), shown))
+        transport.close()
+        self.cancel()
+
+    def _is_stalled(self) -> bool:
+        """Whether something was written, and the client's side has taken none of it for STALL_S. A little is never
+        waited for in `_flush`, so it is looked for here, also in the buffer of the system."""
+        if self._connection is None:
+            return False
+        now_s: float = self._connection.loop.time()
+        unsent = unsent_bytes(self._connection.transport)
+        taken = self._written_bytes - unsent
+        if not unsent or self._taken_bytes is None or taken > self._taken_bytes:
+            self._taken_bytes, self._taken_at_s = taken, now_s
+        return now_s - self._taken_at_s >= STALL_S
+
+    def _put(self, seq: int, part: bytes) -> None:
+        self._queue.append((seq, part))
+        self._queued_bytes += len(part)
+        self._news.set()
+
+
+def unsent_bytes(transport: Any) -> int:
+    """How much of what was written the other side has not acknowledged: in our buffer, and in the system's."""
+    unsent: int = transport.get_write_buffer_size()
+    end = transport.get_extra_info("socket")
+    if end is None or not _QUEUED:
+        return unsent
+    try:
+        queued = fcntl.ioctl(end.fileno(), _QUEUED, b"\0" * 4)
+    except OSError:  # it is closed
+        return unsent
+    return unsent + int.from_bytes(queued, sys.byteorder)

@@ -1,0 +1,129 @@
+"""Bounds the number of connections, in all and from one client.
+
+A client is an address; on a Unix socket, a user of this machine. All clients behind a proxy have one address. There is
+no bound for a proxy that the operator named; it must count itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from dibs.clock import steady_ms
+from dibs.core.limits import (
+    CONNECTIONS_MAX,
+    CONNECTIONS_PER_CLIENT_MAX,
+    CONNECTIONS_TURNED_AWAY_MAX,
+    OVERLOAD_RETRY_MS,
+)
+from dibs.server.http.response import HttpError
+from dibs.system import socket_peer
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from dibs.server.http.proxies import TrustedProxies
+
+log = logging.getLogger("dibs")
+
+LOG_EVERY_MS = 10_000
+
+
+class TooManyConnections(HttpError):
+    """There are too many connections already."""
+
+    def __init__(self, details: str, status: int, code: str) -> None:
+        super().__init__(details, status, code=code)
+        self.retry_after_ms = OVERLOAD_RETRY_MS
+
+
+class Admission:
+    """For one event loop. A bound of 0 is no bound."""
+
+    def __init__(
+        self,
+        most: int = CONNECTIONS_MAX,
+        most_per_client: int = CONNECTIONS_PER_CLIENT_MAX,
+        steady: Callable[[], int] = steady_ms,
+        proxies: TrustedProxies | None = None,
+    ) -> None:
+        self._proxies = proxies
+        self._most = most
+        self._most_per_client = most_per_client
+        self._steady = steady
+        self._by_client: dict[str, int] = {}
+        self._count = 0
+        self._turned_away = 0  # since the last line in the log
+        self._next_line_ms = 0
+        self.leaving = 0  # turned away, and still being told so
+
+    def enter(self, client: str) -> TooManyConnections | None:
+        """Count a connection of `client`, or raise. A connection that was counted must `leave`."""
+        of_client = self._by_client.get(client, 0)
+        if self._most and self._count >= self._most:
+            refusal = TooManyConnections(
+                f"This server has {self._count} connections, which is its limit.", 503, "capacity_exceeded"
+            )
+        elif self._most_per_client and of_client >= self._most_per_client and not self._is_proxy(client):
+            refusal = TooManyConnections(
+                f"You have {of_client} connections to this server, which is the limit for one client.",
+                429,
+                "rate_limited",
+            )
+        else:
+            self._count += 1
+            self._by_client[client] = of_client + 1
+            return None
+        self._note(client, refusal)
+        return refusal
+
+    def _is_proxy(self, client: str) -> bool:
+        return self._proxies is not None and self._proxies.trusts(client)
+
+    def leave(self, client: str) -> None:
+        self._count -= 1
+        left = self._by_client[client] - 1
+        if left:
+            self._by_client[client] = left
+        else:
+            del self._by_client[client]
+
+    def may_be_told(self) -> bool:
+        """Whether one more refused connection may be told why. Beyond this bound connections are just cut off."""
+        return self.leaving < CONNECTIONS_TURNED_AWAY_MAX
+
+    def _note(self, client: str, refusal: TooManyConnections) -> None:
+        self._turned_away += 1
+        now_ms = self._steady()
+        if now_ms < self._next_line_ms:
+            return
+        flag = "--connections" if refusal.status == 503 else "--connections-per-client"
+        log.warning(
+            "turned away %d connection(s), the last from %s: %d open, %d from there (%s changes the bound)",
+            self._turned_away,
+            client,
+            self._count,
+            self._by_client.get(client, 0),
+            flag,
+        )
+        self._turned_away = 0
+        self._next_line_ms = now_ms + LOG_EVERY_MS
+
+
+def client_of(transport: asyncio.BaseTransport) -> str:
+    """The client at the other end, as connections are counted."""
+    uid = peer_uid(transport.get_extra_info("socket"))
+    if uid is not None:
+        return f"user {uid}"
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if isinstance(peer, tuple) else "a Unix socket"
+
+
+def peer_uid(connection: socket.socket | None) -> int | None:
+    """The user at the other end of a Unix socket; None for other connections, and if the kernel does not say."""
+    if connection is None or connection.family != socket.AF_UNIX:
+        return None
+    uid = socket_peer.peer_uid(connection)
+    return None if uid < 0 else uid

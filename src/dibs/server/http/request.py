@@ -1,0 +1,199 @@
+"""Parses the parts of a request: the body, the name in the address, the query. All of it is untrusted. Each fault is a
+refusal with its own message: 415 for a type that is not JSON, 413 for too much, 400 for invalid text.
+`wire/requests.py` checks the values.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+import msgspec
+
+from dibs.core.limits import BODY_BYTES_MAX, JSON_DEPTH_MAX, STRANGERS_BODY_BYTES_MAX
+from dibs.errors import InvalidInput, InvalidName
+from dibs.server.http.admission import client_of
+from dibs.server.http.cookie import with_credential
+from dibs.server.http.response import JSON, ClientGone, HttpError
+from dibs.wire.shapes import OWN_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from starlette.types import Receive, Scope
+
+    from dibs.server.http.polls import WaitingConnection
+
+    Known = Callable[[dict[bytes, bytes]], object]  # raises for an unknown caller
+
+_decode = msgspec.json.Decoder().decode
+_OWN = OWN_TYPE.encode()
+_JSON_TYPE = re.compile(
+    rb"application/(?:(?:[!#$%&'*+.^_`|~0-9a-z-]+\+)?json|x\.dibs)\s*(?:;.*)?", re.IGNORECASE
+)
+_BAD_PERCENT = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def check_head(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse what can be refused before the body has come: a wrong type, a length that is too large."""
+    kind = headers.get(b"content-type")
+    if kind not in (JSON, _OWN) and (kind is None or not _JSON_TYPE.fullmatch(kind)):
+        raise HttpError("Send JSON, with the header Content-Type: application/json.", 415)
+    length = headers.get(b"content-length")
+    if length is not None and (len(length) > 15 or int(length) > BODY_BYTES_MAX):
+        raise too_large()
+
+
+def too_large(most: int = BODY_BYTES_MAX) -> HttpError:
+    return HttpError(f"A request body may have {most} bytes at most.", 413)
+
+
+def parse_json(body: bytes) -> Any:
+    """The document in `body`. A field given twice is refused, because it is unclear which one was meant."""
+    try:
+        document = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if isinstance(error, RecursionError):
+            raise _too_deep() from None
+        raise InvalidInput("The request body is not valid JSON.") from None
+    # Two counts of bytes show whether the body is flat, as most are, or needs a closer look.
+    if body.count(b"{") + body.count(b"[") > JSON_DEPTH_MAX and _depth(document) > JSON_DEPTH_MAX:
+        raise _too_deep()
+    if not isinstance(document, dict) or body.count(b":") != len(document):
+        _check_repeats(body)
+    return document
+
+
+def _too_deep() -> InvalidInput:
+    return InvalidInput(f"The request body is nested deeper than {JSON_DEPTH_MAX} levels.")
+
+
+def _depth(document: object) -> int:
+    depth, level = 0, [document]
+    while level:
+        depth += 1
+        inner: list[object] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner += value.values()
+            elif isinstance(value, list):
+                inner += value
+        level = inner
+    return depth - 1  # the innermost values do not count as a level
+
+
+def _check_repeats(body: bytes) -> None:
+    def no_repeats(pairs: list[tuple[str, object]]) -> None:
+        if len({name for name, _ in pairs}) != len(pairs):
+            raise InvalidInput("The request body gives a field twice.")
+
+    json.loads(body, object_pairs_hook=no_repeats)
+
+
+def decode_name(raw: bytes) -> str:
+    """The job name in one segment of the path, as it was sent."""
+    try:
+        if raw.find(b"%") < 0:  # quicker than `in`, which first raises and catches an exception
+            return raw.decode()
+        if _BAD_PERCENT.search(raw):
+            raise InvalidName(
+                "The name in the address has a % that is not followed by two hexadecimal digits."
+            )
+        return unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        raise InvalidName(
+            "The name in the address is not UTF-8 once its percent signs are decoded."
+        ) from None
+
+
+def parse_query(query: bytes) -> dict[str, str]:
+    """The parameters after the question mark."""
+    if not query:
+        return {}
+    if _BAD_PERCENT.search(query):
+        raise InvalidInput("The query has a % that is not followed by two hexadecimal digits.")
+    try:
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict")
+    except ValueError:  # UnicodeDecodeError among them
+        raise InvalidInput("The query is not UTF-8, or has too many parts.") from None
+    if len(dict(pairs)) != len(pairs):
+        raise InvalidInput("The query gives a parameter twice.")
+    return dict(pairs)
+
+
+def whole_number(query: Mapping[str, str], field: str, default: int, least: int, most: int) -> int:
+    text = query.get(field)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
+        raise InvalidInput(f"{field} is a whole number from {least} to {most}.")
+    return int(text)
+
+
+def header_text(value: bytes, what: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput(f"The header {what} is not UTF-8.") from None
+
+
+def unquote_key(value: str) -> str:
+    """An Idempotency-Key may come as a structured-field string: in quotes, with \\" and \\\\ inside."""
+    if len(value) >= 2 and value[0] == value[-1] == '"':
+        return re.sub(r"\\(.)", r"\1", value[1:-1])
+    return value
+
+
+class HttpRequest:
+    """One request, as the handlers need it."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        # What the {parts} of the path are, still percent-encoded.
+        self.parts: dict[str, bytes] = {
+            part: value.encode("latin-1") for part, value in scope["path_params"].items()
+        }
+        self.raw_name: bytes = next(iter(self.parts.values()), b"")
+        self.query: bytes = scope["query_string"]
+        self.connection: WaitingConnection = scope["dibs.connection"]
+        self.server: tuple[str, int | None] | None = scope["server"]
+        self.method: str = scope["method"]
+        self.scheme: str = scope["scheme"]
+        self.headers: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # if it is repeated, the first
+        with_credential(self.method, self.scheme, self.headers, scope["headers"])
+        self._client: str | None = scope.get("dibs.client")  # as a trusted proxy says
+        self._receive = receive
+
+    @property
+    def client(self) -> str:
+        """The client's address; on a Unix socket, the user."""
+        connection: Any = self.connection
+        return self._client or client_of(connection.transport)
+
+    async def body(self, known: Known) -> bytes:
+        """The whole body, after its head was checked."""
+        check_head(self.headers)
+        return await self.rest(known)
+
+    async def rest(self, known: Known | None = None) -> bytes:
+        """The whole body. If `known` refuses the caller, or is not given, at most STRANGERS_BODY_BYTES_MAX are kept in
+        memory."""
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            part = message.get("body", b"")
+            size += len(part)
+            if size > STRANGERS_BODY_BYTES_MAX:
+                if known is None:
+                    raise too_large(STRANGERS_BODY_BYTES_MAX)
+                known(self.headers)
+            if size > BODY_BYTES_MAX:
+                raise too_large()
+            parts.append(part)
+            more = message.get("more_body", False)
+        return b"".join(parts)

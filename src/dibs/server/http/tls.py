@@ -1,0 +1,125 @@
+"""TLS of a server: its certificate, its key, and the authority of its clients, from files. SIGHUP reads them again.
+
+A client certificate says who may connect. It does not say who the caller is: that is what tokens are for, because a
+token has a role and limits, and can be revoked at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from typing import TYPE_CHECKING, NamedTuple
+
+from dibs.clock import wall_ms
+from dibs.errors import InvalidInput
+from dibs.server.http.certificates import certificate_text, validity_of
+from dibs.wire.parts import timestamp
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+log = logging.getLogger("dibs")
+
+
+class TlsFiles(NamedTuple):
+    """`key` None: it is in the file of the certificate. `client_ca`: clients need a certificate of this authority."""
+
+    cert: str
+    key: str | None = None
+    client_ca: str | None = None
+
+
+class ServerTls:
+    """The TLS context of a server. New connections use the newest certificate; open ones keep theirs."""
+
+    def __init__(self, files: TlsFiles, wall: Callable[[], int] = wall_ms) -> None:
+        self._files = files
+        self._wall = wall
+        self._newest = self.context = self._read()
+        self.context.sni_callback = self._switch
+
+    def reload(self) -> bool:
+        """Read the files again. A broken file changes nothing."""
+        try:
+            self._newest = self._read()
+        except InvalidInput as error:
+            log.error("certificate NOT reloaded, the old one stays in use: %s", error.details)
+            return False
+        log.warning("certificate reloaded from %s", self._files.cert)
+        return True
+
+    def _switch(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        """Called in every handshake, whether or not the client names a host."""
+        connection.context = self._newest
+
+    def _read(self) -> ssl.SSLContext:
+        cert, key, client_ca = self._files
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        context.set_alpn_protocols(["http/1.1"])
+        self._warn(cert)
+        _load_pair(context, cert, key or cert)
+        if client_ca is not None:
+            _load_authority(context, client_ca)
+        return context
+
+    def _warn(self, cert: str) -> None:
+        begins, ends = validity_of(cert)
+        now = timestamp(self._wall())[:19]
+        if not begins <= now < ends:
+            log.warning(
+                "the certificate in %s is valid from %s to %s, and not now: clients will refuse it",
+                cert,
+                begins,
+                ends,
+            )
+
+
+def lacks_certificate(transport: asyncio.BaseTransport) -> bool:
+    """Whether the client should have shown a certificate and did not."""
+    context: ssl.SSLContext | None = transport.get_extra_info("sslcontext")
+    return (
+        context is not None
+        and context.verify_mode == ssl.CERT_OPTIONAL
+        and not transport.get_extra_info("peercert")
+    )
+
+
+def _load_pair(context: ssl.SSLContext, cert: str, key: str) -> None:
+    if "PRIVATE KEY-----" not in certificate_text(key, "key"):
+        raise InvalidInput(f"{key} holds no private key in PEM form. Name the key's file in --tls-key.")
+    asked: list[bool] = []
+
+    def password() -> str:
+        asked.append(True)
+        return ""
+
+    try:
+        context.load_cert_chain(cert, key, password)
+    except ssl.SSLError as error:
+        if asked:
+            raise InvalidInput(
+                f"The key in {key} is encrypted. Decrypt it: openssl pkey -in {key} -out NEW, and chmod 600 NEW."
+            ) from None
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise InvalidInput(f"The key in {key} does not belong to the certificate in {cert}.") from None
+        raise InvalidInput(
+            f"The certificate in {cert}, or the key in {key}, cannot be used ({error.reason})."
+        ) from None
+
+
+def _load_authority(context: ssl.SSLContext, path: str) -> None:
+    text = certificate_text(path, "authority of clients")
+    validity_of(path)  # says if it holds no certificate
+    try:
+        context.load_verify_locations(cadata=text)
+    except ssl.SSLError as error:
+        raise InvalidInput(f"The certificates in {path} cannot be used ({error.reason}).") from None
+    # A certificate of another authority ends the handshake. Without any, the connection is made and every request is
+    # refused (`lacks_certificate`): after a failed handshake a client would learn nothing.
+    context.verify_mode = ssl.CERT_OPTIONAL
+    # A resumed connection is not checked again, so it would outlive its authority. TLS 1.3 without tickets has none.
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0

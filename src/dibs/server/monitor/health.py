@@ -1,0 +1,60 @@
+"""Whether the store answers. There is one look at a time, however many callers ask."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from dibs._version import __version__
+from dibs.core.keys import META_KEY
+from dibs.core.limits import HEALTH_MS_MAX
+from dibs.errors import StoreUnavailable
+from dibs.ids import new_request_id
+from dibs.server.http.response import HttpResponse, answer_document
+from dibs.server.monitor.probe import SharedProbe
+from dibs.stores.port import maintenance_of
+from dibs.wire.parts import timestamp
+
+if TYPE_CHECKING:
+    from dibs.stores.port import Store
+
+
+class HealthProbe:
+    """Belongs to one event loop."""
+
+    def __init__(self, store: Store) -> None:
+        self._probe = SharedProbe(lambda: _health(store), "dibs-health")
+
+    def close(self) -> None:
+        self._probe.close()
+
+    async def health(self) -> HttpResponse:
+        """Ask the store, and wait no longer than a load balancer would. No token is needed, so the cost must not grow
+        with the number of callers."""
+        try:
+            answer = await self._probe.ask(HEALTH_MS_MAX)
+        except TimeoutError:
+            raise StoreUnavailable(f"The store did not answer within {HEALTH_MS_MAX} ms.") from None
+        return answer._replace(request_id=new_request_id().encode())
+
+
+def _health(store: Store) -> HttpResponse:
+    """`ok`, or `degraded` with the known fault of the store: some of it may still be readable."""
+    now_ms = store.read((META_KEY,)).now_ms
+    maintenance = maintenance_of(store)
+    versions = maintenance.migrated()
+    document = {
+        "status": "ok",
+        "dibs": __version__,
+        "storage": store.capabilities.name,
+        "schema": None if versions is None else versions[1],
+        "db_size_bytes": maintenance.size_bytes(),
+        "now": timestamp(now_ms),
+    }
+    if isinstance(store.trouble(), StoreUnavailable):  # the fault may be over, but nobody has written since
+        with contextlib.suppress(StoreUnavailable):
+            store.commit({}, {}, ())
+    trouble = store.trouble()
+    if trouble is None:
+        return answer_document(document)
+    return answer_document({**document, "status": "degraded", "details": trouble.details}, 503)

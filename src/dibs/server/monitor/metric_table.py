@@ -1,0 +1,326 @@
+"""Every metric of a server, declared once: name, kind, sentence, labels, and where the number is.
+
+The page docs/reference/metrics.md is made from this table, and the dashboard and the alert rules in deploy/ may name
+nothing else. Values of labels are words of ours: no job, owner, principal or namespace is ever one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dibs._version import __version__
+from dibs.build import build_kind
+from dibs.core import events
+from dibs.server.monitor.exposition import COUNTER, GAUGE, HISTOGRAM, INFO, Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dibs.server.engine import Engine
+    from dibs.server.events.registry import StreamRegistry
+    from dibs.server.monitor.process_numbers import ProcessNumbers
+    from dibs.service.metrics import Histogram, Metrics
+
+
+class StoreLook(NamedTuple):
+    """What a look at the store found."""
+
+    last_seq: int
+    token_ends_ms: int | None  # on the wall clock: when the next token ends
+
+
+class Scrape(NamedTuple):
+    """Where the numbers of one scrape come from."""
+
+    engine: Engine
+    process: ProcessNumbers
+    look: StoreLook | None  # None: the store did not answer in time
+    streams: StreamRegistry
+
+    @property
+    def metrics(self) -> Metrics:
+        return self.engine.metrics
+
+
+# Words that are there from the start, so that a first one is seen as a rise from 0.
+_ANSWERS = ("acquired", "held", "queued", "done", "parked", "delayed", "deadlock", "abandoned")
+_STATUS = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+
+
+def _words(counts: Mapping[str, int], known: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:
+    found = {**dict.fromkeys(known, 0), **counts}
+    return {(word,): found[word] for word in sorted(found)}
+
+
+def _requests(scrape: Scrape) -> dict[tuple[str, ...], int]:
+    return {
+        (verb, _STATUS[index]): count
+        for verb, counts in sorted(scrape.metrics.requests.items())
+        for index, count in enumerate(counts.classes)
+        if count
+    }
+
+
+def _durations(scrape: Scrape) -> dict[tuple[str, ...], Histogram]:
+    return {(verb,): counts.durations for verb, counts in sorted(scrape.metrics.requests.items())}
+
+
+def _store_calls(scrape: Scrape) -> dict[tuple[str, ...], int]:
+    found = scrape.metrics
+    return {
+        ("busy",): found.busy,
+        ("conflict",): found.conflicts,
+        ("read_error",): found.read_errors,
+        ("write_error",): found.write_errors,
+    }
+
+
+def _endings(scrape: Scrape) -> dict[tuple[str, ...], int]:
+    return {(kind,): scrape.metrics.events[kind] for kind in sorted(events.OWNERSHIP_ENDS)}
+
+
+def _build(scrape: Scrape) -> dict[tuple[str, ...], int]:
+    return {(__version__, scrape.engine.store.capabilities.name, build_kind()): 1}
+
+
+def _lag(scrape: Scrape) -> int | None:
+    if scrape.look is None:
+        return None
+    return max(scrape.look.last_seq - scrape.engine.told_seq, 0)
+
+
+METRICS = (
+    Metric(
+        "dibs_build_info",
+        INFO,
+        "Always 1. Which version this is, the kind of its store, and whether its rules are compiled or pure Python.",
+        _build,
+        ("version", "store", "build"),
+    ),
+    Metric(
+        "dibs_claims_total",
+        COUNTER,
+        "Claims answered, by the status or error code of the answer. A claim that waits in line is counted when it is "
+        "answered; abandoned: its caller hung up while it waited.",
+        lambda scrape: _words(scrape.metrics.claims(), _ANSWERS),
+        ("outcome",),
+    ),
+    Metric(
+        "dibs_renewals_total",
+        COUNTER,
+        "Renewals of leases, by the status or error code of the answer.",
+        lambda scrape: _words(scrape.metrics.renewals(), ("renewed", "lease_not_current")),
+        ("outcome",),
+    ),
+    Metric(
+        "dibs_releases_total",
+        COUNTER,
+        "Releases, by the status or error code of the answer.",
+        lambda scrape: _words(scrape.metrics.releases(), ("released", "failed", "lease_not_current")),
+        ("outcome",),
+    ),
+    Metric(
+        "dibs_holds_ended_total",
+        COUNTER,
+        "Holds that ended by a commit of this server: released, failed, expired, broken or transferred.",
+        _endings,
+        ("how",),
+    ),
+    Metric(
+        "dibs_events_total",
+        COUNTER,
+        "Events written by this server, by kind. A commit whose answer was lost is not counted.",
+        lambda scrape: _words(scrape.metrics.events.copy(), events.KINDS),
+        ("kind",),
+    ),
+    Metric(
+        "dibs_hold_seconds",
+        HISTOGRAM,
+        "For how long jobs were held, of the holds that ended by a commit of this server.",
+        lambda scrape: scrape.metrics.holds,
+    ),
+    Metric(
+        "dibs_wait_seconds",
+        HISTOGRAM,
+        "For how long owners waited in line, of the waiters that were given a job by a commit of this server.",
+        lambda scrape: scrape.metrics.waits,
+    ),
+    Metric(
+        "dibs_held",
+        GAUGE,
+        "Live leases in the store, of all servers. Too small while dibs_counting is 1.",
+        lambda scrape: scrape.engine.tally.live,
+        of="store",
+    ),
+    Metric(
+        "dibs_waiting",
+        GAUGE,
+        "Places taken in lines in the store, of all servers.",
+        lambda scrape: scrape.engine.tally.waiting,
+        of="store",
+    ),
+    Metric(
+        "dibs_sessions",
+        GAUGE,
+        "Open sessions in the store, of all servers.",
+        lambda scrape: scrape.engine.tally.sessions,
+        of="store",
+    ),
+    Metric(
+        "dibs_counting",
+        GAUGE,
+        "1 while this server, which has just started, still counts the leases that exist.",
+        lambda scrape: int(scrape.engine.tally.is_counting),
+    ),
+    Metric(
+        "dibs_waiters",
+        GAUGE,
+        "Callers that wait for their turn at this server.",
+        lambda scrape: len(scrape.engine.waiters),
+    ),
+    Metric(
+        "dibs_batch_commands",
+        HISTOGRAM,
+        "How many commands were decided together, with one commit.",
+        lambda scrape: scrape.metrics.batches,
+    ),
+    Metric(
+        "dibs_commit_duration_seconds",
+        HISTOGRAM,
+        "How long commits took, also those that failed.",
+        lambda scrape: scrape.metrics.commits,
+    ),
+    Metric(
+        "dibs_store_faults_total",
+        COUNTER,
+        "Calls of the store that did not succeed. conflict: another process wrote the same records, and the commands "
+        "were decided again. busy: the event loop did not wait, and a thread did. read_error, write_error: the store "
+        "failed.",
+        _store_calls,
+        ("fault",),
+    ),
+    Metric(
+        "dibs_store_up",
+        GAUGE,
+        "Whether the store answered this scrape in time.",
+        lambda scrape: int(scrape.look is not None),
+    ),
+    Metric(
+        "dibs_stalls_total",
+        COUNTER,
+        "How often this process found that it had been stopped between two looks at the clock.",
+        lambda scrape: scrape.metrics.stalls,
+    ),
+    Metric(
+        "dibs_outage_seconds_total",
+        COUNTER,
+        "Time in which no server could serve, as recorded by this server. Live leases got credit for it.",
+        lambda scrape: scrape.metrics.outages_ms / 1000,
+    ),
+    Metric(
+        "dibs_event_stored_position",
+        GAUGE,
+        "The number of the newest event in the store. Unknown while the store does not answer.",
+        lambda scrape: None if scrape.look is None else scrape.look.last_seq,
+        of="store",
+    ),
+    Metric(
+        "dibs_event_told_position",
+        GAUGE,
+        "The number of the newest event that this server has told to its streams and its counts.",
+        lambda scrape: scrape.engine.told_seq,
+    ),
+    Metric(
+        "dibs_event_lag",
+        GAUGE,
+        "How far the told position is behind the stored one. On stores that number without gaps: how many events.",
+        _lag,
+    ),
+    Metric("dibs_event_streams", GAUGE, "Open streams of events.", lambda scrape: len(scrape.streams)),
+    Metric(
+        "dibs_event_streams_dropped_total",
+        COUNTER,
+        "Streams that were ended because their reader did not read. It was told where to continue.",
+        lambda scrape: scrape.streams.dropped,
+    ),
+    Metric(
+        "dibs_http_requests_total",
+        COUNTER,
+        "Requests answered, by verb and class of status. none: the client was gone.",
+        _requests,
+        ("verb", "status"),
+    ),
+    Metric(
+        "dibs_http_request_duration_seconds",
+        HISTOGRAM,
+        "From the end of a request's head to the beginning of its answer. The verb of claims that may wait is `wait`.",
+        _durations,
+        ("verb",),
+    ),
+    Metric(
+        "dibs_http_connections",
+        GAUGE,
+        "Open connections.",
+        lambda scrape: scrape.metrics.connections_open,
+    ),
+    Metric(
+        "dibs_http_connections_accepted_total",
+        COUNTER,
+        "Connections accepted.",
+        lambda scrape: scrape.metrics.connections,
+    ),
+    Metric(
+        "dibs_http_connections_refused_total",
+        COUNTER,
+        "Connections turned away, because there were too many in all or from one client.",
+        lambda scrape: scrape.metrics.turned_away,
+    ),
+    Metric(
+        "dibs_rate_limited_total",
+        COUNTER,
+        "Requests refused because their token may send only so many a second.",
+        lambda scrape: scrape.metrics.rate_limited,
+    ),
+    Metric(
+        "dibs_overloaded_total",
+        COUNTER,
+        "Commands refused because too many waited for the store.",
+        lambda scrape: scrape.metrics.overloaded,
+    ),
+    Metric(
+        "dibs_token_next_expiry_timestamp_seconds",
+        GAUGE,
+        "When the next token of the store expires, in seconds since 1970. Not there if none does.",
+        lambda scrape: (
+            None
+            if scrape.look is None or scrape.look.token_ends_ms is None
+            else scrape.look.token_ends_ms / 1000
+        ),
+        of="store",
+    ),
+    Metric(
+        "process_cpu_seconds_total",
+        COUNTER,
+        "CPU time of this process, user and system.",
+        lambda scrape: scrape.process.cpu_s,
+    ),
+    Metric(
+        "process_resident_memory_bytes",
+        GAUGE,
+        "Memory of this process that is in RAM. Linux only.",
+        lambda scrape: scrape.process.resident_bytes,
+    ),
+    Metric(
+        "process_open_fds",
+        GAUGE,
+        "Open files and sockets. Linux only.",
+        lambda scrape: scrape.process.open_files,
+    ),
+    Metric("process_max_fds", GAUGE, "How many it may open.", lambda scrape: scrape.process.files_max),
+    Metric(
+        "process_start_time_seconds",
+        GAUGE,
+        "When this server started, in seconds since 1970. All counters began at 0 then.",
+        lambda scrape: scrape.metrics.started_ms / 1000,
+    ),
+)

@@ -1,0 +1,83 @@
+"""Spans of OpenTelemetry for the requests of a server, with the caller's span as parent. Only with `--traces`, which
+needs the extra `otel`; requests then take the general way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs._version import __version__
+from dibs.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from starlette.types import Scope
+
+    from dibs.server.monitor.request_note import RequestNote
+
+
+class RequestSpans:
+    """`provider`: an OpenTelemetry TracerProvider."""
+
+    def __init__(self, provider: Any) -> None:
+        from opentelemetry import trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._trace = trace
+        self._tracer = provider.get_tracer("dibs", __version__)
+        self._propagator = TraceContextTextMapPropagator()
+
+    def begin(self, scope: Scope, request: RequestNote) -> None:
+        from dibs.server.monitor.server_log import trace_in
+
+        request.trace = trace_in(scope)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        parent = self._propagator.extract(headers if request.trace is not None else {})
+        request.span = self._tracer.start_span(
+            "dibs",
+            context=parent,
+            kind=self._trace.SpanKind.SERVER,
+            attributes={"http.request.method": scope["method"]},
+        )
+
+    def end(self, scope: Scope, request: RequestNote) -> None:
+        span = request.span
+        span.update_name(f"{scope['method']} {request.verb}")
+        span.set_attributes(
+            {
+                "http.response.status_code": request.status,
+                "dibs.verb": request.verb,
+                "dibs.outcome": request.outcome,
+                "dibs.principal": request.principal,
+                "dibs.request_id": request.request_id,
+            }
+        )
+        if request.status >= 500:
+            span.set_status(self._trace.StatusCode.ERROR)
+        span.end()
+
+
+def open_provider() -> Any:
+    """The provider that this process has already (`opentelemetry-instrument`), or one that exports by OTLP, as the
+    variables OTEL_* say."""
+    try:
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+
+        found = trace.get_tracer_provider()
+        if isinstance(found, TracerProvider):
+            return found
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise MissingExtra(
+            f"--traces needs {error.name}. In a clone of dibs, run: pip install '.[server,otel]'"
+        ) from None
+    resource = Resource.create({"service.version": __version__})
+    if str(resource.attributes.get("service.name")).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": "dibs"}))
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    return provider

@@ -1,0 +1,202 @@
+"""The log of a server on standard error: as lines for people, or as one JSON object per line.
+
+Nothing waits for whoever reads the log. A thread writes it; if nobody reads the pipe behind standard error, lines are
+kept up to LOG_BYTES_MAX, and later ones are dropped and counted. The number is told as soon as there is room.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from dibs.clock import steady_ms, wall_ms
+from dibs.core.limits import LOG_BYTES_MAX, LOG_FLUSH_MS_MAX
+from dibs.errors import InvalidInput
+from dibs.loglines import LogLines
+from dibs.server.monitor.accesslog import hide_secrets, without_secrets_in_path
+from dibs.server.monitor.request_note import current
+from dibs.traceparent import HEADER, trace_of
+from dibs.wire.parts import timestamp
+
+if TYPE_CHECKING:
+    from typing import Any, TextIO
+
+    from starlette.types import Scope
+
+    from dibs.server.monitor.request_note import RequestNote
+    from dibs.server.settings import ServerSettings
+
+log = logging.getLogger("dibs")
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
+_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class JsonLines(logging.Formatter):
+    """One object per line, in ASCII: text of strangers cannot end a line or reach a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        document: dict[str, Any] = {
+            "time": timestamp(wall_ms()),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        request: dict[str, Any] | None = getattr(record, "request", None)
+        if request is not None:
+            return json.dumps({**document, "event": "request", **request})
+        document["message"] = record.getMessage()
+        if record.exc_info:
+            document["exception"] = self.formatException(record.exc_info)
+        note = current.get()
+        if note is not None and note.trace is not None:
+            document["trace_id"] = note.trace[0]
+        return json.dumps(document)
+
+
+class LogWriter(logging.Handler):
+    """Hands lines to a thread that writes them."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._lines: deque[str] = deque()
+        self._bytes = 0
+        self._dropped = 0
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._is_writing = False
+        self._thread = threading.Thread(target=self._work, name="dibs-log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = self.format(record) + "\n"
+        except Exception:
+            self.handleError(record)
+            return
+        with self._changed:
+            if self._bytes + len(line) > LOG_BYTES_MAX:
+                self._dropped += 1
+            else:
+                self._lines.append(line)
+                self._bytes += len(line)
+                self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until everything is written, for LOG_FLUSH_MS_MAX at most."""
+        until_ms = steady_ms() + LOG_FLUSH_MS_MAX
+        with self._changed:
+            while (self._lines or self._is_writing) and (left_ms := until_ms - steady_ms()) > 0:
+                self._changed.wait(left_ms / 1000)
+
+    def close(self) -> None:
+        self.flush()
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        super().close()
+
+    def _work(self) -> None:
+        while (lines := self._next()) is not None:
+            try:
+                self._stream.write(lines)
+                self._stream.flush()
+            except (OSError, ValueError):  # the reader is gone; there is nobody to tell
+                pass
+            with self._changed:
+                self._is_writing = False
+                self._changed.notify_all()
+
+    def _next(self) -> str | None:
+        with self._changed:
+            while not self._lines and not self._dropped:
+                if self._is_closed:
+                    return None
+                self._changed.wait()
+            lines = "".join(self._lines)
+            self._lines.clear()
+            self._bytes = 0
+            self._is_writing = True
+            dropped, self._dropped = self._dropped, 0
+        return lines + (self._told(dropped) if dropped else "")
+
+    def _told(self, dropped: int) -> str:
+        text = "%d lines were dropped, because nobody read the log"
+        record = logging.LogRecord("dibs", logging.WARNING, "", 0, text, (dropped,), None)
+        return self.format(record) + "\n"
+
+
+def level_of(name: str) -> int:
+    if name.lower() not in LEVELS:
+        raise InvalidInput(f"{name!r} is not a log level: {', '.join(LEVELS)}.")
+    return logging.getLevelNamesMapping()[name.upper()]
+
+
+def set_up_logging(settings: ServerSettings) -> None:
+    level = level_of(settings.log_level)
+    handler = LogWriter(sys.stderr)
+    handler.setFormatter(JsonLines() if settings.log_format == "json" else LogLines(_LINE))
+    logging.basicConfig(handlers=[handler])
+    _set_level(level)
+    access = logging.getLogger("uvicorn.access")
+    access.setLevel(logging.INFO if settings.access_log else logging.CRITICAL)
+    access.addFilter(hide_secrets)
+
+
+def change_level(steps: int) -> None:
+    """A signal asks for more (-1) or fewer (1) lines."""
+    numbers = [level_of(name) for name in LEVELS]
+    at = numbers.index(log.level) if log.level in numbers else 2
+    name = LEVELS[min(max(at + steps, 0), len(LEVELS) - 1)]
+    _set_level(level_of(name))
+    log.log(log.level, "the log level is now %s", name)
+
+
+def _set_level(level: int) -> None:
+    log.setLevel(level)
+    logging.getLogger("uvicorn.error").setLevel(max(level, logging.WARNING))
+
+
+def flush_log() -> None:
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+
+
+class RequestLog:
+    """A line about each request, after its answer. It has no token and no lease id: those are proofs."""
+
+    def begin(self, scope: Scope, request: RequestNote) -> None:
+        request.trace = trace_in(scope)
+
+    def end(self, scope: Scope, request: RequestNote) -> None:
+        client, query = scope.get("client"), scope["query_string"]
+        path: bytes = (scope.get("raw_path") or scope["path"].encode()) + (b"?" + query if query else b"")
+        document: dict[str, Any] = {
+            "request_id": request.request_id,
+            "principal": request.principal,
+            "client": client[0] if client else "",
+            "method": scope["method"],
+            "path": without_secrets_in_path(path.decode("latin-1")),
+            "verb": request.verb,
+            "status": request.status,
+            "outcome": request.outcome,
+            "duration_ms": round(request.took_s * 1000, 3),
+        }
+        if request.trace is not None:
+            document["trace_id"], document["parent_id"] = request.trace[:2]
+        _requests.info("request", extra={"request": document})
+
+
+def trace_in(scope: Scope) -> tuple[str, str, bool] | None:
+    """The trace that a request belongs to. If it names two, none."""
+    found = [value for name, value in scope["headers"] if name == HEADER.encode()]
+    return trace_of(found[0].decode("latin-1")) if len(found) == 1 else None
+
+
+_requests = logging.getLogger("dibs.request")
+_requests.setLevel(logging.INFO)  # whoever asks for these lines gets them, whatever the level of the others

@@ -1,0 +1,276 @@
+"""Elections: OctoStore's routes, on the rules of claims. With a token an election is in the token's namespace; without
+one, where that is allowed, in a namespace of its own (`public_rooms.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from dibs.core.commands import Inspect
+from dibs.core.limits import NAME_BYTES_MAX
+from dibs.core.names import ELECTION_PREFIX, check_name
+from dibs.core.outcomes import QuotaExceeded, Status
+from dibs.errors import AuthenticationRequired, DibsError
+from dibs.ids import new_room_id
+from dibs.server.events.stream import EventStream
+from dibs.server.handlers import add_key
+from dibs.server.http.request import check_head, decode_name, parse_json, parse_query
+from dibs.server.http.response import HttpResponse, answer_document, answer_for
+from dibs.server.routes.public_rooms import RoomsFull
+from dibs.service.event_log import EventFilter
+from dibs.wire.elections import (
+    WatchedElection,
+    campaign_command,
+    election_document,
+    job_of,
+    renew_command,
+    resign_command,
+    room_document,
+)
+from dibs.wire.event_frames import frame
+from dibs.wire.meanings import NAME_FORMAT
+from dibs.wire.operations import KEY, NAMESPACE, STREAM_TYPE, Operation, in_path
+from dibs.wire.permissions import require
+from dibs.wire.requests import shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from dibs.core.commands import Command
+    from dibs.core.events import Event
+    from dibs.core.identity import Caller
+    from dibs.server.handlers import Api
+    from dibs.server.http.request import HttpRequest
+    from dibs.server.routes.table import Handler, Table
+
+ELECTIONS = "Elections"
+WHO = "[anybody](#elections), if so set"
+ROOM = in_path(
+    "id",
+    "The election",
+    "room-1",
+    format=NAME_FORMAT,
+    minLength=1,
+    maxLength=NAME_BYTES_MAX - len(ELECTION_PREFIX),
+)
+_OF_A_ROOM = (ROOM, *NAMESPACE)
+OPEN = Operation(
+    "POST",
+    "/elections",
+    "election-open",
+    "a fresh id for an election",
+    ELECTIONS,
+    {201: "election-room"},
+    who=WHO,
+)
+CAMPAIGN = Operation(
+    "POST",
+    "/elections/{id}/campaign",
+    "campaign",
+    "lead, if nobody does",
+    ELECTIONS,
+    {200: ("election-leader", "election-follower")},
+    ("invalid_lock_name", "invalid_ttl", "conflict", "lock_limit_exceeded", "capacity_exceeded", "draining"),
+    (*_OF_A_ROOM, KEY),
+    who=WHO,
+    example={"candidate_id": "worker-1", "ttl_seconds": 60},
+)
+RENEW = Operation(
+    "POST",
+    "/elections/{id}/renew",
+    "election-renew",
+    "heartbeat of the leader",
+    ELECTIONS,
+    {200: "election-leader"},
+    ("invalid_lock_name", "invalid_ttl", "lease_not_current"),
+    _OF_A_ROOM,
+    who=WHO,
+    example={"leader_token": "the one of the campaign"},
+)
+RESIGN = Operation(
+    "POST",
+    "/elections/{id}/resign",
+    "resign",
+    "lead no more",
+    ELECTIONS,
+    {200: "election-resigned"},
+    ("invalid_lock_name", "lease_not_current"),
+    _OF_A_ROOM,
+    who=WHO,
+    example={"leader_token": "the one of the campaign"},
+)
+SHOW = Operation(
+    "GET",
+    "/elections/{id}",
+    "election-show",
+    "who leads",
+    ELECTIONS,
+    {200: "election"},
+    ("invalid_lock_name",),
+    _OF_A_ROOM,
+    who=WHO,
+)
+WATCH = Operation(
+    "GET",
+    "/elections/{id}/watch",
+    "election-watch",
+    "who leads, and each change, as a stream",
+    ELECTIONS,
+    {200: {"type": "string"}},
+    ("invalid_lock_name", "draining"),
+    _OF_A_ROOM,
+    who=WHO,
+    media=(STREAM_TYPE,),
+)
+_COMMANDS = {CAMPAIGN.id: campaign_command, RENEW.id: renew_command, RESIGN.id: resign_command}
+
+
+def election_routes(api: Api) -> Table:
+    routes = ElectionRoutes(api)
+    return [
+        (OPEN, routes.open),
+        (CAMPAIGN, routes.asks(CAMPAIGN)),
+        (RENEW, routes.asks(RENEW)),
+        (RESIGN, routes.asks(RESIGN)),
+        (SHOW, routes.show),
+        (WATCH, routes.watch),
+    ]
+
+
+class ElectionRoutes:
+    stream_class = EventStream
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def open(self, call: HttpRequest) -> HttpResponse:
+        """A fresh id. It is not on record before the first campaign."""
+        _, public = self._caller(OPEN.id, call)
+        self._charge(call, public)
+        return answer_document(room_document(new_room_id()), 201)
+
+    def asks(self, operation: Operation) -> Handler:
+        async def handle(call: HttpRequest) -> HttpResponse:
+            return await self._change(operation.id, call)
+
+        return handle
+
+    async def _change(self, verb: str, call: HttpRequest) -> HttpResponse:
+        document = await self._read(verb, call)
+        caller, public = self._caller(verb, call)
+        if verb == CAMPAIGN.id:
+            self._charge(call, public)
+            self._api.check_open()
+        room, ns = self._room(call), self._namespace(caller, call)
+        command = self._command(verb, ns, room, document, caller, public=public)
+        return await self._answer(room, command, call, public)
+
+    async def _read(self, verb: str, call: HttpRequest) -> dict[str, Any]:
+        check_head(call.headers)
+        document = shape(verb, parse_json(await call.rest()))
+        if verb == CAMPAIGN.id and b"idempotency-key" in call.headers:
+            add_key(document, call.headers[b"idempotency-key"])
+        return document
+
+    def _room(self, call: HttpRequest) -> str:
+        return decode_name(call.raw_name)
+
+    def _namespace(self, caller: Caller, call: HttpRequest) -> str:
+        return self._api.namespace_of(caller, parse_query(call.query), call.headers)
+
+    def _command(
+        self, verb: str, ns: str, room: str, document: dict[str, Any], caller: Caller, *, public: bool
+    ) -> Command:
+        return _COMMANDS[verb](ns, room, document, caller, public=public)
+
+    async def show(self, call: HttpRequest) -> HttpResponse:
+        room, command, public = self._look(SHOW.id, call)
+        return await self._answer(room, command, call, public)
+
+    async def watch(self, call: HttpRequest) -> HttpResponse | EventStream:
+        """The state now, and after each change."""
+        room, command, public = self._look(WATCH.id, call)
+        client = call.client
+        self._api.check_open()
+        self._api.streams.check_room(client)
+        feed = self._api.engine.feed
+        leave = self._api.rooms.enter_stream(client) if public else lambda: None
+        try:
+            at = await feed.position_now()
+            state = await self._api.engine.batcher.submit(command)
+            if not isinstance(state, Status):
+                raise TypeError(type(state).__name__)
+            watched = WatchedElection(room, state)
+            wanted = EventFilter(ns=command.ns, name=command.name)
+            first = frame(watched.first, at, "state")
+            stream = self.stream_class(feed, wanted, at, _framed(watched), first=first)
+            self._api.streams.add(stream, client)
+        except BaseException:
+            leave()
+            raise
+        self._bound(stream, leave, call, public)
+        return stream
+
+    def _bound(self, stream: EventStream, leave: Callable[[], None], call: HttpRequest, public: bool) -> None:
+        """When a stream ends: a public one after its time, another one with its token."""
+        leave_registry = stream.on_end
+        timer: asyncio.TimerHandle | None = None
+        if public and self._api.rooms.settings is not None:
+            lasts_s = self._api.rooms.settings.stream_ms / 1000
+            timer = asyncio.get_running_loop().call_later(lasts_s, stream.hurry)
+        else:
+            stream.is_allowed = lambda: self._is_allowed(call)
+
+        def end() -> None:
+            leave_registry()
+            leave()
+            if timer is not None:
+                timer.cancel()
+
+        stream.on_end = end
+
+    def _is_allowed(self, call: HttpRequest) -> bool:
+        try:
+            self._api.caller_of(call.headers)
+        except DibsError:
+            return False
+        return True
+
+    def _look(self, verb: str, call: HttpRequest) -> tuple[str, Inspect, bool]:
+        caller, public = self._caller(verb, call)
+        room, ns = self._room(call), self._namespace(caller, call)
+        return room, Inspect(ns=ns, name=check_name(job_of(room, public=public))), public
+
+    async def _answer(self, room: str, command: Command, call: HttpRequest, public: bool) -> HttpResponse:
+        outcome = await self._api.engine.batcher.submit(command)
+        if call.connection.is_gone:
+            self._api.undelivered(command, outcome)
+        if public and isinstance(outcome, QuotaExceeded):
+            raise RoomsFull(
+                f"{outcome.most} public elections have a leader, which is the limit of this server."
+            )
+        document = election_document(room, outcome)
+        return answer_for(outcome) if document is None else answer_document(document)
+
+    def _caller(self, verb: str, call: HttpRequest) -> tuple[Caller, bool]:
+        """The caller, and whether it is anybody."""
+        try:
+            caller = self._api.caller_for(verb, call.headers)
+        except AuthenticationRequired:
+            return self._api.rooms.caller(), True
+        require(caller, verb)
+        return caller, False
+
+    def _charge(self, call: HttpRequest, public: bool) -> None:
+        if public:
+            self._api.rooms.charge(call.client)
+
+
+def _framed(watched: WatchedElection) -> Callable[[Event], bytes | None]:
+    def framed(event: Event) -> bytes | None:
+        state: dict[str, Any] | None = watched.change(event)
+        return None if state is None else frame(state, event.seq, "state")
+
+    return framed

@@ -1,0 +1,200 @@
+"""GET /events and GET /locks/{name}/watch: what happens, as a page or as a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.core.commands import Inspect
+from dibs.core.limits import (
+    EVENTS_AGE_MS_MAX,
+    HISTORY_PAGE_DEFAULT,
+    HISTORY_PAGE_MAX,
+    NAME_BYTES_MAX,
+)
+from dibs.core.names import check_name
+from dibs.errors import DibsError, InvalidInput
+from dibs.server.events.stream import EventStream
+from dibs.server.handlers import SEQ_MAX, name_part, one_name, wants_one_name
+from dibs.server.http.request import decode_name, header_text, parse_query, whole_number
+from dibs.server.http.response import answer_document
+from dibs.service.event_log import EventFilter, collect
+from dibs.wire.documents import reply_to
+from dibs.wire.event_frames import events_document, frame, lock_change, lock_snapshot, named_event
+from dibs.wire.operations import (
+    JOB,
+    JSON_TYPE,
+    NAMES,
+    NAMESPACE,
+    STREAM_TYPE,
+    Operation,
+    Parameter,
+    in_query,
+    number_in_query,
+)
+from dibs.wire.permissions import require
+from dibs.wire.schemas import NAME_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dibs.core.events import Event
+    from dibs.server.handlers import Api
+    from dibs.server.http.request import HttpRequest
+    from dibs.server.http.response import HttpResponse
+    from dibs.server.routes.table import Table
+
+_SINCE_S_MAX = 100 * EVENTS_AGE_MS_MAX // 1000
+
+
+_LAST_EVENT_ID = Parameter(
+    "Last-Event-ID",
+    "The same as `after`, and wins",
+    {"type": "integer", "minimum": 0, "maximum": SEQ_MAX},
+    "header",
+)
+EVENTS = Operation(
+    "GET",
+    "/events",
+    "events",
+    "what happens to all jobs, as a page or a stream",
+    "Events",
+    {200: "events"},
+    ("draining",),
+    (
+        *NAMESPACE,
+        NAMES,
+        in_query("prefix", "Only jobs whose name begins with this", maxLength=NAME_BYTES_MAX),
+        in_query("name", "Only this job, instead of `prefix`", **NAME_SCHEMA),
+        number_in_query("after", "Begin after the event with this number", 0, SEQ_MAX),
+        number_in_query(
+            "since_seconds",
+            "Without `after`: begin with the events of the last so many seconds",
+            0,
+            _SINCE_S_MAX,
+        ),
+        in_query("follow", "A stream, or a page. Without it, `Accept` decides", enum=["true", "false"]),
+        number_in_query("limit", "Of a page: at most so many events", 1, HISTORY_PAGE_MAX),
+        _LAST_EVENT_ID,
+    ),
+    media=(JSON_TYPE, STREAM_TYPE),
+)
+WATCH = Operation(
+    "GET",
+    "/locks/{name}/watch",
+    "watch",
+    "the state of a job and its changes, as a stream",
+    "Events",
+    {200: {"type": "string"}},
+    ("draining",),
+    (JOB, *NAMESPACE, NAMES),
+    media=(STREAM_TYPE,),
+)
+
+
+def event_routes(api: Api) -> Table:
+    routes = EventRoutes(api)
+    return [(EVENTS, routes.events), (WATCH, routes.watch)]
+
+
+class EventRoutes:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._framed: tuple[Event | None, bytes] = (None, b"")
+
+    async def events(self, call: HttpRequest) -> HttpResponse | EventStream:
+        """A page of events, or a stream of them."""
+        asked = self._admit("events", call)
+        wanted = self._wanted(call, asked)
+        after = _position(asked, call.headers)
+        since_s = whole_number(asked, "since_seconds", 0, 0, _SINCE_S_MAX)
+        limit = whole_number(asked, "limit", HISTORY_PAGE_DEFAULT, 1, HISTORY_PAGE_MAX)
+        is_stream = _is_stream(asked, call.headers)
+        if is_stream:
+            self._check_room(call)
+        feed = self._api.engine.feed
+        if after is None and since_s:
+            after = await feed.position_ago(since_s * 1000)
+        if not is_stream:
+            store = self._api.engine.store
+            page = await self._api.in_reader(lambda: collect(store, wanted, after, limit))
+            return answer_document(events_document(after, page.events, page.upto, page.oldest))
+        at = await feed.position_now() if after is None else after
+        return self._opened(call, EventStream(feed, wanted, at, self._frame))
+
+    async def watch(self, call: HttpRequest) -> HttpResponse | EventStream:
+        """The state of one job and its changes, as OctoStore tells them."""
+        asked = self._admit("watch", call)
+        name = check_name(one_name(decode_name(call.raw_name), call.headers))
+        caller = self._api.caller_of(call.headers)
+        ns = self._api.namespace_of(caller, asked, call.headers)
+        self._check_room(call)
+        feed = self._api.engine.feed
+        at = await feed.position_now()
+        state = await self._api.engine.batcher.submit(Inspect(ns=ns, name=name))
+        state_document = reply_to("inspect", state).body or {}
+        first = frame(lock_snapshot(name, state_document, state.now_ms), at)
+        stream = EventStream(feed, EventFilter(ns=ns, name=name), at, _change_frame, first=first)
+        return self._opened(call, stream)
+
+    def _frame(self, event: Event) -> bytes:
+        """The feed hands an event to all streams in turn. They share its bytes."""
+        if self._framed[0] is not event:
+            self._framed = event, frame(named_event(event), event.seq)
+        return self._framed[1]
+
+    def _admit(self, verb: str, call: HttpRequest) -> dict[str, str]:
+        require(self._api.caller_for(verb, call.headers), verb)
+        return parse_query(call.query)
+
+    def _wanted(self, call: HttpRequest, asked: Mapping[str, str]) -> EventFilter:
+        caller = self._api.caller_of(call.headers)
+        ns = self._api.namespace_of(caller, asked, call.headers)
+        prefix = name_part(asked, "prefix")
+        wants_one_name(call.headers)
+        if "name" not in asked:
+            return EventFilter(ns=ns, prefix=prefix)
+        if prefix:
+            raise InvalidInput("Give name or prefix, not both.")
+        return EventFilter(ns=ns, name=check_name(one_name(asked["name"], call.headers)))
+
+    def _check_room(self, call: HttpRequest) -> None:
+        self._api.check_open()
+        self._api.streams.check_room(call.client)
+
+    def _opened(self, call: HttpRequest, stream: EventStream) -> EventStream:
+        caller = self._api.caller_of(call.headers)
+
+        def is_allowed() -> bool:
+            try:
+                return self._api.caller_of(call.headers).namespace == caller.namespace
+            except DibsError:
+                return False
+
+        stream.is_allowed = is_allowed
+        self._api.streams.add(stream, call.client)
+        return stream
+
+
+def _is_stream(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> bool:
+    """`follow` decides; without it, what the client accepts."""
+    follow = asked.get("follow")
+    if follow is None:
+        return STREAM_TYPE.encode() in headers.get(b"accept", b"").lower()
+    if follow not in ("true", "false"):
+        raise InvalidInput("follow is true or false.")
+    return follow == "true"
+
+
+def _position(asked: Mapping[str, str], headers: Mapping[bytes, bytes]) -> int | None:
+    """Where to begin. A browser that comes back repeats its first address, so its header is the newer word."""
+    after = whole_number(asked, "after", 0, 0, SEQ_MAX) if "after" in asked else None
+    last = headers.get(b"last-event-id")
+    if last:
+        told = {"Last-Event-ID": header_text(last, "Last-Event-ID")}
+        return whole_number(told, "Last-Event-ID", 0, 0, SEQ_MAX)
+    return after
+
+
+def _change_frame(event: Event) -> bytes | None:
+    change = lock_change(event)
+    return None if change is None else frame(change, event.seq)

@@ -1,0 +1,110 @@
+"""POST /login, POST /logout and GET /whoami: a browser's login by token (`cookie.py`), and who the caller is."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING
+
+from dibs.core.limits import LOGIN_FAILURES_MAX
+from dibs.errors import AuthenticationFailed, NotAllowed
+from dibs.ids import new_request_id
+from dibs.server.http.client_windows import ClientWindows
+from dibs.server.http.cookie import clear_cookie, has_mark, is_from_own_page, set_cookie
+from dibs.server.http.request import check_head, parse_json
+from dibs.server.http.response import NO_CONTENT, HttpResponse, answer_document
+from dibs.wire.login import whoami_document
+from dibs.wire.operations import Operation, in_header
+from dibs.wire.permissions import require
+from dibs.wire.requests import shape
+from dibs.wire.values import text_of
+
+if TYPE_CHECKING:
+    from dibs.server.handlers import Api
+    from dibs.server.http.request import HttpRequest
+    from dibs.server.routes.table import Table
+
+_SECTION = "Login of a browser"
+LOGIN = Operation(
+    "POST",
+    "/login",
+    "login",
+    "put a token into a browser's cookie",
+    _SECTION,
+    {200: "whoami"},
+    ("authentication_required", "authentication_failed", "forbidden", "rate_limited", "upstream_unavailable"),
+    is_open=True,
+    example={"token": "a token"},
+)
+LOGOUT = Operation(
+    "POST",
+    "/logout",
+    "logout",
+    "clear the cookie",
+    _SECTION,
+    {204: None},
+    ("forbidden",),
+    (in_header("X-Dibs-Request", "`1`: the request is of a page of this server", enum=["1"]),),
+    is_open=True,
+)
+WHOAMI = Operation("GET", "/whoami", "whoami", "who the caller is", _SECTION, {200: "whoami"})
+_NOT_STORED = (b"cache-control", b"no-store")
+
+
+def login_routes(api: Api) -> Table:
+    routes = LoginRoutes(api)
+    return [(LOGIN, routes.login), (LOGOUT, routes.logout), (WHOAMI, routes.whoami)]
+
+
+class LoginRoutes:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._failures = ClientWindows(LOGIN_FAILURES_MAX, "failed logins")
+
+    async def login(self, call: HttpRequest) -> HttpResponse:
+        """Answer a valid token with a cookie that holds it."""
+        check_head(call.headers)
+        document = shape("login", parse_json(await call.rest()))
+        if b"origin" in call.headers or b"sec-fetch-site" in call.headers:
+            _check_page(call)  # else a foreign page could log the browser in with a token of its own
+        token = (text_of(document, "token") or "").strip()
+        client = _client(call)
+        self._failures.check(client)
+        authorization = b"Bearer " + token.encode()
+        try:
+            caller = self._api.caller(authorization)
+        except AuthenticationFailed:
+            self._failures.charge(client)
+            raise
+        answer = answer_document(whoami_document(caller, self._api.ends_ms(authorization)))
+        return answer._replace(more=(_NOT_STORED, (b"set-cookie", set_cookie(token, call.scheme))))
+
+    async def logout(self, call: HttpRequest) -> HttpResponse:
+        """Clear the cookie. It needs no credential: a cookie that is no longer valid is cleared, too."""
+        _check_page(call)
+        if not has_mark(call.headers):
+            raise NotAllowed("Send the header X-Dibs-Request: 1 to log out.")
+        more = (_NOT_STORED, (b"set-cookie", clear_cookie(call.scheme)))
+        return HttpResponse(NO_CONTENT, b"", new_request_id().encode(), more)
+
+    async def whoami(self, call: HttpRequest) -> HttpResponse:
+        caller = self._api.caller_for("whoami", call.headers)
+        require(caller, "whoami")
+        ends_ms = self._api.ends_ms(call.headers.get(b"authorization"))
+        return answer_document(whoami_document(caller, ends_ms))._replace(more=(_NOT_STORED,))
+
+
+def _check_page(call: HttpRequest) -> None:
+    if not is_from_own_page(call.method, call.scheme, call.headers):
+        raise NotAllowed("Only a page of this server may do this.")
+
+
+def _client(call: HttpRequest) -> str:
+    """Who is limited: an address; of IPv6 the network, because one machine may use all its addresses."""
+    client = call.client
+    try:
+        address = ipaddress.ip_address(client.partition("%")[0])
+    except ValueError:  # a user, on a Unix socket
+        return client
+    if address.version == 4 or address.ipv4_mapped is not None:
+        return client
+    return str(ipaddress.ip_network((address, 64), strict=False))

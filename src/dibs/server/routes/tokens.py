@@ -1,0 +1,93 @@
+"""The routes about tokens: for admins. What they do is `service/credentials.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.server.http.request import check_head, decode_name, parse_json, parse_query
+from dibs.server.http.response import HttpResponse, answer_document
+from dibs.service.credentials import CredentialAdmin
+from dibs.wire.meanings import PRINCIPAL_PATTERN
+from dibs.wire.operations import Link, Operation, in_path, in_query
+from dibs.wire.permissions import require
+from dibs.wire.requests import shape
+
+if TYPE_CHECKING:
+    from dibs.server.handlers import Api
+    from dibs.server.http.request import HttpRequest
+    from dibs.server.routes.table import Handler, Table
+
+_BODILESS = ("tokens", "token-revoke")
+_NAME = in_path("name", "The principal", "ci", pattern=PRINCIPAL_PATTERN)
+_ID = in_query("id", "One token: the beginning of its hash")
+_SECTION = "Tokens"
+TOKENS = Operation("GET", "/tokens", "tokens", "the tokens of the store", _SECTION, {200: "tokens"})
+CREATE = Operation(
+    "POST",
+    "/tokens",
+    "token-create",
+    "make one",
+    _SECTION,
+    {201: "token"},
+    ("conflict", "invalid_lock_name"),
+    example={"name": "ci", "role": "agent"},
+    links=(Link("revoke", "token-revoke", "Revoke it", 201, {"name": "$response.body#/name"}),),
+)
+REVOKE = Operation(
+    "DELETE",
+    "/tokens/{name}",
+    "token-revoke",
+    "revoke somebody's",
+    _SECTION,
+    {200: "token-revoke"},
+    ("not_found",),
+    (_NAME, _ID),
+)
+ROTATE = Operation(
+    "POST",
+    "/tokens/{name}/rotate",
+    "token-rotate",
+    "put a new one in the place of one",
+    _SECTION,
+    {200: "token-rotate"},
+    ("not_found",),
+    (_NAME, _ID),
+    example={"grace_seconds": 600},
+)
+LIMITS = Operation(
+    "POST",
+    "/tokens/{name}/limits",
+    "token-limit",
+    "how much the holder of a token may have",
+    _SECTION,
+    {200: "token-limit"},
+    ("not_found",),
+    (_NAME, _ID),
+    example={"max_held": 10},
+)
+
+
+def token_routes(api: Api) -> Table:
+    def asks(operation: Operation) -> tuple[Operation, Handler]:
+        async def handle(call: HttpRequest) -> HttpResponse:
+            return await _answer(api, operation.id, call)
+
+        return operation, handle
+
+    return [asks(operation) for operation in (TOKENS, CREATE, REVOKE, ROTATE, LIMITS)]
+
+
+async def _answer(api: Api, verb: str, call: HttpRequest) -> HttpResponse:
+    document: object = {}
+    if verb not in _BODILESS:
+        check_head(call.headers)
+        document = shape(verb, parse_json(await call.rest(api.caller_of)))
+    caller = api.caller_for(verb, call.headers)
+    require(caller, verb)
+    name, wanted_id = decode_name(call.raw_name), parse_query(call.query).get("id", "")
+    reply = await api.in_reader(
+        lambda: CredentialAdmin(api.engine.store, caller).ask(verb, name, wanted_id, document)
+    )
+    if verb != "tokens":
+        await api.in_reader(api.look_for_tokens)
+    return answer_document(reply.body or {}, reply.status)

@@ -1,0 +1,191 @@
+"""The routes about webhooks: OctoStore's, and more. What they do is `service/webhooks`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dibs.server.http.request import check_head, parse_json, parse_query
+from dibs.server.http.response import NO_CONTENT, HttpResponse, answer_document
+from dibs.service.webhooks.admin import WebhookAdmin
+from dibs.wire.fields import FLAG, LIST, NUMBER, TEXT
+from dibs.wire.operations import NAMESPACE, Operation, in_path
+from dibs.wire.permissions import require
+from dibs.wire.requests import shape
+from dibs.wire.schemas import TEXTS, document_schema
+
+if TYPE_CHECKING:
+    from dibs.core.identity import Caller
+    from dibs.server.handlers import Api
+    from dibs.server.http.request import HttpRequest
+    from dibs.server.routes.table import Handler, Table
+
+_SECTION = "Webhooks"
+_ID = in_path("id", "The webhook", "6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d", format="uuid")
+_ONE = "/webhooks/{id}"
+_UNKNOWN = ("not_found",)
+# The fields of answers: kind and meaning.
+_WEBHOOK = {
+    "id": (TEXT, "its id"),
+    "user_id": (TEXT, "the name of its owner's token"),
+    "url": (TEXT, "where deliveries go"),
+    "secret": (f"{TEXT}?", "`****` if it has one; it is never shown"),
+    "events": (TEXTS, "what is sent, as given"),
+    "lock_pattern": (TEXT, "of which jobs, as given"),
+    "namespace": (TEXT, "the namespace of these jobs"),
+    "created_at": (TEXT, "since when"),
+    "active": (FLAG, "whether it delivers"),
+    "stopped": (f"{TEXT}?", "why it does not"),
+}
+_STANDING = {
+    "delivered": (NUMBER, "how many deliveries succeeded"),
+    "failed": (NUMBER, "how many tries failed"),
+    "waiting": (NUMBER, "how many jobs have something to be sent"),
+    "dead": (NUMBER, "how many dead letters are on record"),
+    "dropped": (NUMBER, "how many dead letters are not on record any more, because there were too many"),
+    "gaps": (NUMBER, "how often history was pruned before it was sent"),
+    "after": (NUMBER, "the number of the last event that was looked at"),
+    "behind": (NUMBER, "how many numbers follow it in the store"),
+}
+_DELIVERIES = {
+    "deliveries": (
+        LIST,
+        "the newest tries first: `id` (of the event), `at`, `name`, `event`, `try`, `status`, `error`, `took_ms`",
+    ),
+    "waiting": (LIST, "jobs whose next event rests: `name`, `after`, `tries`, `next_try_at`, `error`"),
+    "dead": (LIST, "dead letters: `id` (of the event), `name`, `event`, `at`, `tries`, `error`, `again`"),
+}
+_TESTED = {
+    "delivered": (FLAG, "whether the target answered with 2xx"),
+    "status": (f"{NUMBER}?", "the status of its answer"),
+    "error": (f"{TEXT}?", "why it counts as failed"),
+    "took_ms": (NUMBER, "how long it took"),
+}
+WEBHOOKS = Operation(
+    "GET",
+    "/webhooks",
+    "webhooks",
+    "webhooks: those of the token; for an operator or admin, all",
+    _SECTION,
+    {200: {"type": "array", "items": document_schema(_WEBHOOK)}},
+)
+CREATE = Operation(
+    "POST",
+    "/webhooks",
+    "webhook-create",
+    "send events to a URL",
+    _SECTION,
+    {201: document_schema(_WEBHOOK)},
+    parameters=NAMESPACE,
+    example={"url": "https://hooks.example.com/dibs", "events": ["acquired", "released"]},
+)
+SHOW = Operation(
+    "GET",
+    _ONE,
+    "webhook-show",
+    "one, and how its deliveries stand",
+    _SECTION,
+    {200: document_schema(_WEBHOOK | _STANDING)},
+    _UNKNOWN,
+    (_ID,),
+)
+REMOVE = Operation("DELETE", _ONE, "webhook-remove", "send no more", _SECTION, {204: None}, _UNKNOWN, (_ID,))
+DELIVERIES = Operation(
+    "GET",
+    f"{_ONE}/deliveries",
+    "webhook-deliveries",
+    "the delivery log, what waits, and the dead letters",
+    _SECTION,
+    {200: document_schema(_DELIVERIES)},
+    _UNKNOWN,
+    (_ID,),
+)
+REPLAY = Operation(
+    "POST",
+    f"{_ONE}/replay",
+    "webhook-replay",
+    "send the dead letters again, or all events after one",
+    _SECTION,
+    {200: document_schema(_WEBHOOK)},
+    _UNKNOWN,
+    (_ID,),
+    body_optional=True,
+)
+TEST = Operation(
+    "POST",
+    f"{_ONE}/test",
+    "webhook-test",
+    "send a delivery that is about nothing, now",
+    _SECTION,
+    {200: document_schema(_TESTED)},
+    _UNKNOWN,
+    (_ID,),
+)
+
+
+def webhook_routes(api: Api) -> Table:
+    routes = WebhookRoutes(api)
+    return [
+        (WEBHOOKS, routes.asks(WEBHOOKS)),
+        (CREATE, routes.create),
+        (SHOW, routes.asks(SHOW)),
+        (REMOVE, routes.asks(REMOVE)),
+        (DELIVERIES, routes.asks(DELIVERIES)),
+        (REPLAY, routes.asks(REPLAY)),
+        (TEST, routes.test),
+    ]
+
+
+class WebhookRoutes:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def asks(self, operation: Operation) -> Handler:
+        async def handle(call: HttpRequest) -> HttpResponse:
+            document: object = {}
+            body = await call.rest(self._api.caller_of) if operation is REPLAY else b""
+            if body:
+                check_head(call.headers)
+                document = shape(operation.id, parse_json(body))
+            admin = self._admin(operation, call)
+            reply = await self._api.in_reader(
+                lambda: admin.ask(operation.id, call.raw_name.decode("latin-1"), document)
+            )
+            if operation in (REMOVE, REPLAY):
+                self._api.engine.dispatcher.changed()
+            answer = reply.body or {}
+            if operation is WEBHOOKS:
+                return answer_document(answer["webhooks"])  # a list, as OctoStore has it
+            if operation is REMOVE:
+                return HttpResponse(NO_CONTENT, b"", answer_document({}).request_id)
+            return answer_document(answer, reply.status)
+
+        return handle
+
+    async def create(self, call: HttpRequest) -> HttpResponse:
+        check_head(call.headers)
+        document = shape(CREATE.id, parse_json(await call.rest(self._api.caller_of)))
+        admin = self._admin(CREATE, call)
+        dispatcher = self._api.engine.dispatcher
+        await dispatcher.check(document["url"])
+        reply = await self._api.in_reader(lambda: admin.ask(CREATE.id, "", document))
+        dispatcher.changed()
+        return answer_document(reply.body or {}, reply.status)
+
+    async def test(self, call: HttpRequest) -> HttpResponse:
+        admin = self._admin(TEST, call)
+        webhook = await self._api.in_reader(lambda: admin.find(call.raw_name.decode("latin-1")))
+        result = await self._api.engine.dispatcher.test(webhook)
+        return answer_document(
+            {
+                "delivered": not result.error,
+                "status": result.status or None,
+                "error": result.error or None,
+                "took_ms": result.took_ms,
+            }
+        )
+
+    def _admin(self, operation: Operation, call: HttpRequest) -> WebhookAdmin:
+        caller: Caller = self._api.caller_for(operation.id, call.headers)
+        require(caller, operation.id)
+        ns = self._api.namespace_of(caller, parse_query(call.query), call.headers)
+        return WebhookAdmin(self._api.engine.store, caller, ns, self._api.engine.webhook_policy)
