@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -10,12 +11,14 @@ from dibs.cli.live import keys
 from dibs.cli.live.board_view import BoardView
 from dibs.cli.live.event_rate import EventRate
 from dibs.cli.live.keys import keys_of
+from dibs.cli.main import run
 from dibs.cli.text import board
 from dibs.cli.text.colour import Paint
 from dibs.cli.text.columns import columns_of, padded, short
 from dibs.client.embedded import EmbeddedDoor
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
+from tests.cli.conftest import Screen, Terminal
 
 HOSTILE = "\x1b[2J\x1b]0;x\x07\r\u202e\nend"
 
@@ -53,6 +56,14 @@ def test_a_narrow_board_keeps_job_owner_and_time_left_and_a_wide_one_has_all() -
     assert wide[3].split() == ["job", "bob", "■■■■□□□□", "1m", "1m", "30s", "1m", "3", "7", "m"]
 
 
+def test_a_snapshot_on_a_terminal_is_as_wide_as_the_terminal(terminal: Terminal) -> None:
+    terminal.claim("x" * 300)
+    screen = Screen()
+    env = {**terminal.env, "COLUMNS": "60", "TERM": "dumb"}
+    assert run(["top"], env, screen, io.StringIO(), None, terminal._open) == 0
+    assert max(columns_of(line) for line in screen.getvalue().splitlines()) <= 60
+
+
 def test_a_bar_drains_from_full_to_one_mark_and_is_empty_at_the_end() -> None:
     assert [board.bar(part, pretty=False) for part in (1.0, 0.5, 0.001, 0.0)] == [
         "########",
@@ -80,6 +91,7 @@ def test_names_of_two_columns_a_letter_are_cut_and_padded_by_columns() -> None:
     assert columns_of("e\u0301") == 1
     assert short("日本語", 5) == "日本…"
     assert padded("日本", 6) == "日本  "
+    assert short("e\u0301" * 6, 6) == "e\u0301" * 6  # it fits, although it has twelve characters
     assert columns_of(short("a" + "\u0301" * 5000, 10)) <= 10
     assert len(short("a" + "\u0301" * 5000 + "b" * 20, 10)) < 200
 

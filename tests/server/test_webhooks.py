@@ -17,7 +17,7 @@ from dibs.service.webhooks.sender import Sender
 from dibs.service.webhooks.target import TargetPolicy
 from dibs.stores.memory import MemoryStore
 from tests.server.harness import Server, running, wait_until
-from tests.server.webhook_target import HOST, HookTarget, listening
+from tests.server.webhook_target import HOST, OK, HookTarget, listening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -118,6 +118,17 @@ def test_one_connection_serves_many_deliveries(
         target.wait(lambda: len(target.to(path)) >= 40)
         assert target.connections - before < 5
     assert [each.id for each in target.to(path)] == sorted(each.id for each in target.to(path))
+
+
+def test_what_a_target_says_without_being_asked_is_no_answer_to_the_next_delivery(
+    server: Server, target: HookTarget, name: str, path: str
+) -> None:
+    target.answers[path] = OK + b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
+    with Hook(server, target.url(path), lock_pattern=name):
+        for _ in range(5):
+            server.ask("POST", f"/locks/{name}/release", {"lease_id": server.lease(name)})
+        target.wait(lambda: len(target.to(path)) >= 10)
+        assert {each.headers["x-dibs-try"] for each in target.to(path)} == {"1"}
 
 
 @pytest.mark.promise("webhook:ordered")

@@ -96,7 +96,10 @@ def test_a_name_that_changes_its_address_is_checked_each_time_and_connected_to_w
 
     sender = Recording(TargetPolicy(), Resolver(lookup))
     errors = [send(sender, "https://hook.test/").error for _ in answers]
-    refused = "url leads to a private, local or reserved address, which this server does not allow."
+    refused = (
+        "url leads to a private, local or reserved address. "
+        "A server allows those only if it runs with --webhook-allow-private."
+    )
     assert errors == [refused, "no connection: Connection refused", refused, refused]
     assert connected == ["8.8.8.8"]
     assert len(asked) == len(answers)

@@ -136,9 +136,10 @@ COMMANDS = {
         "copy a whole store as text, to move it",
         export,
         about=(
-            "Writes JSON lines: jobs with their leases, queues, done marks and access lists, sessions, history. The "
-            "copy shows one moment. It has lease ids, which prove ownership: keep it private. --freeze "
-            "stops all changes in the store, so nothing can be claimed there after the copy."
+            "Writes JSON lines: jobs with their leases, queues, done marks and access lists, sessions, history, "
+            "webhooks. The copy shows one moment. It has lease ids, which prove ownership, and the secrets of "
+            "webhooks: keep it private. --freeze stops all changes in the store, so nothing can be claimed "
+            "there after the copy."
         ),
         arguments=(STORE,),
         options=(
@@ -179,7 +180,7 @@ COMMANDS = {
         backup,
         about=(
             "Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by other means "
-            "while it is in use. The copy has lease ids; only you can read it."
+            "while it is in use. The copy has lease ids and the secrets of webhooks; only you can read it."
         ),
         arguments=(Argument("FILE", "the copy; the file must not exist"),),
         examples=(("every night, from cron", "dibs backup /var/backups/dibs-$(date +%F).db -q"),),

@@ -8,6 +8,7 @@ from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import Answer, yes
 from dibs.cli.framework.spec import Command, Option
 from dibs.cli.text import board
+from dibs.cli.text.width import width_of
 from dibs.cli.text.words import plain
 from dibs.client.settings import place_of
 from dibs.clock import steady_ms, wall_ms
@@ -69,7 +70,8 @@ def _snapshot(call: Call, view: BoardView) -> Answer:
         "dibs top", place_of(call.settings), held=held, waiting=waiting, parked=parked, rates=None
     )
     lines = [f"{summary.title}  {plain(summary.where)}", summary.line()]
-    lines += board.board_lines(view.locks, call.paint, wall_ms(), None, pretty=False)
+    width = width_of(call.stdout, call.env)
+    lines += board.board_lines(view.locks, call.paint, wall_ms(), width, pretty=False)
     return yes(document, "\n".join(lines), quiet="\n".join([plain(lock["name"]) for lock in view.locks]))
 
 

@@ -38,7 +38,9 @@ def add(call: Call) -> Answer:
     if is_failure(reply):
         return failure(reply)
     body: Document = {**(reply.body or {}), **({"secret": secret} if made else {})}
-    return yes(body, text.added(body, secret if made else ""), quiet=plain(body["id"]))
+    by_server = not isinstance(call.door(), EmbeddedDoor)
+    shown = text.added(body, secret if made else "", by_server=by_server)
+    return yes(body, shown, quiet=plain(body["id"]))
 
 
 def _secret(call: Call) -> tuple[bool, str]:

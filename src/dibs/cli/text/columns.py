@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _WIDE = ("W", "F")
 _NOTHING = ("Mn", "Me")  # marks that are drawn over the letter before
+_CHARACTERS_MAX = 8  # of one column: not a thousand marks over one letter
 
 
 def columns_of(text: str) -> int:
@@ -19,7 +20,7 @@ def columns_of(text: str) -> int:
 
 def short(text: str, most: int) -> str:
     """The text, cut so that it takes at most `most` columns."""
-    if len(text) <= most and columns_of(text) <= most:
+    if len(text) <= _CHARACTERS_MAX * most and columns_of(text) <= most:
         return text
     if most <= 0:
         return ""
@@ -31,7 +32,7 @@ def _beginning(text: str, most: int) -> str:
     used = 0
     for index, each in enumerate(text):
         used += columns_of(each)
-        if used > most or index > 8 * most:  # not a thousand marks over one letter, either
+        if used > most or index > _CHARACTERS_MAX * most:
             return text[:index]
     return text
 

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 _SHOWN_MAX = 10
 
 
-def added(body: Document, secret: str) -> str:
+def added(body: Document, secret: str, *, by_server: bool) -> str:
     lines = [f"Sends {_what(body)} to {plain(body['url'])}. Its id: {plain(body['id'])}"]
     if secret:
         lines += ["Its secret, shown this once:", plain(secret)]
+    if not by_server:
+        lines.append("A server on this store delivers the events. If none runs, start one: dibs serve")
     return "\n".join(lines)
 
 
@@ -46,7 +48,8 @@ def listed(webhooks: list[Document], paint: Paint) -> str:
 def shown(body: Document, paint: Paint) -> str:
     log = body["log"]
     counts = f"{body['delivered']} delivered, {body['failed']} failed tries, {body['dead']} dead letters"
-    lines = [f"{plain(body['url'])}: {_what(body)}", f"{counts}, {body['behind']} events behind"]
+    waits = f"{body['waiting']} jobs wait, {body['behind']} events not looked at yet"
+    lines = [f"{plain(body['url'])}: {_what(body)}", f"{counts}, {waits}"]
     if not body["active"]:
         lines.append(paint.bad(f"Stopped: {plain(body['stopped'] or '')}"))
     if body["gaps"]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dibs._version import __version__
@@ -49,6 +50,14 @@ class _Connection:
         self.reader = reader
         self.writer = writer
         self.idle_ms = 0
+
+    async def is_quiet(self) -> bool:
+        """Nothing came that was not asked for: it would be taken for the answer to the next request."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await self.reader.read(1)
+                return False
+        return self.is_fresh()
 
     def is_fresh(self) -> bool:
         closed = self.writer.is_closing() or self.reader.at_eof()
@@ -130,7 +139,7 @@ class Sender:
         kept = self._kept.get(url, [])
         while kept:
             connection = kept.pop()
-            if connection.is_fresh():
+            if connection.is_fresh() and await connection.is_quiet():
                 try:
                     return await self._exchange(url, connection, request)
                 except (_Undelivered, OSError):

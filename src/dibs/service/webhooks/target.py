@@ -65,19 +65,23 @@ def parse_target(url: str, policy: TargetPolicy) -> Target:
     if len(url) > WEBHOOK_URL_CHARS_MAX:
         raise TargetRefused(f"url has {WEBHOOK_URL_CHARS_MAX} characters at most.")
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
-        raise TargetRefused("url has characters that a URL cannot have. Write them percent-encoded.")
+        raise TargetRefused(
+            "url has characters that a URL cannot have. Percent-encode them, and write a host's name as xn--..."
+        )
     try:
         parts = urlsplit(url)
         port, host = parts.port, (parts.hostname or "").removesuffix(".")
     except ValueError:
         raise TargetRefused("url is not a URL.") from None
     if parts.scheme not in ("https", "http"):
-        raise TargetRefused("url begins with https://.")
+        raise TargetRefused("url must begin with https://.")
     if parts.scheme == "http" and not policy.http:
-        raise TargetRefused("url begins with https://. This server does not allow http://.")
+        raise TargetRefused(
+            "url must begin with https://. A server allows http:// only if it runs with --webhook-allow-http."
+        )
     if "@" in parts.netloc:
         raise TargetRefused(
-            "url holds no user name and no password. Use a secret, which signs each delivery."
+            "url must not hold a user name or password. Use a secret, which signs each delivery."
         )
     if port == 0 or not _is_host(host):
         raise TargetRefused("url names no host that can be reached.")
@@ -105,7 +109,8 @@ def check_addresses(addresses: Iterable[str], policy: TargetPolicy) -> list[str]
         raise TargetRefused("The host in url has no address.")
     if not policy.private and any(is_refused(each) for each in found):
         raise TargetRefused(
-            "url leads to a private, local or reserved address, which this server does not allow."
+            "url leads to a private, local or reserved address. "
+            "A server allows those only if it runs with --webhook-allow-private."
         )
     return found
 
