@@ -14,6 +14,12 @@ STATIC_TOKENS = ",".join(f"{name}:{token}" for name, token in TOKENS.items())
 ADMIN_KEY = "adm"
 NIL = "00000000-0000-0000-0000-000000000000"
 HEADERS = ("retry-after", "cache-control", "access-control-allow-origin", "access-control-expose-headers")
+# Fields whose numbers differ from run to run.
+MEASURED = (
+    *("total_users", "total_acquires", "total_releases", "total_expirations", "total_requests"),
+    *("uptime_seconds", "requests_per_second", "db_size_bytes", "memory_bytes", "count", "errors"),
+)
+STATISTICS = ("avg", "min", "max", "p50", "p95", "p99")
 PREFLIGHT = ("access-control-allow-methods", "access-control-max-age")
 
 
@@ -132,7 +138,55 @@ def _lists() -> list[dict[str, Any]]:
         ask("POST", "/locks/a1/acquire", {}, "bob"),
         ask("GET", "/locks/a1"),
         ask("POST", "/locks/a2/acquire", {"acl": {"acquire": ["user:bob"]}}),
+        ask("PUT", "/locks/never/acl", {"acl": {"acquire": ["user:bob"]}}, "admin"),
+        ask("GET", "/locks/never"),
+        ask("POST", "/locks/never/acquire", {}),
+        ask("POST", "/locks/never/acquire", {}, "bob"),
+        ask("PUT", "/locks/never/acl", {"acl": {"acquire": ["user:alice"] * 101}}, "admin"),
+        ask("PUT", "/locks/never/acl", {"acl": {"acquire": ["token:" + "t" * 251]}}, "admin"),
+        ask("PUT", "/locks/a%20b/acl", {"acl": {"acquire": ["user:bob"]}}, "admin"),
+        ask("PUT", "/locks/never/acl", {"acl": {"acquire": ["user:bob"]}}, None),
     ]
+
+
+def _webhooks() -> list[dict[str, Any]]:
+    url = "https://hooks.example.com"
+    bodies: list[Any] = [
+        {"url": "http://hooks.example.com/x"},
+        {"url": "nonsense"},
+        {"url": "https://me:pw@hooks.example.com/x"},
+        {"url": "https://127.0.0.1/x"},
+        {"url": "https://localhost/x"},
+        {"url": "https://10.1.2.3/x"},
+        {"url": "https://[::1]/x"},
+        {"url": f"{url}/x", "events": ["taken"]},
+        {"url": f"{url}/x", "events": "acquired"},
+        {"url": 3},
+        {},
+        b"{",
+    ]
+    return [
+        ask("GET", "/webhooks"),
+        ask("GET", "/webhooks", who=None),
+        ask("POST", "/webhooks", {"url": f"{url}/x"}, None),
+        ask("POST", "/webhooks", {"url": url, "more": 1}, keep={"id": "hook"}),
+        ask("POST", "/webhooks", {"url": f"{url}/y?a=b", "secret": "s", "events": ["acquired", "expired"],
+                                  "lock_pattern": "job-*"}, "bob"),
+        *[ask("POST", "/webhooks", body) for body in bodies],
+        ask("GET", "/webhooks"),
+        ask("GET", "/webhooks", who="bob"),
+        ask("GET", "/webhooks", who="admin"),
+        ask("POST", "/webhooks", {"url": f"{url}/admin"}, "admin"),
+        ask("GET", "/webhooks", who="admin"),
+        ask("DELETE", "/webhooks/{hook}", who="bob"),
+        ask("DELETE", "/webhooks/{hook}", who="admin"),
+        ask("DELETE", "/webhooks/{hook}", who=None),
+        ask("DELETE", "/webhooks/{hook}"),
+        ask("DELETE", "/webhooks/{hook}"),
+        ask("DELETE", "/webhooks/nonsense"),
+        *[ask("POST", "/webhooks", {"url": f"{url}/{number}"}) for number in range(11)],
+        ask("PUT", "/webhooks", {}),
+    ]  # fmt: skip
 
 
 def _refusals() -> list[dict[str, Any]]:
@@ -231,6 +285,7 @@ def _system() -> list[dict[str, Any]]:
         ask("GET", "/admin/metrics/timeseries", who=None, headers={"Authorization": "Bearer admin:adm"}),
         ask("GET", "/admin/metrics/timeseries?window=2h", who="admin"),
         ask("GET", "/metrics", who="bob"),
+        ask("GET", "/metrics", who="admin"),
         ask("POST", "/auth/token/rotate", who="alice", keep={"token": "fresh"}),
         ask("GET", "/locks/none", who="alice"),
         ask("GET", "/locks/none", who=None, headers={"Authorization": "Bearer {fresh}"}),
@@ -238,7 +293,16 @@ def _system() -> list[dict[str, Any]]:
     ]
 
 
-STEPS = [*_claims(), *_delays(), *_sessions(), *_lists(), *_refusals(), *_elections(), *_system()]
+STEPS = [
+    *_claims(),
+    *_delays(),
+    *_sessions(),
+    *_lists(),
+    *_refusals(),
+    *_elections(),
+    *_webhooks(),
+    *_system(),
+]
 
 
 class Player:
@@ -293,7 +357,7 @@ class Player:
             if field == "locks":
                 value = sorted(value, key=lambda each: each["name"])
             return [self._plain(field, each) for each in value]
-        if field in ("total_users", "total_acquires", "total_releases", "uptime_seconds", "db_size_bytes"):
+        if field in MEASURED or (field.endswith("_ms") and field.partition("_")[0] in STATISTICS):
             return type(value).__name__
         if field.endswith("_ms") and isinstance(value, int):
             return round(value / 1000)
@@ -306,7 +370,7 @@ class Player:
             return field
         if field.endswith("_at"):
             return re.sub(r"[0-9]+", "0", value.split(".")[0]) + ("Z" if value.endswith("Z") else "")
-        if field.endswith("_id") and value not in ("room-1234", "room-5678", "a", "b"):
+        if (field == "id" or field.endswith("_id")) and value not in ("room-1234", "room-5678", "a", "b"):
             return self._ids.setdefault(value, f"id {len(self._ids)}")
         return value
 

@@ -9,7 +9,10 @@ import pytest
 from dibs.compat.octostore.callers import fixed_callers
 from dibs.compat.octostore.environment import BIND_DEFAULT, settings_from
 from dibs.compat.octostore.locks import LOCKS_MAX
+from dibs.core.events import ACQUIRED, QUEUED, Event
+from dibs.core.keys import webhook_key
 from dibs.core.limits import ADMIN_GUESSES_MAX
+from dibs.core.webhooks import Webhook
 from dibs.errors import InvalidInput
 from dibs.server.settings import OctoStoreSettings, PublicElections, ServerSettings
 from tests.server.harness import running
@@ -140,6 +143,8 @@ def test_its_variables_are_read() -> None:
     assert chosen["octostore"].users == (("ann", "t1"), ("bare", "bare"), ("bob", "t2"))
     assert (chosen["bind"], chosen["public_elections"].rooms) == ("127.0.0.1:9", 7)
     assert chosen["public_elections"].stream_ms == 3_000
+    assert not chosen["webhook_allow_private"]
+    assert settings_from({"OCTOSTORE_WEBHOOK_ALLOW_PRIVATE_NETWORKS": "1"})["webhook_allow_private"]
     assert "t1" not in repr(chosen)
     assert "k" not in repr(chosen["octostore"].__repr__()).replace("octostore", "").split("(")[1]
     plain = settings_from({})
@@ -179,3 +184,17 @@ def test_a_file_of_tokens_is_read(tmp_path: Path) -> None:
     file.write_text("# users\nann:t1\nbob:t2,eve:t3\n")
     users = settings_from({"STATIC_TOKENS_FILE": str(file), "STATIC_TOKENS": "zoe:t0"})["octostore"].users
     assert [name for name, _ in users] == ["zoe", "ann", "bob", "eve"]
+
+
+def test_a_webhook_tells_of_its_users_own_locks(tmp_path: Path) -> None:
+    with running(tmp_path, settings=ServerSettings(octostore=OCTOSTORE)) as server:
+        server.guard.fixed = fixed_callers(OCTOSTORE)
+        body = {"url": "https://hooks.example.com/x", "lock_pattern": "job-*"}
+        made = server.ask("POST", "/webhooks", body, who="tok-a").json
+        key = webhook_key(made["id"])
+        webhook = server.store.read((key,)).records[key].record
+        assert isinstance(webhook, Webhook)
+        taken = Event(at_ms=0, kind=ACQUIRED, ns=webhook.ns, job="job-1", principal="alice")
+        assert webhook.takes(taken)
+        assert not webhook.takes(taken.replace(principal="bob"))
+        assert not webhook.takes(taken.replace(kind=QUEUED))

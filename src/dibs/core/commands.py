@@ -157,6 +157,7 @@ class SetAcl(Record):
     principal: str
     acl: tuple[str, ...]
     admin: bool = False
+    ahead: bool = False  # also of a job that is not on record yet
 
 
 class Inspect(Record):

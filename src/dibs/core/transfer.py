@@ -147,7 +147,7 @@ def free(draft: Draft, command: Free) -> Outcome:
 def set_acl(draft: Draft, command: SetAcl) -> Outcome:
     """Replace a job's access list, or remove it: for its current owner, or an admin. Waiters that the new list does
     not allow lose their places."""
-    if not draft.knows(command.ns, command.name):
+    if not command.ahead and not draft.knows(command.ns, command.name):
         return NotFound(now_ms=draft.now_ms, name=command.name)
     lock = settled(draft, command.ns, command.name)
     if not command.admin and all(holder.principal != command.principal for holder in lock.holders):

@@ -204,11 +204,9 @@ def _is_on(call: Call, key: str, variable: str) -> bool:
 
 
 def _webhooks(call: Call) -> dict[str, Any]:
-    """Where webhooks may lead."""
-    return {
-        "webhook_allow_private": _is_on(call, "webhook_allow_private", "DIBS_WEBHOOK_ALLOW_PRIVATE"),
-        "webhook_allow_http": _is_on(call, "webhook_allow_http", "DIBS_WEBHOOK_ALLOW_HTTP"),
-    }
+    """Where webhooks may lead, besides where OctoStore's variable lets them."""
+    keys = ("webhook_allow_private", "webhook_allow_http")
+    return {key: True for key in keys if _is_on(call, key, f"DIBS_{key.upper()}")}
 
 
 def _gateway_url(text: str) -> str:

@@ -83,16 +83,20 @@ def _id(value: object) -> str:
         raise unsupported(WRONG_TYPE) from None
 
 
-def _acl(value: object) -> list[str]:
-    entries = value.get("acquire") if isinstance(value, dict) else None
-    if not isinstance(entries, list):
+def _texts(value: object) -> list[str]:
+    if not isinstance(value, list):
         raise unsupported(WRONG_TYPE)
-    return [_text(entry) for entry in entries]
+    return [_text(entry) for entry in value]
+
+
+def _acl(value: object) -> list[str]:
+    return _texts(value.get("acquire") if isinstance(value, dict) else None)
 
 
 _KINDS: dict[str, Callable[[object], Any]] = {
     "number": _number,
     "text": _text,
+    "texts": _texts,
     "flag": _flag,
     "id": _id,
     "acl": _acl,

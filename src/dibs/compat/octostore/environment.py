@@ -41,6 +41,8 @@ def settings_from(environ: Mapping[str, str]) -> dict[str, Any]:
         "local_registration": registers,
         "public_elections": _elections(environ),
         "cors_origins": ORIGINS,
+        # Any other value than these two means no there, too.
+        "webhook_allow_private": environ.get("OCTOSTORE_WEBHOOK_ALLOW_PRIVATE_NETWORKS") in ("1", "true"),
     }
 
 

@@ -267,6 +267,7 @@ class Locks:
                 principal=user.principal,
                 acl=entries,
                 admin=user.is_admin,
+                ahead=user.is_admin,
             )
         )
         if isinstance(outcome, AclSet):

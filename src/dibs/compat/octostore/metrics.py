@@ -23,8 +23,10 @@ _ENDPOINTS = {
 }
 
 
-def metrics_document(scrape: Scrape) -> dict[str, Any]:
+def metrics_document(scrape: Scrape, users: int, *, only_its_own: bool = False) -> dict[str, Any]:
+    """`only_its_own`: without the operations that OctoStore does not have."""
     metrics = scrape.metrics
+    endpoints = _by_endpoint(metrics.requests, only_its_own=only_its_own)
     uptime_ms = max(scrape.engine.uptime_ms(), 1)
     requests = sum(counts.count for counts in list(metrics.requests.values()))
     return {
@@ -32,9 +34,8 @@ def metrics_document(scrape: Scrape) -> dict[str, Any]:
         "total_requests": requests,
         "requests_per_second": round(requests * 1000 / uptime_ms, 2),
         "active_locks": scrape.engine.tally.live,
-        "endpoints": {
-            verb: _endpoint(counts) for verb, counts in sorted(_by_endpoint(metrics.requests).items())
-        },
+        "total_users": users,
+        "endpoints": {verb: _endpoint(counts) for verb, counts in sorted(endpoints.items())},
         "lock_store": {
             "total_acquires": metrics.events[events.ACQUIRED],
             "total_releases": metrics.events[events.RELEASED],
@@ -46,27 +47,28 @@ def metrics_document(scrape: Scrape) -> dict[str, Any]:
     }
 
 
-def _by_endpoint(requests: dict[str, RequestCounts]) -> dict[str, RequestCounts]:
+def _by_endpoint(requests: dict[str, RequestCounts], *, only_its_own: bool) -> dict[str, RequestCounts]:
     """OctoStore's endpoints, which are always there, and those of dibs' operations that it does not have."""
     found = {name: RequestCounts() for name in dict.fromkeys(_ENDPOINTS.values())}
     for verb, counts in list(requests.items()):
         name = _ENDPOINTS.get(verb)
         if name is not None:
             found[name].include(counts)
-        elif verb not in found:
+        elif verb not in found and not only_its_own:
             found[verb] = counts
     return found
 
 
 def _endpoint(counts: RequestCounts) -> dict[str, Any]:
-    """Times in milliseconds. Percentiles are the upper bounds of buckets."""
+    """Times in milliseconds, of which the least and the most are whole ones. Percentiles are the upper bounds of
+    buckets."""
     durations, count = counts.durations, max(counts.count, 1)
     return {
         "count": counts.count,
         "errors": counts.errors,
         "avg_ms": _ms(durations.total / count),
-        "min_ms": _ms(min(counts.min_s, counts.max_s)),
-        "max_ms": _ms(counts.max_s),
+        "min_ms": int(min(counts.min_s, counts.max_s) * 1000),
+        "max_ms": int(counts.max_s * 1000),
         "p50_ms": _ms(durations.quantile(0.5)),
         "p95_ms": _ms(durations.quantile(0.95)),
         "p99_ms": _ms(durations.quantile(0.99)),
@@ -74,4 +76,4 @@ def _endpoint(counts: RequestCounts) -> dict[str, Any]:
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:g}"
+    return f"{seconds * 1000:.1f}"

@@ -14,12 +14,13 @@ from dibs.compat.octostore.locks import Locks, Unknown, own_end_ms
 from dibs.compat.octostore.refusals import answer_refusal
 from dibs.compat.octostore.sessions import Sessions
 from dibs.compat.octostore.streams import PlainStream
+from dibs.compat.octostore.webhooks import Webhooks
 from dibs.core import events
 from dibs.core.commands import Inspect
 from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.outcomes import Status
 from dibs.server.http.response import ClientGone, answer_document
-from dibs.server.routes import elections
+from dibs.server.routes import elections, webhooks
 from dibs.service.event_log import EventFilter
 from dibs.stores.port import maintenance_of
 from dibs.wire.event_frames import frame, lock_change, lock_snapshot
@@ -67,6 +68,7 @@ class OctoStoreRoutes:
     def handlers(self) -> dict[str, Handler]:
         """By the id of the operation."""
         locks, sessions, rooms = self._locks, Sessions(self._api, self._callers), Elections(self._api)
+        hooks = Webhooks(self._api, self._callers)
         return {
             "acquire": locks.acquire,
             "renew": locks.renew,
@@ -85,6 +87,9 @@ class OctoStoreRoutes:
             elections.RESIGN.id: rooms.asks(elections.RESIGN),
             elections.SHOW.id: rooms.show,
             elections.WATCH.id: rooms.watch,
+            webhooks.WEBHOOKS.id: hooks.listing,
+            webhooks.CREATE.id: hooks.create,
+            webhooks.REMOVE.id: hooks.remove,
             "health": self.health,
             "status": self.status,
         }

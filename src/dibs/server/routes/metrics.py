@@ -92,7 +92,11 @@ class MetricsRoutes:
 def metrics_routes(api: Api) -> Table:
     from dibs.compat.octostore.metrics import metrics_document
 
-    return MetricsRoutes(api, metrics_document).table()
+    def document(scrape: Scrape) -> dict[str, Any]:
+        users = len(api.guard.principals())
+        return metrics_document(scrape, users, only_its_own=api.settings.octostore is not None)
+
+    return MetricsRoutes(api, document).table()
 
 
 def _text(scrape: Scrape, media: bytes) -> HttpResponse:
