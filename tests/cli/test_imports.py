@@ -30,18 +30,29 @@ entry()
 
 # What Python itself has, that both ways need. Names of 3.11 to 3.13; none of them is slow.
 SHARED = {"__future__", "_json", "gc", "pwd", "time"}
-EMBEDDED = SHARED | set(
+EMBEDDED = SHARED | {
+    "_functools",
+    "_sqlite3",
+    "_thread",
+    "itertools",
+}  # no functools: see stores/sqlite/driver.py
+SERVER = SHARED | {"_socket", "array", "math"}
+
+# Parts of dibs that a job which is free, in the user's own store, does not need: each is imported where it is.
+NOT_FOR_A_FREE_JOB = set(
     """
-    _collections _functools _operator _sqlite3 collections functools itertools keyword operator reprlib types _thread
+    dibs.cli.text.columns dibs.client.urls dibs.core.freeze dibs.core.leases dibs.core.outages dibs.core.sessions
+    dibs.core.several dibs.core.state dibs.redact dibs.stores.sqlite.schema dibs.wire.inspect dibs.wire.refusals
+    dibs.wire.tickets
     """.split()
 )
-SERVER = SHARED | {"_socket", "array", "math"}
 
 # Each of them would cost more than everything that dibs does for a claim.
 NEVER = set(
     """
-    argparse asyncio dataclasses email enum gettext hashlib http.client inspect json logging msgspec pathlib random re
-    rich secrets selectors shutil signal socket ssl subprocess tempfile threading typing urllib.parse uuid
+    argparse asyncio collections dataclasses email enum functools gettext hashlib http.client inspect json logging
+    msgspec pathlib random re rich secrets selectors shutil signal socket ssl subprocess tempfile threading typing
+    urllib.parse uuid
     """.split()
 )
 
@@ -118,6 +129,11 @@ def test_a_claim_on_the_own_store_imports_only_this(env: dict[str, str]) -> None
         for name in modules
         if name.startswith(("dibs.server", "dibs.client.http", "dibs.client.transport"))
     }
+
+
+def test_a_claim_of_a_free_job_imports_no_rule_for_others(env: dict[str, str]) -> None:
+    modules_of_a_claim(env | {"DIBS_NAMESPACE": "first"})  # it makes the file
+    assert not modules_of_a_claim(env) & NOT_FOR_A_FREE_JOB
 
 
 def test_a_claim_through_a_server_imports_only_this(env: dict[str, str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dibs.client.urls import server_addresses
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.client.door import Door
@@ -14,7 +12,11 @@ if TYPE_CHECKING:
 
 def servers_at(url: str | None) -> tuple[ServerAddress, ...]:
     """The servers that `url` names; none when it names a store. Raises InvalidInput when it names nothing."""
-    return server_addresses(url) if url is not None else ()
+    if url is None:
+        return ()
+    from dibs.client.urls import server_addresses
+
+    return server_addresses(url)
 
 
 def connect(url: str | None, *, namespace: str | None, token: str | None, timeout_ms: int) -> Door:

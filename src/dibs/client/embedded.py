@@ -12,7 +12,6 @@ from dibs.core.identity import LOCAL
 from dibs.errors import DibsError, InvalidInput, StoreUnavailable
 from dibs.repository.namespace import names_of, namespace_for_names, told
 from dibs.wire.documents import reply_for_error, reply_to
-from dibs.wire.inspect import history_document, list_document
 from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 
 TYPE_CHECKING = False
@@ -149,6 +148,7 @@ class EmbeddedDoor:
     def claimed(self, prefix: str, after: str, limit: int, states: tuple[str, ...] = ("held",)) -> Reply:
         def answer() -> Reply:
             from dibs.service.queries import claimed
+            from dibs.wire.inspect import list_document
 
             page = claimed(self.store(), self.namespace((prefix,)), prefix, after, limit, states)
             return _ok(list_document(page.locks, page.now_ms, prefix, page.next_after, whole=not after))
@@ -158,6 +158,7 @@ class EmbeddedDoor:
     def history(self, name: str, limit: int) -> Reply:
         def answer() -> Reply:
             from dibs.core.names import check_name
+            from dibs.wire.inspect import history_document
 
             job = (self.namespace((name,)), check_name(name))
             events = self.store().events(0, limit, job, newest=True)

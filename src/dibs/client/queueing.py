@@ -16,8 +16,6 @@ from dibs.errors import FATE_UNKNOWN
 from dibs.generators import run_generator
 from dibs.ids import new_id
 from dibs.wire.documents import Reply
-from dibs.wire.refusals import KEY_SPENT
-from dibs.wire.tickets import secret_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -206,8 +204,11 @@ class PendingClaim:
     def _came_and_went(self, reply: Reply) -> bool:
         """Whether our turn came and the lease expired before we saw it, because this process was paused. No work was
         begun with it, so we claim again with a new key, at the end of the line."""
-        details = str((reply.body or {}).get("details"))
-        if not self._own_key or not details.startswith(KEY_SPENT):
+        if not self._own_key:
+            return False
+        from dibs.wire.refusals import KEY_SPENT  # only a reply to a waiter begins with it
+
+        if not str((reply.body or {}).get("details")).startswith(KEY_SPENT):
             return False
         self._document = {**self._document, "request_key": new_id()}
         self._ticket = None
@@ -277,6 +278,8 @@ class PendingClaim:
             if _is_unheard(left):
                 return left
             if (left.body or {}).get("left") is False:
+                from dibs.wire.tickets import secret_of
+
                 got = [(name, secret_of(self._ticket)) for name in self._names]
         for name, lease_id in got:
             released: Reply = yield Ask("release", name, {"lease_id": lease_id, "uncounted": True})

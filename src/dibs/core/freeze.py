@@ -9,13 +9,8 @@ from __future__ import annotations
 
 from dibs.core import events
 from dibs.core.commands import (
-    Beat,
     Freeze,
-    Identify,
-    Inspect,
-    InspectSession,
     KeepPlaces,
-    RaiseFloor,
     Sweep,
     Thaw,
 )
@@ -29,10 +24,6 @@ if TYPE_CHECKING:
     from dibs.core.commands import Command
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-
-# Commands that a frozen store decides as usual. They write only the floor, the id and a server's pulse, which do not
-# harm a copy. A beat after a gap looks at the mark itself.
-UNFROZEN = frozenset((Inspect, InspectSession, RaiseFloor, Identify, Freeze, Thaw, Beat))
 
 
 def while_frozen(draft: Draft, command: Command, mark: FreezeMark) -> Outcome:

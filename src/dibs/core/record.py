@@ -43,30 +43,21 @@ class _RecordType(type):
     """Turns annotations into slots and keeps the defaults aside (a slot and a class attribute cannot share a name)."""
 
     def __new__(mcls, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> _RecordType:
-        own = [field for field in space.get("__annotations__", {}) if not field.startswith("_")]
-        inherited: tuple[str, ...] = ()
-        defaults: dict[str, Any] = {}
-        types: dict[str, str] = {}
-        modules: dict[str, str] = {}
-        for base in bases:
-            inherited += getattr(base, "_fields", ())
-            defaults.update(getattr(base, "_defaults", {}))
-            types.update(getattr(base, "_types", {}))
-            modules.update(getattr(base, "_modules", {}))
-        for field in own:
-            types[field] = space["__annotations__"][field]
-            modules[field] = space["__module__"]
-            value = space.pop(field, _MISSING)
-            if value is not _MISSING:
-                defaults[field] = value
-        space["__slots__"] = tuple(own)
+        types = {f: kind for f, kind in space.get("__annotations__", {}).items() if f[0] != "_"}
+        space["__slots__"] = tuple(types)
+        modules = dict.fromkeys(types, space["__module__"])
+        defaults = {field: space.pop(field) for field in types if field in space}
+        for base in reversed(bases):
+            if getattr(base, "_fields", ()):  # those of a base come first
+                types = base._types | types  # type: ignore[attr-defined]
+                modules = base._modules | modules  # type: ignore[attr-defined]
+                defaults = base._defaults | defaults  # type: ignore[attr-defined]
         # Each class has its own lazy methods: those inherited may have been compiled already, for the base's fields.
-        for method in ("__init__", "replace", "dump", "load"):
-            if bases and method not in space:
-                space[method] = _LAZY[method]
+        if bases:
+            space = _LAZY | space
         # A field without a default may not follow one that has it. Fields are given by keyword, so their order is free
         # and is made legal here.
-        space["_fields"] = tuple(sorted([*inherited, *own], key=defaults.__contains__))
+        space["_fields"] = tuple(sorted(types, key=defaults.__contains__)) if defaults else tuple(types)
         space["_defaults"] = defaults
         space["_types"] = types
         space["_modules"] = modules

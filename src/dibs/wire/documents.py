@@ -12,10 +12,7 @@ from dibs.core.limits import OVERLOAD_RETRY_MS, TICKET_KEEP_MS
 from dibs.core.record import Record
 from dibs.errors import FATE_UNKNOWN
 from dibs.wire.codes import OUTCOMES, row_of_error
-from dibs.wire.inspect import done_document
 from dibs.wire.parts import first_document, in_the_way, previous_document, timestamp
-from dibs.wire.refusals import refusal
-from dibs.wire.tickets import ticket_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,6 +58,8 @@ def reply_for(outcome: Outcome) -> Reply:
     present = _PRESENT[kind]
     if present is not None:
         return Reply(status=row.http, body=present(outcome))
+    from dibs.wire.refusals import refusal  # no grant needs it
+
     status, details = refusal(outcome, row.http)
     body = _error(row.title, row.word, details)
     if isinstance(outcome, outcomes.Deadlock):
@@ -151,6 +150,8 @@ def _held(outcome: outcomes.Held) -> Document:
 
 
 def _queued(outcome: outcomes.Queued) -> Document:
+    from dibs.wire.tickets import ticket_text  # only lines have tickets
+
     document = in_the_way(outcome.name, outcome.blockers, outcome.now_ms)
     remaining_ms = document["remaining_ms"] if outcome.blockers else TICKET_KEEP_MS
     return {
@@ -187,6 +188,8 @@ def _parked(outcome: outcomes.Parked) -> Document:
 
 
 def _done(outcome: outcomes.AlreadyDone) -> Document:
+    from dibs.wire.inspect import done_document  # rare
+
     done = outcome.done
     return {
         "status": "done",

@@ -28,7 +28,6 @@ from dibs.errors import InvalidInput, NotAllowed
 from dibs.ids import new_id
 from dibs.wire.permissions import require
 from dibs.wire.shapes import shape
-from dibs.wire.tickets import parse_ticket
 from dibs.wire.values import (
     acl_of,
     delay_ms_of,
@@ -170,13 +169,13 @@ def _acquire(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
 
 
 def _acquire_on_terms(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
-    ticket, acl = document.get("ticket"), document.get("acl")
-    place = None if ticket is None else parse_ticket(ns, name, ticket)
+    acl = document.get("acl")
+    place = ticket_of(ns, name, document)
     entries = None if acl is None else acl_of(acl)
-    wait = ("wait_seconds" in document and wait_ms(document) > 0) or place is not None
+    wait = ("wait_seconds" in document and wait_ms(document) > 0) or place[1] is not None
     asked = _ask(ns, document, caller)
     asked["name"] = name
-    if place is not None:
+    if place[1] is not None:
         asked["ticket"], asked["ticket_id"] = place
     if entries is not None:
         asked["acl"] = entries
@@ -213,6 +212,8 @@ def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> Acq
 
 
 def _leave(ns: str, name: str, document: Document, caller: Caller) -> Leave:
+    from dibs.wire.tickets import parse_ticket  # only who waits has one
+
     number, ticket_id = parse_ticket(ns, name, document["ticket"])
     return Leave(ns=ns, name=name, principal=caller.principal, ticket=number, ticket_id=ticket_id)
 

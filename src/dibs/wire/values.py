@@ -8,7 +8,6 @@ from dibs.core.records import EXCLUSIVE, SHARED
 from dibs.errors import InvalidInput, InvalidTtl
 from dibs.wire.fields import BYTES, CHARACTERS, NUMBERS
 from dibs.wire.shapes import is_unicode
-from dibs.wire.tickets import parse_ticket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +28,11 @@ def mode_and_slots(document: Document) -> tuple[str, int]:
 
 def ticket_of(ns: str, name: str, document: Document) -> tuple[int, str | None]:
     text = document.get("ticket")
-    return (0, None) if text is None else parse_ticket(ns, name, text)
+    if text is None:
+        return 0, None
+    from dibs.wire.tickets import parse_ticket  # few claims come with one
+
+    return parse_ticket(ns, name, text)
 
 
 def ttl_ms_of(document: Document, default: int | None) -> Any:

@@ -14,7 +14,6 @@ from dibs.core.limits import (
     SLOTS_MAX,
 )
 from dibs.ids import new_id
-from dibs.redact import to_repeat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -254,5 +253,11 @@ def next_words(call: Call, flags: tuple[str, ...] = ("url", "namespace", "sessio
         word
         for flag, value in given
         if value
-        for word in (f"--{flag}", to_repeat(value) if flag == "url" else value)
+        for word in (f"--{flag}", _without_password(value) if flag == "url" else value)
     ]
+
+
+def _without_password(url: str) -> str:
+    from dibs.redact import to_repeat  # most commands name no URL
+
+    return to_repeat(url)

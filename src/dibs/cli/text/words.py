@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dibs.cli.text.columns import columns_of, padded
 from dibs.core.durations import ago, span
 from dibs.terminal import plain
 from dibs.wire.parts import instant_ms
@@ -47,6 +46,8 @@ def table(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:
     """Rows as lines. Each column is as wide as its longest cell; the last one is not padded."""
     if not rows:
         return []
+    from dibs.cli.text.columns import columns_of, padded  # a claim prints no table
+
     rows = [[plain(cell) for cell in row] for row in rows]
     widths = [max(columns_of(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     lines = []

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 else:
-    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
+    from dibs.stores.sqlite.driver import sqlite3
 
 WAIT_MS = 3_000  # single commands come and go
 PAUSE_S = 0.02

@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
 else:
-    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
+    from dibs.stores.sqlite.driver import sqlite3
 
 _MOVE = "PRAGMA wal_checkpoint(PASSIVE)"  # waits for nobody, and nobody waits for it
 FALLBACK = 8

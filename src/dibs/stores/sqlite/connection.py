@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dibs.errors import DibsError
     from dibs.stores.sqlite.opener import State
 else:
-    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
+    from dibs.stores.sqlite.driver import sqlite3
 
 
 FORK_WAIT_S = 6.0  # longer than a statement waits for others

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dibs.errors import DibsError
 else:
-    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
+    from dibs.stores.sqlite.driver import sqlite3
 
 _FREE_BYTES_MIN = 256 * 1024  # an I/O error with less free space than this means a full disk
 _ANOTHER = "or name another file (sqlite:///PATH)"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dibs.core.events import Event
     from dibs.stores.port import Versioned
 else:
-    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
+    from dibs.stores.sqlite.driver import sqlite3
 
 
 def uri(path: str, how: str) -> str:

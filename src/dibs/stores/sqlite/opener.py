@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dibs.stores.sqlite.identity import Identity
 else:
-    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
+    from dibs.stores.sqlite.driver import sqlite3
 
 # Everything that opening needs to know, in one statement. It fails on a file without our tables, which is how a new
 # file is noticed.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dibs.core.records import Stored
     from dibs.stores.port import Versioned
 else:
-    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
+    from dibs.stores.sqlite.driver import sqlite3
 
 _ADD = "INSERT INTO records (key, version, due_ms, live, body) VALUES (?, ?, ?, ?, ?)"
 _CHANGE = (

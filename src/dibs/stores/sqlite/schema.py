@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 else:
-    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
+    from dibs.stores.sqlite.driver import sqlite3
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (

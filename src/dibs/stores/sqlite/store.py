@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dibs.stores.sqlite.moment import SqliteMoment
     from dibs.stores.sqlite.opener import State
 else:
-    import _sqlite3 as sqlite3  # the C part; the package around it imports datetime, which nothing here needs
+    from dibs.stores.sqlite.driver import sqlite3
 
 BUSY_MS = 5_000  # less than a client waits for its answer, so that it hears why
 POLL_MS_MIN = 20
