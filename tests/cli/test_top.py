@@ -179,6 +179,7 @@ def test_a_server_that_ends_is_told_and_q_still_ends_the_board(tmp_path: Path, s
         server.resume()
         server.kill()
         board.await_text("s old.*No server answers")
+        assert not board.shows("Do not begin the work")  # nobody works here
         assert board.shows("job +ann")
         board.type("q")
         assert board.wait() == 0

@@ -86,7 +86,8 @@ def test_a_webhook_is_added_listed_shown_replayed_and_removed(
     assert secret not in shown[1]
     assert "0 delivered, 0 failed tries, 0 dead letters, 0 jobs wait" in shown[1]
     assert typed("replay", hook)[1] == "The dead letters are sent again.\n"
-    assert typed("replay", hook, "--after", "7")[1] == "All events after 7 are sent again.\n"
+    assert typed("replay", hook, "--after", "1")[1] == "All events after 1 are sent again.\n"
+    assert typed("replay", hook, "--after", "777")[2].startswith("dibs: --after is higher than ")
     assert typed("replay", hook, "--after", "x")[0] == 64
     assert typed("remove", hook)[0] == 0
     assert typed("remove", hook)[0] == 2
@@ -111,9 +112,10 @@ def test_a_secret_comes_from_a_file_or_there_is_none(place: tuple[Typed, Store],
 
 def test_a_webhook_that_cannot_be_is_refused_in_words_of_the_command(place: tuple[Typed, Store]) -> None:
     typed, _ = place
-    assert "https://" in typed("add", "ftp://x")[2]
+    assert typed("add", "ftp://x")[2] == "dibs: TARGET must begin with https://.\n"
     assert typed("add", URL, "--events", "nonsense")[0] == 64
-    assert typed("add", "https://u:p@hook.test/")[0] == 64
+    assert typed("add", "https://u:p@hook.test/")[2].startswith("dibs: TARGET must not hold")
+    assert "xn--" in typed("add", "https://b\u00fccher.test/")[2]
 
 
 def test_a_test_is_sent_by_a_server(tmp_path: Path) -> None:

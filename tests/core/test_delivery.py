@@ -281,6 +281,25 @@ def test_a_job_whose_waiting_events_were_pruned_is_told_of_too() -> None:
     assert courier.stored.gaps == 1
 
 
+@pytest.mark.promise("webhook:at-least-once")
+def test_a_replay_from_an_event_drops_nothing_that_waits_before_it_or_was_not_read() -> None:
+    courier = Courier([event(1, "bad"), event(2), event(3, "bad"), event(4), event(5, "bad")])
+    courier.failing = {"bad"}
+    courier.run(2)
+    courier.failing = set()
+    courier.sent.clear()
+    courier.plan.renew(HOOK.replace(replays=1, replay_after=3), ())
+    courier.run(8)
+    assert sorted(courier.sent) == [1, 3, 4, 5]
+    assert [each for each in courier.sent if each != 4] == [1, 3, 5]
+    courier.events += [event(seq, "new") for seq in (6, 7)]
+    courier.plan.is_behind = True
+    courier.sent.clear()
+    courier.plan.renew(HOOK.replace(replays=2, replay_after=1_000), ())
+    courier.run(4)
+    assert courier.sent == [6, 7]
+
+
 def test_a_replay_from_an_event_begins_there_again() -> None:
     courier = Courier([event(seq) for seq in range(1, 6)])
     courier.run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from dibs.client.http1 import ConnectionLost
+from dibs.client.transport import NOT_NOW
 from dibs.clock import steady_ms
 from dibs.core.limits import LIST_PAGE_DEFAULT, STREAM_RETRY_MS, STREAM_SILENCE_MS
 from dibs.errors import BadReply, ServerUnreachable
@@ -26,6 +27,11 @@ AWAIT_MS = 24 * 3600 * 1000
 PAUSE_MS = 50
 # Failures that pass: another server, or the same one a little later, goes on where the last event was.
 PASSING = ("upstream_unavailable", "draining", "rate_limited", "capacity_exceeded")
+
+
+def why_away(details: str) -> str:
+    """Why no server answers, for somebody who only looks: without the advice for workers."""
+    return details.replace(NOT_NOW, "").strip()
 
 
 class EventCursor:

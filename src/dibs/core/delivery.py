@@ -98,18 +98,30 @@ class DeliveryPlan:
     def renew(self, webhook: Webhook, letters: Sequence[DeadLetter]) -> None:
         """The webhook was changed: perhaps somebody asked for a replay."""
         self.webhook = webhook
-        if webhook.replays != self._progress.replays and webhook.replay_after >= 0:
-            self.at = self._upto = webhook.replay_after
-            self._ahead, self.is_behind = [], True
-            self._lanes = {}  # a delivery under way settles nothing any more
         if webhook.replays != self._progress.replays:
+            if webhook.replay_after >= 0:
+                self._go_back(min(webhook.replay_after, self.at))  # what was not looked at yet is sent anyway
             self._until_ms = 0
+            for lane in (*self._lanes.values(), *self._again.values()):
+                lane.until_ms = 0
             self._progress = self._progress.replace(replays=webhook.replays)
             self.is_dirty = True
         under_way = {lane.last for lane in self._again.values()}
         changed = self._letters.keys() | under_way | set(self._settled)
         self._waiting = [each for each in letters if each.again and each.seq not in changed]
         self._open_letters()
+
+    def _go_back(self, after: int) -> None:
+        """Read the events after the number `after` again. What waits up to there still waits."""
+        self.at = self._upto = after
+        self._ahead, self.is_behind = [], True
+        for lane in list(self._lanes.values()):
+            first = lane.queue[0].seq if lane.queue else lane.after + 1
+            if first > after:
+                del self._lanes[lane.job]  # a delivery under way settles nothing any more
+            elif not lane.is_gap():
+                lane.last = min(lane.last, after)
+                lane.queue = [event for event in lane.queue if event.seq <= after]
 
     @property
     def is_trusted(self) -> bool:

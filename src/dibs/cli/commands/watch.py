@@ -8,7 +8,7 @@ from dibs.cli.framework.result import Answer, failure
 from dibs.cli.framework.spec import Argument, Command, Option
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.inspect import event_line
-from dibs.client.event_reader import PASSING, EventCursor, follow
+from dibs.client.event_reader import PASSING, EventCursor, follow, why_away
 from dibs.wire.codes import YES
 
 TYPE_CHECKING = False
@@ -42,7 +42,7 @@ def follow_events(call: Call, name: str | None, prefix: str, since_ms: int) -> A
                 if not is_begun or answer.code not in PASSING:
                     return answer
                 if not is_away:
-                    call.complain(f"{answer.text} Following goes on as soon as a server answers.")
+                    call.complain(f"{why_away(answer.text)} Following goes on as soon as a server answers.")
                 is_away = True
                 continue
             if not _print(call, event):

@@ -45,8 +45,9 @@ _FLAGS = {
     "session_id": "--session",
     "lease_id": "--lease",
     "lock_pattern is": "--jobs is",
+    "after is higher": "--after is higher",
     "events is a list of": "--events is",
-    **{f"url {verb} ": f"TARGET {verb} " for verb in ("begins", "has", "holds", "is", "leads", "names")},
+    **{f"url {verb} ": f"TARGET {verb} " for verb in ("has", "is", "leads", "must", "names")},
 }
 _ABOUT_REQUESTS = ("invalid_input", "invalid_ttl")
 

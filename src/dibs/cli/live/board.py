@@ -9,6 +9,7 @@ from dibs.cli.live.refresher import Refresher
 from dibs.cli.live.screen import LiveScreen
 from dibs.cli.text import board
 from dibs.cli.text.listing import heads_of
+from dibs.client.event_reader import why_away
 from dibs.client.settings import place_of
 from dibs.clock import steady_ms, wall_ms
 from dibs.wire.codes import YES
@@ -109,7 +110,7 @@ class Board:
         )
         age_ms = steady_ms() - data.locks_ms
         if data.failure is not None:
-            summary.trouble = f"{age_ms // 1000} s old. {data.failure.text}"
+            summary.trouble = f"{age_ms // 1000} s old. {why_away(data.failure.text)}"
         shown = [board.aged(lock, age_ms) for lock in view.window(self._rows())]
         last = view.first + len(shown)
         where = f"{view.first + 1}-{last} of {len(view.locks)}  " if len(shown) < len(view.locks) else ""

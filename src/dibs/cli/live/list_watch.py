@@ -7,7 +7,7 @@ from dibs.cli.framework.result import Answer
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.listing import heads_of, rows_of
 from dibs.cli.text.words import plain, table
-from dibs.client.event_reader import PASSING
+from dibs.client.event_reader import PASSING, why_away
 from dibs.clock import steady_ms, wall_ms
 from dibs.wire.codes import YES
 
@@ -50,7 +50,7 @@ def _print_changes(call: Call, fetch: Fetch, for_ms: int | None) -> Answer:
                 if before is None or found.code not in PASSING:
                     return found
                 if not is_away:
-                    call.complain(f"{found.text} Watching goes on as soon as a server answers.")
+                    call.complain(f"{why_away(found.text)} Watching goes on as soon as a server answers.")
                 is_away = True
             else:
                 is_away = False

@@ -75,6 +75,8 @@ class WebhookAdmin:
             return self._run(RemoveWebhook(webhook_id=webhook.id, by=self._caller.principal))
         if verb == "webhook-replay":
             after = shape(verb, document).get("after", -1)
+            if after > (last := last_seq(self._store)):
+                raise InvalidInput(f"after is higher than {last}, the number of the last event.")
             return self._run(ReplayWebhook(webhook_id=webhook.id, by=self._caller.principal, after=after))
         if verb == "webhook-test":
             raise InvalidInput("Only a server delivers. Ask one: --url http://...")
