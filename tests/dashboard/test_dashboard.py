@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.dashboard import stage
-from tests.dashboard.browser import Visit, chromium
+from tests.dashboard.browser import ELSEWHERE, Visit, chromium
 from tests.server.harness import LINES, Server, running
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ def test_axe_finds_nothing_on_any_view_and_nothing_scrolls_sideways(browser: Bro
     visit.close()
 
 
+@pytest.mark.promise("auth:cookie")
 def test_a_token_becomes_a_cookie_that_no_script_reads_until_the_user_signs_out(visit: Visit) -> None:
     page = visit.open("/?q=issue")
     page.get_by_label("Token").fill("wrong")
@@ -126,6 +127,7 @@ def test_a_token_becomes_a_cookie_that_no_script_reads_until_the_user_signs_out(
     assert visit.context.cookies() == []
 
 
+@pytest.mark.promise("board:text")
 def test_hostile_names_are_text(visit: Visit) -> None:
     page = visit.log_in("viewer")
     page = visit.open("/?owner=agent")
@@ -142,6 +144,7 @@ def test_hostile_names_are_text(visit: Visit) -> None:
     assert page.title() == "Held \N{MIDDLE DOT} dibs"
 
 
+@pytest.mark.promise("board:live")
 def test_what_happens_is_seen_without_asking(visit: Visit, server: Server) -> None:
     page = visit.log_in("viewer")
     expect(page.locator("#link-text", has_text=re.compile("^Live$"))).to_be_visible()
@@ -154,6 +157,17 @@ def test_what_happens_is_seen_without_asking(visit: Visit, server: Server) -> No
     stage.end(server, "0-seen-at-once", lease)
     expect(in_rows(page, "0-seen-at-once")).to_have_count(0)
     expect(in_rows(second, "0-seen-at-once")).to_have_count(0)
+
+
+@pytest.mark.promise("board:live")
+def test_a_plain_address_of_another_machine_is_followed_too(browser: Browser, server: Server) -> None:
+    visit = Visit(browser, server, host=ELSEWHERE)
+    page = visit.log_in("viewer")
+    expect(page.locator("#link-text", has_text=re.compile("^Live$"))).to_be_visible()
+    stage.claim(server, "0-from-elsewhere", "zoe")
+    expect(in_rows(page, "0-from-elsewhere")).to_be_visible()
+    assert page.evaluate("isSecureContext") is False
+    visit.close()
 
 
 def test_filters_are_in_the_address_and_the_back_button_undoes_them(visit: Visit) -> None:
@@ -174,6 +188,17 @@ def test_filters_are_in_the_address_and_the_back_button_undoes_them(visit: Visit
     page.go_back()
     expect(page.get_by_role("searchbox", name="Filter")).to_have_value("")
     expect(in_rows(page, "deploy/eu-0")).to_be_visible()
+
+
+def test_a_filter_that_the_server_refuses_says_why_until_it_is_cleared(visit: Visit) -> None:
+    visit.log_in("viewer")
+    page = visit.open(f"/?prefix={'x' * 600}")
+    expect(page.locator("#notice")).to_contain_text("prefix may have 512 bytes at most")
+    expect(page.locator("#link-text")).to_have_text("No live updates")
+    page.get_by_label("Name begins with").fill("deploy")
+    expect(in_rows(page, "deploy/eu-0")).to_be_visible()
+    expect(page.locator("#notice")).to_be_hidden()
+    expect(page.locator("#link-text")).to_have_text("Live")
 
 
 def test_the_keyboard_is_enough(visit: Visit) -> None:
@@ -230,6 +255,7 @@ def test_an_operator_breaks_frees_and_ends_with_a_confirmation(visit: Visit, ser
         assert (last["event"], last["by"], last["reason"]) == ("broken", "operator", "a test")
 
 
+@pytest.mark.promise("auth:cookie")
 def test_a_viewer_has_no_buttons_and_is_refused_by_hand(visit: Visit) -> None:
     page = visit.log_in("viewer")
     page = visit.open("/?page=job&name=deploy%2Feu-0")
@@ -287,6 +313,7 @@ def test_a_revoked_token_leads_back_to_the_login(visit: Visit, server: Server) -
         server.guard.reload()
 
 
+@pytest.mark.promise("board:live")
 def test_the_page_survives_a_restart_and_a_stream_that_fails(browser: Browser, tmp_path: Path) -> None:
     clock = ManualClock()
     store = MemoryStore(clock)

@@ -14,6 +14,9 @@ export class Unreachable extends Error {}
 
 const ANSWER_MS = 15_000; // a server that is paused accepts connections, and is silent
 
+/** What tells the server that a page of its own asks. A page of another site cannot send it. */
+export const MARK = { "X-Dibs-Request": "1" };
+
 let onStale = () => {};
 /** What to do when the server no longer accepts our cookie. */
 export function whenStale(handler) {
@@ -37,7 +40,7 @@ function withDeadline(signal) {
 
 async function ask(method, path, { query, body, signal, login } = {}) {
   const begun = performance.now();
-  const headers = { Accept: "application/json", "X-Dibs-Request": "1" };
+  const headers = { Accept: "application/json", ...MARK };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let answer, document;
   try {

@@ -11,7 +11,7 @@ import { Source } from "./source.js";
 import { count } from "./words.js";
 
 const LABELS = { held: "Held", waiting: "Waiting", parked: "Parked", failed: "Failed", done: "Done", sessions: "Sessions" };
-const LINK = { live: "Live", lost: "Connection lost, retrying", polling: "Live updates are interrupted; reading every 5 s", hidden: "Paused", connecting: "Connecting" };
+const LINK = { live: "Live", lost: "Connection lost, retrying", polling: "Live updates are interrupted; reading every 5 s", hidden: "Paused", refused: "No live updates", connecting: "Connecting" };
 const STALE = "Your login has ended: the token has expired or was revoked. Sign in again.";
 
 let me = null, source = null, view = null, shown = "", isDirty = false;
@@ -54,6 +54,7 @@ function route({ focus = false }) {
   const prefix = place.page ? "" : place.prefix;
   if (!source || source.ns !== ns || source.prefix !== prefix) {
     source?.close();
+    byId("notice").hidden = true; // what was refused is no longer asked for
     source = new Source({ ns, prefix, changed, link, seen: (event) => view.show?.("event", event) });
     shown = "";
   }

@@ -16,7 +16,7 @@ const LISTS = {
 const MOVES = new Set(["released", "failed", "expired", "broken", "parked", "freed", "acquired", "transferred"]);
 
 export class Source {
-  /** `changed(what)` is called after each change, `link(state)` with live, lost, polling or hidden. */
+  /** `changed(what)` is called after each change, `link(state)` with live, lost, polling, hidden, refused or stale. */
   constructor({ ns, prefix, changed, link, seen }) {
     this.ns = ns;
     this.prefix = prefix;
@@ -155,7 +155,7 @@ export class Source {
     const before = this._now;
     this._now = state;
     if (before !== state) this._pace(state === "live" ? SWEEP_MS : POLL_MS);
-    if (state === "live" && (before === "lost" || before === "hidden")) this.readAll();
+    if (state === "live" && before !== undefined && before !== "live") this.readAll();
     this._link(state);
   }
 

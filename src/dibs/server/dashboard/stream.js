@@ -1,17 +1,47 @@
 // The stream of events. It goes on where it was after a restart of the server, and asks in turns while there is none.
+//
+// It is read with fetch. An EventSource cannot send X-Dibs-Request, and to a plain HTTP address of another machine a
+// browser sends nothing else that says which page asks, so the server would not accept the cookie.
 
-import { address, whoami } from "./api.js";
+import { MARK, address } from "./api.js";
 
 const RETRY_MS = [1000, 2000, 3000, 5000];
+// What an answer without a stream means, by its status.
+const REFUSALS = { 400: "refused", 401: "stale", 403: "refused" };
+
+/** Calls `take({ kind, id, data })` for each frame of a body of server-sent events. */
+async function readFrames(body, take) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const frames = (rest + value).split("\n\n");
+    rest = frames.pop();
+    for (const text of frames) take(frameOf(text));
+  }
+}
+
+function frameOf(text) {
+  const frame = { kind: "message", id: null, data: "" };
+  for (const line of text.split("\n")) {
+    const [, field, value] = /^(\w+): ?(.*)$/s.exec(line) ?? [];
+    if (field === "event") frame.kind = value;
+    else if (field === "id") frame.id = value;
+    else if (field === "data") frame.data += value;
+  }
+  return frame;
+}
 
 export class Stream {
-  /** `state` is told live, lost or hidden. `gap` is called when events were missed for good. */
+  /** `state` is told live, lost, hidden, refused or stale. `gap` is called when events were missed for good. */
   constructor({ ns, prefix, event, state, gap }) {
     this._query = { namespace: ns, prefix, follow: "true" };
     this._tell = { event, state, gap };
     this._last = "";
     this._tries = 0;
     this._timer = 0;
+    this._stop = null;
     this._onVisibility = () => (document.hidden ? this._hide() : this._open());
     document.addEventListener("visibilitychange", this._onVisibility);
     this._open();
@@ -31,8 +61,8 @@ export class Stream {
 
   _drop() {
     clearTimeout(this._timer);
-    this._source?.close();
-    this._source = null;
+    this._stop?.abort();
+    this._stop = null;
   }
 
   /** A browser gives a site six connections. A tab that nobody looks at needs none. */
@@ -44,32 +74,37 @@ export class Stream {
   _open() {
     this._drop();
     if (document.hidden) return;
-    const source = new EventSource(address("/events", { ...this._query, after: this._last }));
-    this._source = source;
-    source.onopen = () => {
-      this._tries = 0;
-      this._tell.state("live");
-    };
-    source.onmessage = (message) => this._take(message);
-    source.addEventListener("gap", (message) => {
-      this._last = message.lastEventId;
-      this._tell.gap();
-    });
-    source.addEventListener("dropped", (message) => (this._last = message.lastEventId));
-    source.onerror = () => this._lost(source);
+    this._stop = new AbortController();
+    this._follow(this._stop.signal);
   }
 
-  _take(message) {
-    this._last = message.lastEventId;
-    this._tell.event(JSON.parse(message.data));
+  async _follow(signal) {
+    let state = "lost";
+    try {
+      const headers = { Accept: "text/event-stream", ...MARK };
+      const answer = await fetch(address("/events", { ...this._query, after: this._last }), { headers, signal, cache: "no-store" });
+      state = REFUSALS[answer.status] ?? "lost";
+      if (answer.ok) {
+        this._tries = 0;
+        this._tell.state("live");
+        await readFrames(answer.body, (frame) => signal.aborted || this._take(frame));
+      }
+    } catch (error) {
+      if (!signal.aborted && !(error instanceof TypeError)) throw error; // a TypeError is a connection that broke
+    } finally {
+      if (!signal.aborted) this._lost(state);
+    }
   }
 
-  _lost(source) {
-    if (source !== this._source) return;
-    this._tell.state("lost");
-    if (source.readyState !== EventSource.CLOSED) return; // the browser tries again by itself
+  _take({ kind, id, data }) {
+    if (id !== null) this._last = id;
+    if (kind === "gap") this._tell.gap();
+    else if (kind === "message" && data) this._tell.event(JSON.parse(data));
+  }
+
+  _lost(state) {
     this._drop();
-    whoami().catch((error) => error.status === 401 && this._tell.state("stale"));
-    this._timer = setTimeout(() => this._open(), RETRY_MS[Math.min(this._tries++, RETRY_MS.length - 1)]);
+    this._tell.state(state);
+    if (state !== "stale") this._timer = setTimeout(() => this._open(), RETRY_MS[Math.min(this._tries++, RETRY_MS.length - 1)]);
   }
 }
