@@ -159,16 +159,23 @@ def _login() -> str:
         return f"uid-{os.getuid()}"
 
 
-def greeting(settings: ServerSettings, url: str, store_url: str, says: str) -> str:
-    own = settings.tokens_file is None or settings.system
-    token = "" if own else "DIBS_TOKEN=... "
+def greeting(settings: ServerSettings, url: str, store_url: str, says: str, *, has_own_token: bool) -> str:
+    token = "" if has_own_token or settings.system else "DIBS_TOKEN=... "
     return (
         f"dibs {__version__} listens on {url}\n"
         f"  store    {store_url}\n"
         f"  {says}\n"
+        f"{_board_line(url, has_own_token=has_own_token)}"
         f"{_gateway_line(settings, url)}"
         f"  try      {token}dibs claim issue-1842 --url {url}\n"
     )
+
+
+def _board_line(url: str, *, has_own_token: bool) -> str:
+    if url.startswith("unix:"):  # no browser opens it
+        return ""
+    how = "sign in with: dibs token show" if has_own_token else "sign in with a token"
+    return f"  board    {url}/ ({how})\n"
 
 
 def _gateway_line(settings: ServerSettings, url: str) -> str:

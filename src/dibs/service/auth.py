@@ -53,7 +53,7 @@ class TokenGuard:
         directory: CredentialDirectory | None = None,
     ) -> None:
         self.path = path
-        self._own = own
+        self.has_own_token = own
         self._wall = wall
         self.directory = directory
         self.fixed: dict[bytes, Caller] = {}  # let in besides, by the hash of their token
@@ -70,7 +70,7 @@ class TokenGuard:
             bytes.fromhex(line.digest): line.expires_ms for line in lines if line.expires_ms is not None
         }
         clear = [line.name for line in lines if line.is_clear]
-        if clear and not self._own:
+        if clear and not self.has_own_token:
             log.warning(
                 "%s holds %d token(s) that can be read (%s). Run: dibs token hash --tokens %s",
                 self.path,
@@ -127,7 +127,7 @@ class TokenGuard:
 
     def is_own_token(self, authorization: bytes) -> bool:
         """Whether this is the user's own token, which the user's commands read from the file."""
-        return self._own and hashlib.sha256(authorization[len(_BEARER) :]).digest() in self._callers
+        return self.has_own_token and hashlib.sha256(authorization[len(_BEARER) :]).digest() in self._callers
 
     def proof(self, key_id: str, challenge: str) -> str | None:
         """The proof, for a client that has a token, that this server knows its hash. None if it does not."""
@@ -160,7 +160,7 @@ class MachineGuard(TokenGuard):
         self.path = None
         self.fixed = {}
         self._wall = wall_ms
-        self._own = False
+        self.has_own_token = False
         self.directory = None
         self._callers = {}
         self._ends_ms = {}
