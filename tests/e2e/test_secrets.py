@@ -23,6 +23,7 @@ def arguments() -> str:
     return "\n".join(found)
 
 
+@pytest.mark.promise("logs:no-secrets")
 def test_arguments_outputs_and_the_servers_log_hold_no_secret(tmp_path: Path) -> None:
     with ServerProcess(tmp_path, flags=("--access-log",)) as server:
         env = {**server.env, "DIBS_URL": server.url, "DIBS_TOKEN": server.token, "DIBS_DEBUG": "1"}

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, Metric, exposition, format_for
 from dibs.server.monitor.metric_table import METRICS
 from dibs.server.routes import metrics as metrics_routes
+from dibs.service.metrics import REQUEST_S, UNCOUNTED_MAX, Histogram, RequestCounts
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.server.harness import Poll, running, wait_until
@@ -125,6 +126,19 @@ def test_requests_are_counted_by_verb_and_status_on_both_ways(server: Server) ->
     }
 
 
+def test_durations_that_are_counted_together_are_counted_as_one_by_one() -> None:
+    together, alone = RequestCounts(), Histogram(REQUEST_S)
+    values = [*REQUEST_S, 0.0, 99.0, *[0.0003 * number for number in range(2 * UNCOUNTED_MAX)]]
+    for value in values:
+        together.add(404 if value > 0.1 else 200, value)
+        alone.observe(value)
+    assert together.durations.counts == alone.counts
+    assert together.durations.total == pytest.approx(alone.total)
+    assert together.classes[2] + together.classes[4] == together.count == len(values)
+    assert together.errors == len([value for value in values if value > 0.1])
+    assert (together.min_s, together.max_s) == (0.0, 99.0)
+
+
 def test_expiries_are_holds_that_ended(server: Server) -> None:
     before = scrape(server)
     server.lease("gone", ttl_seconds=1)
@@ -133,6 +147,7 @@ def test_expiries_are_holds_that_ended(server: Server) -> None:
     assert rise(scrape(server), before, "dibs_events_total")["expired"] == 1
 
 
+@pytest.mark.promise("metrics:no-names")
 def test_no_free_text_is_in_the_metrics(server: Server) -> None:
     server.lease("secret-name", owner="secret-owner", metadata="secret-metadata")
     server.ask("GET", "/secret-path?secret=query")
@@ -148,7 +163,10 @@ def test_every_declared_metric_is_there_in_both_formats_and_no_other(server: Ser
     plain = server.ask("GET", "/metrics/prometheus", who="viewer")
     assert plain.headers["content-type"] == PLAIN_TYPE.decode()
     found = families(plain)
-    optional = {"dibs_token_next_expiry_timestamp_seconds"}
+    optional = {
+        "dibs_token_next_expiry_timestamp_seconds",
+        "dibs_tls_certificate_expiry_timestamp_seconds",
+    }
     names = {metric.name.removesuffix("_total") for metric in METRICS}
     assert names - optional <= found.keys() <= names
 

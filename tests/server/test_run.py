@@ -36,7 +36,9 @@ serve(ServerSettings(bind=sys.argv[1], store=sys.argv[2], tokens_file=sys.argv[3
 class Process:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
-        self.said = [self._line() for _ in range(4)]
+        self.said = [self._line()]
+        while self.said[-1] and not self.said[-1].startswith("  try "):
+            self.said.append(self._line())
         self.url = self.said[0].split()[-1]
 
     def _line(self) -> str:
@@ -89,7 +91,8 @@ def test_a_first_start_makes_a_token_says_where_and_lets_its_owner_in(tmp_path: 
         assert file.parent.stat().st_mode & 0o777 == 0o700
         token = file.read_text().split(":")[1]
         assert str(file) in server.said[2]
-        assert "dibs claim" in server.said[3]
+        assert server.said[3] == f"  board    {server.url}/ (sign in with: dibs token show)\n"
+        assert "dibs claim" in server.said[4]
         assert token not in "".join(server.said)
         assert server.ask(token) == 200
         assert server.ask("nobody") == 401
@@ -120,10 +123,31 @@ def test_sighup_reads_the_tokens_again_and_a_broken_file_keeps_the_old(tmp_path:
 
 
 @pytest.mark.e2e
+def test_signals_change_how_much_is_logged_and_a_storm_of_them_hurts_nobody(tmp_path: Path) -> None:
+    file = tokens_file(tmp_path, "a:one\n")
+    with serving(tmp_path, "127.0.0.1:0", "memory://", str(file)) as server:
+        assert f"  board    {server.url}/ (sign in with a token)\n" in server.said
+        for number, level in (
+            (signal.SIGUSR1, "info"),
+            (signal.SIGUSR1, "debug"),
+            (signal.SIGUSR1, "debug"),
+            (signal.SIGUSR2, "info"),
+        ):
+            server.process.send_signal(number)
+            assert server._line().endswith(f"the log level is now {level}\n")
+        for _ in range(200):
+            server.process.send_signal(signal.SIGUSR1)
+            server.process.send_signal(signal.SIGUSR2)
+        assert server.ask("one") == 200
+        assert server.end()[0] == 0
+
+
+@pytest.mark.e2e
 def test_a_server_listens_on_a_unix_socket_for_its_owner_only_and_takes_it_away(tmp_path: Path) -> None:
     path = tmp_path / "dibs.sock"
     with serving(tmp_path, f"unix:{path}") as server:
         assert server.url == f"unix://{path}"
+        assert not any("board" in line for line in server.said)
         assert path.stat().st_mode & 0o777 == 0o600
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(WAIT_S)

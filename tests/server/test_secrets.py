@@ -98,6 +98,7 @@ def life(tmp_path: Path) -> Iterator[Life]:
 
 
 @pytest.mark.promise("auth:hashed")
+@pytest.mark.promise("logs:no-secrets")
 def test_no_secret_is_in_a_log_a_metric_a_list_or_a_refusal(
     life: Life, caplog: pytest.LogCaptureFixture
 ) -> None:

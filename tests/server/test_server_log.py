@@ -105,6 +105,7 @@ def test_refusals_have_their_code(
     assert said.items() <= lines.last(1).items()
 
 
+@pytest.mark.promise("logs:no-secrets")
 def test_no_secret_and_no_second_line(server: Server, lines: _Lines) -> None:
     lines.lines.clear()
     lease = server.lease("kept-secret")
@@ -122,6 +123,7 @@ def test_no_secret_and_no_second_line(server: Server, lines: _Lines) -> None:
     assert all(json.loads(line)["event"] == "request" for line in text.split("\n"))
 
 
+@pytest.mark.promise("logs:no-secrets")
 def test_hostile_text_stays_in_its_line() -> None:
     record = logging.LogRecord("dibs", logging.ERROR, "", 0, "%s", ('a"b\n\x1b[31m\u2028\udcff',), None)
     line = JsonLines().format(record)

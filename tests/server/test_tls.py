@@ -18,6 +18,7 @@ from dibs.server.http import protocol, tls_listener
 from dibs.server.http.admission import Admission
 from dibs.server.http.certificates import validity_of
 from dibs.server.http.tls import ServerTls, TlsFiles
+from dibs.wire.parts import timestamp
 from tests.server.certificates import Authority
 from tests.server.harness import Poll, Server, read_all, read_response, running, wait_until
 
@@ -203,13 +204,15 @@ def test_a_new_certificate_is_used_without_dropping_connections(
         first = serial_of(server, trust)
         assert server.ask("GET", "/health").status == 200
         open_before = server._connection.sock
-        newer_cert, newer_key = files.authority.issue("newer")
+        newer_cert, newer_key = files.authority.issue("newer", until="20981231235959Z")
         shutil.copy(newer_cert, cert)
         assert tls.reload() is False  # the key is still the old one
+        assert timestamp(tls.ends_ms()) == "2099-12-31T23:59:59.000Z"
         assert "does not belong" in caplog.text
         assert serial_of(server, trust) == first
         shutil.copy(newer_key, key)
         assert tls.reload() is True
+        assert timestamp(tls.ends_ms()) == "2098-12-31T23:59:59.000Z"
         assert serial_of(server, trust) != first
         nameless = files.authority.trusted()
         nameless.check_hostname = False

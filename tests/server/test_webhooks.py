@@ -137,6 +137,8 @@ def test_a_job_whose_delivery_fails_keeps_its_order_and_holds_up_no_other_job(
 ) -> None:
     good, bad = f"{name}-good", f"{name}-bad"
     target.answers[path] = b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
+    counted = server.engine.metrics.deliveries
+    before = dict(counted)
     with Hook(server, target.url(path), lock_pattern=f"{name}*") as hook:
         lease = server.lease(bad)
         target.wait(lambda: len(target.to(path)) >= 1)
@@ -146,6 +148,13 @@ def test_a_job_whose_delivery_fails_keeps_its_order_and_holds_up_no_other_job(
         target.wait(lambda: len(target.to(path)) >= 4)
         wait_until(lambda: hook.shown()["waiting"] == 0, "all is delivered")
         log = hook.shown("/deliveries")
+    assert {key: counted[key] - before[key] for key in counted} == {
+        "delivered": 3,
+        "failed": 1,
+        "dead": 0,
+        "gaps": 0,
+    }
+    assert server.engine.dispatcher.jobs_waiting == 0
     assert [(each.json["lock"], each.json["event"]) for each in target.to(path)] == [
         (bad, "acquired"),
         (good, "acquired"),

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from dibs.core.webhooks import Webhook, WebhookProgress
 
 
+# What is counted for a webhook, and for all of a server: tries that succeeded and that failed, deliveries that were
+# given up, and losses of history that a target was told of.
+COUNTED = ("delivered", "failed", "dead", "gaps")
+
+
 def pause_ms(tries: int, fraction: float) -> int:
     """How long a delivery rests after so many tries: twice as long each time, and a random part of the last half."""
     longest_ms = min(WEBHOOK_PAUSE_MS_MIN * 2 ** min(tries - 1, 30), WEBHOOK_PAUSE_MS_MAX)
@@ -75,8 +80,15 @@ class LaneState:
 class DeliveryPlan:
     """What one webhook has to send. `progress` is as it was stored last."""
 
-    def __init__(self, webhook: Webhook, progress: WebhookProgress, letters: Sequence[DeadLetter]) -> None:
+    def __init__(
+        self,
+        webhook: Webhook,
+        progress: WebhookProgress,
+        letters: Sequence[DeadLetter],
+        counts: dict[str, int] | None = None,
+    ) -> None:
         self.webhook = webhook
+        self._counts = dict.fromkeys(COUNTED, 0) if counts is None else counts
         self.at = progress.at
         self.is_dirty = False
         self.is_behind = True  # there may be events that were not read
@@ -127,6 +139,11 @@ class DeliveryPlan:
     def is_trusted(self) -> bool:
         """Whether the target answers, as far as is known."""
         return self.has_succeeded and self.row < WEBHOOK_FAILURES_MAX
+
+    @property
+    def jobs_waiting(self) -> int:
+        """How many jobs have something to be sent, as far as was read."""
+        return len(self._lanes) + len(self._again)
 
     def _open_letters(self) -> None:
         """One dead letter of a job at a time, the oldest first."""
@@ -193,7 +210,7 @@ class DeliveryPlan:
         if lane is None or lane.is_busy:
             self._lanes[""] = lane = LaneState(Lane(job="", after=after, last=last))
         lane.after, lane.last = min(lane.after, after), max(lane.last, last)
-        self._progress = self._progress.replace(gaps=self._progress.gaps + 1)
+        self._count("gaps")
         self.is_dirty = True
 
     def empty_lanes(self) -> list[LaneState]:
@@ -248,7 +265,7 @@ class DeliveryPlan:
         """It was delivered."""
         was_down = self.row >= WEBHOOK_FAILURES_MAX
         self.row, self._until_ms, self.has_succeeded = 0, 0, True
-        self._settle(lane, note, delivered=1)
+        self._settle(lane, note, "delivered")
         lane.tries, lane.until_ms, lane.error = 0, 0, ""
         if lane.letter is not None:
             self._letters.pop(event.seq, None)
@@ -267,20 +284,23 @@ class DeliveryPlan:
             self._until_ms = note.at_ms + pause_ms(self.row - WEBHOOK_FAILURES_MAX + 1, fraction)
         lane.tries += 1
         lane.error = note.error[:WEBHOOK_ERROR_CHARS_MAX]
-        self._settle(lane, note, failed=1)
+        self._settle(lane, note, "failed")
         if lane.tries < WEBHOOK_TRIES_MAX:
             lane.until_ms = note.at_ms + pause_ms(lane.tries, fraction)
         else:
             self._give_up(lane, lane.error, note.at_ms, lane.tries, event)
 
-    def _settle(self, lane: LaneState, note: DeliveryNote, *, delivered: int = 0, failed: int = 0) -> None:
+    def _settle(self, lane: LaneState, note: DeliveryNote, counted: str) -> None:
         lane.is_busy = False
         self._in_flight -= 1
         self._notes.insert(0, note)
         del self._notes[WEBHOOK_NOTES_MAX:]
-        known = self._progress
-        self._progress = known.replace(delivered=known.delivered + delivered, failed=known.failed + failed)
+        self._count(counted)
         self.is_dirty = True
+
+    def _count(self, what: str) -> None:
+        self._progress = self._progress.replace(**{what: getattr(self._progress, what) + 1})
+        self._counts[what] += 1
 
     def _give_up(
         self, lane: LaneState, error: str, now_ms: int, tries: int, event: Event | None = None
@@ -294,7 +314,7 @@ class DeliveryPlan:
             self._letters[event.seq] = DeadLetter(
                 seq=event.seq, job=event.job, kind=event.kind, at_ms=now_ms, tries=tries, error=error
             )
-            self._progress = self._progress.replace(dead=self._progress.dead + 1)
+            self._count("dead")
             lane.tries, lane.until_ms, lane.error = 0, 0, ""
             self._pass(lane, event)
         self.is_dirty = True

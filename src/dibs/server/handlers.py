@@ -118,6 +118,7 @@ class Api:
         self.notes_callers = False  # whether the log wants to know them
         self.settings = settings or ServerSettings()
         self.metrics_are_open = self.settings.open_metrics  # they need no token then
+        self.certificate_ends_ms: Callable[[], int | None] = lambda: None  # without TLS
         self.rooms = PublicRooms(self.settings.public_elections)
         self.minutes = MinuteSeries(engine.tally)
         self.on_close: list[Callable[[], object]] = [self.minutes.stop]

@@ -78,7 +78,8 @@ def serve(settings: ServerSettings) -> None:
             stack.callback(_remove, address.path)
         made = " (made just now)" if getattr(store, "made", False) else ""
         url = url_of(address, listening, "http" if tls is None else "https")
-        text = greeting(settings, url, f"{without_secrets(store_url)}{made}", says)
+        stored = f"{without_secrets(store_url)}{made}"
+        text = greeting(settings, url, stored, says, has_own_token=guard.has_own_token)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.set_threshold(*GC_THRESHOLDS)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -166,6 +167,8 @@ async def _serve(
         locks_per_principal=settings.locks_per_principal,
         settings=settings,
     )
+    if tls is not None:
+        api.certificate_ends_ms = tls.ends_ms
     ttl_ms = settings.rlock_ttl_ms if settings.gateway else None
     mcp = McpEndpoint(api, names)
     try:

@@ -1,22 +1,23 @@
 """What one server counts since it started: plain integers, changed where an answer, a commit or an error passes once.
 
 Each part is changed by one thread at a time: commands, batches, events and commits by whoever decides, requests by the
-event loop. Any thread may read. A reader may see a commit without its commands; it never sees a count fall. What is
-counted is named by kinds of things: a job, an owner or other free text is never part of it.
+event loop, deliveries by the thread that delivers. Any thread may read, except requests. A reader may see a commit
+without its commands; it never sees a count fall. What is counted is named by kinds of things: a job, an owner or other
+free text is never part of it.
 
 `server/monitor/metric_table.py` makes samples for Prometheus from this; OctoStore's JSON is made from the same numbers.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from dibs.clock import wall_ms
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Release, Renew
-from dibs.core.events import ACQUIRED, OWNERSHIP_ENDS
+from dibs.core.delivery import COUNTED
+from dibs.core.events import ACQUIRED, KINDS, OWNERSHIP_ENDS
 from dibs.core.outcomes import Queued
 from dibs.stores.port import Busy
 from dibs.wire.codes import OUTCOMES
@@ -36,11 +37,10 @@ COMMIT_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5
 LEASE_S = (0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
 BATCH_SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 CLAIMS = (Acquire, AcquireAny, AcquireAll)
+UNCOUNTED_MAX = 250
 ABANDONED = "abandoned"
 WAIT = "wait"  # a claim that may wait in line, as a verb
 OTHER = "other"  # no verb of ours: an unknown address, or no request at all
-
-_kind = attrgetter("kind")
 
 
 class Histogram:
@@ -56,6 +56,17 @@ class Histogram:
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    def observe_all(self, values: list[float]) -> None:
+        """Sorts the list."""
+        values.sort()
+        reached = 0
+        for index, bound in enumerate(self.bounds):
+            upto = bisect_right(values, bound)
+            self.counts[index] += upto - reached
+            reached = upto
+        self.counts[-1] += len(values) - reached
+        self.total += sum(values)
 
     @property
     def count(self) -> int:
@@ -74,15 +85,53 @@ class Histogram:
 
 
 class RequestCounts:
-    """The requests of one verb: by class of status (index 2 is 2xx), and how long their answers took to begin."""
+    """The requests of one verb: by class of status (index 2 is 2xx), and how long their answers took to begin. For the
+    event loop only. A request leaves its duration behind, and many are counted at once: that costs less."""
 
-    __slots__ = ("classes", "durations", "max_s", "min_s")
+    __slots__ = ("_classes", "_durations", "_max_s", "_min_s", "_new")
 
     def __init__(self) -> None:
-        self.classes = [0] * 6
-        self.durations = Histogram(REQUEST_S)
-        self.min_s = float("inf")
-        self.max_s = 0.0
+        self._new: list[list[float]] = [[] for _ in range(6)]  # durations that are not counted yet
+        self._classes = [0] * 6
+        self._durations = Histogram(REQUEST_S)
+        self._min_s = float("inf")
+        self._max_s = 0.0
+
+    def add(self, status: int, took_s: float) -> None:
+        new = self._new[status // 100]
+        new.append(took_s)
+        if len(new) >= UNCOUNTED_MAX:
+            self._count()
+
+    def _count(self) -> None:
+        for index, new in enumerate(self._new):
+            if new:
+                self._classes[index] += len(new)
+                self._durations.observe_all(new)
+                self._min_s = min(self._min_s, new[0])
+                self._max_s = max(self._max_s, new[-1])
+                new.clear()
+
+    @property
+    def classes(self) -> list[int]:
+        self._count()
+        return self._classes
+
+    @property
+    def durations(self) -> Histogram:
+        self._count()
+        return self._durations
+
+    @property
+    def min_s(self) -> float:
+        """Infinity if there was none."""
+        self._count()
+        return self._min_s
+
+    @property
+    def max_s(self) -> float:
+        self._count()
+        return self._max_s
 
     @property
     def count(self) -> int:
@@ -94,55 +143,61 @@ class RequestCounts:
 
     def include(self, other: RequestCounts) -> None:
         """Add those of another verb."""
-        self.classes = [ours + theirs for ours, theirs in zip(self.classes, other.classes, strict=True)]
-        durations = self.durations
+        self._classes = [ours + theirs for ours, theirs in zip(self.classes, other.classes, strict=True)]
+        durations = self._durations
         durations.counts = [
             ours + theirs for ours, theirs in zip(durations.counts, other.durations.counts, strict=True)
         ]
         durations.total += other.durations.total
-        self.min_s, self.max_s = min(self.min_s, other.min_s), max(self.max_s, other.max_s)
+        self._min_s, self._max_s = min(self._min_s, other.min_s), max(self._max_s, other.max_s)
 
-    def add(self, status: int, took_s: float) -> None:
-        self.classes[status // 100] += 1
-        self.durations.observe(took_s)
-        if took_s > self.max_s:  # noqa: PLR1730 - three times as quick as max()
-            self.max_s = took_s
-        if took_s < self.min_s:  # noqa: PLR1730 - the same
-            self.min_s = took_s
+
+class RequestsByVerb(dict[str, RequestCounts]):
+    """A verb that is asked for has counts from then on."""
+
+    def __missing__(self, verb: str) -> RequestCounts:
+        found = self[verb] = RequestCounts()
+        return found
 
 
 class Metrics:
     """The counts of one server, all of them 0 at its start."""
 
     def __init__(self) -> None:
-        self._commands: Counter[tuple[type, type]] = Counter()
+        self._commands: dict[type, dict[type, int]] = {}  # by the kind of its answer
         self._waited: Counter[type] = Counter()  # claims answered after they waited; below 0: they wait still
         self.abandoned = 0
         self.overloaded = 0
         self.batches = Histogram(BATCH_SIZES)
         self.commits = Histogram(COMMIT_S)
-        self.events: Counter[str] = Counter()
+        self.events = Counter(dict.fromkeys(KINDS, 0))
         self.holds = Histogram(LEASE_S)
         self.waits = Histogram(LEASE_S)
         self.conflicts = self.busy = self.read_errors = self.write_errors = 0
         self.stalls = 0
         self.outages_ms = 0
-        self.requests: dict[str, RequestCounts] = {}
+        self.requests = RequestsByVerb()
         self.connections = self.connections_open = self.turned_away = 0
         self.rate_limited = 0
+        self.deliveries = dict.fromkeys(COUNTED, 0)  # to webhooks
         self.started_ms = wall_ms()
 
     # Counting. All of it is called often.
 
     def decided(self, commands: Sequence[Command], results: Sequence[Result]) -> None:
         """A batch was decided."""
-        self._commands.update(zip(map(type, commands), map(type, results), strict=True))
+        counts = self._commands
+        for command, result in zip(commands, results, strict=True):
+            try:
+                counts[type(command)][type(result)] += 1
+            except KeyError:
+                counts.setdefault(type(command), {}).setdefault(type(result), 1)
         self.batches.observe(len(commands))
 
     def committed(self, events: Sequence[Event]) -> None:
         """A commit of this server wrote these events."""
-        self.events.update(map(_kind, events))
         for event in events:
+            self.events[event.kind] += 1
             if event.began_ms is not None:
                 took_s = (event.at_ms - event.began_ms) / 1000
                 if event.kind in OWNERSHIP_ENDS:
@@ -157,12 +212,6 @@ class Metrics:
     def answered(self, result: Result) -> None:
         """A caller that waited is answered, and not by a command of its own."""
         self._waited[type(result)] += 1
-
-    def requests_of(self, verb: str) -> RequestCounts:
-        found = self.requests.get(verb)
-        if found is None:
-            found = self.requests[verb] = RequestCounts()
-        return found
 
     # Reading.
 
@@ -182,9 +231,10 @@ class Metrics:
 
     def _outcomes_of(self, commands: Iterable[type]) -> Counter[str]:
         counts: Counter[str] = Counter()
-        for (command, result), count in self._commands.copy().items():
-            if command in commands and result is not Busy:  # those were decided again
-                counts[outcome_word(result)] += count
+        for command in commands:
+            for result, count in self._commands.get(command, {}).copy().items():
+                if result is not Busy:  # those were decided again
+                    counts[outcome_word(result)] += count
         return counts
 
 

@@ -5,7 +5,9 @@ Python's `ssl` tells this only of the other side's certificate, so the few bytes
 
 from __future__ import annotations
 
+import calendar
 import ssl
+import time
 
 from dibs.errors import InvalidInput
 
@@ -34,6 +36,11 @@ def validity_of(path: str) -> tuple[str, str]:
         return _validity(der)
     except (ValueError, IndexError):
         raise InvalidInput(f"The certificate in {path} is damaged.") from None
+
+
+def ms_of(moment: str) -> int:
+    """A moment as `validity_of` says it, in milliseconds since 1970."""
+    return calendar.timegm(time.strptime(moment, "%Y-%m-%dT%H:%M:%S")) * 1000
 
 
 def _first(text: str) -> tuple[str, str]:

@@ -208,10 +208,10 @@ class FastLaneProtocol(BoundedProtocol):
         transport = self.transport
         if transport.is_closing() or (self._moves and self.has_hung_up):
             transport.close()
-            self._metrics.requests_of(self._verb).add(0, stopwatch_s() - self._began_s)
+            self._metrics.requests[self._verb].add(0, stopwatch_s() - self._began_s)
             return False
         answer = answer_for(result)
-        self._metrics.requests_of(self._verb).add(answer.status, stopwatch_s() - self._began_s)
+        self._metrics.requests[self._verb].add(answer.status, stopwatch_s() - self._began_s)
         if turn.keep_alive:
             transport.write(self._head(answer) + answer.body)
         else:

@@ -340,7 +340,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _write_refusal(self, refusal: HttpError) -> None:
         answer = answer_for_error(refusal)
-        self._metrics.requests_of(OTHER).add(answer.status, 0.0)
+        self._metrics.requests[OTHER].add(answer.status, 0.0)
         self.transport.write(self.head_of(answer, close=True) + answer.body)
         if self._busy():
             self.cycle.disconnected = True

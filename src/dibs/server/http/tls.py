@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dibs.clock import wall_ms
 from dibs.errors import InvalidInput
-from dibs.server.http.certificates import certificate_text, validity_of
+from dibs.server.http.certificates import certificate_text, ms_of, validity_of
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class ServerTls:
     def __init__(self, files: TlsFiles, wall: Callable[[], int] = wall_ms) -> None:
         self._files = files
         self._wall = wall
+        self._ends = ""
         self._newest = self.context = self._read()
         self.context.sni_callback = self._switch
 
@@ -49,6 +50,10 @@ class ServerTls:
         log.warning("certificate reloaded from %s", self._files.cert)
         return True
 
+    def ends_ms(self) -> int:
+        """When the certificate in use ends, on the wall clock."""
+        return ms_of(self._ends)
+
     def _switch(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
         """Called in every handshake, whether or not the client names a host."""
         connection.context = self._newest
@@ -59,14 +64,15 @@ class ServerTls:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.set_alpn_protocols(["http/1.1"])
-        self._warn(cert)
+        begins, ends = validity_of(cert)
+        self._warn(cert, begins, ends)
         _load_pair(context, cert, key or cert)
         if client_ca is not None:
             _load_authority(context, client_ca)
+        self._ends = ends  # not before: a broken file changes nothing
         return context
 
-    def _warn(self, cert: str) -> None:
-        begins, ends = validity_of(cert)
+    def _warn(self, cert: str, begins: str, ends: str) -> None:
         now = timestamp(self._wall())[:19]
         if not begins <= now < ends:
             log.warning(

@@ -36,6 +36,7 @@ class Scrape(NamedTuple):
     process: ProcessNumbers
     look: StoreLook | None  # None: the store did not answer in time
     streams: StreamRegistry
+    certificate_ends_ms: int | None = None  # on the wall clock; None without TLS
 
     @property
     def metrics(self) -> Metrics:
@@ -244,6 +245,20 @@ METRICS = (
         lambda scrape: scrape.streams.dropped,
     ),
     Metric(
+        "dibs_webhook_deliveries_total",
+        COUNTER,
+        "Deliveries to webhooks. delivered, failed: tries, by how they ended. dead: given up after the last try. gaps: "
+        "events were pruned before they were sent, and the target is told so.",
+        lambda scrape: _words(scrape.metrics.deliveries),
+        ("outcome",),
+    ),
+    Metric(
+        "dibs_webhook_jobs_waiting",
+        GAUGE,
+        "Jobs with deliveries that wait or are under way. One server delivers; 0 at the others.",
+        lambda scrape: scrape.engine.dispatcher.jobs_waiting,
+    ),
+    Metric(
         "dibs_http_requests_total",
         COUNTER,
         "Requests answered, by verb and class of status. none: the client was gone.",
@@ -297,6 +312,12 @@ METRICS = (
             else scrape.look.token_ends_ms / 1000
         ),
         of="store",
+    ),
+    Metric(
+        "dibs_tls_certificate_expiry_timestamp_seconds",
+        GAUGE,
+        "When the certificate of this server ends, in seconds since 1970. Not there without TLS.",
+        lambda scrape: None if scrape.certificate_ends_ms is None else scrape.certificate_ends_ms / 1000,
     ),
     Metric(
         "process_cpu_seconds_total",

@@ -71,7 +71,7 @@ class RequestNote:
     def begun(self, status: int) -> None:
         self.status = status
         self.took_s = stopwatch_s() - self.began_s
-        self._metrics.requests_of(self.verb).add(status, self.took_s)
+        self._metrics.requests[self.verb].add(status, self.took_s)
 
 
 current: ContextVar[RequestNote | None] = ContextVar("dibs-request", default=None)

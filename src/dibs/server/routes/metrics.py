@@ -83,7 +83,9 @@ class MetricsRoutes:
             look = await self._probe.ask(SCRAPE_MS_MAX)
         except (TimeoutError, DibsError):
             look = None
-        return Scrape(self._api.engine, process_numbers(), look, self._api.streams)
+        return Scrape(
+            self._api.engine, process_numbers(), look, self._api.streams, self._api.certificate_ends_ms()
+        )
 
     def _look(self) -> StoreLook:
         return StoreLook(last_seq(self._api.engine.store), self._api.next_token_end_ms())

@@ -56,7 +56,10 @@ class WebhookDispatcher:
         make_sender: Callable[[], Sender] = Sender,
         server: str = "",
         steady: Callable[[], int] = steady_ms,
+        counts: dict[str, int] | None = None,
     ) -> None:
+        self._counts = counts  # of all webhooks, since the start
+        self._plans: dict[str, DeliveryPlan] = {}  # the duty's, while this server has it
         self._ledger = WebhookLedger(store, server or new_token())
         self._make_sender = make_sender
         self._steady = steady
@@ -102,6 +105,11 @@ class WebhookDispatcher:
         self.start()
         self.wake()
 
+    @property
+    def jobs_waiting(self) -> int:
+        """How many jobs have something to be sent by this server. For any thread."""
+        return sum([plan.jobs_waiting for plan in list(self._plans.values())])
+
     async def check(self, url: str) -> None:
         """Raise TargetRefused if a webhook may not lead there. For any event loop."""
         await self._elsewhere(lambda: self._sender.check(url))
@@ -134,7 +142,6 @@ class WebhookDispatcher:
         self._loop = asyncio.get_running_loop()
         self._roused = asyncio.Event()
         self._sender = self._make_sender()
-        self._plans: dict[str, DeliveryPlan] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._doubted: set[asyncio.Task[None]] = set()  # of them, those to targets that have not answered yet
         self._duty: Duty | None = None
@@ -225,7 +232,7 @@ class WebhookDispatcher:
         for webhook, progress, letters in found:
             plan = self._plans.get(webhook.id)
             if plan is None:
-                plan = DeliveryPlan(webhook, progress, letters)
+                plan = DeliveryPlan(webhook, progress, letters, self._counts)
             elif plan.webhook != webhook:
                 plan.renew(webhook, letters)
             plans[webhook.id] = plan
