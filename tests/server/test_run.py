@@ -159,6 +159,28 @@ def test_a_server_listens_on_a_unix_socket_for_its_owner_only_and_takes_it_away(
 
 
 @pytest.mark.e2e
+def test_a_server_whose_log_cannot_be_written_serves(tmp_path: Path) -> None:
+    path = tmp_path / "dibs.sock"
+    with open("/dev/full", "w") as full:
+        env = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+        command = [sys.executable, "-c", PROGRAM, f"unix:{path}", "memory://"]
+        process = subprocess.Popen(command, stderr=full, env=env)
+    try:
+        until = time.monotonic() + WAIT_S
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(WAIT_S)
+            while connection.connect_ex(str(path)) and time.monotonic() < until:
+                time.sleep(0.01)
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S) == 0
+    finally:
+        process.kill()
+        process.wait(WAIT_S)
+
+
+@pytest.mark.e2e
 def test_a_server_with_idle_connections_ends_at_once(tmp_path: Path) -> None:
     with serving(tmp_path, "127.0.0.1:0") as server:
         host, port = server.url.removeprefix("http://").split(":")

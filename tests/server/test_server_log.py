@@ -11,6 +11,7 @@ import pytest
 
 from dibs.core.limits import LOG_BYTES_MAX
 from dibs.server.monitor import server_log
+from dibs.server.monitor.accesslog import without_secrets_in_path
 from dibs.server.monitor.server_log import JsonLines, LogWriter, change_level
 from dibs.traceparent import current_traceparent, trace_of
 from tests.server.harness import TOKENS, running, wait_until
@@ -121,6 +122,13 @@ def test_no_secret_and_no_second_line(server: Server, lines: _Lines) -> None:
         assert secret not in text
     assert text.isascii()
     assert all(json.loads(line)["event"] == "request" for line in text.split("\n"))
+
+
+def test_the_time_that_a_line_takes_grows_only_with_its_length() -> None:
+    """If each letter of a word were a beginning, these would take an hour."""
+    for text in ("z" * 400_000, "z " * 200_000, "z" + " " * 400_000, "z" * 400_000 + "&token=t"):
+        line = without_secrets_in_path(f"/locks?x={text}")
+        assert line.endswith("&token=..." if "token" in text else text)
 
 
 @pytest.mark.promise("logs:no-secrets")

@@ -105,8 +105,9 @@ def _open(store_url: str) -> Store:
 
 def _tell(text: str) -> None:
     flush_log()  # what was logged before stands before it
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # the disk that it goes to may be full; the server serves
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def _remove(path: str) -> None:

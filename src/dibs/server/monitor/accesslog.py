@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import logging
 
 HIDDEN = frozenset("secret token lease lease_id session session_id ticket request_key access_token".split())
-_NAME = re.compile(r"[a-z_]+(?=\s*=)")
+# It looks at each letter once: strangers choose how long the text is.
+_NAME = re.compile(r"(?<![a-z_])[a-z_]++(?=\s*=)")
 _SESSION = re.compile(r"(?<=/sessions/)[^/?]{8,}")
 
 
