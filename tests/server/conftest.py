@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,3 +59,21 @@ def open_it(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Stor
     cluster: Cluster = request.getfixturevalue("etcd_cluster")
     location = cluster.location(f"servers/{new_token()}")
     return lambda: EtcdStore(location)
+
+
+@pytest.fixture
+def serve(tmp_path: Path, open_it: Callable[[], Store]) -> Callable[[ExitStack], Server]:
+    """Starts servers on one store, each with a connection of its own, in real time."""
+    count = 0
+
+    def serve(stack: ExitStack) -> Server:
+        """It runs until the stack ends."""
+        nonlocal count
+        count += 1
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        store = open_it()
+        stack.callback(store.close)
+        return stack.enter_context(running(folder, store=store, real_time=True))
+
+    return serve

@@ -9,32 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.sdk.client import Client
-from tests.server.harness import TOKENS, Server, running
+from tests.server.harness import TOKENS, Server
 from tests.server.sse import StreamReader
 from tests.server.test_events import happen, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from dibs.stores.port import Store
-
-
-@pytest.fixture
-def serve(tmp_path: Path, open_it: Callable[[], Store]) -> Callable[[ExitStack], Server]:
-    count = 0
-
-    def serve(stack: ExitStack) -> Server:
-        """A server with a connection of its own, until the stack ends."""
-        nonlocal count
-        count += 1
-        folder = tmp_path / str(count)
-        folder.mkdir()
-        store = open_it()
-        stack.callback(store.close)
-        return stack.enter_context(running(folder, store=store, real_time=True))
-
-    return serve
 
 
 @pytest.mark.promise("events:ordered")

@@ -11,13 +11,12 @@ import pytest
 from dibs.core.commands import Release
 from dibs.service.coordinator import Coordinator
 from dibs.service.waiters import Waiter, Waiters
-from tests.server.harness import Poll, Server, running, wait_until
+from tests.server.harness import Poll, Server, wait_until
 from tests.server.test_sessions import open_session
 from tests.server.test_waiting import WAIT, release, wait_for_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from dibs.stores.port import Store
 
@@ -26,21 +25,9 @@ HEARD_WITHIN_S = 2.0
 
 
 @pytest.fixture
-def start(tmp_path: Path, open_it: Callable[[], Store]) -> Iterator[Callable[[], Server]]:
-    """Starts servers on one store, each with a connection of its own, in real time."""
+def start(serve: Callable[[ExitStack], Server]) -> Iterator[Callable[[], Server]]:
     with ExitStack() as stack:
-        count = 0
-
-        def start() -> Server:
-            nonlocal count
-            count += 1
-            folder = tmp_path / str(count)
-            folder.mkdir()
-            store = open_it()
-            stack.callback(store.close)
-            return stack.enter_context(running(folder, store=store, real_time=True))
-
-        yield start
+        yield lambda: serve(stack)
 
 
 @pytest.mark.promise("queue:fifo")

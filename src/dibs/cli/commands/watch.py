@@ -58,14 +58,7 @@ def _print(call: Call, event: Document) -> bool:
         line = JSONEncoder().encode(event)
     else:
         line = call.paint.shown(event_line(event, call.paint))
-    if call.stdout is None:
-        return False
-    try:
-        call.stdout.write(f"{line}\n")
-        call.stdout.flush()
-    except OSError:
-        return False
-    return True
+    return call.say([line])
 
 
 FOR = Option("--for", "stop after this long", value="TIME")

@@ -140,6 +140,17 @@ class Call:
 
             self.unconfirmed.begin(pending, lambda: self.keeping_door(DOOR_MS))
 
+    def say(self, lines: list[str]) -> bool:
+        """Print lines to stdout, before the command is over. False if nobody reads them."""
+        if self.stdout is None:
+            return False
+        try:
+            self.stdout.write("".join([f"{line}\n" for line in lines]))
+            self.stdout.flush()
+        except OSError:
+            return False
+        return True
+
     def complain(self, text: str) -> None:
         """Print a line to stderr, in addition to the answer. Not with --quiet."""
         if self.stderr is None or self.values.get("quiet"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dibs.cli.framework.flag_values import given_ms
 from dibs.cli.framework.result import Answer
+from dibs.cli.live.refresher import SHARE
 from dibs.cli.supervise.signals import StopSignals
 from dibs.cli.text.listing import heads_of, rows_of
 from dibs.cli.text.words import plain, table
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     Fetch = Callable[[], Document | Answer]
 
 LOOK_MS = 1_000
-SHARE = 20
 _SEEN = ("status", "owner", "fencing_token", "checkpoint", "metadata", "holders", "slots")
 
 
@@ -101,14 +101,7 @@ def _print(call: Call, locks: list[Document]) -> bool:
         heads = ("JOB", "STATE", *[head for head in heads_of(locks) if head not in ("JOB", "STATE")])
         _, *lines = table(rows_of(locks, heads, wall_ms()))
         lines = [call.paint.shown(line) for line in lines]
-    if call.stdout is None:
-        return False
-    try:
-        call.stdout.write("".join([f"{line}\n" for line in lines]))
-        call.stdout.flush()
-    except OSError:
-        return False
-    return True
+    return call.say(lines)
 
 
 def _pause(ms: int) -> None:
