@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +15,10 @@ from dibs.compat.octostore.locks import LOCKS_MAX
 from dibs.core.events import ACQUIRED, QUEUED, Event
 from dibs.core.keys import webhook_key
 from dibs.core.limits import ADMIN_GUESSES_MAX
+from dibs.core.names import DEFAULT_NAMESPACE
 from dibs.core.webhooks import Webhook
 from dibs.errors import InvalidInput
+from dibs.server.routes.public_rooms import PUBLIC_NAMESPACE
 from dibs.server.settings import OctoStoreSettings, PublicElections, ServerSettings
 from tests.server.harness import running
 from tests.server.sse import StreamReader
@@ -75,6 +80,33 @@ def test_the_admins_key_claims_for_the_admin_and_is_no_token(served: Server) -> 
     assert served.ask("GET", "/metrics", who=None, headers=KEY).status == 200
     status = served.ask("GET", "/admin/status", who=None, headers=KEY).json
     assert {"name", "holder_username"} <= status["locks"][0].keys()
+
+
+def test_the_admins_key_is_no_token_for_any_route(served: Server) -> None:
+    for path in ("/admin/status", "/metrics", "/metrics/prometheus", "/locks/x/history", "/whoami"):
+        assert served.ask("GET", path, who="adm").status == 401, path
+
+
+def test_many_workers_with_one_token_have_one_lease(served: Server) -> None:
+    def claim(name: str) -> dict[str, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=10)
+        headers = {"Authorization": "Bearer tok-a", "Content-Type": "application/json"}
+        connection.request("POST", f"/locks/{name}/acquire", b"{}", headers)
+        reply: dict[str, Any] = json.loads(connection.getresponse().read())
+        connection.close()
+        return reply
+
+    with ThreadPoolExecutor(20) as workers:
+        for number in range(5):
+            replies = list(workers.map(claim, [f"swarm-{number}"] * 20))
+            assert {reply["status"] for reply in replies} == {"acquired"}
+            assert len({reply["lease_id"] for reply in replies}) == 1
+
+
+def test_a_registered_namespace_opens_none_of_dibs_own(served: Server) -> None:
+    for namespace in (DEFAULT_NAMESPACE, PUBLIC_NAMESPACE):
+        body = {"username": f"of-{namespace}", "namespace": namespace}
+        assert served.ask("POST", "/auth/register", body, who=None).status == 409
 
 
 def test_the_admins_key_cannot_be_guessed_for_long(tmp_path: Path) -> None:

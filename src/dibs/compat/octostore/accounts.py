@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from dibs.compat.octostore.ids import user_id
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import REGISTRATIONS_MAX
-from dibs.core.names import check_namespace
+from dibs.core.names import DEFAULT_NAMESPACE, check_namespace
 from dibs.errors import AuthenticationRequired, InvalidInput
 from dibs.server.http.client_windows import ClientWindows
 from dibs.server.http.request import check_head, parse_json
 from dibs.server.http.response import HttpError, answer_document
+from dibs.server.routes.public_rooms import PUBLIC_NAMESPACE
 from dibs.service.credentials import CredentialAdmin, credentials
 from dibs.wire.operations import Operation
 from dibs.wire.schemas import document_schema
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 NAME_CHARS_MAX = 64
 ACCOUNTS = "Tokens"
 _NAME = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+# To OctoStore's clients a namespace is a beginning of names. These two are where their locks and elections are: a user
+# of one could see all of them by dibs' own routes.
+_RESERVED = (DEFAULT_NAMESPACE, PUBLIC_NAMESPACE)
 _NO_STORE = (b"cache-control", b"no-store")
 _BEARER = b"Bearer "
 _FIELDS = {
@@ -83,6 +87,8 @@ class Accounts:
         check_head(call.headers)
         name, namespace = _wanted(parse_json(await call.rest()))
         self._requests.charge(call.client)
+        if self._api.settings.octostore is not None and namespace in _RESERVED:
+            raise HttpError("local registration is unavailable for that namespace", 409, code="conflict")
         async with self._registering:
             token = await self._api.in_reader(lambda: self._make(name, namespace))
             await self._api.in_reader(self._api.look_for_tokens)

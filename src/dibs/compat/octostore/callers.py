@@ -15,7 +15,8 @@ from dibs.compat.octostore.refusals import forbidden, unsupported
 from dibs.core.identity import ADMIN, AGENT, Caller
 from dibs.core.limits import ADMIN_GUESSES_MAX
 from dibs.core.names import check_principal
-from dibs.errors import AuthenticationFailed, DibsError, InvalidInput, InvalidName
+from dibs.errors import DibsError, InvalidInput, InvalidName
+from dibs.ids import new_token
 from dibs.server.http.client_windows import ClientWindows
 from dibs.server.http.request import decode_name
 from dibs.wire.permissions import require
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from dibs.server.settings import OctoStoreSettings
 
 ADMIN_PRINCIPAL = "admin key"  # with a blank, so that no token can have this name
+# What an admitted request has in place of the key. The key itself is no token: as one, it could be guessed without end.
+_ADMITTED = new_token()
 NIL = "00000000-0000-0000-0000-000000000000"
 RESERVED = "__election/"
 
@@ -63,8 +66,6 @@ class UserDirectory:
         if self.has_admin_key(call):
             return User(ADMIN_PRINCIPAL, is_admin=True)
         caller = self._api.caller_for(verb, call.headers)
-        if caller.principal == ADMIN_PRINCIPAL:  # the key is not a token
-            raise AuthenticationFailed("Authentication failed")
         require(caller, verb)
         badges = tuple(each.lower() if each.startswith("user:") else each for each in caller.badges)
         return User(caller.principal, caller.namespace, badges=badges)
@@ -84,14 +85,13 @@ class UserDirectory:
         return False
 
     def admit_admin(self, call: HttpRequest) -> None:
-        """Raises unless an admin asks: with the admin key, or with a token of an admin. The key becomes the token of
-        the request, as which the server's guard knows it."""
-        settings = self._api.settings.octostore
+        """Raises unless an admin asks: with the admin key, or with a token of an admin. The key becomes a token that
+        the server's guard knows, and nobody else."""
         bearer = call.headers.get(b"authorization", b"").strip()
         if bearer.startswith(BEARER_ADMIN):
             call.headers[KEY_HEADERS[0]] = bearer.removeprefix(BEARER_ADMIN)
-        if self.has_admin_key(call) and settings is not None and settings.admin_key is not None:
-            call.headers[b"authorization"] = b"Bearer " + settings.admin_key.encode()
+        if self.has_admin_key(call):
+            call.headers[b"authorization"] = b"Bearer " + _ADMITTED.encode()
         for name in KEY_HEADERS:
             call.headers.pop(name, None)
         if self._api.caller_of(call.headers).role != ADMIN:
@@ -128,7 +128,7 @@ def fixed_callers(settings: OctoStoreSettings) -> dict[bytes, Caller]:
     """The users of STATIC_TOKENS, and the admin, by the hash of their token or key."""
     found = _users(settings.users)
     if settings.admin_key is not None:
-        digest = hashlib.sha256(settings.admin_key.encode()).digest()
+        digest = hashlib.sha256(_ADMITTED.encode()).digest()
         found[digest] = Caller(principal=ADMIN_PRINCIPAL, role=ADMIN)
     return found
 

@@ -28,6 +28,7 @@ from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX
 from dibs.core.outcomes import (
     AclDiffers,
     AclSet,
+    Blocker,
     Delayed,
     Forbidden,
     Granted,
@@ -86,7 +87,7 @@ class Locks:
         self._api.check_open()
         outcome = await self._claimed(command, user)
         for _ in range(TRIES_MAX):
-            if not isinstance(outcome, NotCurrent):
+            if not _is_overtaken(outcome, _holder_of(command, user)):
                 break
             outcome = await self._claimed(command, user)
         return _acquired(outcome)
@@ -117,7 +118,7 @@ class Locks:
         )
 
     async def _claimed(self, command: Acquire, user: User) -> Outcome:
-        """The outcome of a claim. NotCurrent: the lock changed between two commands; ask again."""
+        """The outcome of a claim. It may be that of a lock which changed between two commands (`_is_overtaken`)."""
         state = await self._look(command.name)
         lock, holder = state.lock, _holder(state.lock)
         _check_acl(lock, command)
@@ -125,13 +126,14 @@ class Locks:
             return await self._submit(command)
         if command.session is not None:
             await self._check_session(command.session, user)
-        if holder is not None and internal_id(holder) == (command.session if command.ephemeral else user.id):
+        if holder is not None and internal_id(holder) == _holder_of(command, user):
             return await self._claimed_again(command, state, holder)
         if holder is None:
             return await self._submit(command)
         if self._api.engine.tally.live_of(user.principal) >= LOCKS_MAX:
             return QuotaExceeded(now_ms=state.now_ms, name=lock.name, most=LOCKS_MAX)
-        return await self._submit(command.replace(session=None, ephemeral=True))
+        # Not asked of dibs' rules: to them, a session has what it holds, ephemeral or not.
+        return Held(now_ms=state.now_ms, name=lock.name, blockers=(Blocker(name=lock.name, holder=holder),))
 
     async def _claimed_again(self, command: Acquire, state: Status, holder: Holder) -> Outcome:
         """The owner claims what it has: the same lease, never a shorter one."""
@@ -295,6 +297,18 @@ def own_end_ms(holder: Holder) -> int:
 
 def _holder(lock: LockRecord) -> Holder | None:
     return lock.holders[0] if lock.holders else None
+
+
+def _holder_of(command: Acquire, user: User) -> str | None:
+    """Who holds the lock if the claim is granted."""
+    return command.session if command.ephemeral else user.id
+
+
+def _is_overtaken(outcome: Outcome, holder: str | None) -> bool:
+    """Whether the lock changed between the look and the claim: its lease is over, or the same owner has it by now."""
+    if isinstance(outcome, Held):
+        return any(internal_id(each.holder) == holder for each in outcome.blockers)
+    return isinstance(outcome, NotCurrent)
 
 
 def _check_acl(lock: LockRecord, command: Acquire) -> None:
