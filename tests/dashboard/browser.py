@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import sync_playwright
 
+from dibs.server.http.cookie import NAME
 from tests.server.harness import TOKENS
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ class Visit:
         self.page.get_by_role("button", name="Sign in").click()
         self.page.get_by_role("button", name="Sign out").wait_for()
         return self.page
+
+    def enter(self, who: str, address: str) -> Page:
+        """With the cookie of somebody who has logged in."""
+        self.context.add_cookies([{"name": NAME.decode(), "value": TOKENS[who], "url": self.base}])
+        return self.open(address)
 
     def open(self, address: str) -> Page:
         self.page.goto(self.base + address)

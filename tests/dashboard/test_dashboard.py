@@ -71,9 +71,8 @@ def in_rows(page: Page, name: str) -> Locator:
 
 VIEWS = {
     "held": "/?q=atlas&prefix=deploy&sort=left.down",  # few rows: axe looks at each of them
-    "waiting": "/?tab=waiting",
-    "parked": "/?tab=parked",
-    "failed": "/?tab=failed",
+    "waiting": "/?tab=waiting&q=delphi",
+    "failed": "/?tab=failed",  # parked jobs have the same table
     "done": "/?tab=done",
     "sessions": "/?tab=sessions",
     "nothing": "/?prefix=no-such",
@@ -82,33 +81,45 @@ VIEWS = {
 }
 
 
+GOES = "to => { history.pushState(null, '', to); dispatchEvent(new PopStateEvent('popstate')); }"
+RUNS_AXE = "([where, options]) => axe.run(where, options).then((found) => found.violations)"
+
+
 def test_axe_finds_nothing_on_any_view_and_nothing_scrolls_sideways(browser: Browser, server: Server) -> None:
     visit = Visit(browser, server, reduced_motion="reduce")
-    axe = Axe()
+    page = visit.open("/")
+    page.evaluate(Axe().axe_script)
 
-    def check(view: str) -> None:
+    def check(view: str, where: str = "main") -> None:
         # The markup is the same in the dark; only colours differ.
         for scheme, rules in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
-            visit.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-            found = axe.run(visit.page, options={"resultTypes": ["violations"], **rules})
-            assert not found.response["violations"], f"{view}, {scheme}: {found.generate_report()}"
-        visit.page.set_viewport_size({"width": 360, "height": 740})
-        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 360, view
-        visit.page.set_viewport_size({"width": 1280, "height": 800})
+            page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+            found = page.evaluate(RUNS_AXE, [where, {"resultTypes": ["violations"], **rules}])
+            assert not found, f"{view}, {scheme}: {found}"
+        page.set_viewport_size({"width": 360, "height": 740})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
+        page.set_viewport_size({"width": 1280, "height": 800})
 
-    page = visit.open("/")
-    page.get_by_label("Token").wait_for()
-    check("login")
-    visit.log_in("operator")
+    page.get_by_label("Token").fill("tok-operator")
+    check("login", "html")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Sign out").wait_for()
     for view, address in VIEWS.items():
-        page = visit.open(address)
+        page.evaluate(GOES, address)
         page.locator("table.rows:not([hidden]), .empty-title:visible, .timeline, .lead").first.wait_for()
-        check(view)
+        check(view, "html" if view == "held" else "main")  # what is around it is the same everywhere
     session = server.ask("GET", "/sessions", who="operator").json["sessions"][0]["session_id"][:8]
-    visit.open(f"/?page=session&id={session}").get_by_role("button", name="End the session").click()
+    page.evaluate(GOES, f"/?page=session&id={session}")
+    page.get_by_role("button", name="End the session").click()
     expect(page.get_by_role("dialog")).to_be_visible()
-    check("session")
+    check("session", "html")
     visit.close()
+
+
+def test_a_job_that_nobody_claimed_has_no_empty_card(visit: Visit) -> None:
+    page = visit.enter("viewer", "/?page=job&name=no-such-job")
+    expect(page.get_by_text("Nothing is on record about this job.")).to_be_visible()
+    expect(page.locator(".facts")).to_have_count(0)
 
 
 @pytest.mark.promise("auth:cookie")
@@ -129,8 +140,7 @@ def test_a_token_becomes_a_cookie_that_no_script_reads_until_the_user_signs_out(
 
 @pytest.mark.promise("board:text")
 def test_hostile_names_are_text(visit: Visit) -> None:
-    page = visit.log_in("viewer")
-    page = visit.open("/?owner=agent")
+    page = visit.enter("viewer", "/?owner=agent")
     for name in stage.HOSTILE:
         expect(in_rows(page, name)).to_be_visible()
     expect(page.locator("table.rows img, table.rows b, table.rows script")).to_have_count(0)
@@ -146,7 +156,7 @@ def test_hostile_names_are_text(visit: Visit) -> None:
 
 @pytest.mark.promise("board:live")
 def test_what_happens_is_seen_without_asking(visit: Visit, server: Server) -> None:
-    page = visit.log_in("viewer")
+    page = visit.enter("viewer", "/")
     expect(page.locator("#link-text", has_text=re.compile("^Live$"))).to_be_visible()
     lease = stage.claim(server, "0-seen-at-once", "zoe", metadata="a note")
     expect(in_rows(page, "0-seen-at-once")).to_be_visible()
@@ -162,7 +172,7 @@ def test_what_happens_is_seen_without_asking(visit: Visit, server: Server) -> No
 @pytest.mark.promise("board:live")
 def test_a_plain_address_of_another_machine_is_followed_too(browser: Browser, server: Server) -> None:
     visit = Visit(browser, server, host=ELSEWHERE)
-    page = visit.log_in("viewer")
+    page = visit.enter("viewer", "/")
     expect(page.locator("#link-text", has_text=re.compile("^Live$"))).to_be_visible()
     stage.claim(server, "0-from-elsewhere", "zoe")
     expect(in_rows(page, "0-from-elsewhere")).to_be_visible()
@@ -171,7 +181,7 @@ def test_a_plain_address_of_another_machine_is_followed_too(browser: Browser, se
 
 
 def test_filters_are_in_the_address_and_the_back_button_undoes_them(visit: Visit) -> None:
-    page = visit.log_in("viewer")
+    page = visit.enter("viewer", "/")
     page.keyboard.press("/")
     expect(page.get_by_role("searchbox", name="Filter")).to_be_focused()
     page.keyboard.type("delphi")
@@ -191,8 +201,7 @@ def test_filters_are_in_the_address_and_the_back_button_undoes_them(visit: Visit
 
 
 def test_a_filter_that_the_server_refuses_says_why_until_it_is_cleared(visit: Visit) -> None:
-    visit.log_in("viewer")
-    page = visit.open(f"/?prefix={'x' * 600}")
+    page = visit.enter("viewer", f"/?prefix={'x' * 600}")
     expect(page.locator("#notice")).to_contain_text("prefix may have 512 bytes at most")
     expect(page.locator("#link-text")).to_have_text("No live updates")
     page.get_by_label("Name begins with").fill("deploy")
@@ -201,26 +210,33 @@ def test_a_filter_that_the_server_refuses_says_why_until_it_is_cleared(visit: Vi
     expect(page.locator("#link-text")).to_have_text("Live")
 
 
-def test_the_keyboard_is_enough(visit: Visit) -> None:
-    page = visit.log_in("operator")
-    page = visit.open("/?q=deploy/eu-1&sort=age")
-    in_rows(page, "deploy/eu-1").focus()
+def test_the_keyboard_is_enough_to_break_a_claim(visit: Visit, server: Server) -> None:
+    stage.claim(server, "by-keys", "yann")
+    page = visit.enter("operator", "/?q=by-keys")
+    in_rows(page, "by-keys").focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="deploy/eu-1")).to_be_visible()
+    expect(page.get_by_role("heading", name="by-keys")).to_be_visible()
     expect(page.locator("main")).to_be_focused()
-    expect(page.get_by_role("button", name="Break the claim")).to_be_visible()
+    button = page.get_by_role("button", name="Break the claim")
+    expect(button).to_be_visible()
     page.keyboard.press("Tab")
-    expect(page.get_by_role("button", name="Break the claim")).to_be_focused()
+    expect(button).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_label("Reason")).to_be_focused()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    expect(page.get_by_role("button", name="Break the claim")).to_be_focused()
+    expect(button).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.type("by keys")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("table", name="Who held it")).to_contain_text("by keys")
+    expect(page.locator("main")).to_be_focused()  # the button is gone
 
 
 def test_a_jobs_page_tells_who_held_it_and_how_each_hold_ended(visit: Visit) -> None:
-    page = visit.log_in("viewer")
-    page = visit.open("/?page=job&name=issue-1042")
+    page = visit.enter("viewer", "/?page=job&name=issue-1042")
     holds = page.get_by_role("table", name="Who held it").get_by_role("row")
     expect(holds).to_have_count(5)
     for index, said in enumerate(("holds it now", "stuck since lunch", "expired", "merge conflict"), start=1):
@@ -237,7 +253,7 @@ def test_an_operator_breaks_frees_and_ends_with_a_confirmation(visit: Visit, ser
     stage.end(server, "to-free", lease, failed=True)
     own = stage.session(server, "xavier")
     stage.claim(server, "of-a-session", "xavier", session_id=own)
-    visit.log_in("operator")
+    visit.enter("operator", "/")
     for address, button, after in (
         ("job&name=to-break", "Break the claim", "free"),
         ("job&name=to-free", "Free the job", "free"),
@@ -257,8 +273,7 @@ def test_an_operator_breaks_frees_and_ends_with_a_confirmation(visit: Visit, ser
 
 @pytest.mark.promise("auth:cookie")
 def test_a_viewer_has_no_buttons_and_is_refused_by_hand(visit: Visit) -> None:
-    page = visit.log_in("viewer")
-    page = visit.open("/?page=job&name=deploy%2Feu-0")
+    page = visit.enter("viewer", "/?page=job&name=deploy%2Feu-0")
     expect(page.get_by_text("Time left")).to_be_visible()
     expect(page.get_by_role("button", name="Break")).to_have_count(0)
     by_hand = """async ([path, mark]) => (await fetch(path, { method: "POST", body: '{"reason": "x"}',
@@ -271,8 +286,7 @@ def test_a_viewer_has_no_buttons_and_is_refused_by_hand(visit: Visit) -> None:
 def test_a_browser_whose_clock_is_off_shows_the_servers_time(visit: Visit, server: Server) -> None:
     visit.context.add_init_script(AN_HOUR_AHEAD)
     stage.claim(server, "on-time", "wanda", ttl_seconds=86_400)
-    page = visit.log_in("viewer")
-    page = visit.open("/?q=on-time")
+    page = visit.enter("viewer", "/?q=on-time")
     expect(page.locator("tr.row .left-words")).to_have_text("23 h 59 min")
     expect(page.locator("tr.row .c-time").first).to_have_text(re.compile(r"^\d+ s$"))
 
@@ -282,8 +296,7 @@ def test_five_thousand_claims_keep_few_rows(visit: Visit, server: Server) -> Non
         names = [f"many-{number:04}" for number in range(start, start + 100)]
         asked = {"names": names, "owner": "batch", "ttl_seconds": 3600}
         assert server.ask("POST", "/locks/acquire-all?namespace=many", asked).status == 200
-    page = visit.log_in("viewer")
-    page = visit.open("/?ns=many")
+    page = visit.enter("viewer", "/?ns=many")
     expect(page.get_by_text("5,000 rows")).to_be_visible()
     expect(in_rows(page, "many-0000")).to_be_visible()
     page.keyboard.press("End")
@@ -321,7 +334,7 @@ def test_the_page_survives_a_restart_and_a_stream_that_fails(browser: Browser, t
         port = first.port
         stage.claim(first, "before", "vera")
         visit = Visit(browser, first)
-        page = visit.log_in("viewer")
+        page = visit.enter("viewer", "/")
         expect(in_rows(page, "before")).to_be_visible()
     expect(page.locator("#link-text", has_text="Connection lost, retrying")).to_be_visible()
     with running(tmp_path, store=store, clock=clock, port=port) as second:

@@ -71,8 +71,8 @@ export function done(view) {
   return [
     job(view, (row) => mark(row).owner),
     owner(view, "Done by", (row) => mark(row).owner),
-    { key: "when", label: "When", kind: "c-time", order: (row) => -at(mark(row).at), make: agoCell((row) => at(mark(row).at)) },
-    { key: "until", label: "Counts until", kind: "c-time c-extra", order: (row) => at(mark(row).until), make: textCell((row) => (mark(row).until ? exact(at(mark(row).until)) : "")) },
+    { key: "when", label: "When", kind: "c-time c-keep", order: (row) => -at(mark(row).at), make: agoCell((row) => at(mark(row).at)) },
+    { key: "until", label: "Counts until", kind: "c-date c-extra", order: (row) => at(mark(row).until), make: textCell((row) => (mark(row).until ? exact(at(mark(row).until)) : "")) },
     { key: "note", label: "Result", kind: "c-note", make: textCell((row) => mark(row).result) },
   ];
 }

@@ -18,7 +18,12 @@ function confirm({ title, text, verb, needsReason, act, said }) {
     reason && h("label", { for: "reason" }, "Reason ", h("span", { class: "muted" }, "(the history keeps it)")),
     reason, problem,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: close }, "Cancel"), go));
-  const dialog = h("dialog", { "aria-labelledby": "dialog-title", onclose: () => dialog.remove() }, form);
+  const dialog = h("dialog", { "aria-labelledby": "dialog-title", onclose: closed }, form);
+  function closed() {
+    dialog.remove();
+    // The browser gives the focus back to the button that opened the dialog. If that is gone, the page has it.
+    if (document.activeElement === document.body) byId("main").focus({ preventScroll: true });
+  }
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     go.disabled = true;

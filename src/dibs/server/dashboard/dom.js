@@ -27,6 +27,13 @@ export function setTitle(node, text) {
   if (node.title !== text) node.title = text;
 }
 
+/** Puts other children in. If the focus was on one of the old ones, the page itself has it then: not nothing. */
+export function exchange(node, ...children) {
+  const hadFocus = node.contains(document.activeElement);
+  node.replaceChildren(...children);
+  if (hadFocus) byId("main").focus({ preventScroll: true });
+}
+
 /** A text in its own direction, so that a name from right to left cannot turn the words around it. */
 export const bdi = (text) => h("bdi", {}, text);
 

@@ -4,7 +4,7 @@ import { get, jobPath } from "./api.js";
 import { instant, makeBar, stateBadge, tickTimes } from "./cells.js";
 import { now } from "./clock.js";
 import { breakJob, freeJob, mayAct } from "./dialog.js";
-import { bdi, h, setText } from "./dom.js";
+import { bdi, exchange, h, setText } from "./dom.js";
 import { jobOf } from "./jobs.js";
 import { ownerHref, sessionHref } from "./place.js";
 import { drawn, holdsTable, spansOf, waitsTable } from "./timeline.js";
@@ -31,7 +31,7 @@ export function facts(pairs) {
     }
     return h("div", { class: "fact" }, h("dt", {}, label), h("dd", {}, shown));
   });
-  return { element: h("dl", { class: "facts" }, entries), tick: () => ticks.forEach((tick) => tick()) };
+  return { element: entries.length ? h("dl", { class: "facts" }, entries) : null, tick: () => ticks.forEach((tick) => tick()) };
 }
 
 export const personLink = (owner, ns) => h("a", { "data-link": true, href: ownerHref(owner, ns) }, bdi(visible(owner)));
@@ -156,6 +156,6 @@ export class JobPage {
     if (document.status === "held") buttons.push(h("button", { type: "button", class: "danger", onclick: () => breakJob(this._name, document.owner, ns, done) }, "Break the claim…"));
     if (document.status === "parked" || document.status === "delayed") buttons.push(h("button", { type: "button", onclick: () => freeJob(this._name, ns, done) }, "Free the job…"));
     const before = [...this._actions.children].map((each) => each.textContent).join();
-    if (before !== buttons.map((each) => each.textContent).join()) this._actions.replaceChildren(...buttons);
+    if (before !== buttons.map((each) => each.textContent).join()) exchange(this._actions, ...buttons);
   }
 }

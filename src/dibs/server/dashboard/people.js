@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { instant, stateBadge, tickTimes } from "./cells.js";
 import { endSession, mayAct } from "./dialog.js";
-import { bdi, h } from "./dom.js";
+import { bdi, exchange, h } from "./dom.js";
 import { facts, personLink } from "./job.js";
 import { jobHref, sessionHref } from "./place.js";
 import { table } from "./timeline.js";
@@ -120,7 +120,7 @@ export class SessionPage extends Page {
     if (!session) {
       if (what !== "sessions" && !this._drawn) return;
       this.facts = null;
-      this.actions.replaceChildren();
+      exchange(this.actions);
       this.draw(["none"], () => [h("p", { class: "lead" }, "This session has ended, or this token may not see it.")]);
       return;
     }
