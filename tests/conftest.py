@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from dibs.system import ways
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
     from tests.etcd import Cluster
     from tests.postgres import PostgresServer, Schema
+
+# On a busy machine an example may take any time: a deadline would fail a property that holds.
+settings.register_profile("dibs", deadline=None)
+settings.load_profile("dibs")
 
 # These steer the test run itself.
 KEPT = {"DIBS_PORTABLE", "DIBS_REQUIRE_ALL", "DIBS_SOAK", "DIBS_TEST_COMPILED"}

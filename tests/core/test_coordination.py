@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 SOAK = os.environ.get("DIBS_SOAK") == "1"
 SETTINGS = settings(
-    deadline=None,
     derandomize=not SOAK,
     max_examples=2_000 if SOAK else 150,
     stateful_step_count=80 if SOAK else 40,

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 SOAK = os.environ.get("DIBS_SOAK") == "1"
 SETTINGS = settings(
-    deadline=None,
     max_examples=3_000 if SOAK else 300,
     stateful_step_count=120 if SOAK else 50,
     suppress_health_check=list(HealthCheck),
@@ -496,7 +495,7 @@ def life_of(
 
 @pytest.mark.promise("audit")
 @pytest.mark.timeout(3_600 if SOAK else 600)
-@settings(deadline=None, max_examples=5_000 if SOAK else 400, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5_000 if SOAK else 400, suppress_health_check=list(HealthCheck))
 @given(BATCHES.map(numbered))
 def test_many_commands_in_one_write_are_answered_like_one_after_the_other(
     batches: list[tuple[int, list[Command]]],

@@ -60,7 +60,7 @@ def records_of(kind: type[Record]) -> st.SearchStrategy[Record]:
 
 @pytest.mark.promise("same-answer")
 @pytest.mark.parametrize("name", CLASSES)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_what_was_written_out_is_read_back_as_the_same_record(name: str, data: st.DataObject) -> None:
     kind = CLASSES[name]
@@ -73,7 +73,7 @@ def test_what_was_written_out_is_read_back_as_the_same_record(name: str, data: s
 
 
 @pytest.mark.parametrize("name", CLASSES)
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_a_record_can_be_copied_changed_compared_and_hashed(name: str, data: st.DataObject) -> None:
     kind = CLASSES[name]

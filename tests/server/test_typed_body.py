@@ -74,7 +74,7 @@ def _long_way(verb: str, body: bytes) -> dict[str, Any] | None:
         return None
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=800)
 @given(verb=st.sampled_from(VERBS), body=bodies() | st.binary(max_size=20))
 @example(verb="acquire", body=b'{"owner":"\\u003a","owner":"\\u003a"}')
 @example(verb="acquire", body=b'{"owner":":","owner":"x"}')
@@ -90,7 +90,7 @@ def test_what_the_typed_way_accepts_the_long_way_accepts_with_the_same_result(ve
         assert repr(typed) == repr(_long_way(verb, body))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     verb=st.sampled_from(VERBS),
     limits=st.sampled_from([Limits(), Limits(held=3, rate=7)]),

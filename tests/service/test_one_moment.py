@@ -294,7 +294,7 @@ looks = st.one_of(
 
 
 @pytest.mark.promise("deadlock", "excl")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     before=st.lists(moves, min_size=3, max_size=9),
     command=st.one_of(moves, looks),

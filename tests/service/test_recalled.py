@@ -76,7 +76,7 @@ def command_of(kind: str, who: str, name: str) -> Command:
         max_size=40,
     )
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_two_servers_that_remember_everything_answer_as_if_they_read_everything(
     asked: list[tuple[int, str, str, str]],
 ) -> None:

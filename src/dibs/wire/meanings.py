@@ -165,11 +165,12 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "token-limit": {field: ("as it is", meaning) for field, (_, meaning) in _LIMIT_MEANINGS.items()},
     "webhook-create": {
-        "url": ("", "where deliveries go: https, without a user name. It is checked as below"),
+        "url": ("", "where deliveries go: https, without a user name"),
         "secret": ("deliveries are not signed", "signs each delivery. It is not shown again"),
         "events": (
             "`*`",
-            "`*`, OctoStore's `acquired`, `renewed`, `released`, `expired`, or kinds of events as below",
+            "`*`, OctoStore's `acquired`, `renewed`, `released`, `expired`, or kinds of events as `GET /events` says "
+            "them",
         ),
         "lock_pattern": ("`*`", "a job's name, the beginning of names with `*` after it, or `*`"),
     },
