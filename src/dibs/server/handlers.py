@@ -1,7 +1,7 @@
 """What each address does. Starlette's routes and the fast lane both call this.
 
 The order of the checks is the contract's: the body's type, size, syntax and fields first, then who asks, then what the
-values mean. `Api.command` does all of that for every verb; `answers.answer_for` makes the answer from the outcome.
+values mean. `Api.command` does all of that for every verb; `response.answer_for` makes the answer from the outcome.
 """
 
 from __future__ import annotations
@@ -19,15 +19,21 @@ from dibs.core.limits import (
     HISTORY_PAGE_MAX,
     LIST_PAGE_DEFAULT,
     LIST_PAGE_MAX,
-    NAME_BYTES_MAX,
     OVERLOAD_RETRY_MS,
     READERS_MAX,
 )
 from dibs.core.names import check_name
-from dibs.core.records import ENDINGS, HELD, STATES
-from dibs.errors import AuthenticationRequired, InvalidInput, InvalidName, ServerDraining
-from dibs.repository.job_names import JobNames
+from dibs.errors import AuthenticationRequired, InvalidInput, ServerDraining
 from dibs.server.events.registry import StreamRegistry
+from dibs.server.http.arguments import (
+    NAMES_HEADER,
+    SEQ_MAX,
+    add_key,
+    endings_asked,
+    name_part,
+    one_name,
+    states_asked,
+)
 from dibs.server.http.cookie import REFUSED
 from dibs.server.http.polls import LongPoll
 from dibs.server.http.request import (
@@ -36,7 +42,6 @@ from dibs.server.http.request import (
     header_text,
     parse_json,
     parse_query,
-    unquote_key,
     whole_number,
 )
 from dibs.server.http.response import (
@@ -80,8 +85,6 @@ if TYPE_CHECKING:
 
 STORE_HEADER = b"x-dibs-store"  # the store that a client of several servers expects
 SERVERS_HEADER = b"x-dibs-servers"  # from a client that can ask other servers
-SEQ_MAX = 2**63 - 1
-NAMES_HEADER = b"x-dibs-names"
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _BEGINS = (*_CLAIMS, "session-open")
 _BODILESS = ("inspect", "session-show", "session-end")
@@ -207,9 +210,8 @@ class Api:
             found = open_sessions(self.engine.store, whose, caller.namespace)
             documents = [session_document(state) for state in found]
             for document in documents:
-                if (
-                    document["user_id"] != caller.principal
-                ):  # the id proves the session, so not even an operator sees it
+                # The id proves the session, so not even an operator sees it.
+                if document["user_id"] != caller.principal:
                     document["session_id"] = short_session(document["session_id"])
             return answer_document({"sessions": documents})
 
@@ -219,7 +221,7 @@ class Api:
         ns, asked = self._reader("list", query, headers)
         prefix, after = name_part(asked, "prefix"), name_part(asked, "after")
         limit = whole_number(asked, "limit", LIST_PAGE_DEFAULT, 1, LIST_PAGE_MAX)
-        states, ended = _states(asked), _endings(asked)
+        states, ended = states_asked(asked), endings_asked(asked)
 
         def read() -> HttpResponse:
             page = claimed(self.engine.store, ns, prefix, after, limit, states, ended)
@@ -357,48 +359,3 @@ class Api:
     async def _read(self, read: Callable[[], Found]) -> Found:
         """A long read must delay neither the event loop nor the commits."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, read)
-
-
-def add_key(document: dict[str, Any], header: bytes) -> None:
-    """The Idempotency-Key header is the request key."""
-    key = unquote_key(header_text(header, "Idempotency-Key"))
-    if document.setdefault("request_key", key) != key:
-        raise InvalidInput("The header Idempotency-Key and the field request_key differ.")
-
-
-def one_name(name: str, headers: Headers) -> str:
-    """The name; its one name if the header asks for that. A server knows no clone."""
-    return JobNames({}, None).of(name) if wants_one_name(headers) else name
-
-
-def wants_one_name(headers: Headers) -> bool:
-    asked = headers.get(NAMES_HEADER)
-    if asked not in (None, b"one"):
-        raise InvalidInput("The header X-Dibs-Names is one: turn names into their one name. Or leave it out.")
-    return asked is not None
-
-
-def name_part(asked: Mapping[str, str], field: str) -> str:
-    text = asked.get(field, "")
-    if len(text.encode()) > NAME_BYTES_MAX or any(character < " " for character in text):
-        raise InvalidName(f"{field} may have {NAME_BYTES_MAX} bytes at most, and no control characters.")
-    return text
-
-
-def _states(asked: Mapping[str, str]) -> tuple[str, ...]:
-    """Which jobs a list shows: held ones, unless `status` says otherwise."""
-    text = asked.get("status", HELD)
-    states = STATES if text == "all" else tuple(text.split(","))
-    if not set(states) <= set(STATES):
-        raise InvalidInput(f"status is all, or some of {', '.join(STATES)} with commas between.")
-    return states
-
-
-def _endings(asked: Mapping[str, str]) -> tuple[str, ...]:
-    """Which jobs a list shows: those whose last hold ended so. All, unless `ended` says otherwise."""
-    if "ended" not in asked:
-        return ()
-    endings = tuple(asked["ended"].split(","))
-    if not set(endings) <= set(ENDINGS):
-        raise InvalidInput(f"ended is some of {', '.join(ENDINGS)} with commas between.")
-    return endings

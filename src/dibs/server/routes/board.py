@@ -11,7 +11,7 @@ from dibs.core.limits import LIST_PAGE_DEFAULT, LIST_PAGE_MAX, NAME_BYTES_MAX
 from dibs.core.proof import may_use
 from dibs.core.records import SessionRecord
 from dibs.errors import InvalidInput
-from dibs.server.handlers import name_part
+from dibs.server.http.arguments import name_part
 from dibs.server.http.request import check_head, parse_json, parse_query, whole_number
 from dibs.server.http.response import HttpError, answer_document, answer_for
 from dibs.service.activity import Activity

@@ -14,7 +14,7 @@ from dibs.core.outcomes import QuotaExceeded, Status
 from dibs.errors import AuthenticationRequired, DibsError
 from dibs.ids import new_room_id
 from dibs.server.events.stream import EventStream
-from dibs.server.handlers import add_key
+from dibs.server.http.arguments import add_key
 from dibs.server.http.request import check_head, decode_name, parse_json, parse_query
 from dibs.server.http.response import HttpResponse, answer_document, answer_for
 from dibs.server.routes.public_rooms import RoomsFull

@@ -14,7 +14,7 @@ from dibs.core.limits import (
 from dibs.core.names import check_name
 from dibs.errors import DibsError, InvalidInput
 from dibs.server.events.stream import EventStream
-from dibs.server.handlers import SEQ_MAX, name_part, one_name, wants_one_name
+from dibs.server.http.arguments import SEQ_MAX, name_part, one_name, wants_one_name
 from dibs.server.http.request import decode_name, header_text, parse_query, whole_number
 from dibs.server.http.response import answer_document
 from dibs.service.event_log import EventFilter, collect

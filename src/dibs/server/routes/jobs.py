@@ -10,7 +10,7 @@ from dibs.core.limits import (
     NAME_BYTES_MAX,
 )
 from dibs.core.records import ENDINGS, STATES
-from dibs.server.handlers import SEQ_MAX
+from dibs.server.http.arguments import SEQ_MAX
 from dibs.server.http.request import HttpRequest
 from dibs.wire.operations import (
     JOB,
