@@ -32,6 +32,13 @@ def test_the_leader_runs_the_command_with_its_term_and_resigns(machine: Machine)
         assert machine.look(JOB)["status"] == "free"
 
 
+@pytest.mark.parametrize("name", ["", " cron"])
+def test_an_election_without_a_name_is_refused(machine: Machine, name: str) -> None:
+    code, out = machine.run("elect", name, "--", "echo", "ran")
+    assert code == 64
+    assert "ran" not in out.split()
+
+
 def test_a_plain_run_has_no_term(machine: Machine) -> None:
     machine.env |= {"DIBS_TERM": "7", "DIBS_ELECTION": "of-somebody"}
     assert machine.run("run", "job", "--", "/bin/sh", "-c", 'echo "[$DIBS_ELECTION$DIBS_TERM]"') == (

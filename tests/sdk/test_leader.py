@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
+from dibs.errors import InvalidName
 from tests.processes import wait_until
 from tests.sdk.conftest import over
 
@@ -30,6 +31,13 @@ def test_a_leader_has_the_elections_job_and_a_term_that_rises(client: Client) ->
         first = leader.term
     with client.leader("deploys") as leader:
         assert leader.term == first + 1
+
+
+@over()
+@pytest.mark.parametrize("name", ["", " deploys", None])
+def test_an_election_without_a_name_is_refused(client: Client, name: str) -> None:
+    with pytest.raises(InvalidName, match="An election's name"):
+        client.leader(name)
 
 
 @over()

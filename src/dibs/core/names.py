@@ -52,6 +52,18 @@ def check_name(name: object) -> str:
     return _tree_name(name) if in_tree(name) else name
 
 
+def election_job(election: object) -> str:
+    """The job of an election. An empty name, such as that of a variable that is not set, would be one election for all
+    who make this mistake."""
+    if not isinstance(election, str) or not election:
+        raise InvalidName(
+            "An election's name is text, and may not be empty. Give all candidates the same one."
+        )
+    if election[0].isspace():
+        raise InvalidName("An election's name may not begin with a blank.")
+    return ELECTION_PREFIX + election
+
+
 def _check_unprintable(name: str) -> None:
     # Joiners inside emoji and some scripts are "format" characters, which isprintable() refuses and people need.
     import unicodedata  # imported here, because it takes half a millisecond and ordinary names do not need it

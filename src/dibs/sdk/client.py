@@ -10,7 +10,7 @@ from dibs.client.pool import Doors
 from dibs.client.queueing import drive
 from dibs.client.settings import Settings, place_of
 from dibs.core.durations import duration_ms
-from dibs.core.names import ELECTION_PREFIX
+from dibs.core.names import election_job
 from dibs.errors import InvalidInput, NotClaimed
 from dibs.repository.job_names import JobNames
 from dibs.repository.namespace import current_folder
@@ -131,7 +131,7 @@ class Client(Claims[Claim]):
         """`with client.leader("scheduler") as leader:` campaigns, waits in line until the election is won, and leads
         while the block runs. Raises JobHeld if somebody else still leads after `wait`. A block that raises resigns,
         too."""
-        job = ELECTION_PREFIX + name
+        job = election_job(name)
         request = self._request(
             "acquire", [job], ttl, owner, wait=wait, metadata=metadata, fail_on_error=False
         )

@@ -10,7 +10,7 @@ import hashlib
 
 from dibs.core import events as kinds
 from dibs.core import limits, outcomes
-from dibs.core.names import ELECTION_PREFIX
+from dibs.core.names import election_job
 from dibs.errors import InvalidInput, InvalidTtl
 from dibs.wire.parts import timestamp
 from dibs.wire.requests import command_for
@@ -43,7 +43,7 @@ def job_of(room: str, *, public: bool) -> str:
             f"The id of a public election has {limits.ROOM_CHARS_MIN} to {limits.ROOM_CHARS_MAX} characters: letters, "
             "digits, - or _."
         )
-    return ELECTION_PREFIX + room
+    return election_job(room)
 
 
 def campaign_command(ns: str, room: str, document: Document, caller: Caller, *, public: bool) -> Command:

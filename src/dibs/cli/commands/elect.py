@@ -8,7 +8,7 @@ import sys
 from dibs.cli.commands.run import COMMAND, EXITS, KILL_AFTER, LEAVE_CHILDREN, STOPPED, run_as
 from dibs.cli.framework.flags import METADATA, NO_WAIT, OWNER, WAIT
 from dibs.cli.framework.spec import Argument, Command, Option
-from dibs.core.names import ELECTION_PREFIX
+from dibs.core.names import ELECTION_PREFIX, election_job
 from dibs.wire.codes import LOST, NO
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ def elect(call: Call) -> Answer:
     waits_for_ever = values.get("wait") is None and not values.get("no_wait")
     wait = WAIT_FOR_EVER if waits_for_ever else values.get("wait")
     call.values = {**values, "wait": wait, "ttl": values.get("ttl") or TTL_DEFAULT}
-    answer = run_as(call, ELECTION_PREFIX + values["election"])
+    answer = run_as(call, election_job(values["election"]))
     is_over = answer.exit == NO and not answer.is_error and answer.code != "exited"
     if answer.code == "lost" and not values.get("once"):
         call.complain(f"{answer.message} Campaigning again.")
