@@ -57,6 +57,7 @@ def test_a_second_candidate_waits_and_then_leads(machine: Machine) -> None:
     assert finished(follower) == (0, "cron 2 2\n")
 
 
+@pytest.mark.promise("elect:one-leader")
 def test_a_lost_leader_is_stopped_and_campaigns_again(machine: Machine) -> None:
     again = machine.start("elect", "cron", *SHORT, "--", "/bin/sh", "-c", f"{SAY}; exec sleep 600")
     assert first_line(again) == "cron 1 1"

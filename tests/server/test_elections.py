@@ -63,6 +63,7 @@ def test_a_room_is_made_without_a_token(public: Server) -> None:
     }
 
 
+@pytest.mark.promise("elect:one-leader")
 def test_one_candidate_leads_and_the_others_follow(public: Server) -> None:
     room = new_room(public)
     leader = campaign(public, room, "ann", metadata="eu").json
@@ -107,6 +108,7 @@ def test_a_lost_reply_is_asked_for_again_with_its_key(public: Server) -> None:
     assert public.ask("GET", f"/elections/{room}", who=None).json["status"] == "vacant"
 
 
+@pytest.mark.promise("elect:one-leader")
 def test_terms_rise_and_a_paused_leader_is_refused(public: Server) -> None:
     room = new_room(public)
     old = campaign(public, room, "ann", ttl_seconds=5).json
