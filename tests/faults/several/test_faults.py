@@ -77,8 +77,11 @@ def check(name: str, folder: Path, request: pytest.FixtureRequest, lasts_ms: int
     assert verdict.counts["hand-overs"] > 0
 
 
+# On SQLite, `test_several_servers.py` tries the faults one by one in every run.
 @pytest.mark.timeout(240)  # each takes about half a minute; a busy machine may need longer
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "sqlite" else ()) for name in STORES]
+)
 def test_every_fault_once(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     check(name, tmp_path, request)
 
