@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from dibs.compat.octostore.bodies import acl_of, delay_ms_of, metadata_of, read_body, ttl_ms_of
 from dibs.compat.octostore.callers import internal_id
-from dibs.compat.octostore.ids import holder_id
+from dibs.compat.octostore.lock_answers import (
+    LOCKS_MAX,
+    acquired_answer,
+    first_holder,
+    lock_document,
+    own_end_ms,
+    refusal_of,
+)
 from dibs.compat.octostore.refusals import (
     OctoStoreRefusal,
     conflict,
@@ -26,10 +33,8 @@ from dibs.core.keys import META_KEY
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX
 from dibs.core.outcomes import (
-    AclDiffers,
     AclSet,
     Blocker,
-    Delayed,
     Forbidden,
     Granted,
     Held,
@@ -37,15 +42,13 @@ from dibs.core.outcomes import (
     QuotaExceeded,
     Released,
     Renewed,
-    SessionOver,
     SessionState,
-    SessionUnknown,
     Status,
 )
 from dibs.core.records import EXPIRED, Meta
 from dibs.ids import new_id
 from dibs.server.http.request import parse_query
-from dibs.server.http.response import HttpResponse, answer_document, answer_for
+from dibs.server.http.response import HttpResponse, answer_document
 from dibs.service.queries import claimed
 from dibs.wire.inspect import acl_document
 from dibs.wire.parts import timestamp
@@ -61,7 +64,6 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-LOCKS_MAX = 100
 TRIES_MAX = 8  # how often another owner may come between a look and a claim
 _ACQUIRE = {
     "ttl_seconds": "number",
@@ -90,7 +92,7 @@ class Locks:
             if not _is_overtaken(outcome, _holder_of(command, user)):
                 break
             outcome = await self._claimed(command, user)
-        return _acquired(outcome)
+        return acquired_answer(outcome)
 
     def _command(self, name: str, document: Document, user: User) -> Acquire:
         ttl_ms, metadata, delay_ms = ttl_ms_of(document), metadata_of(document), delay_ms_of(document)
@@ -120,7 +122,7 @@ class Locks:
     async def _claimed(self, command: Acquire, user: User) -> Outcome:
         """The outcome of a claim. It may be that of a lock which changed between two commands (`_is_overtaken`)."""
         state = await self._look(command.name)
-        lock, holder = state.lock, _holder(state.lock)
+        lock, holder = state.lock, first_holder(state.lock)
         _check_acl(lock, command)
         if holder is None and lock.delay_until_ms > state.now_ms:
             return await self._submit(command)
@@ -203,7 +205,7 @@ class Locks:
     async def _not_current(self, outcome: Outcome, user: User) -> Exception:
         """Why a lease cannot be used. A lock of somebody else's session is as unknown as the session."""
         if not isinstance(outcome, NotCurrent):
-            raise _refused(outcome)
+            raise refusal_of(outcome)
         if not outcome.holders:
             return lease_gone()
         holder = outcome.holders[0]
@@ -215,7 +217,7 @@ class Locks:
         user = self._callers.user("inspect", call)
         name = self._callers.lock_name(call, user)
         state = await self._look(name)
-        document = _lock_document(state.lock)
+        document = lock_document(state.lock)
         if document["status"] == "free":
             document["fencing_token"] = await self._api.in_reader(self._next_token)
         if state.lock.acl:
@@ -243,9 +245,7 @@ class Locks:
         after: str | None = ""
         while after is not None:
             page = claimed(self._api.engine.store, DEFAULT_NAMESPACE, prefix, after, LIST_PAGE_MAX)
-            found += [
-                _lock_document(lock) for lock in page.locks if not lock.name.startswith(ELECTION_PREFIX)
-            ]
+            found += [lock_document(lock) for lock in page.locks if not lock.name.startswith(ELECTION_PREFIX)]
             after = page.next_after
         return found
 
@@ -255,7 +255,7 @@ class Locks:
         name = self._callers.lock_name(call, user, anywhere=True)
         entries = acl_of(document["acl"])
         state = await self._look(name)
-        holder = _holder(state.lock)
+        holder = first_holder(state.lock)
         missing = OctoStoreRefusal("not_found", f"Lock not found: {name}", title="Lock not found")
         if not user.is_admin:
             if holder is None:
@@ -283,20 +283,11 @@ class Locks:
     async def _look(self, name: str) -> Status:
         state = await self._submit(Inspect(ns=DEFAULT_NAMESPACE, name=name))
         if not isinstance(state, Status):
-            raise _refused(state)
+            raise refusal_of(state)
         return state
 
     async def _submit(self, command: Any) -> Outcome:
         return await self._api.engine.batcher.submit(command)
-
-
-def own_end_ms(holder: Holder) -> int:
-    """When a lease ends by its own TTL. The end of its session is not shown."""
-    return holder.renewed_ms + holder.ttl_ms if holder.ttl_ms else holder.expires_ms
-
-
-def _holder(lock: LockRecord) -> Holder | None:
-    return lock.holders[0] if lock.holders else None
 
 
 def _holder_of(command: Acquire, user: User) -> str | None:
@@ -317,73 +308,3 @@ def _check_acl(lock: LockRecord, command: Acquire) -> None:
     allowed = lock.acl or command.acl
     if allowed and not command.admin and not set(allowed).intersection(command.badges):
         raise forbidden("caller is not allowed to acquire this lock")
-
-
-def _acquired(outcome: Outcome) -> HttpResponse:
-    if isinstance(outcome, Granted):
-        end_ms = own_end_ms(outcome.lease)
-        return answer_document(
-            {
-                "status": "acquired",
-                "lease_id": outcome.lease.lease_id,
-                "fencing_token": outcome.lease.token,
-                "expires_at": timestamp(end_ms),
-                "renew_after_ms": max(0, end_ms - outcome.now_ms) // 2,
-                "metadata": outcome.lease.metadata,
-            }
-        )
-    if isinstance(outcome, Held) and outcome.blockers:
-        holder = outcome.blockers[0].holder
-        end_ms = own_end_ms(holder)
-        return answer_document(
-            {
-                "status": "held",
-                "holder_id": holder_id(internal_id(holder)),
-                "expires_at": timestamp(end_ms),
-                "retry_after_ms": max(0, end_ms - outcome.now_ms),
-                "metadata": holder.metadata,
-            }
-        )
-    if isinstance(outcome, Delayed):
-        document = {
-            "status": "delayed",
-            "available_at": timestamp(outcome.until_ms),
-            "lock_delay_seconds": -(-outcome.delay_ms // 1000),
-            "retry_after_ms": outcome.until_ms - outcome.now_ms,
-        }
-        return answer_document(document, 409)
-    raise _refused(outcome)
-
-
-def _refused(outcome: Outcome) -> Exception:
-    if isinstance(outcome, QuotaExceeded):
-        return OctoStoreRefusal("lock_limit_exceeded", f"Lock limit exceeded (max {LOCKS_MAX} per user)")
-    if isinstance(outcome, Forbidden):
-        return forbidden("caller is not allowed to acquire this lock")
-    if isinstance(outcome, AclDiffers):
-        return conflict("ACL changed while acquiring the lock")
-    if isinstance(outcome, SessionUnknown):
-        return no_session()
-    if isinstance(outcome, SessionOver):
-        return session_over()
-    return Unknown(outcome)
-
-
-class Unknown(Exception):
-    """An outcome that OctoStore has no word for, such as a parked job: another client's routes made it."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__(type(outcome).__name__)
-        self.answer = answer_for(outcome)
-
-
-def _lock_document(lock: LockRecord) -> Document:
-    holder = _holder(lock)
-    return {
-        "name": lock.name,
-        "status": "free" if holder is None else "held",
-        "holder_id": None if holder is None else holder_id(internal_id(holder)),
-        "fencing_token": lock.token if holder is None else holder.token,
-        "expires_at": None if holder is None else timestamp(own_end_ms(holder)),
-        "metadata": None if holder is None else holder.metadata,
-    }

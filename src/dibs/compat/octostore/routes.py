@@ -10,7 +10,8 @@ from dibs.compat.octostore.admin import STATUS as ADMIN_STATUS
 from dibs.compat.octostore.admin import TIMESERIES
 from dibs.compat.octostore.callers import UserDirectory
 from dibs.compat.octostore.elections import Elections
-from dibs.compat.octostore.locks import Locks, Unknown, own_end_ms
+from dibs.compat.octostore.lock_answers import UnknownOutcome, own_end_ms
+from dibs.compat.octostore.locks import Locks
 from dibs.compat.octostore.refusals import answer_refusal
 from dibs.compat.octostore.sessions import Sessions
 from dibs.compat.octostore.streams import PlainStream
@@ -158,7 +159,7 @@ def _in_its_words(handler: Handler) -> Handler:
             return await handler(call)
         except ClientGone:
             raise
-        except Unknown as unknown:
+        except UnknownOutcome as unknown:
             return unknown.answer
         except Exception as error:
             return answer_refusal(error)
