@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
-from dibs.errors import InvalidName
+from dibs.errors import InvalidInput, InvalidName
 from tests.processes import wait_until
 from tests.sdk.conftest import over
 
@@ -100,5 +100,88 @@ def test_an_event_loop_leads_as_well(connect_async: Connect) -> None:
                 assert leader.remaining() == 0
             async with client.leader("deploys") as again:
                 assert again.term == leader.term + 1
+
+    asyncio.run(main())
+
+
+@over()
+def test_a_leader_is_for_one_block(client: Client) -> None:
+    leader = client.leader("deploys")
+    with leader:
+        with pytest.raises(InvalidInput, match="A leader is for one block only"), leader:
+            pytest.fail("the block began within itself")
+        assert leader.is_leader, "the block that runs is not disturbed"
+    with pytest.raises(InvalidInput, match="Make another one with the client"), leader:
+        pytest.fail("a second block began")
+    assert client.owner("election:deploys").status == "free"
+
+
+@over("memory")
+def test_of_two_threads_with_one_leader_one_leads(client: Client) -> None:
+    leader = client.leader("deploys", wait=None)
+    told: list[str] = []
+    both, told_both = threading.Barrier(2), threading.Barrier(2)
+
+    def lead() -> None:
+        both.wait(20)
+        try:
+            with leader:
+                told.append("leads")
+                told_both.wait(20)
+        except InvalidInput as refused:
+            told.append(refused.details)
+            told_both.wait(20)
+
+    threads = [threading.Thread(target=lead) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(told) == ["A leader is for one block only. Make another one with the client.", "leads"]
+    assert client.owner("election:deploys").status == "free"
+
+
+@over()
+def test_a_term_is_known_from_the_block_on(client: Client) -> None:
+    leader = client.leader("deploys")
+    for ask in (lambda: leader.term, lambda: leader.election, lambda: leader.is_leader, leader.resign):
+        with pytest.raises(InvalidInput, match=r"The election was not won yet.*`with … as leader:`"):
+            ask()
+    with leader:
+        term = leader.term
+        leader.resign()
+        assert (leader.term, leader.is_leader) == (term, False)
+        with pytest.raises(dibs.LeaseLost):
+            leader.resign()
+    assert (leader.term, leader.is_leader) == (term, False)
+
+
+@over()
+def test_nobody_leads_with_a_client_that_was_closed(connect: Callable[..., Client]) -> None:
+    client = connect()
+    leader = client.leader("deploys")
+    client.close()
+    with pytest.raises(dibs.Unavailable, match="closed"), leader:
+        pytest.fail("it leads without a client")
+
+
+@over("sqlite", "server")
+def test_a_candidate_that_is_cancelled_leaves_no_place_in_line_and_no_lease(connect_async: Connect) -> None:
+    async def main() -> None:
+        async with connect_async() as client, connect_async("bob") as other:
+            async with client.leader("deploys"):
+                candidate = other.leader("deploys")
+                campaign = asyncio.create_task(candidate.__aenter__())
+                async with asyncio.timeout(20):
+                    while not (await client.owner("election:deploys")).document.get("waiting"):
+                        await asyncio.sleep(0.01)
+                campaign.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await campaign
+                status = await client.owner("election:deploys")
+                assert status.document["waiting"] == 0
+                with pytest.raises(InvalidInput, match="The election was not won yet"):
+                    _ = candidate.term
+            assert (await client.owner("election:deploys")).status == "free"
 
     asyncio.run(main())

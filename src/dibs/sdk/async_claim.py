@@ -102,7 +102,7 @@ class AsyncClaim(ClaimState):
     async def __aenter__(self) -> AsyncClaim:
         request, self._request = self._request, None
         if request is None:
-            raise InvalidInput("A claim is for one block only. Make another one with the client.")
+            raise InvalidInput(self._used_text())
         span = spans.begin_claim()
         try:
             hold = self._held = await taken(self._door, request, self._timeout_ms, self._session)

@@ -99,7 +99,7 @@ class Claim(ClaimState):
     def __enter__(self) -> Claim:
         request, self._request = self._request, None
         if request is None:
-            raise InvalidInput("A claim is for one block only. Make another one with the client.")
+            raise InvalidInput(self._used_text())
         span = spans.begin_claim()
         try:
             hold = self._taken(request)

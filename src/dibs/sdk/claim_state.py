@@ -31,6 +31,7 @@ class ClaimState:
     """The read-only part of a claim."""
 
     _block = "with"  # the word that begins the block
+    _noun = "claim"  # what the messages call it
 
     def __init__(self, request: ClaimRequest) -> None:
         self._span: Any = None  # of the hold, if the program traces
@@ -49,10 +50,14 @@ class ClaimState:
     @property
     def _hold(self) -> LeaseHold:
         if self._held is None:
-            raise InvalidInput(
-                f"The claim was not taken yet. Use it in a with block: `{self._block} … as claim:`."
-            )
+            raise InvalidInput(self._not_taken_text())
         return self._held
+
+    def _not_taken_text(self) -> str:
+        return f"The claim was not taken yet. Use it in a with block: `{self._block} … as claim:`."
+
+    def _used_text(self) -> str:
+        return f"A {self._noun} is for one block only. Make another one with the client."
 
     @property
     def leases(self) -> tuple[Lease, ...]:

@@ -13,6 +13,11 @@ TTL_SECONDS = 30.0
 class LeaderState(ClaimState):
     """What a claim says when it is an election."""
 
+    _noun = "leader"
+
+    def _not_taken_text(self) -> str:
+        return f"The election was not won yet. Use the leader in a with block: `{self._block} … as leader:`."
+
     @property
     def election(self) -> str:
         """The name of the election."""
