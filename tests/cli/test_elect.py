@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.processes import Machine, finished, first_line
+from tests.cli.processes import PATIENCE_SECONDS, Machine, finished, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,4 +71,7 @@ def test_once_ends_with_the_leadership(machine: Machine) -> None:
     once = machine.start("elect", "cron", *SHORT, "--once", "--", "/bin/sh", "-c", f"{SAY}; exec sleep 600")
     assert first_line(once) == "cron 1 1"
     assert machine.run("break", JOB, "--reason", "stuck")[0] == 0
-    assert finished(once)[0] == 20
+    _, told = once.communicate(timeout=PATIENCE_SECONDS)
+    assert once.returncode == 20
+    assert "The leadership was lost" in told
+    assert "because somebody else may lead now." in told

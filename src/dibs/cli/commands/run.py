@@ -33,6 +33,7 @@ from dibs.cli.supervise.process_session import (
 )
 from dibs.cli.supervise.session_claim import claim
 from dibs.cli.supervise.verdict import OK_CODES, UNCOUNTED, Verdict
+from dibs.core.names import ELECTION_PREFIX
 from dibs.terminal import plain
 from dibs.wire.codes import DONE, LOST, NO
 
@@ -165,8 +166,13 @@ def _not_started(words: list[str], error: OSError) -> Answer:
 
 
 def _lost(options: _RunOptions, session: ProcessSession, child: Child) -> Answer:
-    what, why = "The session" if options.job is None else "The claim", session.why
-    text = f"{what} was lost ({plain(why).rstrip('.')}). The command was stopped, because others may have its jobs now."
+    why = session.why
+    what, risk = "The claim", "others may have its jobs now"
+    if options.job is None:
+        what = "The session"
+    elif options.job.startswith(ELECTION_PREFIX):
+        what, risk = "The leadership", "somebody else may lead now"
+    text = f"{what} was lost ({plain(why).rstrip('.')}). The command was stopped, because {risk}."
     if child.some_left:
         text += " Some of its processes run as another user and could not be stopped."
     document = _document(options, session) | {"why": why, "all_stopped": not child.some_left}
