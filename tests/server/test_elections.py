@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core.limits import PUBLIC_CLIENTS_MAX, PUBLIC_REQUESTS_MS
+from dibs.server.events import stream as event_stream
 from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import PublicElections, ServerSettings
 from dibs.service.rate import RateLimited
@@ -18,6 +19,7 @@ from tests.server.sse import StreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.server.harness import Response, Server
 
@@ -273,6 +275,26 @@ def test_streams_are_bounded_per_client_and_in_all(public: Server) -> None:
             with StreamReader(public.port, f"/elections/{room}/watch", who=None) as three:
                 assert (three.status, three.headers["retry-after"]) == (429, "30")
     wait_until(lambda: not public.api.rooms._streams, "a stream that ended is still counted")
+
+
+@pytest.mark.promise("events:told")
+def test_a_reader_that_takes_nothing_is_told_and_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "STALL_S", 0.3)
+    settings = ServerSettings(public_elections=PublicElections(requests=10_000))
+    with running(tmp_path, settings=settings) as server:
+        server.api.streams.keepalive_s = 0.05
+        room = new_room(server)
+        watch = f"/elections/{room}/watch"
+        with StreamReader(server.port, watch, who=None, receive_bytes=4096) as deaf:
+            deaf.settle()
+            for _ in range(40):
+                token = campaign(server, room, "ann", metadata="m" * 1000).json["leader_token"]
+                assert resign(server, room, token).status == 200
+            wait_until(lambda: not len(server.api.streams), "it is cut off")
+            assert not server.api.rooms._streams, "its place among the public streams is free"
+            frames = deaf.rest()
+            last = frames.pop()
+            assert (last.kind, last.document["after"]) == ("dropped", frames[-1].id)
 
 
 def test_a_public_stream_ends_after_its_time(tmp_path: Any) -> None:
