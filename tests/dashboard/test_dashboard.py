@@ -204,6 +204,7 @@ def test_a_filter_that_the_server_refuses_says_why_until_it_is_cleared(visit: Vi
     page = visit.enter("viewer", f"/?prefix={'x' * 600}")
     expect(page.locator("#notice")).to_contain_text("prefix may have 512 bytes at most")
     expect(page.locator("#link-text")).to_have_text("No live updates")
+    expect(page.locator(".found")).to_have_text("")
     page.get_by_label("Name begins with").fill("deploy")
     expect(in_rows(page, "deploy/eu-0")).to_be_visible()
     expect(page.locator("#notice")).to_be_hidden()
@@ -298,6 +299,7 @@ def test_five_thousand_claims_keep_few_rows(visit: Visit, server: Server) -> Non
         assert server.ask("POST", "/locks/acquire-all?namespace=many", asked).status == 200
     page = visit.enter("viewer", "/?ns=many")
     expect(page.get_by_text("5,000 rows")).to_be_visible()
+    expect(page.locator("#brand")).to_have_attribute("href", "/?ns=many")
     expect(in_rows(page, "many-0000")).to_be_visible()
     page.keyboard.press("End")
     expect(in_rows(page, "many-4999")).to_be_in_viewport()

@@ -83,7 +83,8 @@ function changed(what, problem) {
     announce(problem.message);
     const notice = byId("notice");
     notice.hidden = false;
-    return setText(notice, problem.message);
+    setText(notice, problem.message);
+    return view.show?.("refused");
   }
   if (what !== "held") {
     drawCounts();
@@ -106,6 +107,7 @@ function drawTabs(place) {
   byId("tabs").replaceChildren(...TABS.map((tab) => h("a", {
     "data-link": true, href: href({ ...keep, tab }), "aria-current": !place.page && place.tab === tab ? "page" : null,
   }, LABELS[tab], h("span", { class: "count", id: `count-${tab}` }))));
+  byId("brand").setAttribute("href", href({ ns: place.ns }));
   drawCounts();
 }
 

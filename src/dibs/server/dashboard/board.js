@@ -168,7 +168,8 @@ export class Board {
     setText(this._emptyTitle, isFiltered ? "Nothing fits these filters." : this._nothing[0]);
     setText(this._emptyHint, isFiltered ? "Clear a filter to see more." : this._nothing[1]);
     const said = isFiltered ? `${count(fit.length)} of ${count(rows.length)}` : plural(fit.length, this.tab === "sessions" ? "session" : "row", this.tab === "sessions" ? "sessions" : "rows");
-    const words = isWhole ? said : `Reading… ${count(rows.length)}`;
+    const reading = this._source.isRefused && !rows.length ? "" : `Reading… ${count(rows.length)}`; // the notice says why
+    const words = isWhole ? said : reading;
     if (this._filters.words.textContent !== words) {
       setText(this._filters.words, words);
       if (isWhole && isFiltered && said !== this._said) announce(`${said} shown`);

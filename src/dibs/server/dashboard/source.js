@@ -25,6 +25,7 @@ export class Source {
     this.sessions = [];
     this.lists = new Map();
     this.hour = null;
+    this.isRefused = false; // the server has refused a question, as of an invalid prefix
     this._changed = changed;
     this._link = link;
     this._seen = seen;
@@ -175,7 +176,9 @@ export class Source {
     if (error instanceof Unreachable) {
       this._link("lost");
       if (this._now === "live") this._stream.again();
-    } else if (error.status >= 400 && error.status !== 401) this._changed("refused", error);
-    else if (error.status === undefined) throw error;
+    } else if (error.status >= 400 && error.status !== 401) {
+      this.isRefused = true;
+      this._changed("refused", error);
+    } else if (error.status === undefined) throw error;
   }
 }
