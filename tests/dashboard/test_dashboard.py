@@ -182,6 +182,7 @@ def test_a_plain_address_of_another_machine_is_followed_too(browser: Browser, se
 
 def test_filters_are_in_the_address_and_the_back_button_undoes_them(visit: Visit) -> None:
     page = visit.enter("viewer", "/")
+    expect(in_rows(page, "deploy/eu-0")).to_be_visible()  # the keys work once the page is drawn
     page.keyboard.press("/")
     expect(page.get_by_role("searchbox", name="Filter")).to_be_focused()
     page.keyboard.type("delphi")
