@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from dibs.errors import JobHeld
 from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.client import Client
+from dibs.server.monitor import request_spans
 from dibs.server.monitor.request_spans import RequestSpans
 from tests.server.harness import TOKENS, running, wait_until
 
@@ -137,6 +139,21 @@ def test_a_fault_of_the_tracer_does_not_cost_a_lease(server: Server, monkeypatch
         client.claim("faulty-tracer") as claim,
     ):
         assert claim.fencing_token
+
+
+def test_a_collector_that_does_not_answer_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_spans, "CLOSE_SECONDS_MAX", 0.05)
+    answered, ended = threading.Event(), threading.Event()
+
+    class Hanging(TracerProvider):
+        def shutdown(self) -> None:
+            answered.wait(20)
+            ended.set()
+
+    RequestSpans(Hanging(shutdown_on_exit=False), owned=True).close()
+    assert not ended.is_set()
+    answered.set()
+    assert ended.wait(20)
 
 
 def test_the_sdk_does_not_load_opentelemetry() -> None:

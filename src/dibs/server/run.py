@@ -69,6 +69,7 @@ def serve(settings: ServerSettings) -> None:
     if settings.system:
         make_folders(address.path, store_url)
     with contextlib.ExitStack() as stack:
+        observers = _observers(settings, stack)
         store = _open(store_url)
         stack.callback(store.close)
         says += open_directory(stack, guard, store, settings, address)
@@ -84,7 +85,9 @@ def serve(settings: ServerSettings) -> None:
         gc.set_threshold(*GC_THRESHOLDS)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             names = _names_of(settings, address)
-            runner.run(_serve(settings, store, guard, tls, proxies, listening, names, lambda: _tell(text)))
+            runner.run(
+                _serve(settings, store, guard, tls, proxies, listening, names, observers, lambda: _tell(text))
+            )
     log.warning("stopped")
     flush_log()
 
@@ -126,12 +129,14 @@ def _reload(guard: TokenGuard, tls: ServerTls | None) -> None:
         tls.reload()
 
 
-def _observers(settings: ServerSettings) -> list[RequestObserver]:
+def _observers(settings: ServerSettings, stack: contextlib.ExitStack) -> list[RequestObserver]:
     if not settings.traces:
         return []
-    from dibs.server.monitor.request_spans import RequestSpans, open_provider
+    from dibs.server.monitor.request_spans import open_spans
 
-    return [RequestSpans(open_provider())]
+    spans = open_spans()
+    stack.callback(spans.close)
+    return [spans]
 
 
 async def _serve(
@@ -142,6 +147,7 @@ async def _serve(
     proxies: TrustedProxies,
     listening: socket.socket,
     names: tuple[str, ...],
+    observers: list[RequestObserver],
     on_ready: Callable[[], None],
 ) -> None:
     from dibs.server.engine import Engine
@@ -178,7 +184,7 @@ async def _serve(
             mcp=mcp,
             access_log=settings.access_log,
             json_log=settings.log_format == "json",
-            observers=_observers(settings),
+            observers=observers,
             on_ready=on_ready,
             gateway_ttl_ms=ttl_ms,
             gateway_upstream=settings.gateway_upstream,

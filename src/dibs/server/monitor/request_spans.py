@@ -3,6 +3,7 @@ needs the extra `otel`; requests then take the general way."""
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from dibs._version import __version__
@@ -16,14 +17,18 @@ if TYPE_CHECKING:
     from dibs.server.monitor.request_note import RequestNote
 
 
-class RequestSpans:
-    """`provider`: an OpenTelemetry TracerProvider."""
+CLOSE_SECONDS_MAX = 2.0
 
-    def __init__(self, provider: Any) -> None:
+
+class RequestSpans:
+    """`provider`: an OpenTelemetry TracerProvider. `owned`: it ends with the server."""
+
+    def __init__(self, provider: Any, *, owned: bool = False) -> None:
         from opentelemetry import trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._trace = trace
+        self._owned = provider if owned else None
         self._tracer = provider.get_tracer("dibs", __version__)
         self._propagator = TraceContextTextMapPropagator()
 
@@ -56,17 +61,25 @@ class RequestSpans:
             span.set_status(self._trace.StatusCode.ERROR)
         span.end()
 
+    def close(self) -> None:
+        """Sends the last spans. A collector that does not answer must not hold up the end of the server: the provider
+        itself would wait for it for 30 seconds."""
+        if self._owned is not None:
+            closing = threading.Thread(target=self._owned.shutdown, name="dibs-spans", daemon=True)
+            closing.start()
+            closing.join(CLOSE_SECONDS_MAX)
 
-def open_provider() -> Any:
-    """The provider that this process has already (`opentelemetry-instrument`), or one that exports by OTLP, as the
-    variables OTEL_* say."""
+
+def open_spans() -> RequestSpans:
+    """With the provider that this process has already (`opentelemetry-instrument`), or one that exports by OTLP, as
+    the variables OTEL_* say."""
     try:
         from opentelemetry import trace
         from opentelemetry.sdk.trace import TracerProvider
 
         found = trace.get_tracer_provider()
         if isinstance(found, TracerProvider):
-            return found
+            return RequestSpans(found)
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -77,7 +90,7 @@ def open_provider() -> Any:
     resource = Resource.create({"service.version": __version__})
     if str(resource.attributes.get("service.name")).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": "dibs"}))
-    provider = TracerProvider(resource=resource)
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # close() does
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
-    return provider
+    return RequestSpans(provider, owned=True)
