@@ -139,8 +139,8 @@ class WebhookDispatcher:
             runner.run(self._main())
 
     async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._roused = asyncio.Event()
+        self._loop = asyncio.get_running_loop()  # from here on, other threads rouse it
         self._sender = self._make_sender()
         self._tasks: set[asyncio.Task[None]] = set()
         self._doubted: set[asyncio.Task[None]] = set()  # of them, those to targets that have not answered yet
