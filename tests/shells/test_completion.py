@@ -97,7 +97,8 @@ def test_a_server_that_does_not_answer_holds_nobody_up(shells: Shells) -> None:
     serving = (
         "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True)"
     )
-    shells.program("silent", f'exec {sys.executable} -c "{serving}; s.accept(); s.accept(); s.accept()"')
+    kept = "kept = [s.accept() for _ in range(9)]"  # a connection that nobody keeps is closed at once
+    shells.program("silent", f'exec {sys.executable} -c "{serving}; {kept}"')
     script = """
     silent >port & pid=$!
     until [ -s port ]; do sleep 0.05; done
