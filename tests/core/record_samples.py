@@ -11,7 +11,8 @@ from typing import Any
 from dibs.core.record import Record
 
 MODULES = (
-    *("core.records", "core.events", "core.commands", "core.outcomes", "core.credentials", "core.identity"),
+    *("core.records", "core.events", "core.commands", "core.credentials", "core.identity"),
+    *("core.outcomes", "core.lease_outcomes", "core.upkeep_outcomes"),
     *("core.replay", "wire.tokenfile", "service.archive.lines", "stores.etcd.clock", "stores.etcd.location"),
     "compat.action_llama.runs",
 )

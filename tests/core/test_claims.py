@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.core import outcomes
+from dibs.core import lease_outcomes, outcomes
 from dibs.core.decide import decide, keys_of
 from dibs.core.limits import ENDINGS_KEPT
 from dibs.core.records import Done, Meta
@@ -234,7 +234,7 @@ def test_a_list_is_only_set_by_a_claim_where_there_is_none() -> None:
 def test_a_heartbeat_starts_the_time_anew() -> None:
     decision = decided(9_999, lock(holder()), renew())
     kept = holder(renewed_ms=9_999)
-    assert decision.outcome == outcomes.Renewed(now_ms=9_999, name=JOB, lease=kept)
+    assert decision.outcome == lease_outcomes.Renewed(now_ms=9_999, name=JOB, lease=kept)
     assert written(decision) == lock(kept)
     assert not decision.events
 
@@ -299,14 +299,14 @@ def test_a_message_of_a_former_owner_leaves_its_successor_alone_and_says_how_it_
 @pytest.mark.parametrize(("now_ms", "renewed"), [(9_999, True), (10_000, False), (10_001, False)])
 def test_a_heartbeat_counts_until_one_millisecond_before_the_deadline(now_ms: int, renewed: bool) -> None:
     decision = decided(now_ms, lock(holder()), renew())
-    assert isinstance(decision.outcome, outcomes.Renewed) == renewed
+    assert isinstance(decision.outcome, lease_outcomes.Renewed) == renewed
     assert [event.kind for event in decision.events] == ([] if renewed else ["expired"])
 
 
 @pytest.mark.promise("proof")
 def test_for_an_admin_the_lease_id_is_proof_enough_and_nothing_less_is() -> None:
-    assert isinstance(decided(0, lock(holder()), renew(principal=None)).outcome, outcomes.Renewed)
-    assert isinstance(decided(0, lock(holder()), release(principal=None)).outcome, outcomes.Released)
+    assert isinstance(decided(0, lock(holder()), renew(principal=None)).outcome, lease_outcomes.Renewed)
+    assert isinstance(decided(0, lock(holder()), release(principal=None)).outcome, lease_outcomes.Released)
     assert isinstance(
         decided(0, lock(holder()), renew(principal=None, lease_id="lease-2")).outcome, outcomes.NotCurrent
     )
@@ -333,7 +333,7 @@ def test_whoever_holds_as_much_as_it_may_is_not_put_in_line_either() -> None:
 def test_a_release_frees_the_job_and_forgets_the_losses_before_it() -> None:
     decision = decided(1_000, lock(holder(checkpoint="half", delay_ms=5_000), failures=3), release())
     over = ending(at_ms=1_000, checkpoint="half")
-    assert decision.outcome == outcomes.Released(now_ms=1_000, name=JOB, ending=over)
+    assert decision.outcome == lease_outcomes.Released(now_ms=1_000, name=JOB, ending=over)
     assert written(decision) == lock(endings=(over,))
     assert [(event.kind, event.checkpoint) for event in decision.events] == [("released", "half")]
 
@@ -372,7 +372,7 @@ def test_a_release_may_mark_the_job_done() -> None:
 def test_releasing_again_what_was_released_is_fine_and_changes_nothing(held_by_another: bool) -> None:
     successors = (holder(token=2, lease_id="lease-2"),) if held_by_another else ()
     decision = decided(1_000, lock(*successors, endings=(ending(),)), release(done_ms=9, checkpoint="x"))
-    assert decision.outcome == outcomes.Released(now_ms=1_000, name=JOB, ending=ending(), again=True)
+    assert decision.outcome == lease_outcomes.Released(now_ms=1_000, name=JOB, ending=ending(), again=True)
     assert not decision.writes
     assert not decision.events
 
@@ -403,7 +403,7 @@ def test_a_job_remembers_its_last_endings_and_the_checkpoint_of_the_newest_only(
 def test_a_break_takes_the_job_away_and_keeps_who_did_it_and_why() -> None:
     decision = decided(1_000, lock(holder(delay_ms=3_000, checkpoint="half")), break_())
     mine = holder(delay_ms=3_000, checkpoint="half")
-    assert decision.outcome == outcomes.Broken(now_ms=1_000, name=JOB, holders=(mine,))
+    assert decision.outcome == lease_outcomes.Broken(now_ms=1_000, name=JOB, holders=(mine,))
     over = ending(how="broken", at_ms=1_000, checkpoint="half", by="op", reason="stuck")
     assert written(decision) == lock(endings=(over,), failures=1, delay_until_ms=4_000)
     assert [(event.kind, event.by, event.reason) for event in decision.events] == [("broken", "op", "stuck")]
@@ -412,7 +412,7 @@ def test_a_break_takes_the_job_away_and_keeps_who_did_it_and_why() -> None:
 @pytest.mark.parametrize("stored", [None, lock(), lock(endings=(ending(),), done=DONE)])
 def test_breaking_what_nobody_holds_changes_nothing(stored: LockRecord | None) -> None:
     decision = decided(1_000, stored, break_())
-    assert decision.outcome == outcomes.Broken(now_ms=1_000, name=JOB)
+    assert decision.outcome == lease_outcomes.Broken(now_ms=1_000, name=JOB)
     assert not decision.writes
     assert not decision.events
 
@@ -420,19 +420,19 @@ def test_breaking_what_nobody_holds_changes_nothing(stored: LockRecord | None) -
 @pytest.mark.parametrize(
     ("stored", "asked", "answer"),
     [
-        (None, set_acl(), outcomes.NotFound(now_ms=0, name=JOB)),
-        (None, set_acl(admin=True), outcomes.NotFound(now_ms=0, name=JOB)),
+        (None, set_acl(), lease_outcomes.NotFound(now_ms=0, name=JOB)),
+        (None, set_acl(admin=True), lease_outcomes.NotFound(now_ms=0, name=JOB)),
         (lock(holder()), set_acl(principal="solo"), outcomes.Forbidden(now_ms=0, name=JOB)),
         (lock(endings=(ending(),)), set_acl(), outcomes.Forbidden(now_ms=0, name=JOB)),
-        (lock(holder()), set_acl(), outcomes.AclSet(now_ms=0, name=JOB, acl=("a",))),
-        (lock(), set_acl(admin=True), outcomes.AclSet(now_ms=0, name=JOB, acl=("a",))),
-        (lock(acl=("b",)), set_acl(admin=True, acl=()), outcomes.AclSet(now_ms=0, name=JOB, acl=())),
+        (lock(holder()), set_acl(), lease_outcomes.AclSet(now_ms=0, name=JOB, acl=("a",))),
+        (lock(), set_acl(admin=True), lease_outcomes.AclSet(now_ms=0, name=JOB, acl=("a",))),
+        (lock(acl=("b",)), set_acl(admin=True, acl=()), lease_outcomes.AclSet(now_ms=0, name=JOB, acl=())),
     ],
 )
 def test_an_access_list_is_for_the_owner_or_an_admin_to_change(stored: Any, asked: Any, answer: Any) -> None:
     decision = decided(0, stored, asked)
     assert decision.outcome == answer
-    if isinstance(answer, outcomes.AclSet):
+    if isinstance(answer, lease_outcomes.AclSet):
         assert written(decision) == stored.replace(acl=asked.acl)
     else:
         assert not decision.writes

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from dibs.core import events as kinds
-from dibs.core import outcomes
+from dibs.core import lease_outcomes, outcomes
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -79,10 +79,10 @@ WORDS: dict[type, str] = {
     outcomes.SessionUnknown: "no-such-session",
     outcomes.SessionOver: "session-over",
     outcomes.NotCurrent: "not-current",
-    outcomes.Renewed: "renewed",
-    outcomes.Released: "released",
-    outcomes.Failed: "failed",
-    outcomes.Transferred: "transferred",
+    lease_outcomes.Renewed: "renewed",
+    lease_outcomes.Released: "released",
+    lease_outcomes.Failed: "failed",
+    lease_outcomes.Transferred: "transferred",
 }
 
 jobs = st.sampled_from(JOBS)
@@ -339,8 +339,8 @@ class Predicted(Life):
         expected = self.world.release(job, "team", lease, session, done_ms)
         command = Release(ns=NS, name=job, principal="team", lease_id=lease, session=session, done_ms=done_ms)
         outcome = self.ask(command)
-        again = isinstance(outcome, outcomes.Released) and outcome.again
-        again = again or (isinstance(outcome, outcomes.Failed) and outcome.again)
+        again = isinstance(outcome, lease_outcomes.Released) and outcome.again
+        again = again or (isinstance(outcome, lease_outcomes.Failed) and outcome.again)
         assert WORDS[type(outcome)] + ("-again" if again else "") == expected
         self.agree()
 
@@ -350,7 +350,7 @@ class Predicted(Life):
         expected = self.world.fail(job, "team", lease, session, retry_ms)
         command = Release(ns=NS, name=job, principal="team", lease_id=lease, session=session, failed=True)
         outcome = self.ask(command.replace(retry_ms=retry_ms))
-        again = isinstance(outcome, outcomes.Released | outcomes.Failed) and outcome.again
+        again = isinstance(outcome, lease_outcomes.Released | lease_outcomes.Failed) and outcome.again
         assert WORDS[type(outcome)] + ("-again" if again else "") == expected
         self.agree()
 
@@ -373,7 +373,7 @@ class Predicted(Life):
             ns=NS, name=job, principal="team", fresh_lease_id=fresh, lease_id=lease, session=session
         )
         outcome = self.ask(command.replace(to_session=heir, to_owner=None if heir else "heir"))
-        if isinstance(outcome, outcomes.Transferred):
+        if isinstance(outcome, lease_outcomes.Transferred):
             self.leases.append((job, fresh))
         assert WORDS[type(outcome)] == expected
         self.agree()
@@ -382,7 +382,7 @@ class Predicted(Life):
     def breaks(self, job: str) -> None:
         expected = self.world.break_(job)
         outcome = self.ask(Break(ns=NS, name=job, principal="op", reason="why"))
-        assert isinstance(outcome, outcomes.Broken)
+        assert isinstance(outcome, lease_outcomes.Broken)
         assert len(outcome.holders) == expected
         self.agree()
 
@@ -390,7 +390,7 @@ class Predicted(Life):
     def frees(self, job: str) -> None:
         facts = self.world.about(job)
         outcome = self.ask(Free(ns=NS, name=job, principal="op"))
-        assert isinstance(outcome, outcomes.Freed)
+        assert isinstance(outcome, lease_outcomes.Freed)
         assert outcome.was_parked == (facts.parked or self.now_ms < facts.rests_until_ms)
         if outcome.was_parked:
             facts.parked, facts.failures, facts.rests_until_ms = False, 0, 0
@@ -412,7 +412,7 @@ class Predicted(Life):
     def keeps_a_session(self, session: str) -> None:
         outcome = self.ask(KeepSession(session=session, principal="team"))
         run = self.world.runs[session]
-        assert isinstance(outcome, outcomes.SessionState) != bool(run.how)
+        assert isinstance(outcome, lease_outcomes.SessionState) != bool(run.how)
         if not run.how:
             run.until_ms = self.now_ms + run.ttl_ms
         self.agree()
@@ -421,14 +421,14 @@ class Predicted(Life):
     def ends_a_session(self, session: str, dead: bool) -> None:
         expected = self.world.end_run(session, None if dead else "team", dead=dead)
         outcome = self.ask(EndSession(session=session, principal=None if dead else "team", dead=dead))
-        said = "over" if isinstance(outcome, outcomes.SessionState) else WORDS[type(outcome)]
+        said = "over" if isinstance(outcome, lease_outcomes.SessionState) else WORDS[type(outcome)]
         assert said == expected
         self.agree()
 
     @rule(session=st.sampled_from(SESSIONS))
     def looks_at_a_session(self, session: str) -> None:
         outcome = self.ask(InspectSession(session=session, principal="team"))
-        assert isinstance(outcome, outcomes.SessionState)
+        assert isinstance(outcome, lease_outcomes.SessionState)
         holds = {(each.name, each.holder.lease_id) for each in outcome.holds}
         if outcome.live:
             assert holds == {(h.job, h.wish.lease) for h in self.world.holds if h.wish.session == session}

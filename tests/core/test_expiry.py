@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dibs.core import expiry, outcomes
+from dibs.core import expiry, outcomes, upkeep_outcomes
 from dibs.core.commands import Beat
 from dibs.core.decide import decide
 from dibs.core.draft import Draft
@@ -152,7 +152,8 @@ def test_a_server_that_stalls_for_ever_does_not_keep_a_dead_owners_lease(ttl_ms:
         began_ms = here.now_ms + max(0, every_ms - stall_ms)
         here.apply(
             Decision(
-                outcome=outcomes.BeatRecorded(now_ms=began_ms), writes={PULSE_KEY: Pulse(at_ms=began_ms)}
+                outcome=upkeep_outcomes.BeatRecorded(now_ms=began_ms),
+                writes={PULSE_KEY: Pulse(at_ms=began_ms)},
             )
         )
         here.now_ms = began_ms + stall_ms
@@ -262,7 +263,7 @@ def test_a_silence_before_a_beat_is_an_outage(
     why: str, pulse_ms: int | None, since_ms: int, outage_ms: int
 ) -> None:
     decision = decide(view(100_000, pulse_ms=pulse_ms), Beat(alive_since_ms=since_ms))
-    assert decision.outcome == outcomes.BeatRecorded(now_ms=100_000, outage_ms=outage_ms), why
+    assert decision.outcome == upkeep_outcomes.BeatRecorded(now_ms=100_000, outage_ms=outage_ms), why
     assert decision.writes[PULSE_KEY] == Pulse(at_ms=100_000)
     if outage_ms:
         assert decision.writes[META_KEY] == Meta(outages=(outage(100_000 - outage_ms, 100_000),))
@@ -281,7 +282,7 @@ def test_a_short_silence_before_a_server_that_came_up_after_it_stays_in_doubt(do
     began_ms = doubt_ms or 99_500
     here = View(100_000, {META_KEY: None, PULSE_KEY: pulse})
     in_doubt = decide(here, Beat(alive_since_ms=100_000))
-    assert in_doubt.outcome == outcomes.BeatRecorded(now_ms=100_000)
+    assert in_doubt.outcome == upkeep_outcomes.BeatRecorded(now_ms=100_000)
     assert in_doubt.writes == {PULSE_KEY: Pulse(at_ms=100_000, doubt_ms=began_ms)}
     here.apply(in_doubt)
     here.now_ms = 100_300
@@ -322,20 +323,20 @@ def test_a_server_that_crashes_faster_than_its_silence_is_noticed_takes_no_lease
 
 def test_a_sweep_of_a_job_that_is_not_there_does_nothing() -> None:
     decision = decided(0, None, SWEEP)
-    assert decision.outcome == outcomes.Swept(now_ms=0, key=KEY)
+    assert decision.outcome == upkeep_outcomes.Swept(now_ms=0, key=KEY)
     assert not decision.writes
 
 
 def test_a_sweep_that_comes_too_early_does_nothing() -> None:
     decision = decided(9_999, lock(holder()), SWEEP)
-    assert decision.outcome == outcomes.Swept(now_ms=9_999, key=KEY)
+    assert decision.outcome == upkeep_outcomes.Swept(now_ms=9_999, key=KEY)
     assert not decision.writes
 
 
 @pytest.mark.promise("audit")
 def test_a_sweep_turns_an_expiry_into_an_event_once() -> None:
     first = decided(10_000, lock(holder()), SWEEP)
-    assert first.outcome == outcomes.Swept(now_ms=10_000, key=KEY, expired=1)
+    assert first.outcome == upkeep_outcomes.Swept(now_ms=10_000, key=KEY, expired=1)
     assert [event.kind for event in first.events] == ["expired"]
     second = decided(10_000, written(first), SWEEP)
     assert not second.events
@@ -379,7 +380,7 @@ def test_a_record_says_when_to_look_at_it_again_and_then_there_is_something_to_d
 def test_forgetting_a_job_moves_its_token_into_the_floor(floor: int, raised: int) -> None:
     stored = lock(token=5, endings=(ending(),))
     decision = decided(IDLE_RECORD_MS, stored, SWEEP, meta=Meta(token_floor=floor, outages=(outage(1, 2),)))
-    assert decision.outcome == outcomes.Swept(now_ms=IDLE_RECORD_MS, key=KEY, forgotten=True)
+    assert decision.outcome == upkeep_outcomes.Swept(now_ms=IDLE_RECORD_MS, key=KEY, forgotten=True)
     assert decision.writes[KEY] is None
     assert [(event.kind, event.token) for event in decision.events] == [("forgotten", 5)]
     after = view(IDLE_RECORD_MS, stored, meta=Meta(token_floor=floor, outages=(outage(1, 2),)))
@@ -399,6 +400,6 @@ def test_forgetting_a_job_below_the_floor_leaves_the_floor_alone() -> None:
 def test_an_expiry_that_was_noticed_a_day_late_is_told_before_the_forgetting() -> None:
     decision = decided(10_000 + IDLE_RECORD_MS, lock(holder()), SWEEP)
     assert [event.kind for event in decision.events] == ["expired", "forgotten"]
-    assert decision.outcome == outcomes.Swept(
+    assert decision.outcome == upkeep_outcomes.Swept(
         now_ms=10_000 + IDLE_RECORD_MS, key=KEY, expired=1, forgotten=True
     )

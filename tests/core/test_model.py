@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from dibs.core import events as kinds
-from dibs.core import outcomes
+from dibs.core import lease_outcomes, outcomes, upkeep_outcomes
 from dibs.core.commands import Acquire, Beat, Break, Inspect, Release, Renew, SetAcl, Sweep
 from dibs.core.decide import decide, keys_of
 from dibs.core.keys import LOCK_PREFIX, lock_key
@@ -86,26 +86,26 @@ def told_by(outcome: Outcome) -> Told:
             return Told("done", done.owner, done.token, until_ms=done.until_ms)
         case outcomes.Delayed(until_ms=until_ms):
             return Told("delayed", until_ms=until_ms)
-        case outcomes.Renewed(lease=lease):
+        case lease_outcomes.Renewed(lease=lease):
             return Told("renewed", lease.owner, lease.token, until_ms=lease.expires_ms)
-        case outcomes.Released(ending=ending, again=again):
+        case lease_outcomes.Released(ending=ending, again=again):
             return Told("released", ending.owner, ending.token, again=again)
-        case outcomes.Failed(ending=ending, again=again):
+        case lease_outcomes.Failed(ending=ending, again=again):
             return Told("failed", ending.owner, ending.token, again=again)
         case outcomes.NotCurrent(holders=holders, ending=end):
             owner = holders[0].owner if holders else None
             return Told("not-current", owner, ended=end.how if end else None)
         case outcomes.KeySpent(ending=ending):
             return Told("key-spent", ending.owner, ending.token, ended=ending.how)
-        case outcomes.Broken(holders=holders):
+        case lease_outcomes.Broken(holders=holders):
             return Told("broken", holders[0].owner, holders[0].token) if holders else Told("broken")
         case outcomes.Status(lock=LockRecord(holders=())):
             return Told("free")
         case outcomes.Status(lock=LockRecord(holders=(holder,))):
             return Told("held", holder.owner, holder.token, until_ms=holder.expires_ms)
-        case outcomes.Swept(expired=count, forgotten=forgotten):
+        case upkeep_outcomes.Swept(expired=count, forgotten=forgotten):
             return Told("forgotten" if forgotten else "swept", count=count)
-        case outcomes.BeatRecorded(outage_ms=lasted_ms):
+        case upkeep_outcomes.BeatRecorded(outage_ms=lasted_ms):
             return Told("noted", count=lasted_ms)
     raise AssertionError(f"no words for {outcome!r}")
 
@@ -149,7 +149,7 @@ class Life(RuleBasedStateMachine):
         assert told_by(outcome) == expected
         if isinstance(command, Acquire | Renew | Release | Break):
             self.sent.append(command)
-        if isinstance(outcome, outcomes.Granted | outcomes.Renewed):
+        if isinstance(outcome, outcomes.Granted | lease_outcomes.Renewed):
             self.promised_ms[outcome.name, outcome.lease.token] = outcome.lease.expires_ms
         return outcome
 
@@ -167,9 +167,12 @@ class Life(RuleBasedStateMachine):
             assert not first.writes
             assert not first.events
         holders = self.lock(command.name).holders if isinstance(command, Renew | Release) else ()
-        if isinstance(first.outcome, outcomes.Renewed):
+        if isinstance(first.outcome, lease_outcomes.Renewed):
             assert [holder.lease_id for holder in holders] == [getattr(command, "lease_id", None)]
-        if isinstance(first.outcome, outcomes.Released | outcomes.Failed) and not first.outcome.again:
+        if (
+            isinstance(first.outcome, lease_outcomes.Released | lease_outcomes.Failed)
+            and not first.outcome.again
+        ):
             assert [holder.lease_id for holder in holders] == [getattr(command, "lease_id", None)]
         return first.outcome
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dibs.core import outcomes
+from dibs.core import lease_outcomes
 from dibs.core.commands import Transfer
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, CHECKPOINTS_BYTES_MAX
 from tests.core.make import JOB, NS, decided, holder, lock, renew, written
@@ -28,29 +28,29 @@ def crowd(noted: int, text: str = FULL) -> LockRecord:
 
 def test_checkpoints_of_one_job_fill_a_room_and_no_more() -> None:
     fits = decided(1, crowd(FIT - 1), renew(lease_id=f"lease-{OWNERS - 1}", checkpoint=FULL))
-    assert isinstance(fits.outcome, outcomes.Renewed)
+    assert isinstance(fits.outcome, lease_outcomes.Renewed)
     refused = decided(1, crowd(FIT), renew(lease_id=f"lease-{OWNERS - 1}", checkpoint="x"))
-    assert refused.outcome == outcomes.CheckpointTooLong(now_ms=1, name=JOB, owners=OWNERS, room=0)
+    assert refused.outcome == lease_outcomes.CheckpointTooLong(now_ms=1, name=JOB, owners=OWNERS, room=0)
     assert not refused.writes
     assert not refused.events
 
 
 def test_a_full_room_stops_no_heartbeat_and_no_note_that_is_not_longer_than_the_last() -> None:
     last = f"lease-{OWNERS - 1}"
-    assert isinstance(decided(1, crowd(FIT), renew(lease_id=last)).outcome, outcomes.Renewed)
+    assert isinstance(decided(1, crowd(FIT), renew(lease_id=last)).outcome, lease_outcomes.Renewed)
     again = decided(1, crowd(FIT), renew(lease_id="lease-0", checkpoint="y" * CHECKPOINT_BYTES_MAX))
-    assert isinstance(again.outcome, outcomes.Renewed)
+    assert isinstance(again.outcome, lease_outcomes.Renewed)
 
 
 def test_what_an_older_version_let_in_is_kept_and_may_shrink() -> None:
     over = decided(1, crowd(OWNERS), renew(lease_id="lease-0", checkpoint="less"))
-    assert isinstance(over.outcome, outcomes.Renewed)
+    assert isinstance(over.outcome, lease_outcomes.Renewed)
     assert [each.checkpoint for each in written(over).holders] == ["less", *[FULL] * (OWNERS - 1)]
 
 
 def test_a_checkpoint_is_measured_in_bytes() -> None:
     refused = decided(1, crowd(FIT - 1), renew(lease_id=f"lease-{OWNERS - 1}", checkpoint="é" * 4_096))
-    assert isinstance(refused.outcome, outcomes.CheckpointTooLong)
+    assert isinstance(refused.outcome, lease_outcomes.CheckpointTooLong)
     assert refused.outcome.room == CHECKPOINT_BYTES_MAX
 
 
@@ -59,5 +59,5 @@ def test_handing_over_takes_no_more_room_than_there_is() -> None:
         ns=NS, name=JOB, principal="team", fresh_lease_id="new", lease_id=f"lease-{OWNERS - 1}", to_owner="b1"
     )
     refused = decided(1, crowd(FIT), command.replace(checkpoint=FULL))
-    assert isinstance(refused.outcome, outcomes.CheckpointTooLong)
-    assert isinstance(decided(1, crowd(FIT), command).outcome, outcomes.Transferred)
+    assert isinstance(refused.outcome, lease_outcomes.CheckpointTooLong)
+    assert isinstance(decided(1, crowd(FIT), command).outcome, lease_outcomes.Transferred)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.core import outcomes
+from dibs.core import lease_outcomes, outcomes
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -195,7 +195,7 @@ def test_whatever_happens_the_usage_record_says_what_the_records_say(seed: int) 
             expected = (held, waiting, sessions) if life.payer(who) else (0, 0, 0)
             assert life.usage(who) == expected, f"seed {seed}, step {number}: {who} after {outcome}"
             grew = held + waiting > sum(before[who][:2])
-            given = isinstance(outcome, outcomes.Transferred)  # what is handed over is never refused
+            given = isinstance(outcome, lease_outcomes.Transferred)  # what is handed over is never refused
             assert not held_max or not grew or given or held + waiting <= held_max, (seed, number, outcome)
             assert not waiting_max or waiting <= max(waiting_max, before[who][1]), (seed, number, outcome)
             assert not sessions_max or sessions <= sessions_max, (seed, number, outcome)

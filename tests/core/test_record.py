@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dibs.core import commands, events, outcomes, records, replay
+from dibs.core import commands, events, lease_outcomes, outcomes, records, replay, upkeep_outcomes
 from dibs.core.record import Record
 from dibs.core.records import Done, Ending, Holder, LockRecord, Meta, Outage, Pulse
 from tests.core.make import acquire, ending, holder, lock
 
-MODULES = (records, events, commands, outcomes, replay)
+MODULES = (records, events, commands, outcomes, lease_outcomes, upkeep_outcomes, replay)
 
 
 def record_classes() -> dict[str, type[Record]]:
@@ -147,7 +147,7 @@ def test_a_refused_change_leaves_the_record_as_it_was() -> None:
 def test_records_of_different_classes_are_never_equal() -> None:
     assert outcomes.Forbidden(now_ms=0, name="j") != outcomes.AclDiffers(now_ms=0, name="j")
     assert Outage(began_ms=0, ended_ms=1) != (0, 1)
-    assert len({outcomes.Forbidden(now_ms=0, name="j"), outcomes.NotFound(now_ms=0, name="j")}) == 2
+    assert len({outcomes.Forbidden(now_ms=0, name="j"), lease_outcomes.NotFound(now_ms=0, name="j")}) == 2
 
 
 def test_a_record_shows_its_fields_that_are_not_at_their_default() -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.core.lease_outcomes import Released
 from dibs.core.limits import GIT_CHAIN_MAX, GIT_PAST_MAX, GIT_TOMBSTONE_MS, IDLE_RECORD_MS
-from dibs.core.outcomes import Granted, Held, Released
+from dibs.core.outcomes import Granted, Held
 from dibs.stores.git.entries import tail_of
 from dibs.testing.contract_base import drop, event, key_of, lock, put
 from tests.git.harness import Machine, Remote, acquire, git, granted, pass_time, release, renew, store_at

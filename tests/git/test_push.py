@@ -12,7 +12,8 @@ import pytest
 from dibs.cli.main import run
 from dibs.client.branches import push_with_claim
 from dibs.core.commands import Renew
-from dibs.core.outcomes import Granted, NotCurrent, Renewed
+from dibs.core.lease_outcomes import Renewed
+from dibs.core.outcomes import Granted, NotCurrent
 from dibs.errors import BranchMoved
 from tests.git.harness import TTL_MS, Machine, acquire, git, granted, pass_time, release, store_at
 

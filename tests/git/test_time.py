@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.clock import wall_ms
+from dibs.core.lease_outcomes import Released, Renewed
 from dibs.core.limits import GIT_SKEW_MS
-from dibs.core.outcomes import Granted, Held, Released, Renewed
+from dibs.core.outcomes import Granted, Held
 from dibs.stores.git.times import Clocks
 from tests.git.harness import TTL_MS, Machine, acquire, granted, pass_time, release, renew, store_at
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.core.outcomes import Granted, Held, Renewed
+from dibs.core.lease_outcomes import Renewed
+from dibs.core.outcomes import Granted, Held
 from dibs.errors import InvalidInput, NotAllowed, StoreCorrupt, StoreFull, StoreUnavailable
 from dibs.git_program import GitResult
 from dibs.redact import without_secrets

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dibs.core import outcomes
+from dibs.core import lease_outcomes, outcomes
 from dibs.core.commands import Acquire, KeepSession, Leave, OpenSession, Release, Renew
 from dibs.testing.history import ObservedHold
 
@@ -218,7 +218,7 @@ class Worker:
         lease = self._leases.get(job)
         if lease is None or lease.token != token:
             return
-        if isinstance(outcome, outcomes.Renewed):
+        if isinstance(outcome, lease_outcomes.Renewed):
             self._leases[job] = outcome.lease
             self._note_end(job, keep=True)
         elif isinstance(outcome, outcomes.NotCurrent):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from dibs.core import events, outcomes
+from dibs.core import events, lease_outcomes, outcomes, upkeep_outcomes
 from dibs.core.record import Record
 from dibs.core.records import EXCLUSIVE
 
@@ -145,7 +145,7 @@ def _status(told: outcomes.Status) -> str:
     return "; ".join(_words("held", by=h.owner, **_hold(h, told.now_ms), **more) for h in lock.holders)
 
 
-def _session(told: outcomes.SessionState) -> str:
+def _session(told: lease_outcomes.SessionState) -> str:
     session = told.session
     return _words(
         "live" if told.live else "over",
@@ -165,30 +165,30 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     outcomes.Deadlock: lambda told: _words("deadlock", cycle=",".join(told.cycle)),
     outcomes.Differs: lambda told: _words("differs", what=told.what, has=told.has, asked=told.asked),
     outcomes.Parked: lambda told: _words("parked", failures=told.failures, **_end(told.ending)),
-    outcomes.Freed: lambda told: _words("freed", None if told.was_parked else "was not parked"),
+    lease_outcomes.Freed: lambda told: _words("freed", None if told.was_parked else "was not parked"),
     outcomes.Left: lambda told: _words("left", None if told.was_in else "was not in line"),
     outcomes.PlacesKept: lambda told: _words("gone" if told.gone else "kept"),
-    outcomes.Transferred: lambda told: _words(
+    lease_outcomes.Transferred: lambda told: _words(
         "transferred",
         to=told.lease.owner,
         attempt=told.lease.attempt,
         **_hold(told.lease, told.now_ms),
     ),
-    outcomes.SessionState: _session,
+    lease_outcomes.SessionState: _session,
     outcomes.SessionUnknown: lambda told: "no-such-session",
     outcomes.SessionOver: lambda told: _words("session-over", how=told.session.how),
     outcomes.AlreadyDone: _done,
     outcomes.Delayed: lambda told: _words(
         "delayed", remaining=span(told.until_ms - told.now_ms), of=span(told.delay_ms)
     ),
-    outcomes.Renewed: lambda told: _words("renewed", **_hold(told.lease, told.now_ms)),
-    outcomes.Released: lambda told: _words(
+    lease_outcomes.Renewed: lambda told: _words("renewed", **_hold(told.lease, told.now_ms)),
+    lease_outcomes.Released: lambda told: _words(
         "released",
         "again" if told.again else None,
         token=told.ending.token,
         checkpoint=told.ending.checkpoint,
     ),
-    outcomes.Failed: lambda told: _words(
+    lease_outcomes.Failed: lambda told: _words(
         "failed",
         "again" if told.again else None,
         "parked" if told.parked else None,
@@ -201,23 +201,23 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     outcomes.KeySpent: lambda told: _words("key-spent", token=told.ending.token, **_end(told.ending)),
     outcomes.Forbidden: lambda told: "forbidden",
     outcomes.AclDiffers: lambda told: "acl-differs",
-    outcomes.CheckpointTooLong: lambda told: "checkpoint-too-long",
-    outcomes.AclSet: lambda told: _words("acl-set", acl=",".join(told.acl)),
-    outcomes.NotFound: lambda told: "not-found",
+    lease_outcomes.CheckpointTooLong: lambda told: "checkpoint-too-long",
+    lease_outcomes.AclSet: lambda told: _words("acl-set", acl=",".join(told.acl)),
+    lease_outcomes.NotFound: lambda told: "not-found",
     outcomes.QuotaExceeded: lambda told: "over-quota",
     outcomes.TooMany: lambda told: f"too-many {told.what}",
-    outcomes.Counted: lambda told: "counted",
-    outcomes.Broken: lambda told: _words("broken", taken_from=_owners(told.holders) or "nobody"),
+    upkeep_outcomes.Counted: lambda told: "counted",
+    lease_outcomes.Broken: lambda told: _words("broken", taken_from=_owners(told.holders) or "nobody"),
     outcomes.Status: _status,
-    outcomes.Swept: lambda told: _words(
+    upkeep_outcomes.Swept: lambda told: _words(
         "swept", "forgotten" if told.forgotten else None, expired=told.expired or None
     ),
-    outcomes.Frozen: lambda told: _words("frozen", by=told.mark.id),
-    outcomes.FreezeNoted: lambda told: "noted",
-    outcomes.Thawed: lambda told: "thawed" if told.was_frozen else "was-not-frozen",
-    outcomes.Raised: lambda told: _words("raised", floor=told.floor),
-    outcomes.Identified: lambda told: _words("store", id=told.store_id),
-    outcomes.BeatRecorded: lambda told: _words(
+    upkeep_outcomes.Frozen: lambda told: _words("frozen", by=told.mark.id),
+    upkeep_outcomes.FreezeNoted: lambda told: "noted",
+    upkeep_outcomes.Thawed: lambda told: "thawed" if told.was_frozen else "was-not-frozen",
+    upkeep_outcomes.Raised: lambda told: _words("raised", floor=told.floor),
+    upkeep_outcomes.Identified: lambda told: _words("store", id=told.store_id),
+    upkeep_outcomes.BeatRecorded: lambda told: _words(
         "noted", outage=span(told.outage_ms) if told.outage_ms else None
     ),
 }

@@ -32,7 +32,7 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dibs.core import commands, outcomes
+from dibs.core import commands, lease_outcomes, outcomes
 from dibs.core.durations import parse_duration
 from dibs.errors import InvalidInput
 from dibs.service.coordinator import Coordinator
@@ -131,7 +131,7 @@ class _Run:
                 self.heard(each, worker)
         elif isinstance(outcome, outcomes.Granted):
             self.leases[worker or outcome.lease.owner, outcome.name] = outcome.lease.lease_id
-        elif isinstance(outcome, outcomes.Transferred):
+        elif isinstance(outcome, lease_outcomes.Transferred):
             self.leases[outcome.lease.owner, outcome.name] = outcome.lease.lease_id
         elif isinstance(outcome, outcomes.Queued):
             self.tickets[worker, ",".join(sorted(job.split(",")))] = (outcome.ticket, outcome.ticket_id)

@@ -21,8 +21,10 @@ from dibs.core.commands import (
 )
 from dibs.core.events import OUTAGE
 from dibs.core.keys import META_KEY, lock_key
-from dibs.core.outcomes import AlreadyDone, Frozen, Granted, Queued, Renewed, SessionState, Status
+from dibs.core.lease_outcomes import Renewed, SessionState
+from dibs.core.outcomes import AlreadyDone, Granted, Queued, Status
 from dibs.core.records import Meta
+from dibs.core.upkeep_outcomes import Frozen
 from dibs.errors import InvalidInput, StoreUnavailable
 from dibs.service.archive.export import export
 from dibs.service.archive.intake import intake

@@ -12,7 +12,7 @@ import pytest
 from dibs.clock import steady_ms
 from dibs.core.commands import Inspect
 from dibs.core.limits import COMMIT_BATCH_MAX
-from dibs.core.outcomes import Swept
+from dibs.core.upkeep_outcomes import Swept
 from dibs.errors import StoreUnavailable, Unavailable
 from dibs.service import batcher as batcher_module
 from dibs.service.batcher import Batcher, Overloaded

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.limits import COMMIT_BATCH_MAX
-from dibs.core.outcomes import Swept
+from dibs.core.upkeep_outcomes import Swept
 from dibs.errors import StoreUnavailable
 from dibs.service.batcher import GATHER_TURNS_MAX, Batcher
 from dibs.service.pace import QUICK_US_MAX, STUCK_US_MIN, Pace

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core.commands import Acquire, AcquireAll, EndSession, Inspect, InspectSession, OpenSession, Sweep
-from dibs.core.outcomes import Granted, GrantedAll, Held, Queued, SessionState
+from dibs.core.lease_outcomes import SessionState
+from dibs.core.outcomes import Granted, GrantedAll, Held, Queued
 from dibs.errors import InvalidInput
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.core import outcomes
+from dibs.core import lease_outcomes, outcomes, upkeep_outcomes
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -202,7 +202,7 @@ def test_it_goes_on_deciding_as_often_as_it_is_overtaken(world: World) -> None:
         who = f"b{len(world.store.before_commit)}"
         first, second = world.other.run([acquire(who), release(who)])
         assert isinstance(first, outcomes.Granted)
-        assert isinstance(second, outcomes.Released)
+        assert isinstance(second, lease_outcomes.Released)
 
     world.store.before_commit += [pass_by] * 20
     outcome = world.one(acquire("a1"))
@@ -303,7 +303,7 @@ def test_a_claim_of_any_whose_commit_went_through_unheard_is_the_same_job(world:
     )
 
     def freed_and_lost() -> None:
-        assert isinstance(world.other.one(release("a1")), outcomes.Released)
+        assert isinstance(world.other.one(release("a1")), lease_outcomes.Released)
         lost()
 
     world.store.after_commit.append(freed_and_lost)
@@ -501,7 +501,7 @@ def test_a_release_whose_commit_went_through_unheard_is_released(world: World) -
     world.one(acquire("a1"))
     world.loses_reply()
     outcome = world.one(release("a1", done_ms=5_000, result="merged"))
-    assert isinstance(outcome, outcomes.Released)
+    assert isinstance(outcome, lease_outcomes.Released)
     assert world.history() == [("acquired", "a1"), ("released", "a1")]
     done = world.lock().done
     assert done is not None
@@ -513,7 +513,7 @@ def test_a_heartbeat_whose_commit_went_through_unheard_is_renewed_and_told_once(
     world.clock.now_ms = 9_000
     world.loses_reply()
     outcome = world.one(renew("a1", checkpoint="half"))
-    assert isinstance(outcome, outcomes.Renewed)
+    assert isinstance(outcome, lease_outcomes.Renewed)
     assert outcome.lease.expires_ms == 19_000
     assert world.history() == [("acquired", "a1"), ("progress", "a1")]
 
@@ -523,7 +523,7 @@ def test_a_hand_over_within_one_unheard_write_is_found_as_it_was_made(world: Wor
     world.one(acquire("a1"))
     world.loses_reply()
     first, second = world.coordinator.run([release("a1"), acquire("a2")])
-    assert isinstance(first, outcomes.Released)
+    assert isinstance(first, lease_outcomes.Released)
     assert isinstance(second, outcomes.Granted)
     assert second.lease.token == 2
     assert world.history() == [("acquired", "a1"), ("released", "a1"), ("acquired", "a2")]
@@ -604,19 +604,19 @@ def granted(outcome: Outcome) -> None:
 
 
 def renewed(outcome: Outcome) -> None:
-    assert isinstance(outcome, outcomes.Renewed)
+    assert isinstance(outcome, lease_outcomes.Renewed)
 
 
 def broken(outcome: Outcome) -> None:
-    assert isinstance(outcome, outcomes.Broken)
+    assert isinstance(outcome, lease_outcomes.Broken)
     assert outcome.holders
 
 
 def noted(outcome: Outcome) -> None:
-    assert isinstance(outcome, outcomes.BeatRecorded)
+    assert isinstance(outcome, upkeep_outcomes.BeatRecorded)
     assert outcome.outage_ms
 
 
 def forgotten(outcome: Outcome) -> None:
-    assert isinstance(outcome, outcomes.Swept)
+    assert isinstance(outcome, upkeep_outcomes.Swept)
     assert outcome.forgotten

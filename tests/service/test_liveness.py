@@ -9,9 +9,11 @@ import pytest
 
 from dibs.core.commands import Acquire, Break, Sweep
 from dibs.core.keys import META_KEY, PULSE_KEY, lock_key
+from dibs.core.lease_outcomes import Broken
 from dibs.core.limits import CONFLICT_RETRIES_MAX, PULSE_LATE_MS, PULSE_MS
-from dibs.core.outcomes import Broken, Granted, Held, Swept
+from dibs.core.outcomes import Granted, Held
 from dibs.core.records import Meta
+from dibs.core.upkeep_outcomes import Swept
 from dibs.errors import StoreUnavailable
 from dibs.ids import new_id
 from dibs.service.coordinator import Contended

@@ -6,7 +6,8 @@ import pytest
 
 from dibs.core.commands import Identify, Inspect, Leave
 from dibs.core.limits import MOVE_MS, TICKET_MS
-from dibs.core.outcomes import Granted, Identified, Queued, Status
+from dibs.core.outcomes import Granted, Queued, Status
+from dibs.core.upkeep_outcomes import Identified
 from dibs.service.coordinator import Coordinator
 from tests.service.waiting_server import Caller, WaitingServer
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dibs.core import outcomes
+from dibs.core import lease_outcomes, outcomes
 from dibs.core.claims import inspect
 from dibs.core.commands import (
     Acquire,
@@ -112,7 +112,7 @@ def test_a_circle_that_never_was_is_not_told(world: World, wait: bool) -> None:
     world.others.run([ask("a", "x"), ask("b", "y"), ask("b", "z")])
 
     def b_moves_on() -> None:
-        assert isinstance(world.others.one(let_go("b", "y")), outcomes.Released)
+        assert isinstance(world.others.one(let_go("b", "y")), lease_outcomes.Released)
         assert isinstance(world.others.one(ask("b", "x", wait=wait)), outcomes.Held | outcomes.Queued)
 
     outcome = world.torn(ask("a", "y", wait=wait), b_moves_on)
@@ -163,7 +163,9 @@ def test_looks_in_one_batch_are_of_one_moment(world: World, extra: int) -> None:
     looks += [Inspect(ns=NS, name=f"other-{number}") for number in range(extra)]
     results = world.coordinator.run(looks)
     held = [
-        [hold.name for hold in state.holds] for state in results if isinstance(state, outcomes.SessionState)
+        [hold.name for hold in state.holds]
+        for state in results
+        if isinstance(state, lease_outcomes.SessionState)
     ]
     assert sorted(held) == [[], ["job"]]
 
@@ -189,7 +191,7 @@ def test_looking_while_others_never_stop_writing_ends(world: World) -> None:
     for _ in range(3):
         world.store.between = [lambda: world.others.run([keep, renew])] * 10_000
         results = coordinator.run(looks)
-        assert all(isinstance(each, outcomes.SessionState | Contended) for each in results)
+        assert all(isinstance(each, lease_outcomes.SessionState | Contended) for each in results)
     assert len(slept) <= 3 * CONFLICT_RETRIES_MAX
 
 
@@ -216,7 +218,7 @@ def test_a_session_that_swaps_jobs_while_it_is_looked_at_has_one_of_them(world: 
     swap: list[Command] = [let_go("a", "x"), ask("a", "y")]
     world.store.between, world.store.reads = [lambda: world.others.run(swap)], 0
     state = inspect_one(world.store, "a")
-    assert isinstance(state, outcomes.SessionState)
+    assert isinstance(state, lease_outcomes.SessionState)
     assert [hold.name for hold in state.holds] in (["x"], ["y"])
     assert [len(each.holds) for each in open_sessions(world.store, None)] == [1]
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dibs.core.commands import Acquire, Inspect, Release, Renew
+from dibs.core.lease_outcomes import Released
 from dibs.core.limits import RECALL_PAUSE
-from dibs.core.outcomes import Granted, Held, Released
+from dibs.core.outcomes import Granted, Held
 from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Snapshot

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.core import outcomes
+from dibs.core import lease_outcomes, outcomes
 from dibs.core.commands import (
     Acquire,
     AcquireAll,
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from dibs.core.commands import Command
     from dibs.core.events import Event
-    from dibs.core.outcomes import Granted, Outcome, Renewed
+    from dibs.core.lease_outcomes import Renewed
+    from dibs.core.outcomes import Granted, Outcome
     from dibs.core.records import Stored
     from dibs.stores.port import Snapshot
     from dibs.testing.faulty import Fault
@@ -231,7 +232,7 @@ def granted_in(told: list[Outcome]) -> list[Granted | Renewed]:
     for each in told:
         if isinstance(each, outcomes.GrantedAll):
             found += each.grants
-        elif isinstance(each, outcomes.Granted | outcomes.Renewed):
+        elif isinstance(each, outcomes.Granted | lease_outcomes.Renewed):
             found.append(each)
     return found
 

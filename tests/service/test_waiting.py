@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dibs.core.commands import EndSession, KeepPlaces, Leave, OpenSession, Release
+from dibs.core.lease_outcomes import SessionState
 from dibs.core.limits import KEEP_BATCH_MAX, TICKET_KEEP_MS, TICKET_MS
-from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, Queued, SessionOver, SessionState
+from dibs.core.outcomes import AlreadyDone, Granted, GrantedAll, Held, Queued, SessionOver
 from dibs.errors import StoreUnavailable, Unavailable
 from dibs.ids import new_id
 from dibs.service.waiters import LAST_WORD_MS, Waiters

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.core.commands import Acquire, OpenSession, Release, Renew
-from dibs.core.outcomes import Queued, Renewed
+from dibs.core.lease_outcomes import Renewed
+from dibs.core.outcomes import Queued
 from dibs.ids import new_id
 from dibs.service.archive.export import export
 from dibs.service.archive.intake import intake

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.commands import Acquire, Renew
-from dibs.core.outcomes import Granted, Queued, Renewed
+from dibs.core.lease_outcomes import Renewed
+from dibs.core.outcomes import Granted, Queued
 from dibs.errors import StoreUnavailable
 from dibs.service.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore, backup, fileformat

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from dibs.core.commands import Acquire, Inspect, Release
 from dibs.core.keys import lock_key
-from dibs.core.outcomes import Granted, Held, Released, Status
+from dibs.core.lease_outcomes import Released
+from dibs.core.outcomes import Granted, Held, Status
 from dibs.core.records import LockRecord
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator

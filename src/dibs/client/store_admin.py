@@ -8,8 +8,8 @@ from __future__ import annotations
 from dibs.core.commands import RaiseFloor, Sweep
 from dibs.core.keys import LOCK_PREFIX, META_KEY
 from dibs.core.limits import SWEEP_BATCH_MAX
-from dibs.core.outcomes import Raised
 from dibs.core.records import LockRecord, Meta
+from dibs.core.upkeep_outcomes import Raised
 from dibs.service.coordinator import Coordinator
 from dibs.stores.port import Opening, maintenance_of
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from shutil import copyfileobj
 
 from dibs.core.commands import Thaw
-from dibs.core.outcomes import Frozen, Thawed
+from dibs.core.upkeep_outcomes import Frozen, Thawed
 from dibs.errors import InvalidInput, StoreFull, Unavailable
 from dibs.files import to_disk
 from dibs.service.archive.export import export

@@ -15,12 +15,12 @@ from dibs.core.grants import swap
 from dibs.core.keys import lock_key, split_lock_key
 from dibs.core.limits import WANTED_MAX
 from dibs.core.names import in_tree, overlaps
-from dibs.core.outcomes import WaitedFor
 from dibs.core.records import SHARED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.draft import Draft
+    from dibs.core.lease_outcomes import WaitedFor
     from dibs.core.outcomes import Blocker, Queued
     from dibs.core.records import Holder, LockRecord, SessionRecord
 
@@ -71,6 +71,8 @@ def _mark(draft: Draft, ns: str, blocker: Blocker) -> None:
 
 def tell_session(draft: Draft, session: SessionRecord, bound: str | None) -> tuple[WaitedFor, ...]:
     """The jobs of a session for which somebody waits of whom it was not told. From now on it counts as told."""
+    from dibs.core.lease_outcomes import WaitedFor  # no claim needs it
+
     keys = [key for key in session.wanted if bound in (None, split_lock_key(key)[0])]
     draft.need(*keys)
     found = []

@@ -24,6 +24,7 @@ decision, so every rule can be tested in microseconds, and replayed. The other f
     delivery.py   what a webhook is sent, in which order, and when again
     issuance.py   making, replacing and revoking tokens
     quota.py      how much a principal has, for those that have a limit
+    recount.py    counting that anew
     freeze.py     a store that is being moved: nothing in it changes
     upkeep.py     what time brings: sweeping, forgetting
     outages.py    when no server could serve: pulses, and how a gap is noted
@@ -130,7 +131,7 @@ def _rule_of(command: Command) -> Callable[[Draft, Any], Outcome]:
 
 
 def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome]]:
-    from dibs.core import freeze, leases, outages, quota, sessions, several, transfer, upkeep
+    from dibs.core import freeze, leases, outages, recount, sessions, several, transfer, upkeep
 
     return {
         AcquireAny: several.acquire_any,
@@ -149,8 +150,8 @@ def _other_rules() -> dict[type[Any], Callable[[Draft, Any], Outcome]]:
         Beat: outages.beat,
         RaiseFloor: upkeep.raise_floor,
         Identify: upkeep.identify,
-        BeginCount: quota.begin_count,
-        CountUsage: quota.count,
+        BeginCount: recount.begin_count,
+        CountUsage: recount.count,
         Freeze: freeze.freeze,
         Thaw: freeze.thaw,
     }

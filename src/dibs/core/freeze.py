@@ -16,8 +16,9 @@ from dibs.core.commands import (
 )
 from dibs.core.events import Event
 from dibs.core.outages import remember
-from dibs.core.outcomes import FreezeNoted, Frozen, PlacesKept, Swept, Thawed
+from dibs.core.outcomes import PlacesKept
 from dibs.core.records import FreezeMark, Outage
+from dibs.core.upkeep_outcomes import FreezeNoted, Frozen, Swept, Thawed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from dibs.core import events
 from dibs.core.attention import waiters
 from dibs.core.expiry import end_hold, event_of, shown
 from dibs.core.grants import swap
+from dibs.core.lease_outcomes import Failed, Released, Renewed
 from dibs.core.names import in_tree
 from dibs.core.notes import check_room
-from dibs.core.outcomes import Failed, Released, Renewed
 from dibs.core.proof import ended, held_by, not_current
 from dibs.core.queue import advance, settled
 from dibs.core.quota import is_current, recharged

@@ -7,8 +7,8 @@ older version allowed more.
 
 from __future__ import annotations
 
+from dibs.core.lease_outcomes import CheckpointTooLong
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX
-from dibs.core.outcomes import CheckpointTooLong
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,12 +1,15 @@
 """Outcomes: the answers of the rules. "Somebody else has it" is an answer, not an exception.
 
 Each outcome is a row of the one table in `wire/codes.py`: HTTP status, exit code, exception and sentence.
+
+Here are those that a claim can have. A process that claims makes each class that it imports, so the others are apart:
+`lease_outcomes.py` (held jobs, sessions, operators' commands) and `upkeep_outcomes.py` (the store itself).
 """
 
 from __future__ import annotations
 
 from dibs.core.record import Record
-from dibs.core.records import Done, Ending, FreezeMark, Holder, LockRecord, SessionRecord, Ticket
+from dibs.core.records import Done, Ending, Holder, LockRecord, SessionRecord, Ticket
 
 TYPE_CHECKING = False
 
@@ -37,24 +40,6 @@ class Blocker(Record):
 
     name: str
     holder: Holder
-
-
-class SessionLease(Record):
-    """One lease of a session. A session may hold jobs of several namespaces."""
-
-    ns: str
-    name: str
-    holder: Holder
-    waiting: int = 0
-
-
-class WaitedFor(Record):
-    """A job of a session that others wait for. `new` of them its owner was not told of before."""
-
-    ns: str
-    name: str
-    waiting: int
-    new: int
 
 
 class Held(Record):
@@ -115,12 +100,6 @@ class Parked(Record):
     ending: Ending | None = None
 
 
-class Freed(Record):
-    now_ms: int
-    name: str
-    was_parked: bool
-
-
 class Left(Record):
     """The place was given up. `was_in` is False if it was gone before. `elsewhere`: the caller waits, or was answered,
     at another server, and nothing was changed."""
@@ -136,24 +115,6 @@ class PlacesKept(Record):
 
     now_ms: int
     gone: tuple[tuple[str, str, int], ...] = ()
-
-
-class Transferred(Record):
-    """Handed over. `lease` is the new owner's."""
-
-    now_ms: int
-    name: str
-    lease: Holder
-
-
-class SessionState(Record):
-    """The state of a session. `holds` are its present leases. `wanted` are those for which somebody new waits."""
-
-    now_ms: int
-    session: SessionRecord
-    holds: tuple[SessionLease, ...] = ()
-    live: bool = True
-    wanted: tuple[WaitedFor, ...] = ()
 
 
 class SessionUnknown(Record):
@@ -188,46 +149,6 @@ class Delayed(Record):
     ending: Ending | None = None
 
 
-class Renewed(Record):
-    """Renewed. `waiting`: how many wait for it; `new`: how many of them its owner is told of for the first time."""
-
-    now_ms: int
-    name: str
-    lease: Holder
-    waiting: int = 0
-    new: int = 0
-
-
-class Released(Record):
-    """Released. `again`: it was released before."""
-
-    now_ms: int
-    name: str
-    ending: Ending
-    again: bool = False
-
-
-class Failed(Record):
-    """Released as failed. `again`: it was before. `until_ms`: nobody gets the job sooner."""
-
-    now_ms: int
-    name: str
-    ending: Ending
-    failures: int
-    parked: bool = False
-    until_ms: int = 0
-    again: bool = False
-
-
-class CheckpointTooLong(Record):
-    """The checkpoint does not fit beside those of the job's other owners. Nothing was stored or renewed."""
-
-    now_ms: int
-    name: str
-    owners: int
-    room: int  # how long it may be, in bytes
-
-
 class NotCurrent(Record):
     """The lease does not hold the job now. `ending` says how it ended, if that is remembered."""
 
@@ -259,19 +180,6 @@ class AclDiffers(Record):
     name: str
 
 
-class AclSet(Record):
-    now_ms: int
-    name: str
-    acl: tuple[str, ...]
-
-
-class NotFound(Record):
-    """There is no such job on record."""
-
-    now_ms: int
-    name: str
-
-
 class QuotaExceeded(Record):
     """The caller's credential holds as many jobs as its limit allows. `most` 0: the server's own bound."""
 
@@ -289,20 +197,6 @@ class TooMany(Record):
     most: int
 
 
-class Counted(Record):
-    """What was to be charged is."""
-
-    now_ms: int
-
-
-class Broken(Record):
-    """The hold that was broken; none if nobody held the job."""
-
-    now_ms: int
-    name: str
-    holders: tuple[Holder, ...] = ()
-
-
 class Status(Record):
     """The state of a job. `lock` is the present one, without expired holds."""
 
@@ -314,104 +208,35 @@ class Status(Record):
     overlapping: tuple[Blocker, ...] = ()  # in a tree: other claims that block it
 
 
-class Swept(Record):
-    now_ms: int
-    key: str
-    expired: int = 0
-    forgotten: bool = False
-    frozen: bool = False  # nothing was done, because the store is frozen
-
-
-class BeatRecorded(Record):
-    """`frozen`: a gap could not be recorded, because the store is frozen. Beat again."""
-
-    now_ms: int
-    outage_ms: int = 0
-    frozen: bool = False
-
-
-class Frozen(Record):
-    """The store is frozen: nothing was changed. It is being moved, or is not complete yet."""
-
-    now_ms: int
-    mark: FreezeMark
-
-
-class FreezeNoted(Record):
-    """The store is frozen from now on."""
-
-    now_ms: int
-    mark: FreezeMark
-
-
-class Thawed(Record):
-    """The store may be used. `was_frozen` is False when it could be before."""
-
-    now_ms: int
-    was_frozen: bool
-
-
-class Identified(Record):
-    """Which store this is."""
-
-    now_ms: int
-    store_id: str
-
-
-class Raised(Record):
-    """The floor under all fencing tokens, as it is now."""
-
-    now_ms: int
-    floor: int
-
-
-# Without those about tokens, which are rare: who needs them imports them.
-CommonOutcome = (
-    Granted
-    | GrantedAll
-    | Held
-    | Queued
-    | Refused
-    | Deadlock
-    | Differs
-    | Parked
-    | Freed
-    | Left
-    | PlacesKept
-    | Transferred
-    | SessionState
-    | SessionUnknown
-    | SessionOver
-    | AlreadyDone
-    | Delayed
-    | Renewed
-    | Released
-    | Failed
-    | CheckpointTooLong
-    | NotCurrent
-    | KeySpent
-    | Forbidden
-    | AclDiffers
-    | AclSet
-    | NotFound
-    | QuotaExceeded
-    | TooMany
-    | Counted
-    | Broken
-    | Status
-    | Swept
-    | BeatRecorded
-    | Frozen
-    | FreezeNoted
-    | Thawed
-    | Raised
-    | Identified
-)
-
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     from dibs.core.credentials import TokenState
+    from dibs.core.lease_outcomes import LeaseOutcome
+    from dibs.core.upkeep_outcomes import UpkeepOutcome
     from dibs.core.webhooks import WebhookOutcome
 
-    Outcome: TypeAlias = CommonOutcome | TokenState | WebhookOutcome
+    ClaimOutcome: TypeAlias = (
+        Granted
+        | GrantedAll
+        | Held
+        | Queued
+        | Refused
+        | Deadlock
+        | Differs
+        | Parked
+        | Left
+        | PlacesKept
+        | SessionUnknown
+        | SessionOver
+        | AlreadyDone
+        | Delayed
+        | NotCurrent
+        | KeySpent
+        | Forbidden
+        | AclDiffers
+        | QuotaExceeded
+        | TooMany
+        | Status
+    )
+    Outcome: TypeAlias = ClaimOutcome | LeaseOutcome | UpkeepOutcome | TokenState | WebhookOutcome

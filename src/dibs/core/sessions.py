@@ -12,7 +12,8 @@ from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
 from dibs.core.expiry import session_deadline_ms, session_over, settle
 from dibs.core.keys import split_lock_key, ticket_key
-from dibs.core.outcomes import SessionLease, SessionOver, SessionState, SessionUnknown
+from dibs.core.lease_outcomes import SessionLease, SessionState
+from dibs.core.outcomes import SessionOver, SessionUnknown
 from dibs.core.proof import may_use, own_session
 from dibs.core.queue import advance, advance_all
 from dibs.core.quota import charge, give_back, is_current, over_sessions, recharged

@@ -8,19 +8,10 @@ from dibs.core.deadlock import find_own_cycle
 from dibs.core.exclusion import blockers
 from dibs.core.expiry import end_hold, session_over, shown
 from dibs.core.grants import put_hold
+from dibs.core.lease_outcomes import AclSet, Broken, Freed, NotFound, Transferred
 from dibs.core.limits import TTL_MS_DEFAULT
 from dibs.core.notes import check_room
-from dibs.core.outcomes import (
-    AclSet,
-    Broken,
-    Deadlock,
-    Forbidden,
-    Freed,
-    Held,
-    NotFound,
-    SessionUnknown,
-    Transferred,
-)
+from dibs.core.outcomes import Deadlock, Forbidden, Held, SessionUnknown
 from dibs.core.proof import ended, held_by, not_current
 from dibs.core.queue import advance, drop_forbidden, serve_own, settled
 from dibs.core.quota import charge, payer_of

@@ -12,11 +12,11 @@ from dibs.core.expiry import (
     ticket_over,
 )
 from dibs.core.keys import CREDENTIAL_PREFIX, LOCK_PREFIX, SESSION_PREFIX, split_lock_key
-from dibs.core.outcomes import Identified, Raised, Swept
 from dibs.core.queue import advance_all, refresh
 from dibs.core.records import EXPIRED
 from dibs.core.sessions import finish
 from dibs.core.tickets import drop
+from dibs.core.upkeep_outcomes import Identified, Raised, Swept
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dibs.clock import steady_ms
 from dibs.core import events as kinds
 from dibs.core.commands import Identify, RaiseFloor
 from dibs.core.limits import EVENTS_AGE_MS_MAX, EVENTS_KEPT_MAX, SHUTDOWN_MS_MAX
-from dibs.core.outcomes import Identified
+from dibs.core.upkeep_outcomes import Identified
 from dibs.ids import new_id
 from dibs.service.batcher import Batcher
 from dibs.service.coordinator import Coordinator

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dibs.clock import steady_ms, stopwatch_us
 from dibs.core.commands import Beat, Inspect, InspectSession
 from dibs.core.limits import PULSE_LATE_MS, PULSE_MS
-from dibs.core.outcomes import BeatRecorded
+from dibs.core.upkeep_outcomes import BeatRecorded
 from dibs.errors import StoreBroken, StoreUnavailable
 from dibs.ids import new_token
 from dibs.service.coordinator import Contended, Coordinator

@@ -240,7 +240,7 @@ class Metrics:
 
 def outcome_word(kind: type) -> str:
     """The word of an answer: the status of its document, or the code of its error."""
-    row = OUTCOMES.get(kind)
+    row = OUTCOMES.get(kind.__name__)
     if row is not None:
         return row.word
     code: str = getattr(kind, "code", "") if issubclass(kind, BaseException) else ""

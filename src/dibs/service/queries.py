@@ -7,8 +7,8 @@ from dibs.core.decide import decide
 from dibs.core.draft import Draft
 from dibs.core.exclusion import live_holders
 from dibs.core.keys import META_KEY, SESSION_PREFIX, lock_key, session_key
+from dibs.core.lease_outcomes import SessionState
 from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT, LIST_PAGE_MAX
-from dibs.core.outcomes import SessionState
 from dibs.core.proof import may_use
 from dibs.core.record import Record
 from dibs.core.records import HELD, PARKED, LockRecord, SessionRecord

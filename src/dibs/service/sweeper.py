@@ -28,7 +28,7 @@ from dibs.core.limits import (
     SWEEP_LATE_MS_MAX,
     TALLY_INTERVAL_MS,
 )
-from dibs.core.outcomes import Swept
+from dibs.core.upkeep_outcomes import Swept
 from dibs.errors import InvalidInput
 from dibs.service.coordinator import Contended
 from dibs.service.servers import SweepShare

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.commands import Acquire, Break, Release, Renew
-from dibs.core.outcomes import Granted, Held, NotCurrent, Released, Renewed
+from dibs.core.lease_outcomes import Released, Renewed
+from dibs.core.outcomes import Granted, Held, NotCurrent
 from dibs.errors import StoreUnavailable
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator

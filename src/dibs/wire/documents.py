@@ -11,7 +11,7 @@ from dibs.core import outcomes
 from dibs.core.limits import OVERLOAD_RETRY_MS, TICKET_KEEP_MS
 from dibs.core.record import Record
 from dibs.errors import FATE_UNKNOWN
-from dibs.wire.codes import OUTCOMES, row_of_error
+from dibs.wire.codes import OUTCOMES, CodeRow, row_of_error
 from dibs.wire.parts import first_document, in_the_way, previous_document, timestamp
 
 TYPE_CHECKING = False
@@ -35,27 +35,26 @@ class Reply(Record):
 
 def reply_to(verb: str, outcome: Outcome) -> Reply:
     """The reply for the `outcome` of `verb`."""
-    if isinstance(outcome, outcomes.SessionState):
+    if verb in _SESSION_VERBS:
+        from dibs.core.lease_outcomes import SessionState
         from dibs.wire.lease_documents import kept_document, session_document
 
-        if verb == "session-open":
-            return Reply(status=201, body=session_document(outcome))
-        if verb == "session-end":
-            return Reply(status=204, body=None)
-        if verb == "session-keep":
+        if isinstance(outcome, SessionState):
+            if verb == "session-open":
+                return Reply(status=201, body=session_document(outcome))
+            if verb == "session-end":
+                return Reply(status=204, body=None)
             return Reply(status=200, body=kept_document(outcome))
     return reply_for(outcome)
 
 
 def reply_for(outcome: Outcome) -> Reply:
     """The reply for `outcome`."""
-    row = OUTCOMES[type(outcome)]
     kind = type(outcome)
-    if kind not in _PRESENT:  # most commands claim, and need no other
-        from dibs.wire.lease_documents import PRESENT
-
-        _PRESENT[kind] = PRESENT.get(kind)
-    present = _PRESENT[kind]
+    form = _FORMS.get(kind)
+    if form is None:
+        form = _FORMS[kind] = _form_of(kind)
+    row, present = form
     if present is not None:
         return Reply(status=row.http, body=present(outcome))
     from dibs.wire.refusals import refusal  # no grant needs it
@@ -69,6 +68,16 @@ def reply_for(outcome: Outcome) -> Reply:
     elif isinstance(outcome, outcomes.TooMany):
         body["retry_after_ms"] = OVERLOAD_RETRY_MS
     return Reply(status=status, body=body)
+
+
+def _form_of(kind: type[Any]) -> tuple[CodeRow, Callable[[Any], Document | None] | None]:
+    """The row of an outcome, and what makes its document; None: it is sent as an error."""
+    present = _PRESENT.get(kind)
+    if present is None:  # most commands claim, and need no other
+        from dibs.wire.lease_documents import PRESENT
+
+        present = PRESENT.get(kind)
+    return OUTCOMES[kind.__name__], present
 
 
 def reply_for_error(error: BaseException, *, sent: bool = True) -> Reply:
@@ -218,7 +227,11 @@ def _delayed(outcome: outcomes.Delayed) -> Document:
     return document
 
 
-_PRESENT: dict[type[Any], Callable[[Any], Document | None] | None] = {
+_SESSION_VERBS = frozenset(("session-open", "session-keep", "session-end"))
+_FORMS: dict[
+    type[Any], tuple[CodeRow, Callable[[Any], Document | None] | None]
+] = {}  # of outcomes seen before
+_PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
     outcomes.Granted: _acquired,
     outcomes.GrantedAll: _acquired_all,
     outcomes.Held: _held,

@@ -9,7 +9,7 @@ import binascii
 import hashlib
 
 from dibs.core import events as kinds
-from dibs.core import limits, outcomes
+from dibs.core import lease_outcomes, limits, outcomes
 from dibs.core.names import election_job
 from dibs.errors import InvalidInput, InvalidTtl
 from dibs.wire.parts import timestamp
@@ -120,7 +120,7 @@ def room_document(room: str) -> Document:
 
 def election_document(room: str, outcome: Outcome) -> Document | None:
     """The answer to a campaign, a renewal, a resignation or a look; None if the outcome is a refusal like any other."""
-    if isinstance(outcome, outcomes.Granted | outcomes.Renewed):
+    if isinstance(outcome, outcomes.Granted | lease_outcomes.Renewed):
         return {
             "status": LEADER,
             "election_id": room,
@@ -134,7 +134,7 @@ def election_document(room: str, outcome: Outcome) -> Document | None:
         return _follower(room, holder, until_ms - outcome.now_ms)
     if isinstance(outcome, outcomes.Delayed):
         return _follower(room, None, outcome.until_ms - outcome.now_ms)
-    if isinstance(outcome, outcomes.Released):
+    if isinstance(outcome, lease_outcomes.Released):
         return {"election_id": room, "status": VACANT, "previous_term": outcome.ending.token}
     if isinstance(outcome, outcomes.Status):
         return state_document(room, outcome)

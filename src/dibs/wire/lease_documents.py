@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core import outcomes
+from dibs.core import lease_outcomes, outcomes
 from dibs.wire.inspect import acl_document, status_document
 from dibs.wire.parts import previous_document, timestamp
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 
-def freed(outcome: outcomes.Freed) -> Document:
+def freed(outcome: lease_outcomes.Freed) -> Document:
     return {"name": outcome.name, "freed": outcome.was_parked}
 
 
@@ -22,7 +22,7 @@ def left(outcome: outcomes.Left) -> Document:
     return {"name": outcome.name, "left": outcome.was_in}
 
 
-def transferred(outcome: outcomes.Transferred) -> Document:
+def transferred(outcome: lease_outcomes.Transferred) -> Document:
     lease = outcome.lease
     return {
         "status": "transferred",
@@ -37,7 +37,7 @@ def transferred(outcome: outcomes.Transferred) -> Document:
     }
 
 
-def session_document(outcome: outcomes.SessionState) -> Document:
+def session_document(outcome: lease_outcomes.SessionState) -> Document:
     """A session, as its owner sees it."""
     session = outcome.session
     return {
@@ -67,7 +67,7 @@ def session_document(outcome: outcomes.SessionState) -> Document:
     }
 
 
-def kept_document(outcome: outcomes.SessionState) -> Document:
+def kept_document(outcome: lease_outcomes.SessionState) -> Document:
     """A session that was renewed, which does not read what it holds. If somebody began to wait for a job of it, that
     is named."""
     document = session_document(outcome)
@@ -80,7 +80,7 @@ def kept_document(outcome: outcomes.SessionState) -> Document:
     return document
 
 
-def renewed(outcome: outcomes.Renewed) -> Document:
+def renewed(outcome: lease_outcomes.Renewed) -> Document:
     lease = outcome.lease
     remaining_ms = lease.expires_ms - outcome.now_ms
     return {
@@ -97,11 +97,11 @@ def renewed(outcome: outcomes.Renewed) -> Document:
     }
 
 
-def released(outcome: outcomes.Released) -> None:
+def released(outcome: lease_outcomes.Released) -> None:
     return None
 
 
-def failed(outcome: outcomes.Failed) -> Document:
+def failed(outcome: lease_outcomes.Failed) -> Document:
     return {
         "status": "failed",
         "name": outcome.name,
@@ -112,7 +112,7 @@ def failed(outcome: outcomes.Failed) -> Document:
     }
 
 
-def broken(outcome: outcomes.Broken) -> Document:
+def broken(outcome: lease_outcomes.Broken) -> Document:
     return {
         "name": outcome.name,
         "broken": [
@@ -122,7 +122,7 @@ def broken(outcome: outcomes.Broken) -> Document:
     }
 
 
-def acl_set(outcome: outcomes.AclSet) -> Document:
+def acl_set(outcome: lease_outcomes.AclSet) -> Document:
     return {"name": outcome.name, "acl": acl_document(outcome.acl)}
 
 
@@ -138,14 +138,14 @@ def status(outcome: outcomes.Status) -> Document:
 
 
 PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
-    outcomes.Freed: freed,
+    lease_outcomes.Freed: freed,
     outcomes.Left: left,
-    outcomes.Transferred: transferred,
-    outcomes.SessionState: session_document,
-    outcomes.Renewed: renewed,
-    outcomes.Released: released,
-    outcomes.Failed: failed,
-    outcomes.Broken: broken,
-    outcomes.AclSet: acl_set,
+    lease_outcomes.Transferred: transferred,
+    lease_outcomes.SessionState: session_document,
+    lease_outcomes.Renewed: renewed,
+    lease_outcomes.Released: released,
+    lease_outcomes.Failed: failed,
+    lease_outcomes.Broken: broken,
+    lease_outcomes.AclSet: acl_set,
     outcomes.Status: status,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core import outcomes
+from dibs.core import lease_outcomes, outcomes, upkeep_outcomes
 from dibs.core.durations import format_duration
 from dibs.core.limits import CHECKPOINTS_BYTES_MAX
 from dibs.core.record import Record
@@ -21,7 +21,7 @@ INCOMPLETE = "An import into this store is not complete. Nothing was changed. Re
 _SENTENCES: dict[type[Record], str] = {
     outcomes.Forbidden: "The job's access list, or one that overlaps it, does not allow this.",
     outcomes.AclDiffers: "The job has another access list. Leave the list out of the claim, or change it first.",
-    outcomes.NotFound: "There is no such job on record.",
+    lease_outcomes.NotFound: "There is no such job on record.",
     outcomes.QuotaExceeded: "This token holds as many jobs as it may. Release some, or ask the operator for more.",
     outcomes.SessionUnknown: "There is no such session under this token. Open a new one.",
 }
@@ -51,7 +51,7 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
             f"This token may hold {outcome.most} jobs, places in line counted, and this would be more. Release some, "
             "or ask an admin for more."
         )
-    if isinstance(outcome, outcomes.CheckpointTooLong):
+    if isinstance(outcome, lease_outcomes.CheckpointTooLong):
         return status, (
             f"The checkpoints of this job's {outcome.owners} owners may take {CHECKPOINTS_BYTES_MAX} bytes together. "
             f"This one may have {outcome.room}: store a shorter one."
@@ -65,7 +65,7 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
             status,
             f"Waiting would never end: {cycle_path(outcome.cycle)}. Release something and try again later.",
         )
-    if isinstance(outcome, outcomes.Frozen):
+    if isinstance(outcome, upkeep_outcomes.Frozen):
         return status, INCOMPLETE if outcome.mark.incomplete else FROZEN
     if isinstance(outcome, outcomes.SessionOver):
         ago = format_duration(

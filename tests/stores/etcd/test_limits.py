@@ -8,8 +8,9 @@ import pytest
 
 from dibs.core.commands import Acquire, Renew
 from dibs.core.keys import lock_key
+from dibs.core.lease_outcomes import Renewed
 from dibs.core.limits import CHECKPOINT_BYTES_MAX, ETCD_KEYS_MAX, ETCD_READ_KEYS_MAX
-from dibs.core.outcomes import Granted, Renewed
+from dibs.core.outcomes import Granted
 from dibs.errors import InvalidInput
 from dibs.ids import new_id, new_token
 from dibs.service.coordinator import Coordinator

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dibs.compat.action_llama.protocol import Asking, Said
     from dibs.compat.action_llama.runs import Run
     from dibs.core.identity import Caller
-    from dibs.core.outcomes import SessionState
+    from dibs.core.lease_outcomes import SessionState
     from dibs.server.handlers import Api
     from dibs.server.http.request import HttpRequest
     from dibs.server.routes.table import Table

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dibs.core import limits
 from dibs.core.commands import OpenSession
 from dibs.core.identity import Caller
+from dibs.core.lease_outcomes import SessionState
 from dibs.core.names import check_namespace
-from dibs.core.outcomes import SessionState
 from dibs.core.record import Record
 from dibs.digest import digest_id
 from dibs.errors import InvalidInput, Unprocessable

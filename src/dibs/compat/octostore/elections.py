@@ -15,8 +15,9 @@ from dibs.compat.octostore.refusals import (
 )
 from dibs.compat.octostore.streams import PlainStream
 from dibs.core.commands import Acquire, Inspect
+from dibs.core.lease_outcomes import Released
 from dibs.core.limits import CANDIDATE_CHARS_MAX, ROOM_CHARS_MAX, ROOM_CHARS_MIN
-from dibs.core.outcomes import NotCurrent, QuotaExceeded, Released, Status
+from dibs.core.outcomes import NotCurrent, QuotaExceeded, Status
 from dibs.errors import AuthenticationRequired, InvalidInput, InvalidTtl
 from dibs.server.http.request import decode_name
 from dibs.server.http.response import answer_document, answer_for

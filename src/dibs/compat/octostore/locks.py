@@ -30,21 +30,10 @@ from dibs.compat.octostore.refusals import (
 )
 from dibs.core.commands import Acquire, Inspect, InspectSession, Release, Renew, SetAcl
 from dibs.core.keys import META_KEY
+from dibs.core.lease_outcomes import AclSet, Released, Renewed, SessionState
 from dibs.core.limits import LIST_PAGE_MAX
 from dibs.core.names import DEFAULT_NAMESPACE, ELECTION_PREFIX
-from dibs.core.outcomes import (
-    AclSet,
-    Blocker,
-    Forbidden,
-    Granted,
-    Held,
-    NotCurrent,
-    QuotaExceeded,
-    Released,
-    Renewed,
-    SessionState,
-    Status,
-)
+from dibs.core.outcomes import Blocker, Forbidden, Granted, Held, NotCurrent, QuotaExceeded, Status
 from dibs.core.records import EXPIRED, Meta
 from dibs.ids import new_id
 from dibs.server.http.request import parse_query

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from dibs.compat.octostore.bodies import read_body
 from dibs.compat.octostore.refusals import no_session, session_over, unsupported
 from dibs.core.commands import EndSession, InspectSession, KeepSession, OpenSession
+from dibs.core.lease_outcomes import SessionState
 from dibs.core.limits import SESSION_TTL_MS_DEFAULT, SESSION_TTL_MS_MAX, SESSION_TTL_MS_MIN
 from dibs.core.names import DEFAULT_NAMESPACE
-from dibs.core.outcomes import SessionOver, SessionState
+from dibs.core.outcomes import SessionOver
 from dibs.core.records import RELEASED
 from dibs.ids import new_id
 from dibs.server.http.response import NO_CONTENT, answer_document

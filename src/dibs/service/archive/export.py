@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from dibs.core.commands import Freeze
 from dibs.core.keys import META_KEY
-from dibs.core.outcomes import FreezeNoted, Frozen
 from dibs.core.record import Record
 from dibs.core.records import Meta
+from dibs.core.upkeep_outcomes import FreezeNoted, Frozen
 from dibs.errors import InvalidInput, StoreUnavailable
 from dibs.ids import new_id
 from dibs.service.archive.lines import ArchiveHeader, ArchiveWriter

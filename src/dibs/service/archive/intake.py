@@ -23,9 +23,9 @@ from dibs.core.instants import shifted
 from dibs.core.keys import META_KEY, tree_key
 from dibs.core.limits import TOKEN_FLOOR_MAX
 from dibs.core.moved import moved
-from dibs.core.outcomes import FreezeNoted, Frozen
 from dibs.core.record import Record
 from dibs.core.records import LockRecord, Meta, Ticket, Tree
+from dibs.core.upkeep_outcomes import FreezeNoted, Frozen
 from dibs.errors import InvalidInput, StoreUnavailable
 from dibs.ids import new_id
 from dibs.service.archive.lines import ArchiveReader
