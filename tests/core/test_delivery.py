@@ -15,6 +15,7 @@ from dibs.core.limits import (
     WEBHOOK_NOTES_MAX,
     WEBHOOK_PAUSE_MS_MAX,
     WEBHOOK_PAUSE_MS_MIN,
+    WEBHOOK_REST_MS_MAX,
     WEBHOOK_TRIES_MAX,
 )
 from dibs.core.webhooks import GAP, DeadLetter, DeliveryNote, Webhook, WebhookProgress
@@ -36,6 +37,7 @@ class Courier:
         self.now_ms = 1_000_000
         self.sent: list[int] = []
         self.failing: set[str] = set()
+        self.asked_ms = 0  # the rest that a failing target asks for
         self.page = 100
         self.letters: dict[int, DeadLetter] = {}
         self.stored = progress or WebhookProgress(at=0)
@@ -80,7 +82,10 @@ class Courier:
             status=500 if fails else 200,
             error="answered 500" if fails else "",
         )
-        (self.plan.failed if fails else self.plan.done)(lane, sent, note, 0.5)
+        if fails:
+            self.plan.failed(lane, sent, note, 0.5, self.asked_ms)
+        else:
+            self.plan.done(lane, sent, note, 0.5)
 
     def run(self, ms: int = 0) -> None:
         """Deliver everything that can be, until this much later."""
@@ -192,6 +197,58 @@ def test_when_a_target_answers_again_nothing_waits_for_its_long_pause() -> None:
     courier.run(WEBHOOK_PAUSE_MS_MAX)
     assert sorted(courier.sent) == list(range(1, 31))
     assert courier.plan.next_ms() is None
+
+
+def asking(asked_ms: int) -> Courier:
+    """A target that was sent its first delivery, and asked for a rest. A second job waits."""
+    courier = Courier([event(1, "bad"), event(2, "good")])
+    courier.failing, courier.asked_ms = {"bad"}, asked_ms
+    courier.run()
+    assert courier.sent == [1]
+    return courier
+
+
+def test_a_target_that_asks_for_a_rest_is_sent_nothing_before_not_even_for_another_job() -> None:
+    courier = asking(60_000)
+    courier.failing = set()
+    courier.run(59_999)
+    assert courier.sent == [1]
+    courier.run(1)
+    assert sorted(courier.sent) == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "rests_ms"),
+    [(0, pause_ms(1, 0.5)), (1, pause_ms(1, 0.5)), (10**33, WEBHOOK_REST_MS_MAX), (-5, pause_ms(1, 0.5))],
+)
+def test_a_rest_is_not_shorter_than_the_usual_pause_and_has_a_bound(asked_ms: int, rests_ms: int) -> None:
+    courier = Courier([event(1, "bad")])
+    courier.failing, courier.asked_ms = {"bad"}, asked_ms
+    courier.run()
+    assert courier.plan.next_ms() == courier.now_ms + rests_ms
+
+
+def test_a_delivery_that_was_under_way_and_succeeds_does_not_end_the_rest() -> None:
+    courier = Courier([event(1, "bad"), event(2, "good"), event(3, "good")])
+    courier.plan.has_succeeded = True
+    bad, good = courier.start()
+    courier.failing, courier.asked_ms = {"bad"}, 60_000
+    courier.finish(*bad)
+    courier.finish(*good)
+    assert courier.start() == []
+    assert courier.plan.next_ms() == courier.now_ms + 60_000
+
+
+def test_the_next_server_keeps_the_rest_and_a_replay_ends_it() -> None:
+    courier = asking(60_000)
+    courier.save()
+    courier.restart()
+    courier.run(59_999)
+    assert courier.sent == [1]
+    courier.failing = set()
+    courier.plan.renew(HOOK.replace(replays=1), ())
+    courier.run()
+    assert sorted(courier.sent) == [1, 1, 2]
 
 
 @pytest.mark.promise("webhook:bounded")

@@ -214,6 +214,25 @@ def test_an_answer_counts_by_its_status_even_if_its_body_never_ends(
         wait_until(lambda: hook.shown()["delivered"] == 1, "delivered")
 
 
+def test_a_target_that_asks_for_a_rest_gets_it_and_the_log_says_so(
+    server: Server, target: HookTarget, name: str, path: str
+) -> None:
+    target.answers[path] = b"HTTP/1.1 429 Slow down\r\nRetry-After: 1200\r\nContent-Length: 0\r\n\r\n"
+    with Hook(server, target.url(path), lock_pattern=f"{name}*") as hook:
+        server.lease(name)
+        wait_until(lambda: hook.shown("/deliveries")["deliveries"], "the log of the first try")
+        server.lease(f"{name}-2")
+        wait_until(lambda: len(hook.shown("/deliveries")["waiting"]) == 2, "the second job")
+        shown = hook.shown("/deliveries")
+        assert [each["error"] for each in shown["deliveries"]] == ["answered 429; it asks to wait 20m"]
+        waiting = {each["name"]: each for each in shown["waiting"]}
+        assert (waiting[name]["tries"], waiting[f"{name}-2"]["tries"]) == (1, 0)
+        assert len(target.to(path)) == 1
+        target.answers.pop(path)
+        hook.ask("POST", "/replay", {})
+        wait_until(lambda: len(target.to(path)) >= 3, "both, after a replay")
+
+
 def test_what_is_sent_again_after_a_replay_begins_after_the_event_that_is_named(
     server: Server, target: HookTarget, name: str, path: str
 ) -> None:

@@ -71,6 +71,64 @@ def send(sender: Sender, url: str) -> DeliveryResult:
     return asyncio.run(once())
 
 
+NOVEMBER_MS = 784_111_777_000  # Sun, 06 Nov 1994 08:49:37 GMT
+
+
+@pytest.mark.parametrize(
+    ("status", "lines", "rest_ms"),
+    [
+        (429, ["Retry-After: 120"], 120_000),
+        (503, ["retry-after:  7 "], 7_000),
+        (503, ["Retry-After: Sun, 06 Nov 1994 08:50:37 GMT"], 60_000),
+        (503, ["Retry-After: Sun, 06 Nov 1994 08:48:37 GMT"], 0),
+        (500, ["Retry-After: 120"], 0),
+        (200, ["Retry-After: 120"], 0),
+        (429, [], 0),
+        (429, ["Retry-After: -1"], 0),
+        (429, ["Retry-After: 1.5"], 0),
+        (429, ["Retry-After: \u00b2"], 0),
+        (429, ["Retry-After: soon"], 0),
+        (429, ["Retry-After:"], 0),
+        (429, [f"Retry-After: {10**30}"], 0),
+        (429, ["Retry-After: 5", "Retry-After: 10"], 0),
+        (429, ["Retry-After: Sun, 06 Nov 1994 08:50:37 GMT"] * 2, 0),
+        (429, ["Retry-After: Sun, 06 Nov 99999999 08:50:37 GMT"], 0),
+        (429, ["Retry-After: Sun, 06 Nov 9999999999999999999999 08:50:37 GMT"], 0),
+        (429, ["Retry-After: Sun, 06 Foo 1994 08:50:37 GMT"], 0),
+        (429, ["Retry-After: Sun, 06 Nov 1994 08:50:37 CET"], 0),
+        (429, ["Retry-After: Sunday, 06-Nov-94 08:50:37 GMT"], 0),
+    ],
+)
+def test_how_long_a_target_asks_to_be_left_alone(
+    status: int, lines: list[str], rest_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dibs.service.webhooks.sender.wall_ms", lambda: NOVEMBER_MS)
+    answer = "\r\n".join([f"HTTP/1.1 {status} Said", *lines, "Content-Length: 0", "", ""]).encode("latin-1")
+    result = answered(answer)
+    assert (result.status, result.rest_ms) == (status, rest_ms)
+    assert ("asks to wait" in result.error) is bool(rest_ms)
+
+
+def answered(answer: bytes) -> DeliveryResult:
+    """What a target with this answer says."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    async def once() -> DeliveryResult:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            sender = Sender(OPEN)
+            result = await sender.send(f"http://127.0.0.1:{port}/", {}, b"{}")
+            sender.close()
+            return result
+
+    return asyncio.run(once())
+
+
 @pytest.mark.promise("webhook:private")
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "2130706433", "0x7f.1", "[::1]", "127.1"])
 def test_no_spelling_of_this_machine_is_connected_to(host: str) -> None:

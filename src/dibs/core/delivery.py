@@ -8,7 +8,8 @@ goes on. If there are WEBHOOK_LANES_MAX lanes, no more events are read: they wai
 
 A target is trusted once a delivery succeeded. Before that, and if WEBHOOK_FAILURES_MAX deliveries in a row failed, one
 delivery at a time is tried. A target that fails rests as a whole, for longer each time. When it answers again, all
-lanes go on at once.
+lanes go on at once. A target that says how long it wants to rest is left alone for so long, WEBHOOK_REST_MS_MAX at
+most; only a replay ends that rest earlier.
 
 Time and random fractions are arguments. Nothing here reads or sends.
 """
@@ -25,6 +26,7 @@ from dibs.core.limits import (
     WEBHOOK_NOTES_MAX,
     WEBHOOK_PAUSE_MS_MAX,
     WEBHOOK_PAUSE_MS_MIN,
+    WEBHOOK_REST_MS_MAX,
     WEBHOOK_TRIES_MAX,
 )
 from dibs.core.webhooks import GAP, DeadLetter, DeliveryNote, Lane, SaveDelivery
@@ -101,6 +103,9 @@ class DeliveryPlan:
         self.row = 0  # failures since the last success
         self.has_succeeded = False
         self._until_ms = 0  # the target as a whole is not tried before
+        self._rests_until_ms = (
+            progress.until_ms
+        )  # the same, because it asked for it: a success does not end it
         self._in_flight = 0
         self._lanes: dict[str, LaneState] = {lane.job: LaneState(lane) for lane in progress.lanes}
         self._again: dict[str, LaneState] = {}  # lanes of dead letters
@@ -113,7 +118,7 @@ class DeliveryPlan:
         if webhook.replays != self._progress.replays:
             if webhook.replay_after >= 0:
                 self._go_back(min(webhook.replay_after, self.at))  # what was not looked at yet is sent anyway
-            self._until_ms = 0
+            self._until_ms = self._rests_until_ms = 0
             for lane in (*self._lanes.values(), *self._again.values()):
                 lane.until_ms = 0
             self._progress = self._progress.replace(replays=webhook.replays)
@@ -241,7 +246,7 @@ class DeliveryPlan:
     def ready(self, now_ms: int, most: int) -> list[tuple[LaneState, Event]]:
         """What is to be sent now, `most` at most. Each counts as under way until `done` or `failed`."""
         room = (WEBHOOK_IN_FLIGHT_MAX if self.is_trusted else 1) - self._in_flight
-        if room <= 0 or most <= 0 or self._until_ms > now_ms:
+        if room <= 0 or most <= 0 or max(self._until_ms, self._rests_until_ms) > now_ms:
             return []
         lanes = [
             lane
@@ -259,7 +264,7 @@ class DeliveryPlan:
         """When the next lane has rested long enough."""
         lanes = [*self._lanes.values(), *self._again.values()]
         due_ms = min([lane.until_ms for lane in lanes if not lane.is_busy], default=None)
-        return None if due_ms is None else max(due_ms, self._until_ms)
+        return None if due_ms is None else max(due_ms, self._until_ms, self._rests_until_ms)
 
     def done(self, lane: LaneState, event: Event, note: DeliveryNote, fraction: float) -> None:
         """It was delivered."""
@@ -277,16 +282,21 @@ class DeliveryPlan:
             for each in (*self._lanes.values(), *self._again.values()):
                 each.until_ms = min(each.until_ms, note.at_ms + int(WEBHOOK_PAUSE_MS_MIN * fraction))
 
-    def failed(self, lane: LaneState, event: Event, note: DeliveryNote, fraction: float) -> None:
-        """It was not delivered, or nobody knows."""
+    def failed(
+        self, lane: LaneState, event: Event, note: DeliveryNote, fraction: float, asked_ms: int = 0
+    ) -> None:
+        """It was not delivered, or nobody knows. `asked_ms`: the rest that the target asked for."""
         self.row += 1
+        asked_until_ms = note.at_ms + min(asked_ms, WEBHOOK_REST_MS_MAX)
+        if asked_ms > 0:
+            self._rests_until_ms = max(self._rests_until_ms, asked_until_ms)
         if self.row >= WEBHOOK_FAILURES_MAX:
             self._until_ms = note.at_ms + pause_ms(self.row - WEBHOOK_FAILURES_MAX + 1, fraction)
         lane.tries += 1
         lane.error = note.error[:WEBHOOK_ERROR_CHARS_MAX]
         self._settle(lane, note, "failed")
         if lane.tries < WEBHOOK_TRIES_MAX:
-            lane.until_ms = note.at_ms + pause_ms(lane.tries, fraction)
+            lane.until_ms = max(note.at_ms + pause_ms(lane.tries, fraction), asked_until_ms)
         else:
             self._give_up(lane, lane.error, note.at_ms, lane.tries, event)
 
@@ -340,7 +350,9 @@ class DeliveryPlan:
         """How far it is, to be stored; `noted` when it was."""
         self.is_dirty = False
         lanes = tuple([lane.saved() for lane in self._lanes.values()])
-        self._progress = self._progress.replace(at=self.at, lanes=lanes, notes=tuple(self._notes))
+        self._progress = self._progress.replace(
+            at=self.at, lanes=lanes, notes=tuple(self._notes), until_ms=self._rests_until_ms
+        )
         return SaveDelivery(
             webhook_id=self.webhook.id,
             token=token,

@@ -155,6 +155,10 @@ CLIENT_IDLE_MS_MAX = 30_000  # less than a server keeps a silent connection
 OVERLOAD_RETRY_MS = 1_000
 HEALTH_MS_MAX = 2_000
 SCRAPE_MS_MAX = 500
+# A store counts as not writable while a commit takes longer than WRITE_SLOW_MS, and for WRITE_FAILED_MS after one that
+# failed, unless another succeeds.
+WRITE_SLOW_MS = 3_000
+WRITE_FAILED_MS = 300_000
 LOG_BYTES_MAX = 4 * 1024 * 1024  # of lines that nobody has read yet
 LOG_FLUSH_MS_MAX = 1_000
 SHUTDOWN_MS_MAX = 5_000
@@ -203,9 +207,10 @@ MINUTES_KEPT = 7 * 24 * 60
 
 # Webhooks. A target has WEBHOOK_CONNECT_MS to be found and connected to, and WEBHOOK_ANSWER_MS for all of a delivery.
 # A failed delivery is tried again after WEBHOOK_PAUSE_MS_MIN, then after twice as long each time, up to
-# WEBHOOK_PAUSE_MS_MAX; after WEBHOOK_TRIES_MAX tries, about three hours, it is a dead letter. One server has the duty
-# to deliver, for WEBHOOK_DUTY_MS at a time; it gives it up when there was nothing to do for WEBHOOK_IDLE_MS. How far it
-# has come is written every WEBHOOK_SAVE_MS: this much is sent twice after a crash.
+# WEBHOOK_PAUSE_MS_MAX; after WEBHOOK_TRIES_MAX tries, about three hours, it is a dead letter. A target that asks for a
+# longer rest gets it, up to WEBHOOK_REST_MS_MAX. One server has the duty to deliver, for WEBHOOK_DUTY_MS at a time; it
+# gives it up when there was nothing to do for WEBHOOK_IDLE_MS. How far it has come is written every WEBHOOK_SAVE_MS:
+# this much is sent twice after a crash.
 WEBHOOKS_MAX = 500
 WEBHOOKS_PER_PRINCIPAL_MAX = 10
 WEBHOOK_URL_CHARS_MAX = 2_048
@@ -224,6 +229,7 @@ WEBHOOK_KEPT_MS = 5_000  # how long an idle connection to a target is kept
 WEBHOOK_LOOKUPS_MAX = 16
 WEBHOOK_PAUSE_MS_MIN = 1_000
 WEBHOOK_PAUSE_MS_MAX = 15 * 60 * 1000
+WEBHOOK_REST_MS_MAX = 60 * 60 * 1000
 WEBHOOK_TRIES_MAX = 25
 WEBHOOK_DEAD_MAX = 500
 WEBHOOK_NOTES_MAX = 50

@@ -110,6 +110,7 @@ class WebhookProgress(_Kept):
     dead: int = 0  # all that ever were
     dropped: int = 0  # dead letters that were too many
     gaps: int = 0
+    until_ms: int = 0  # the target asked not to be sent anything before
 
 
 class DeadLetter(Record):

@@ -299,8 +299,10 @@ class WebhookDispatcher:
             status=result.status,
             error=result.error[: limits.WEBHOOK_ERROR_CHARS_MAX],
         )
-        settle = plan.failed if result.error else plan.done
-        settle(lane, event, note, new_fraction())
+        if result.error:
+            plan.failed(lane, event, note, new_fraction(), result.rest_ms)
+        else:
+            plan.done(lane, event, note, new_fraction())
         self._roused.set()
 
     async def _send(self, webhook: Webhook, event: Event, tries: int) -> DeliveryResult:

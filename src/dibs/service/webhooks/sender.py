@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dibs._version import __version__
-from dibs.clock import steady_ms
+from dibs.clock import steady_ms, wall_ms
+from dibs.core.durations import format_duration
 from dibs.core.limits import (
     WEBHOOK_ANSWER_MS,
     WEBHOOK_BODY_BYTES_MAX,
@@ -20,6 +21,7 @@ from dibs.core.limits import (
     WEBHOOK_KEPT_MS,
 )
 from dibs.core.record import Record
+from dibs.http_date import http_date_ms
 from dibs.service.webhooks.resolver import LookupFailed, Resolver
 from dibs.service.webhooks.target import TargetPolicy, TargetRefused, check_addresses, parse_target
 
@@ -31,14 +33,18 @@ if TYPE_CHECKING:
 USER_AGENT = f"dibs-webhook/{__version__}"
 _BODY_S = 1.0  # for the rest of an answer whose head says success
 _HEADS_MAX = 4  # an answer may be preceded by a few with status 1xx
+_RESTING = frozenset((429, 503))  # with these, Retry-After says how long
+_SECONDS_DIGITS_MAX = 9  # of Retry-After; more is not meant
 
 
 class DeliveryResult(Record):
-    """`error` is empty if it was delivered. `status` 0: no answer came."""
+    """`error` is empty if it was delivered. `status` 0: no answer came. `rest_ms`: how long the target wants to be sent
+    nothing; 0: it did not say."""
 
     status: int = 0
     error: str = ""
     took_ms: int = 0
+    rest_ms: int = 0
 
 
 class _Undelivered(Exception):
@@ -98,10 +104,10 @@ class Sender:
     async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryResult:
         """Deliver `body`. Never raises."""
         began_ms = steady_ms()
-        status, error = 0, ""
+        status, rest_ms, error = 0, 0, ""
         try:
             async with asyncio.timeout(self._answer_ms / 1000):
-                status = await self._post(url, headers, body)
+                status, rest_ms = await self._post(url, headers, body)
         except TimeoutError:
             error = f"no answer within {self._answer_ms // 1000} s"
         except ssl.SSLCertVerificationError as problem:
@@ -116,7 +122,9 @@ class Sender:
             error = f"answered {status}; redirects are not followed"
         elif status and not 200 <= status < 300:
             error = f"answered {status}"
-        return DeliveryResult(status=status, error=error, took_ms=steady_ms() - began_ms)
+        if rest_ms:
+            error += f"; it asks to wait {format_duration(rest_ms)}"
+        return DeliveryResult(status=status, error=error, took_ms=steady_ms() - began_ms, rest_ms=rest_ms)
 
     def close(self) -> None:
         for connections in self._kept.values():
@@ -133,7 +141,8 @@ class Sender:
             if not connections:
                 del self._kept[url]
 
-    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
+    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, int]:
+        """The status of the answer, and the rest that it asks for."""
         target = parse_target(url, self.policy)
         request = _request(target, headers, body)
         kept = self._kept.get(url, [])
@@ -175,7 +184,7 @@ class Sender:
                     raise
         raise AssertionError("there is at least one address")
 
-    async def _exchange(self, url: str, connection: _Connection, request: bytes) -> int:
+    async def _exchange(self, url: str, connection: _Connection, request: bytes) -> tuple[int, int]:
         is_kept = False
         try:
             connection.writer.write(request)
@@ -183,7 +192,7 @@ class Sender:
             status, headers = await _head(connection.reader)
             if 200 <= status < 300:
                 is_kept = await _is_read(connection.reader, status, headers)
-            return status
+            return status, _rest_ms(headers) if status in _RESTING else 0
         finally:
             if is_kept:
                 connection.idle_ms = steady_ms()
@@ -219,10 +228,27 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
         if not version.startswith("HTTP/1.") or not (code.isascii() and code.isdecimal() and len(code) == 3):
             raise _Undelivered("the answer is not HTTP")
         if int(code) >= 200:
-            fields = [line.partition(":") for line in lines]
-            headers = {name.strip().lower(): value.strip() for name, _, value in fields}
-            return int(code), headers | {":version": version}
+            return int(code), _fields(lines) | {":version": version}
     raise _Undelivered("the answer has no end of heads")
+
+
+def _fields(lines: list[str]) -> dict[str, str]:
+    """Headers by name. One that comes twice has both values, as a list: that is no number and no date."""
+    found: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        name, value = name.strip().lower(), value.strip()
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+def _rest_ms(headers: dict[str, str]) -> int:
+    """How long a target wants to be sent nothing, by its `Retry-After`: seconds, or a date. 0: that says nothing."""
+    text = headers.get("retry-after", "")
+    if text.isascii() and text.isdecimal():
+        return int(text) * 1000 if len(text) <= _SECONDS_DIGITS_MAX else 0
+    until_ms = http_date_ms(text)
+    return 0 if until_ms is None else max(0, until_ms - wall_ms())
 
 
 async def _is_read(reader: asyncio.StreamReader, status: int, headers: dict[str, str]) -> bool:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 HTTP_GRAIN_MS = 1_000  # a Date has whole seconds, rounded down
 FILE_GRAIN_MS = 2_000  # of the coarsest file systems
 _TRACE_BYTES_MAX = 1024 * 1024
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 class Reading:
@@ -72,19 +71,9 @@ def of_trace(path: str, began_ms: int, ended_ms: int) -> Reading | None:
     except OSError:
         return None
     said = [line.rpartition(": ")[2] for line in lines if "recv header: date:" in line.lower()]
-    said_ms = _http_date_ms(said[-1]) if said else None
-    return None if said_ms is None else Reading(said_ms, began_ms, ended_ms, HTTP_GRAIN_MS)
-
-
-def _http_date_ms(text: str) -> int | None:
-    """`Sun, 06 Nov 1994 08:49:37 GMT`, the only form that servers may send."""
-    from calendar import timegm
-
-    words = text.split()
-    try:
-        _, day, month, year, hours, zone = words
-        hour, minute, second = hours.split(":")
-        numbers = (int(year), _MONTHS.index(month) + 1, int(day), int(hour), int(minute), int(second))
-    except ValueError:
+    if not said:
         return None
-    return timegm((*numbers, 0, 0, 0)) * 1000 if zone == "GMT" else None
+    from dibs.http_date import http_date_ms
+
+    said_ms = http_date_ms(said[-1])
+    return None if said_ms is None else Reading(said_ms, began_ms, ended_ms, HTTP_GRAIN_MS)
