@@ -173,6 +173,7 @@ def test_a_full_disk_shows_until_there_is_room_and_who_only_looks_is_answered(
         refused = server.acquire("new")
         assert (refused.status, refused.json["code"]) == (503, "upstream_unavailable")
         assert "is full" in refused.json["details"]
+        assert b"\ndibs_store_writable 0" in server.ask("GET", "/metrics/prometheus").body
         health = server.ask("GET", "/health")
         assert (health.status, health.json["status"]) == (503, "degraded")
         assert "is full" in health.json["details"]
@@ -181,4 +182,5 @@ def test_a_full_disk_shows_until_there_is_room_and_who_only_looks_is_answered(
         ballast.unlink()
         assert server.ask("GET", "/health").json["status"] == "ok"
         assert server.ask("POST", "/locks/kept/renew", {"lease_id": kept}).status == 200
+        assert b"\ndibs_store_writable 1" in server.ask("GET", "/metrics/prometheus").body
     store.close()

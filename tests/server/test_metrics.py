@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
+from dibs.core.limits import WRITE_FAILED_MS
+from dibs.errors import StoreUnavailable
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, Metric, exposition, format_for
 from dibs.server.monitor.metric_table import METRICS
 from dibs.server.routes import metrics as metrics_routes
-from dibs.service.metrics import REQUEST_S, UNCOUNTED_MAX, Histogram, RequestCounts
+from dibs.service import metrics as metrics_module
+from dibs.service.metrics import REQUEST_S, UNCOUNTED_MAX, Histogram, Metrics, RequestCounts
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
 from tests.server.harness import Poll, running, wait_until
@@ -255,6 +259,66 @@ def test_a_scrape_does_not_wait_for_a_store_that_hangs(tmp_path: Path, monkeypat
     assert hung["dibs_store_up"][()] == 0
     assert "dibs_event_lag" not in hung
     assert hung["dibs_claims_total"]["acquired",] == 0
+
+
+class _StubbornStore(MemoryStore):
+    """Its commits raise `error`, if there is one, and hang unless `goes_on`."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.error: StoreUnavailable | None = None
+        self.has_begun = threading.Event()
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+
+    def at_once(self) -> None:
+        return None  # all commits are made by a thread
+
+    def commit(self, *args: Any) -> int:
+        if self.error is not None:
+            raise self.error
+        if not self.goes_on.is_set():
+            self.has_begun.set()
+        assert self.goes_on.wait(10)
+        return super().commit(*args)
+
+
+def test_writes_that_fail_or_hang_show_until_one_succeeds(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(metrics_module, "WRITE_SLOW_MS", 0)
+    clock = ManualClock()
+    store = _StubbornStore(clock)
+    with running(tmp_path, store=store, clock=clock) as server:
+
+        def is_writable() -> float:
+            return scrape(server)["dibs_store_writable"][()]
+
+        server.lease("kept", ttl_seconds=60)
+        assert is_writable() == 1
+        store.error = StoreUnavailable("The PostgreSQL is read-only: a standby.")
+        assert server.acquire("new").status == 503
+        assert (is_writable(), scrape(server)["dibs_store_up"][()]) == (0, 1)
+        store.error = None
+        assert server.acquire("new").status == 200
+        assert is_writable() == 1
+        store.goes_on.clear()
+        with ThreadPoolExecutor(1) as pool:
+            hung = pool.submit(server.acquire, "newer")
+            assert store.has_begun.wait(10)
+            try:
+                assert is_writable() == 0
+            finally:
+                store.goes_on.set()
+            assert hung.result(10).status == 200
+        assert is_writable() == 1
+
+
+def test_a_failed_write_counts_as_blocked_for_a_while_if_nothing_is_written() -> None:
+    metrics = Metrics()
+    assert not metrics.is_write_blocked()
+    metrics.write_failed()
+    assert metrics.is_write_blocked()
+    metrics.write_failed_us -= WRITE_FAILED_MS * 1000
+    assert not metrics.is_write_blocked()
 
 
 def test_counters_begin_at_0_with_the_server(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ class StallCheckedStore(StoreProxy):
     def commit(
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
     ) -> int:
-        began_us = stopwatch_us()
+        self._metrics.writing_since_us = began_us = stopwatch_us()
         try:
             self.last_seq = self.inner.commit(expect, puts, events)
         except Busy:
@@ -173,11 +173,11 @@ class StallCheckedStore(StoreProxy):
             self._tell_unknown()
             raise
         except StoreUnavailable as error:
-            self._metrics.write_errors += 1
+            self._metrics.write_failed()
             self._unknown = error.unknown
             raise
         except StoreBroken:
-            self._metrics.write_errors += 1
+            self._metrics.write_failed()
             raise
         except Conflict:
             self._metrics.conflicts += 1
@@ -189,6 +189,8 @@ class StallCheckedStore(StoreProxy):
             took_us = stopwatch_us() - began_us
             self._pace.took(took_us)
             self._metrics.commits.observe(took_us / 1_000_000)
+            self._metrics.writing_since_us = 0
+        self._metrics.write_failed_us = 0
         self._unknown = False
         return self.last_seq
 

@@ -14,10 +14,11 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from dibs.clock import wall_ms
+from dibs.clock import stopwatch_us, wall_ms
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, Release, Renew
 from dibs.core.delivery import COUNTED
 from dibs.core.events import ACQUIRED, KINDS, OWNERSHIP_ENDS
+from dibs.core.limits import WRITE_FAILED_MS, WRITE_SLOW_MS
 from dibs.core.outcomes import Queued
 from dibs.stores.port import Busy
 from dibs.wire.codes import OUTCOMES
@@ -174,6 +175,8 @@ class Metrics:
         self.holds = Histogram(LEASE_S)
         self.waits = Histogram(LEASE_S)
         self.conflicts = self.busy = self.read_errors = self.write_errors = 0
+        self.writing_since_us = 0  # of `stopwatch_us`; 0: no commit is under way
+        self.write_failed_us = 0  # the last commit failed then; 0: it succeeded
         self.stalls = 0
         self.outages_ms = 0
         self.requests = RequestsByVerb()
@@ -205,6 +208,11 @@ class Metrics:
                 elif event.kind == ACQUIRED:
                     self.waits.observe(took_s)
 
+    def write_failed(self) -> None:
+        """A commit of this server failed, and not because of another process's commit."""
+        self.write_errors += 1
+        self.write_failed_us = stopwatch_us()
+
     def parked(self) -> None:
         """The answer of a claim that was decided is kept back, because its caller waits in line."""
         self._waited[Queued] -= 1
@@ -229,6 +237,14 @@ class Metrics:
     def releases(self) -> dict[str, int]:
         return dict(self._outcomes_of((Release,)))
 
+    def is_write_blocked(self) -> bool:
+        """Whether the last commit failed a short while ago, or the one under way takes too long."""
+        now_us = stopwatch_us()
+        since_us, failed_us = self.writing_since_us, self.write_failed_us
+        if since_us and now_us - since_us > WRITE_SLOW_MS * 1000:
+            return True
+        return bool(failed_us) and now_us - failed_us < WRITE_FAILED_MS * 1000
+
     def _outcomes_of(self, commands: Iterable[type]) -> Counter[str]:
         counts: Counter[str] = Counter()
         for command in commands:
@@ -240,8 +256,8 @@ class Metrics:
 
 def outcome_word(kind: type) -> str:
     """The word of an answer: the status of its document, or the code of its error."""
+    if issubclass(kind, BaseException):
+        code: str = getattr(kind, "code", "")
+        return code or "internal_error"
     row = OUTCOMES.get(kind.__name__)
-    if row is not None:
-        return row.word
-    code: str = getattr(kind, "code", "") if issubclass(kind, BaseException) else ""
-    return code or "internal_error"
+    return "internal_error" if row is None else row.word

@@ -16,6 +16,7 @@ from dibs.stores.port import maintenance_of
 from dibs.wire.parts import timestamp
 
 if TYPE_CHECKING:
+    from dibs.errors import DibsError
     from dibs.stores.port import Store
 
 
@@ -38,6 +39,14 @@ class HealthProbe:
         return answer._replace(request_id=new_request_id().encode())
 
 
+def known_trouble(store: Store) -> DibsError | None:
+    """The fault of the store that is not known to be over."""
+    if isinstance(store.trouble(), StoreUnavailable):  # the fault may be over, but nobody has written since
+        with contextlib.suppress(StoreUnavailable):
+            store.commit({}, {}, ())
+    return store.trouble()
+
+
 def _health(store: Store) -> HttpResponse:
     """`ok`, or `degraded` with the known fault of the store: some of it may still be readable."""
     now_ms = store.read((META_KEY,)).now_ms
@@ -51,10 +60,7 @@ def _health(store: Store) -> HttpResponse:
         "db_size_bytes": maintenance.size_bytes(),
         "now": timestamp(now_ms),
     }
-    if isinstance(store.trouble(), StoreUnavailable):  # the fault may be over, but nobody has written since
-        with contextlib.suppress(StoreUnavailable):
-            store.commit({}, {}, ())
-    trouble = store.trouble()
+    trouble = known_trouble(store)
     if trouble is None:
         return answer_document(document)
     return answer_document({**document, "status": "degraded", "details": trouble.details}, 503)

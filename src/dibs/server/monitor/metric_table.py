@@ -27,6 +27,7 @@ class StoreLook(NamedTuple):
 
     last_seq: int
     token_ends_ms: int | None  # on the wall clock: when the next token ends
+    has_trouble: bool  # it knows a fault that may not be over
 
 
 class Scrape(NamedTuple):
@@ -205,6 +206,15 @@ METRICS = (
         GAUGE,
         "Whether the store answered this scrape in time.",
         lambda scrape: int(scrape.look is not None),
+    ),
+    Metric(
+        "dibs_store_writable",
+        GAUGE,
+        "0 if writes are blocked: a commit of this server takes over 3 s, the last one failed within 5 minutes, or the "
+        "store knows a fault that is not over. A server that writes nothing does not notice.",
+        lambda scrape: int(
+            not (scrape.metrics.is_write_blocked() or (scrape.look and scrape.look.has_trouble))
+        ),
     ),
     Metric(
         "dibs_stalls_total",

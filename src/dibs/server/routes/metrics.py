@@ -13,6 +13,7 @@ from dibs.errors import DibsError
 from dibs.ids import new_request_id
 from dibs.server.http.response import HttpResponse, answer_document
 from dibs.server.monitor.exposition import OPEN_TYPE, PLAIN_TYPE, exposition, format_for
+from dibs.server.monitor.health import known_trouble
 from dibs.server.monitor.metric_table import METRICS, Scrape, StoreLook
 from dibs.server.monitor.probe import SharedProbe
 from dibs.server.monitor.process_numbers import process_numbers
@@ -88,7 +89,8 @@ class MetricsRoutes:
         )
 
     def _look(self) -> StoreLook:
-        return StoreLook(last_seq(self._api.engine.store), self._api.next_token_end_ms())
+        store = self._api.engine.store
+        return StoreLook(last_seq(store), self._api.next_token_end_ms(), known_trouble(store) is not None)
 
 
 def metrics_routes(api: Api) -> Table:
