@@ -266,6 +266,25 @@ def test_a_stream_tells_the_state_and_every_change(public: Server) -> None:
         assert leader["leader_token"].encode() not in stream.text
 
 
+def test_a_stream_shows_when_the_session_of_a_leader_ends(public: Server) -> None:
+    session = public.ask("POST", "/sessions", {"ttl_seconds": 30}).json
+    by_session = {"session_id": session["session_id"]}
+    with StreamReader(public.port, "/elections/by-session/watch") as stream:
+        stream.next()
+        lease = public.acquire("election:by-session", by_session).json
+        led = stream.next().document
+        assert led["leader"]["expires_at"] == session["expires_at"] == lease["expires_at"]
+        assert led["retry_after_ms"] == 30_000
+        public.clock.advance(400)
+        body = {**by_session, "metadata": "halfway", "lease_id": lease["lease_id"]}
+        assert public.ask("POST", "/locks/election:by-session/renew", body).status == 200
+        told = stream.next().document
+        assert told["leader"] == {**led["leader"], "metadata": "halfway"}
+        assert told["retry_after_ms"] == 29_600
+        public.ask("DELETE", f"/sessions/{session['session_id']}")
+        assert stream.next().document["leader"] is None
+
+
 def test_streams_are_bounded_per_client_and_in_all(public: Server) -> None:
     room = new_room(public)
     with StreamReader(public.port, f"/elections/{room}/watch", who=None) as one:

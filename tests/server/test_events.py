@@ -431,6 +431,23 @@ def test_a_head_request_is_not_followed(own: Server) -> None:
     wait_until(lambda: not len(own.api.streams), "it has ended")
 
 
+def test_a_watch_says_when_a_claim_ends_also_by_its_session_and_after_a_checkpoint(own: Server) -> None:
+    session = own.ask("POST", "/sessions", {"ttl_seconds": 30}).json
+    with StreamReader(own.port, "/locks/ends/watch") as reader:
+        reader.next()
+        own.acquire("ends", {"session_id": session["session_id"]})
+        assert reader.next().document["expires_at"] == session["expires_at"]
+        own.ask("DELETE", f"/sessions/{session['session_id']}")
+        reader.next()
+        lease = own.lease("ends", ttl_seconds=30)
+        reader.next()
+        own.clock.advance(400)
+        asked = {"lease_id": lease, "checkpoint": "1"}
+        renewed = own.ask("POST", "/locks/ends/renew", asked).json
+        told = reader.next().document
+        assert (told["event"], told["expires_at"]) == ("renewed", renewed["expires_at"])
+
+
 def test_a_watch_tells_the_state_first_and_then_the_changes_as_octostore_does(own: Server) -> None:
     with StreamReader(own.port, "/locks/w/watch") as reader:
         first = reader.next()

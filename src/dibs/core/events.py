@@ -79,3 +79,8 @@ class Event(Record):
     began_ms: int | None = None  # when the outage, the hold or the wait began that ends with this event
     ticket: int = 0  # the place in the line that this is about, or that was handed the job
     slots: int = 1
+    until_ms: int | None = None  # when the hold ends without a heartbeat, if `ttl_ms` does not say it
+
+    def hold_ends_ms(self) -> int | None:
+        """When the hold ends without a heartbeat. None: it has ended, or an older version wrote the event."""
+        return self.at_ms + self.ttl_ms if self.ttl_ms else self.until_ms

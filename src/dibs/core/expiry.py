@@ -296,6 +296,7 @@ def event_of(
     reason: str | None = None,
     ticket: int = 0,
     began_ms: int | None = None,
+    until_ms: int | None = None,
 ) -> Event:
     """An event about one hold on one job."""
     return Event(
@@ -319,4 +320,5 @@ def event_of(
         reason=reason,
         ticket=ticket,
         began_ms=began_ms,
+        until_ms=until_ms,
     )

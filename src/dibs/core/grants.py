@@ -92,6 +92,7 @@ def put_hold(
             ttl_ms=lease.ttl_ms,
             ticket=number,
             began_ms=began_ms,
+            until_ms=None if lease.ttl_ms else lease.expires_ms,
         )
     )
     _note_hold(draft, lock, lease)

@@ -51,9 +51,11 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     if command.payer is not None and not is_current(draft, mine.charge, command.payer):
         kept = kept.replace(charge=recharged(draft, mine.charge, command.payer, "held"))
     draft.put(swap(lock, kept))
+    lease = shown(draft, kept)
     brings = (kept.metadata, kept.checkpoint) != (mine.metadata, mine.checkpoint)
     if command.audited and not brings:
-        draft.tell(event_of(lock, kept, events.RENEWED, draft.now_ms, ttl_ms=kept.ttl_ms))
+        until_ms = None if ttl_ms else lease.expires_ms
+        draft.tell(event_of(lock, kept, events.RENEWED, draft.now_ms, ttl_ms=ttl_ms, until_ms=until_ms))
     if brings:
         draft.tell(
             event_of(
@@ -63,9 +65,10 @@ def renew(draft: Draft, command: Renew) -> Outcome:
                 draft.now_ms,
                 metadata=kept.metadata,
                 checkpoint=kept.checkpoint,
+                until_ms=lease.expires_ms,
             )
         )
-    return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, kept), waiting=waiting, new=new)
+    return Renewed(now_ms=draft.now_ms, name=lock.name, lease=lease, waiting=waiting, new=new)
 
 
 def release(draft: Draft, command: Release) -> Outcome:

@@ -178,7 +178,8 @@ def state_document(room: str, state: outcomes.Status) -> Document:
 
 class WatchedElection:
     """Turns events of an election's job into states. A renewal does not repeat the metadata, so the leader is
-    remembered."""
+    remembered. The end of a term is the one that was known when the event was written: heartbeats of a session, which
+    move it, are no events."""
 
     def __init__(self, room: str, state: outcomes.Status) -> None:
         self._room = room
@@ -188,19 +189,19 @@ class WatchedElection:
 
     def change(self, event: Event) -> Document | None:
         """The state after an event; None if it changes nothing that is shown."""
-        term_ms = event.ttl_ms or 0
-        expires_ms = (
-            event.at_ms + term_ms if term_ms else None
-        )  # a leader by its session has no end of its own
+        ends_ms = event.hold_ends_ms()
+        known = self._leader
         if event.kind == kinds.ACQUIRED:
-            self._leader = _leader(event.owner, event.metadata, event.token, expires_ms)
-        elif event.kind == kinds.RENEWED and self._leader is not None:
-            self._leader = {**self._leader, "expires_at": timestamp(event.at_ms + term_ms)}
+            self._leader = _leader(event.owner, event.metadata, event.token, ends_ms)
+        elif event.kind == kinds.RENEWED and known is not None:
+            self._leader = _leader(known["candidate_id"], known.get("metadata"), known["term"], ends_ms)
+        elif event.kind == kinds.PROGRESS and known is not None:
+            self._leader = _leader(known["candidate_id"], event.metadata, known["term"], ends_ms)
         elif event.kind in kinds.OWNERSHIP_ENDS:
-            self._leader, term_ms = None, 0
+            self._leader = ends_ms = None
         else:
             return None
-        return self._state(term_ms, event.at_ms)
+        return self._state(0 if ends_ms is None else max(0, ends_ms - event.at_ms), event.at_ms)
 
     def _state(self, remaining_ms: int, at_ms: int) -> Document:
         return {

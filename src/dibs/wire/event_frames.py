@@ -61,7 +61,8 @@ def lock_change(event: Event) -> Document | None:
     document: Document = {"event": change, "lock_name": event.job}
     if change in ("acquired", "renewed"):
         document["fencing_token"] = event.token
-        document["expires_at"] = timestamp(event.at_ms + event.ttl_ms) if event.ttl_ms else None
+        ends_ms = event.hold_ends_ms()
+        document["expires_at"] = None if ends_ms is None else timestamp(ends_ms)
     return {**document, "observed_at": timestamp(event.at_ms)}
 
 

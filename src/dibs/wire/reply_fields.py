@@ -377,7 +377,8 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "term": (ALWAYS, "a number that rises with every leader of this election: the fencing token"),
         "expires_at": (
             NULL,
-            "when the term ends without a heartbeat; null in a stream, for a leader that holds it by a session",
+            "when the term ends without a heartbeat. In a stream, of a leader that holds it by a session: when the "
+            "session ends, as was known at `observed_at`",
         ),
     },
     "whoami": {
