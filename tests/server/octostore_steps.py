@@ -313,6 +313,7 @@ class Player:
         self._pass_time = pass_time
         self._kept: dict[str, str] = {}
         self._ids: dict[str, str] = {}
+        self.exchanges: list[tuple[dict[str, Any], Any, int, Any]] = []  # step, body; status, document
 
     def play(self) -> list[dict[str, Any]]:
         return [{"step": told(step), **self._answer(step)} for step in STEPS]
@@ -337,6 +338,7 @@ class Player:
         text = reply.read()
         connection.close()
         document = json.loads(text) if text else None
+        self.exchanges.append((step, body, reply.status, document))
         for field, name in step.get("keep", {}).items():
             self._kept[name] = (document or {})[field]
         shown = HEADERS + (PREFLIGHT if step["method"] == "OPTIONS" else ())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from dibs.compat.octostore.callers import fixed_callers
 from dibs.compat.octostore.environment import ORIGINS
@@ -46,10 +48,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def played(served: Server) -> list[dict[str, Any]]:
+def player(served: Server) -> Player:
+    return Player(served.port, served.pass_time)
+
+
+@pytest.fixture(scope="module")
+def played(player: Player) -> list[dict[str, Any]]:
     if BINARY and REWRITE:
         record(BINARY)
-    return Player(served.port, served.pass_time).play()
+    return player.play()
 
 
 def record(binary: str) -> None:
@@ -83,6 +90,72 @@ def _listens(port: int) -> bool:
 def test_an_answer_is_the_one_that_octostore_gives(played: list[dict[str, Any]], number: int) -> None:
     recorded = json.loads(ANSWERS.read_text(encoding="utf-8"))
     assert played[number] == recorded[number]
+
+
+@pytest.fixture(scope="module")
+def description(served: Server) -> dict[str, Any]:
+    found: dict[str, Any] = served.ask("GET", "/openapi.json", who=None).json
+    return found
+
+
+def _operation(description: dict[str, Any], step: dict[str, Any]) -> dict[str, Any] | None:
+    asked = step["path"].partition("?")[0]
+    for path, methods in description["paths"].items():
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), asked) and step["method"].lower() in methods:
+            found: dict[str, Any] = methods[step["method"].lower()]
+            return found
+    return None
+
+
+def _faults(description: dict[str, Any], schema: dict[str, Any], document: Any) -> list[str]:
+    whole = {**schema, "components": description["components"]}
+    return [error.message for error in Draft202012Validator(whole).iter_errors(document)]
+
+
+@pytest.mark.promise("openapi")
+@pytest.mark.usefixtures("played")
+def test_every_answer_is_as_the_servers_own_description_says(
+    player: Player, description: dict[str, Any]
+) -> None:
+    wrong, described = [], set()
+    for step, sent, status, document in player.exchanges:
+        operation = _operation(description, step)
+        if operation is None:  # no such address, or a preflight
+            continue
+        answer = operation["responses"].get(str(status))
+        if answer is None:
+            wrong.append((step, f"{status} is not described"))
+            continue
+        described.add((operation["operationId"], status))
+        body = answer.get("content", {}).get("application/json")
+        faults = [] if body is None and document is None else ["no schema"]
+        faults = faults if body is None else _faults(description, body["schema"], document)
+        asked = operation.get("requestBody")
+        if asked is not None and sent is not None and status < 300:
+            schema = asked["content"]["application/json"]["schema"]
+            faults += _faults(description, schema, json.loads(sent))
+        wrong += [(step, fault) for fault in faults]
+    assert wrong == []
+    assert {("acquire", 200), ("acquire", 409), ("renew", 200), ("release", 200), ("list", 200)} <= described
+    assert {
+        ("session-open", 201),
+        ("session-show", 200),
+        ("webhook-create", 201),
+        ("health", 200),
+    } <= described
+
+
+def test_the_description_names_octostores_form_and_what_it_has_alone(description: dict[str, Any]) -> None:
+    claim = description["paths"]["/locks/{name}/acquire"]["post"]
+    assert "--octostore" in claim["description"]
+    fields = claim["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert "owner" not in fields
+    assert [each["name"] for each in claim["parameters"]] == ["name"]
+    taken, held = claim["responses"]["200"]["content"]["application/json"]["schema"]["oneOf"]
+    assert (len(taken["properties"]), len(held["properties"])) == (6, 5)
+    campaign = description["paths"]["/elections/{id}/campaign"]["post"]
+    assert campaign["security"] == []
+    assert "--octostore" not in description["paths"]["/locks/{name}/history"]["get"].get("description", "")
 
 
 needs_binary = pytest.mark.skipif(

@@ -74,7 +74,7 @@ def _components(operations: list[Operation]) -> Schema:
     requests = {
         f"{operation.id}-request": request_schema(operation.id)
         for operation in operations
-        if operation.id in REQUESTS and operation.has_body
+        if operation.id in REQUESTS and operation.has_body and operation.request is None
     }
     return {**requests, **{answer: answer_schema(answer) for answer in ANSWERS}}
 

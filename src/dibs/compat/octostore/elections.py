@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dibs.server.http.response import HttpResponse
 
 FULL_RETRY_S = 30
-_FIELDS = {
+FIELDS = {
     "campaign": {"candidate_id": "text!", "ttl_seconds": "number", "metadata": "text"},
     "election-renew": {"leader_token": "text!", "ttl_seconds": "number"},
     "resign": {"leader_token": "text!", "ttl_seconds": "number"},
@@ -47,7 +47,7 @@ class Elections(ElectionRoutes):
     stream_class = PlainStream
 
     async def _read(self, verb: str, call: HttpRequest) -> dict[str, Any]:
-        return await read_body(call, self._no_stranger, _FIELDS[verb])
+        return await read_body(call, self._no_stranger, FIELDS[verb])
 
     @staticmethod
     def _no_stranger(headers: object) -> None:

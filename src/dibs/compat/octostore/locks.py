@@ -54,13 +54,19 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 TRIES_MAX = 8  # how often another owner may come between a look and a claim
-_ACQUIRE = {
-    "ttl_seconds": "number",
-    "metadata": "text",
-    "session_id": "id",
-    "ephemeral": "flag",
-    "lock_delay_seconds": "number",
-    "acl": "acl",
+# What the body of a request may have, by verb.
+FIELDS = {
+    "acquire": {
+        "ttl_seconds": "number",
+        "metadata": "text",
+        "session_id": "id",
+        "ephemeral": "flag",
+        "lock_delay_seconds": "number",
+        "acl": "acl",
+    },
+    "renew": {"lease_id": "id!", "ttl_seconds": "number"},
+    "release": {"lease_id": "id!"},
+    "acl": {"acl": "acl!"},
 }
 NULL = b"null"
 
@@ -71,7 +77,7 @@ class Locks:
         self._callers = callers
 
     async def acquire(self, call: HttpRequest) -> HttpResponse:
-        document = await read_body(call, self._api.caller_of, _ACQUIRE)
+        document = await read_body(call, self._api.caller_of, FIELDS["acquire"])
         user = self._callers.user("acquire", call)
         name = self._callers.lock_name(call, user)
         command = self._command(name, document, user)
@@ -153,7 +159,7 @@ class Locks:
             raise session_over() if found.session.how in (EXPIRED, None, "") else no_session()
 
     async def renew(self, call: HttpRequest) -> HttpResponse:
-        document = await read_body(call, self._api.caller_of, {"lease_id": "id!", "ttl_seconds": "number"})
+        document = await read_body(call, self._api.caller_of, FIELDS["renew"])
         user = self._callers.user("renew", call)
         name = self._callers.lock_name(call, user)
         command = Renew(
@@ -177,7 +183,7 @@ class Locks:
         )
 
     async def release(self, call: HttpRequest) -> HttpResponse:
-        document = await read_body(call, self._api.caller_of, {"lease_id": "id!"})
+        document = await read_body(call, self._api.caller_of, FIELDS["release"])
         user = self._callers.user("release", call)
         name = self._callers.lock_name(call, user)
         command = Release(
@@ -239,7 +245,7 @@ class Locks:
         return found
 
     async def acl(self, call: HttpRequest) -> HttpResponse:
-        document = await read_body(call, self._api.caller_of, {"acl": "acl!"})
+        document = await read_body(call, self._api.caller_of, FIELDS["acl"])
         user = self._callers.user("acl", call)
         name = self._callers.lock_name(call, user, anywhere=True)
         entries = acl_of(document["acl"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dibs.compat.octostore.admin import STATUS as ADMIN_STATUS
 from dibs.compat.octostore.admin import TIMESERIES
 from dibs.compat.octostore.callers import UserDirectory
+from dibs.compat.octostore.description import described
 from dibs.compat.octostore.elections import Elections
 from dibs.compat.octostore.lock_answers import UnknownOutcome, own_end_ms
 from dibs.compat.octostore.locks import Locks
@@ -53,7 +54,7 @@ def as_octostore(api: Api, table: Table) -> Table:
         elif operation.id not in OTHERS:
             made.append((operation, handler))
             continue
-        made.append((operation, _in_its_words(handler)))
+        made.append((described(operation), _in_its_words(handler)))
     return made
 
 

@@ -25,13 +25,16 @@ if TYPE_CHECKING:
     from dibs.server.http.response import HttpResponse
 
 
+FIELDS = {"session-open": {"ttl_seconds": "number"}}
+
+
 class Sessions:
     def __init__(self, api: Api, callers: UserDirectory) -> None:
         self._api = api
         self._callers = callers
 
     async def open(self, call: HttpRequest) -> HttpResponse:
-        document = await read_body(call, self._api.caller_of, {"ttl_seconds": "number"})
+        document = await read_body(call, self._api.caller_of, FIELDS["session-open"])
         user = self._callers.user("session-open", call)
         self._api.check_open()
         asked_ms = document.get("ttl_seconds", SESSION_TTL_MS_DEFAULT // 1000) * 1000

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 EVENTS = ("acquired", "released", "renewed", "expired", EVERY)
-_FIELDS = {"url": "text!", "secret": "text", "events": "texts", "lock_pattern": "text"}
+FIELDS = {CREATE.id: {"url": "text!", "secret": "text", "events": "texts", "lock_pattern": "text"}}
 _NOT_PUBLIC = "Webhook URL must resolve only to public network addresses"
 
 
@@ -45,7 +45,7 @@ class Webhooks:
         return answer_document([_document(each) for each in found])
 
     async def create(self, call: HttpRequest) -> HttpResponse:
-        document = await read_body(call, self._api.caller_of, _FIELDS)
+        document = await read_body(call, self._api.caller_of, FIELDS[CREATE.id])
         user = self._callers.user(CREATE.id, call)
         policy = self._api.engine.webhook_policy
         document["url"] = _url(document["url"], policy)
