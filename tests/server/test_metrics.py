@@ -19,7 +19,7 @@ from dibs.service import metrics as metrics_module
 from dibs.service.metrics import REQUEST_S, UNCOUNTED_MAX, Histogram, Metrics, RequestCounts
 from dibs.stores.memory import MemoryStore
 from dibs.testing.clock import ManualClock
-from tests.server.harness import Poll, running, wait_until
+from tests.server.harness import Poll, WaitedForStore, running, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -260,7 +260,7 @@ def test_a_scrape_does_not_wait_for_a_store_that_hangs(tmp_path: Path, monkeypat
     assert hung["dibs_claims_total"]["acquired",] == 0
 
 
-class _StubbornStore(MemoryStore):
+class _StubbornStore(WaitedForStore):
     """Its commits raise `error`, if there is one, and hang unless `goes_on`."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -269,9 +269,6 @@ class _StubbornStore(MemoryStore):
         self.has_begun = threading.Event()
         self.goes_on = threading.Event()
         self.goes_on.set()
-
-    def at_once(self) -> None:
-        return None  # all commits are made by a thread
 
     def commit(self, *args: Any) -> int:
         if self.error is not None:

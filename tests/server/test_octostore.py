@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # its stubs are another package
 
 from dibs.compat.octostore.callers import fixed_callers
 from dibs.compat.octostore.environment import ORIGINS
