@@ -293,6 +293,25 @@ def test_a_browser_whose_clock_is_off_shows_the_servers_time(visit: Visit, serve
     expect(page.locator("tr.row .c-time").first).to_have_text(re.compile(r"^\d+ s$"))
 
 
+def test_paper_has_all_rows_in_dark_ink_and_nothing_to_press(visit: Visit) -> None:
+    page = visit.enter("operator", "/")
+    page.set_viewport_size({"width": 1280, "height": 200})
+    expect(in_rows(page, "issue-1042")).to_be_attached()
+    rows = page.locator("tr.row")
+    known = int(page.locator("table.rows").get_attribute("aria-rowcount") or 0) - 1
+    assert rows.count() < known
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert rows.count() == known
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 30, 35)"
+    expect(page.get_by_role("button", name="Sign out")).to_be_hidden()
+    expect(page.locator("#printed")).to_contain_text(re.compile(r"http://.* UTC"))
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert rows.count() < known
+    expect(page.locator("#printed")).to_be_hidden()
+
+
 def test_five_thousand_claims_keep_few_rows(visit: Visit, server: Server) -> None:
     for start in range(0, 5000, 100):
         names = [f"many-{number:04}" for number in range(start, start + 100)]

@@ -2,13 +2,14 @@
 
 import { logOut, whenStale, whoami } from "./api.js";
 import { Board } from "./board.js";
+import { isKnown, now } from "./clock.js";
 import { announce, byId, h, setText } from "./dom.js";
 import { JobPage } from "./job.js";
 import { loginView } from "./login.js";
 import { OwnerPage, SessionPage } from "./people.js";
 import { TABS, follow, href, read } from "./place.js";
 import { Source } from "./source.js";
-import { count } from "./words.js";
+import { count, exact } from "./words.js";
 
 const LABELS = { held: "Held", waiting: "Waiting", parked: "Parked", failed: "Failed", done: "Done", sessions: "Sessions" };
 const LINK = { live: "Live", lost: "Connection lost, retrying", polling: "Live updates are interrupted; reading every 5 s", hidden: "Paused", refused: "No live updates", connecting: "Connecting" };
@@ -156,6 +157,9 @@ addEventListener("keydown", (event) => {
     target.blur();
   }
 });
+
+// Paper does not say where it is from, nor when "4 min ago" was.
+addEventListener("beforeprint", () => setText(byId("printed"), `${location.href} · ${isKnown() ? exact(now()) : ""}`));
 
 // One timer for everything that shows time.
 setInterval(() => {

@@ -1,4 +1,5 @@
 // A table that keeps only the rows in sight. It is a real table: the rows above and below are two rows of their height.
+// On paper all of them are in sight.
 //
 // A column: { key, label, kind, make(cell) -> update(row), tick?(row), order?(row) }. `make` builds the cell once; the
 // function that it returns writes what changed.
@@ -31,10 +32,15 @@ export class WindowTable {
       this._soon();
     });
     this._watch.observe(document.documentElement);
+    this._onPrint = (event) => this._print(event.type === "beforeprint");
+    addEventListener("beforeprint", this._onPrint);
+    addEventListener("afterprint", this._onPrint);
   }
 
   close() {
     removeEventListener("scroll", this._onScroll);
+    removeEventListener("beforeprint", this._onPrint);
+    removeEventListener("afterprint", this._onPrint);
     this._watch.disconnect();
     cancelAnimationFrame(this._frame);
   }
@@ -75,6 +81,14 @@ export class WindowTable {
     for (const [, shown] of this._shown) for (const tick of shown.ticks) tick(shown.row);
   }
 
+  /** At once: what is printed is what is there when this returns. */
+  _print(isPaper) {
+    this._isPaper = isPaper;
+    this._measured = false;
+    this._isNew = true;
+    this._draw();
+  }
+
   _soon() {
     if (this._frame) return;
     this._frame = requestAnimationFrame(() => {
@@ -96,7 +110,7 @@ export class WindowTable {
     if (!this.element.isConnected) return;
     this._measure();
     const start = Math.floor((scrollY - this._top) / this._height / STEP) * STEP - SPARE;
-    const room = Math.ceil(this._high / this._height) + 2 * SPARE;
+    const room = this._isPaper ? this._rows.length : Math.ceil(this._high / this._height) + 2 * SPARE;
     const from = Math.max(0, Math.min(start, this._rows.length - room));
     if (!this._isNew && from === this._from) return;
     this._from = from;
