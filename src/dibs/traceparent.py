@@ -40,13 +40,16 @@ def tracing() -> Any:
     return sys.modules.get("opentelemetry.trace")
 
 
-def current_traceparent() -> str | None:
-    """What to send along: the program's current span, or what the environment hands on to a command, in the variable
-    that other tools use for it, too."""
+def span_traceparent() -> str | None:
+    """The program's current span."""
     found = tracing()
-    if found is not None:
-        span = found.get_current_span().get_span_context()
-        if span.is_valid:
-            return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
+    if found is None:
+        return None
+    span = found.get_current_span().get_span_context()
+    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}" if span.is_valid else None
+
+
+def inherited_traceparent() -> str | None:
+    """What the environment hands on to a command, in the variable that other tools use for it, too."""
     text = os.environ.get(VARIABLE)
     return text if text is not None and trace_of(text) is not None else None

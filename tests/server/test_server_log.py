@@ -13,7 +13,7 @@ from dibs.core.limits import LOG_BYTES_MAX
 from dibs.server.monitor import server_log
 from dibs.server.monitor.accesslog import without_secrets_in_path
 from dibs.server.monitor.server_log import JsonLines, LogWriter, change_level
-from dibs.traceparent import current_traceparent, trace_of
+from dibs.traceparent import inherited_traceparent, trace_of
 from tests.server.harness import TOKENS, running, wait_until
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def test_a_traceparent_is_taken_only_if_it_is_valid(
 ) -> None:
     assert trace_of(text) == ((TRACE, SPAN, text.endswith("01") or "01-" in text) if is_valid else None)
     monkeypatch.setenv("TRACEPARENT", text)
-    assert current_traceparent() == (text if is_valid else None)
+    assert inherited_traceparent() == (text if is_valid else None)
 
 
 def test_a_malformed_or_double_trace_is_ignored(server: Server, lines: _Lines) -> None:

@@ -52,15 +52,15 @@ def ask_servers(
     servers: Servers, builder: RequestBuilder, asked: Question, timeout_ms: int
 ) -> Generator[Attempt, Result, Reply]:
     """The reply. Raises DibsError when nobody answered, or with something that is not dibs."""
-    if len(servers) > 1:
+    if not servers.is_one:
         asked = asked.within(builder.slice_ms)
-    begun_ms = steady_ms()
-    until_ms = begun_ms + timeout_ms + asked.waits_ms
-    waiting = servers.order(begun_ms)
-    tries = _Tries(asked, alone=len(servers) == 1)
+    now_ms = steady_ms()
+    until_ms = now_ms + timeout_ms + asked.waits_ms
+    waiting = servers.order(now_ms)
+    tries = _Tries(asked, alone=servers.is_one)
     while waiting:
         address = waiting.pop(0)
-        left_ms = max(1, until_ms - steady_ms())
+        left_ms = max(1, until_ms - now_ms)
         if waiting:
             spare_ms = max(0, left_ms - asked.waits_ms) // (len(waiting) + 1)
             left_ms = max(1, min(left_ms, asked.waits_ms + min(PATIENCE_MS, spare_ms)))

@@ -51,18 +51,18 @@ class HttpDoor:
         self._connections = {each.url: ServerConnection(each, keep=keep) for each in servers.addresses}
 
     def call(self, verb: str, name: str, document: Document) -> Reply:
-        return self._reply(lambda: questions.question(verb, name, document))
+        return self._reply(questions.question, verb, name, document)
 
     def claimed(self, prefix: str, after: str, limit: int, states: tuple[str, ...] = ("held",)) -> Reply:
-        return self._reply(lambda: questions.list_question(prefix, after, limit, states))
+        return self._reply(questions.list_question, prefix, after, limit, states)
 
     def history(self, name: str, limit: int) -> Reply:
-        return self._reply(lambda: questions.history_question(name, limit))
+        return self._reply(questions.history_question, name, limit)
 
     def events(
         self, prefix: str, name: str | None, after: int | None, limit: int, since_ms: int = 0
     ) -> Reply:
-        return self._reply(lambda: questions.events_question(prefix, name, after, limit, since_ms))
+        return self._reply(questions.events_question, prefix, name, after, limit, since_ms)
 
     def await_events(self, prefix: str, name: str | None, after: int, timeout_ms: int) -> Iterator[Streamed]:
         """From the server that answers first; `events` has just asked it."""
@@ -83,21 +83,21 @@ class HttpDoor:
 
     def open_run(self, document: Document) -> Reply:
         """Begin a run on a server that serves the gateway. Repeatable, because the secret comes with the request."""
-        return self._reply(lambda: questions.run_question({"secret": new_id(), **document}))
+        return self._reply(questions.run_question, {"secret": new_id(), **document})
 
     def runs(self) -> Reply:
         return self._reply(lambda: questions.RUNS)
 
     def end_runs(self, holder: str) -> Reply:
-        return self._reply(lambda: questions.end_runs_question(holder))
+        return self._reply(questions.end_runs_question, holder)
 
     def ask_tokens(self, verb: str, name: str, wanted_id: str, document: Document) -> Reply:
         """About the server's tokens, for an admin: one of the verbs of `service/credentials.py`."""
-        return self._reply(lambda: questions.token_question(verb, name, wanted_id, document))
+        return self._reply(questions.token_question, verb, name, wanted_id, document)
 
     def ask_webhooks(self, verb: str, webhook_id: str, document: Document) -> Reply:
         """About webhooks: one of the verbs of `service/webhooks/admin.py`."""
-        return self._reply(lambda: questions.webhook_question(verb, webhook_id, document))
+        return self._reply(questions.webhook_question, verb, webhook_id, document)
 
     def news(self, timeout_ms: int) -> None:
         """A server reports no news outside of a wait in line, so this only sleeps."""
@@ -122,9 +122,10 @@ class HttpDoor:
             raise BadReply(f"{address.url} answered /health with nothing.")
         return document | {"store": raw.headers.get("x-dibs-store")}
 
-    def _reply(self, ask: Callable[[], Question]) -> Reply:
+    def _reply(self, make: Callable[..., Question], *about: Any) -> Reply:
+        """The reply to the question that `make` makes."""
         try:
-            asked = ask()
+            asked = make(*about)
             flow = ask_servers(self.servers, self._builder, asked, self.timeout_ms)
             return told(self._builder.namespaces, run_generator(flow, self._attempt), asked.names)
         except DibsError as error:

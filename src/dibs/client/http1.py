@@ -43,16 +43,25 @@ class RawReply:
 def request_bytes(
     method: str, target: str, headers: dict[str, str], body: bytes | None, kind: str = "application/json"
 ) -> bytes:
-    lines = [f"{method} {target} HTTP/1.1"]
-    lines += [f"{field}: {value}" for field, value in headers.items()]
-    if body is not None:
-        lines += [f"Content-Type: {kind}", f"Content-Length: {len(body)}"]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
+    return request_with(method, target, header_lines(headers), body, kind)
+
+
+def header_lines(headers: dict[str, str]) -> str:
+    return "".join([f"{field}: {value}\r\n" for field, value in headers.items()])
+
+
+def request_with(method: str, target: str, lines: str, body: bytes | None, kind: str) -> bytes:
+    """The same, with headers that are lines already."""
+    if body is None:
+        return f"{method} {target} HTTP/1.1\r\n{lines}\r\n".encode("latin-1")
+    about = f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+    return f"{method} {target} HTTP/1.1\r\n{lines}{about}\r\n".encode("latin-1") + body
 
 
 def read_reply(receive: Callable[[], bytes]) -> RawReply:
     """Read one reply. `receive` returns the next bytes, or none if the other side has closed."""
-    return run_generator(ReplyReader().steps(), lambda _: receive())
+    data = receive()
+    return whole_reply(data) or run_generator(ReplyReader().steps(data), lambda _: receive())
 
 
 def whole_reply(data: bytes) -> RawReply | None:
@@ -90,12 +99,10 @@ class ReplyReader:
     def started(self) -> bool:
         return self._size > 0
 
-    def steps(self) -> Reading[RawReply]:
-        if not (yield from self._more()):
+    def steps(self, data: bytes) -> Reading[RawReply]:
+        """The reply that begins with `data`, which is not a whole one."""
+        if not self._took(data):
             raise ConnectionLost
-        whole = whole_reply(self._buffer)
-        if whole is not None:
-            return whole
         while True:
             status, headers = yield from self._head()
             if status >= 200:
@@ -105,7 +112,9 @@ class ReplyReader:
         return RawReply(status, headers, body, again=not closes)
 
     def _more(self) -> Reading[bool]:
-        data = yield
+        return self._took((yield))
+
+    def _took(self, data: bytes) -> bool:
         self._buffer += data
         self._size += len(data)
         if self._size > REPLY_BYTES_MAX + HEAD_BYTES_MAX:

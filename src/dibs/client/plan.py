@@ -37,9 +37,14 @@ class RenewalPlan:
         """A renewal failed, or its result is unknown."""
         self.next_ms = now_ms + min(RETRY_MS, self.ttl_ms // 12)
 
+    @property
+    def look_ms(self) -> int:
+        """When there is something to do: the next renewal, or the deadline."""
+        return min(self.next_ms, self.lost_ms)
+
     def left_ms(self, now_ms: int) -> int:
         """Until the next renewal or the deadline."""
-        return max(0, min(self.next_ms, self.lost_ms) - now_ms)
+        return max(0, self.look_ms - now_ms)
 
 
 def ttl_ms_min(stop_ms: int) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dibs.client.connect import servers_of
@@ -18,13 +17,32 @@ from dibs.client.settings import namespaces_of
 from dibs.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from dibs.client.door import Door
     from dibs.client.settings import Settings
 
 IDLE_MAX = 8
 _left_alone: list[object] = []  # the parent's doors; dropping them would close them
+
+
+class LentDoor:
+    """A door for this caller alone until the block ends."""
+
+    __slots__ = ("_door", "_doors", "_timeout_ms")
+
+    def __init__(self, doors: Doors, timeout_ms: int) -> None:
+        self._doors = doors
+        self._timeout_ms = timeout_ms
+
+    def __enter__(self) -> Door:
+        door = self._door = self._doors.take()
+        if isinstance(door, HttpDoor):
+            door.timeout_ms = self._timeout_ms
+        return door
+
+    def __exit__(self, *_: object) -> None:
+        self._doors.give_back(self._door)  # in any case: a broken connection has closed itself
 
 
 class Doors:
@@ -47,18 +65,10 @@ class Doors:
         self._store = SharedStore(url)
         return lambda _: EmbeddedDoor(self._store.get, namespace)
 
-    @contextmanager
-    def one(self, timeout_ms: int | None = None) -> Iterator[Door]:
-        """A door for this caller alone until the block ends. `timeout_ms` limits calls to a server in this block."""
-        door = self._take()
-        if isinstance(door, HttpDoor):
-            door.timeout_ms = (
-                self.timeout_ms if timeout_ms is None else max(1, min(timeout_ms, self.timeout_ms))
-            )
-        try:
-            yield door
-        finally:
-            self._give_back(door)  # in any case: a broken connection has closed itself
+    def one(self, timeout_ms: int | None = None) -> LentDoor:
+        """`with doors.one() as door:`. `timeout_ms` limits calls to a server in this block."""
+        most_ms = self.timeout_ms
+        return LentDoor(self, most_ms if timeout_ms is None else max(1, min(timeout_ms, most_ms)))
 
     def own(self) -> Door:
         """A door that is never lent to anybody else. It keeps no connection, so it may be dropped without a word."""
@@ -66,7 +76,7 @@ class Doors:
             raise StoreUnavailable("This client was closed. Connect again.")
         return self._open(False)
 
-    def _take(self) -> Door:
+    def take(self) -> Door:
         if os.getpid() != self._pid:
             _left_alone.append(self._idle)
             self._pid, self._idle, self._lock = os.getpid(), [], threading.Lock()
@@ -75,7 +85,7 @@ class Doors:
                 raise StoreUnavailable("This client was closed. Connect again.")
             return self._idle.pop() if self._idle else self._open(True)
 
-    def _give_back(self, door: Door) -> None:
+    def give_back(self, door: Door) -> None:
         with self._lock:
             if not self._closed and len(self._idle) < IDLE_MAX:
                 self._idle.append(door)

@@ -229,7 +229,10 @@ class PendingClaim:
     def claim(self, wait_ms: int, *, slice_seconds: int = SLICE_SECONDS) -> Flow[Reply]:
         """The whole claim: request, wait if wanted, and leave the line when the time is over."""
         if not wait_ms:
-            return (yield from self.ask_once())
+            return self.ask_once()
+        return self._claim_in_line(wait_ms, slice_seconds)
+
+    def _claim_in_line(self, wait_ms: int, slice_seconds: int) -> Flow[Reply]:
         reply = yield from self.wait(min(wait_ms, FOR_EVER_MS), slice_seconds=slice_seconds)
         if status_of(reply) == "queued":
             reply = yield from self.leave(reply)

@@ -12,6 +12,8 @@ from dibs.jsontext import decode
 from dibs.wire.documents import Reply
 from dibs.wire.fields import (
     CLAIM_REPLIES,
+    LIST,
+    NUMBER,
     PREVIOUS_FIELDS,
     REPLIES,
     REPLY_KINDS,
@@ -69,24 +71,22 @@ def _has(body: Document, wanted: tuple[str, ...]) -> bool:
         if field not in body:
             return False
         value = body[field]
-        if (value is not None or sure) and not _is_kind(field, value):
+        if (value is not None or sure) and not is_of_kind(REPLY_KINDS.get(field, TEXT), value):
             return False
-    for field in ("attempt", "previous", "skipped"):
-        value = body.get(field)
-        if value is not None and (sure or field == "previous") and not _is_kind(field, value):
+        if field in ROW_FIELDS and not all(
+            isinstance(row, dict) and _has(row, ROW_FIELDS[field]) for row in value or ()
+        ):
             return False
-    return all(
-        isinstance(row, dict) and _has(row, fields)
-        for field, fields in ROW_FIELDS.items()
-        if field in wanted
-        for row in body[field] or ()
-    )
-
-
-def _is_kind(field: str, value: object) -> bool:
-    if not is_of_kind(REPLY_KINDS.get(field, TEXT), value):
+    attempt, previous, skipped = body.get("attempt"), body.get("previous"), body.get("skipped")
+    if previous is not None and not _is_previous(previous):
         return False
-    return field != "previous" or all(key in value for key in PREVIOUS_FIELDS)  # type: ignore[operator]  # a dict
+    if not sure:
+        return True
+    return (attempt is None or is_of_kind(NUMBER, attempt)) and (skipped is None or is_of_kind(LIST, skipped))
+
+
+def _is_previous(value: object) -> bool:
+    return isinstance(value, dict) and all(key in value for key in PREVIOUS_FIELDS)
 
 
 def _claim_fields(verb: str, status: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ more.
 
 from __future__ import annotations
 
-from dibs.client.http1 import request_bytes
+from dibs.client.http1 import header_lines, request_with
 from dibs.client.servers import SLICE_MS
 from dibs.client.urls import quote
 from dibs.clock import steady_ms
@@ -18,7 +18,7 @@ from dibs.errors import InvalidInput, Unprocessable
 from dibs.jsontext import encode
 from dibs.repository.namespace import names_of, namespace_for_names
 from dibs.traceparent import HEADER as TRACE_HEADER
-from dibs.traceparent import current_traceparent
+from dibs.traceparent import inherited_traceparent, span_traceparent
 from dibs.wire.shapes import OWN_TYPE, is_id
 
 TYPE_CHECKING = False
@@ -194,27 +194,29 @@ class RequestBuilder:
         self.namespaces = namespace
         self.slice_ms = SLICE_MS
         self._servers = servers
-        self._heads: dict[tuple[str, str | None, str | None], dict[str, str]] = {}
+        self._inherited = inherited_traceparent()
+        self._heads: dict[tuple[str, str | None, str | None], str] = {}
 
     def request(self, asked: Question, address: ServerAddress) -> bytes:
         # The path of a unix:// address is the socket's, not a part of what is asked.
         base = "" if address.scheme == "unix" else address.path
-        headers = self._headers(asked, address)
-        return request_bytes(asked.method, base + asked.target, headers, asked.body, OWN_TYPE)
+        lines = self._lines(asked, address)
+        return request_with(asked.method, base + asked.target, lines, asked.body, OWN_TYPE)
 
-    def _headers(self, asked: Question, address: ServerAddress) -> dict[str, str]:
+    def _lines(self, asked: Question, address: ServerAddress) -> str:
+        """The headers."""
         namespace = namespace_for_names(self.namespaces, asked.names)
         place = (address.url, address.token, namespace)
-        found = self._heads.get(place)
-        if found is None:
-            found = self._heads[place] = self._same_headers(namespace, address)
-        if len(self._servers) > 1:
-            found = {**found, "X-Dibs-Servers": str(len(self._servers))}
+        lines = self._heads.get(place)
+        if lines is None:
+            lines = self._heads[place] = header_lines(self._same_headers(namespace, address))
+        if not self._servers.is_one:
+            lines += f"X-Dibs-Servers: {len(self._servers)}\r\n"
             store_id = self._servers.store_id(steady_ms())
             if store_id is not None:
-                found["X-Dibs-Store"] = store_id
-        trace = current_traceparent()
-        return found if trace is None else {**found, TRACE_HEADER: trace}
+                lines += f"X-Dibs-Store: {store_id}\r\n"
+        trace = span_traceparent() or self._inherited
+        return lines if trace is None else f"{lines}{TRACE_HEADER}: {trace}\r\n"
 
     def _same_headers(self, namespace: str | None, address: ServerAddress) -> dict[str, str]:
         """Those that are the same for every request to a server in a namespace."""

@@ -35,6 +35,7 @@ class Servers:
 
     def __init__(self, addresses: tuple[ServerAddress, ...], chance: float = 0.0) -> None:
         self.addresses = addresses
+        self.is_one = len(addresses) == 1
         self._chance = chance
         self._first: ServerAddress | None = None
         self._picked_ms = 0
@@ -47,7 +48,7 @@ class Servers:
 
     def order(self, now_ms: int) -> list[ServerAddress]:
         """All of them, the one to ask first at the front."""
-        if len(self) == 1:
+        if self.is_one:
             return list(self.addresses)
         if self._first is None or now_ms - self._picked_ms >= STAYS_MS:
             self._pick(now_ms)
@@ -75,13 +76,13 @@ class Servers:
 
     def store_id(self, now_ms: int) -> str | None:
         """The store that requests are for, as far as that is known. One server alone is asked whatever it serves."""
-        if len(self) == 1 or self._store is None or now_ms - self._store[2] >= STORE_MS:
+        if self.is_one or self._store is None or now_ms - self._store[2] >= STORE_MS:
             return None
         return self._store[0]
 
     def heard(self, address: ServerAddress, status: int, store_id: str | None, now_ms: int) -> None:
         """What an answer says of the store it is from. Raises InvalidInput when it is not the one of the others."""
-        if len(self) == 1:
+        if self.is_one:
             return
         known = self.store_id(now_ms)
         if known is not None and (status == MISDIRECTED or (store_id is not None and store_id != known)):

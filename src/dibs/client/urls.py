@@ -6,7 +6,8 @@ from dibs.errors import InvalidInput
 
 SERVER_SCHEMES = ("http", "https", "unix")
 _PORTS = {"http": 80, "https": 443}
-_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_UNRESERVED_TEXT = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+_UNRESERVED = frozenset(_UNRESERVED_TEXT.encode())
 _EXAMPLES = "Examples: http://127.0.0.1:3427, https://dibs.example.org, unix:///run/dibs.sock, sqlite:///var/lib/dibs.db."
 
 
@@ -147,4 +148,6 @@ def quote(text: str) -> str:
     """Percent-encoded UTF-8, including slashes: a job name is one segment of a path, or one value of a query."""
     if text in (".", ".."):
         return text.replace(".", "%2E")  # unquoted they would mean a folder
+    if not text.strip(_UNRESERVED_TEXT):
+        return text  # it has no other characters, as most names
     return "".join([chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in text.encode()])

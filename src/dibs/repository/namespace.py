@@ -49,7 +49,7 @@ class Namespaces:
         self, stated: str | None, other: str | None, env: Mapping[str, str], folder: str | None
     ) -> None:
         self.stated = stated
-        self._other = other
+        self._usual = other if stated is None else stated
         self._env = env
         self._folder = folder
         self._found: object = _NOT_ASKED
@@ -57,20 +57,19 @@ class Namespaces:
     def of(self, names: Iterable[object]) -> str | None:
         """The namespace of these names. None: `default`, or the one that the token is bound to. Raises InvalidInput if
         they are in several."""
-        found, inside, wanted = self._place_of(names)
-        if found is None or not inside:
-            return found
+        inside = self._in_tree(names)
+        found = self.repository() if inside else None
+        if found is None:
+            return self._usual
+        wanted = [name for name in names if isinstance(name, str)]
         check_together(found, inside, wanted, "name one namespace for all: DIBS_NAMESPACE")
         return found
 
-    def _place_of(self, names: Iterable[object]) -> tuple[str | None, list[str], list[str]]:
-        """Their namespace, and which of them are in the repository's tree."""
-        wanted = [name for name in names if isinstance(name, str)]
-        inside = [name for name in wanted if in_tree(name)] if self.stated is None else []
-        found = self.repository() if inside else None
-        if found is None:
-            return self._other if self.stated is None else self.stated, [], wanted
-        return found, inside, wanted
+    def _in_tree(self, names: Iterable[object]) -> list[str]:
+        """Those of the names that the repository's namespace is for."""
+        if self.stated is not None:
+            return []
+        return [name for name in names if isinstance(name, str) and in_tree(name)]
 
     def repository(self) -> str | None:
         """The namespace of the surrounding repository. None: there is none, or it does not apply."""
@@ -82,16 +81,15 @@ class Namespaces:
 
     def is_known(self, names: Iterable[object]) -> bool:
         """Whether the answer is known without asking git."""
-        if self.stated is not None or self._found is not _NOT_ASKED:
-            return True
-        return not any(isinstance(name, str) and in_tree(name) for name in names)
+        return self._found is not _NOT_ASKED or not self._in_tree(names)
 
     def told(self, reply: Reply, names: tuple[object, ...]) -> Reply:
         """A reply with its namespace, if that is not the usual one. A list of all names also names the namespace of the
         repository's tree, which must be listed separately."""
-        if reply.body is None or not self.is_known(names):
+        body, inside = reply.body, self._in_tree(names)
+        if body is None or (inside and self._found is _NOT_ASKED):
             return reply
-        body, namespace = reply.body, self._place_of(names)[0]
+        namespace = (self.repository() if inside else None) or self._usual
         if namespace is not None and namespace != DEFAULT_NAMESPACE:
             body = self._marked(body, namespace)
         if "locks" in body and covers_tree(str(names[0])) and (found := self.repository()):

@@ -16,8 +16,9 @@ from dibs.sdk.claim_state import (
     raise_if_lost_at_exit,
     release_at_exit,
 )
+from dibs.sdk.hold import LeaseHold
 from dibs.sdk.parameters import explained
-from dibs.sdk.session_hold import hold_for
+from dibs.sdk.session_hold import hold_in
 
 if TYPE_CHECKING:
     import asyncio
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from dibs.errors import LeaseLost
     from dibs.sdk.answers import Lease
     from dibs.sdk.async_doors import AsyncDoor
-    from dibs.sdk.hold import LeaseHold
     from dibs.sdk.operations import ClaimRequest
     from dibs.sdk.session_hold import SessionHold
 
@@ -47,8 +47,14 @@ async def taken(
         if session is not None and session.owes:
             await drive(door, session.settle_debts(request.pending.names), timeout_ms)
         leases = await drive(door, operations.acquire(request), timeout_ms)
-        hold = await drive(door, hold_for(leases, request.pending.sent_ms, session), timeout_ms)
-        return await drive(door, confirm_hold(hold), timeout_ms)
+        sent_ms = request.pending.sent_ms
+        if session is None:
+            hold = LeaseHold(leases, sent_ms)
+        else:
+            hold = await drive(door, hold_in(session, leases, sent_ms), timeout_ms)
+        if hold.is_due():
+            await drive(door, confirm_hold(hold), timeout_ms)
+        return hold
     except BaseException as error:
         if not isinstance(error, NotClaimed | InvalidInput):
             await shielded(lambda: given_up(door, request, session))

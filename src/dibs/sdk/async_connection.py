@@ -11,7 +11,7 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from dibs.client.http1 import ConnectionLost, ReplyReader
+from dibs.client.http1 import ConnectionLost, ReplyReader, whole_reply
 from dibs.client.proof import Challenge, is_ours, not_ours
 from dibs.client.tls import client_context
 from dibs.client.transport import RECEIVE_BYTES, NotConnected, no_host, not_there, not_trusted
@@ -54,7 +54,10 @@ class AsyncServerConnection:
         """Send, and read the reply. Raises ConnectionLost if it is unknown whether the request was carried out."""
         try:
             await self._send(request)
-            return await run_generator_async(ReplyReader().steps(), lambda _: self._receive())
+            data = await self._receive()
+            return whole_reply(data) or await run_generator_async(
+                ReplyReader().steps(data), lambda _: self._receive()
+            )
         except TimeoutError:
             raise
         except OSError:  # TLS errors are of this kind too

@@ -17,9 +17,10 @@ from dibs.sdk.claim_state import (
     raise_if_lost_at_exit,
     release_at_exit,
 )
-from dibs.sdk.heart import WATCHDOG, Heart, beat_once, in_own_thread
+from dibs.sdk.heart import WATCHDOG, Grip, Heart, beat_once, in_own_thread
+from dibs.sdk.hold import LeaseHold
 from dibs.sdk.parameters import explained
-from dibs.sdk.session_hold import hold_for
+from dibs.sdk.session_hold import hold_in
 from dibs.sdk.threads import SafeEvent
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from dibs.core.durations import Duration
     from dibs.errors import LeaseLost
     from dibs.sdk.answers import Lease
-    from dibs.sdk.hold import LeaseHold
     from dibs.sdk.operations import ClaimRequest
     from dibs.sdk.session_hold import SessionHold
 
@@ -87,6 +87,7 @@ class Claim(ClaimState):
         self._on_lost = on_lost
         self._session = session
         self._heart: Heart | None = None
+        self._grip: Grip | None = None
         self._lost: LostEvent | None = None
 
     @property
@@ -118,12 +119,11 @@ class Claim(ClaimState):
         return self
 
     def _keep(self, hold: LeaseHold) -> None:
-        self._lost = LostEvent(hold)
         if self._on_lost is not None:
             hold.listen(in_own_thread(self._on_lost))
         if self._session is None:
             heart = self._heart = Heart(hold, self._doors)
-            weakref.finalize(self, _dropped, heart, hold)
+            self._grip = Grip(heart)
             WATCHDOG.watch(heart)
 
     def _taken(self, request: ClaimRequest) -> LeaseHold:
@@ -134,8 +134,14 @@ class Claim(ClaimState):
                 if self._session is not None and self._session.owes:
                     drive(door, self._session.settle_debts(request.pending.names))
                 leases = drive(door, operations.acquire(request))
-                hold = drive(door, hold_for(leases, request.pending.sent_ms, self._session))
-                return drive(door, confirm_hold(hold))
+                sent_ms = request.pending.sent_ms
+                if self._session is None:
+                    hold = LeaseHold(leases, sent_ms)
+                else:
+                    hold = drive(door, hold_in(self._session, leases, sent_ms))
+                if hold.is_due():
+                    drive(door, confirm_hold(hold))
+                return hold
         except BaseException as error:
             if not isinstance(error, NotClaimed | InvalidInput):
                 given_up(self._doors, request, self._session)
@@ -177,6 +183,7 @@ class Claim(ClaimState):
             lost = self._released(hold, error)
             if lost is not None and error is None:
                 raise lost
+            return
         raise_if_lost_at_exit(hold, error)
 
     def _released(self, hold: LeaseHold, error: BaseException | None) -> LeaseLost | None:
@@ -261,10 +268,3 @@ class Claim(ClaimState):
     def _stop_heart(self) -> None:
         if self._heart is not None:
             self._heart.stop()
-
-
-def _dropped(heart: Heart, hold: LeaseHold) -> None:
-    """The program dropped the claim without leaving its block: nobody works on it, so it is not renewed any more."""
-    if hold.is_ours:  # in a forked child there is no heart, and its locks may be held for ever
-        hold.let_go()
-        heart.stop()

@@ -117,15 +117,13 @@ class ClaimState:
         self._hold.check()
 
 
-def confirm_hold(hold: LeaseHold) -> Flow[LeaseHold]:
-    """Renew before the block begins, if the claim waited in line: its time was counted from before the wait. This also
-    shows that we still have it."""
-    if hold.is_due():
-        yield from hold.heartbeat()
-        hold.check()
-        if hold.trouble is not None:
-            raise Unavailable(f"The job was granted, but could not be renewed: {hold.trouble}")
-    return hold
+def confirm_hold(hold: LeaseHold) -> Flow[None]:
+    """Renew before the block begins, if that is due because the claim waited in line: its time was counted from before
+    the wait. This also shows that we still have it."""
+    yield from hold.heartbeat()
+    hold.check()
+    if hold.trouble is not None:
+        raise Unavailable(f"The job was granted, but could not be renewed: {hold.trouble}")
 
 
 def finish_hold(hold: LeaseHold, flow_of: Callable[[Lease], Flow[T]]) -> Flow[list[T]]:

@@ -73,6 +73,23 @@ class Heart:
         self._wake.wake()
 
 
+class Grip:
+    """The program's end of a hold: only its claim or its session refers to it. If the program drops that without
+    leaving the block, nobody works on the job, so it is not renewed any more."""
+
+    __slots__ = ("_heart",)
+
+    def __init__(self, heart: Heart) -> None:
+        self._heart = heart
+
+    def __del__(self) -> None:
+        hold = self._heart.hold
+        # In a forked child there is no heart, and its locks may be held for ever.
+        if not hold.is_over and hold.is_ours:
+            hold.let_go()
+            self._heart.stop()
+
+
 def beat_once(hold: Hold, doors: Doors) -> None:
     if hold.lost() is not None:
         return  # released, or expired while we waited for the lock
@@ -92,6 +109,7 @@ class Watchdog:
 
     def __init__(self) -> None:
         self._hearts: list[Heart] = []
+        self._hearts_max = 1  # with more, it looks which of them are over
         self._lock = threading.Lock()
         self._news = Waker()
         self._looks_ms = 0  # when it will look next, if there are no news
@@ -103,11 +121,14 @@ class Watchdog:
             self.__init__()  # type: ignore[misc]
         try:
             with self._lock:
-                self._hearts = [each for each in self._hearts if not each.hold.is_over] + [heart]
+                if len(self._hearts) > self._hearts_max:
+                    self._hearts = [each for each in self._hearts if not each.hold.is_over]
+                    self._hearts_max = 2 * len(self._hearts) + 1
+                self._hearts.append(heart)
                 begins, self._runs = not self._runs, True
             if begins:
                 start_thread(self._run, "dibs watchdog", daemon=True)
-            elif steady_ms() + heart.nap_ms() < self._looks_ms:
+            elif heart.hold.plan.look_ms < self._looks_ms:
                 self._news.wake()
         except (
             BaseException

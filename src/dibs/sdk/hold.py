@@ -70,15 +70,19 @@ class Hold:
 
     def lost(self) -> LeaseLost | None:
         """The loss, or None while it is ours. Also looks at the clock."""
-        if os.getpid() != self._pid:
+        if not self.is_ours:
             return self._error("the claim belongs to the process that this one was forked from.")
-        if not self.is_over and steady_ms() >= self.plan.lost_ms:
-            ttl = format_duration(self.plan.ttl_ms)
-            because = f" ({self.trouble.rstrip('.')})" if self.trouble else ""
-            self.end(f"no heartbeat was answered in time, which is {ttl}{because}.")
+        self._look_at_clock()
         if self._ended is not None:
             return self._error(self._ended)
         return self._error("it was released.") if self._let_go else None
+
+    def _look_at_clock(self) -> None:
+        """Past the deadline it is lost."""
+        if self._ended is None and not self._let_go and steady_ms() >= self.plan.lost_ms:
+            ttl = format_duration(self.plan.ttl_ms)
+            because = f" ({self.trouble.rstrip('.')})" if self.trouble else ""
+            self.end(f"no heartbeat was answered in time, which is {ttl}{because}.")
 
     def summary(self) -> str:
         """The state of the hold, in a few words."""
@@ -111,8 +115,8 @@ class Hold:
     @property
     def was_lost(self) -> bool:
         """Whether it ended without being released. In a forked child it is true only for what the parent lost."""
-        if os.getpid() == self._pid:
-            self.lost()
+        if self.is_ours:
+            self._look_at_clock()
         return self._ended is not None
 
     @property
@@ -152,7 +156,7 @@ class Hold:
 
     def nap_ms(self) -> int:
         """Until the next thing to do."""
-        return max(0, min(self.plan.next_ms, self.plan.lost_ms) - steady_ms())
+        return self.plan.left_ms(steady_ms())
 
     def call_ms(self) -> int:
         """How long one renewal may take: not past the deadline, and with time for another."""
@@ -180,7 +184,8 @@ class LeaseHold(Hold):
     def __init__(self, leases: Sequence[Lease], sent_ms: int) -> None:
         self.leases = tuple(leases)
         first = self.leases[0]
-        super().__init__(first.name, first.fencing_token, min(each.remaining_ms for each in leases), sent_ms)
+        left_ms = min([each.remaining_ms for each in leases])
+        super().__init__(first.name, first.fencing_token, left_ms, sent_ms)
         self._news: Document = {}  # checkpoint and metadata that were not sent yet
         self.waiting = 0  # how many waited for its jobs at the last heartbeat
 

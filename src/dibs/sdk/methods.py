@@ -26,30 +26,32 @@ T = TypeVar("T")
 _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def _asked(
-    client: Any, flow: Callable[..., Flow[T]], args: tuple[Any, ...], named: dict[str, Any]
-) -> Flow[T]:
-    """The flow, with the job under its one name, or as it was written if it is in use so."""
-    written = args[0] if args else named.get("name")
-    if not isinstance(written, str) or next(iter(inspect.signature(flow).parameters)) != "name":
-        return flow(*args, **named)
-    if is_plain(written):
-        return flow(*args, **named)
-    rest = {key: value for key, value in named.items() if key != "name"}
+def _named(flow: Callable[..., Flow[T]]) -> Callable[..., Flow[T]]:
+    """The flow of a client, with the job under its one name, or as it was written if it is in use so."""
+    is_of_job = next(iter(inspect.signature(flow).parameters)) == "name"
 
-    def spelled() -> Flow[T]:
-        one = yield Work(lambda: client._one_name(written))
-        name = yield from name_in_use(one, written)
-        return (yield from flow(name, *args[1:], **rest))
+    def named_flow(client: Any, *args: Any, **named: Any) -> Flow[T]:
+        written = args[0] if args else named.get("name")
+        if not is_of_job or is_plain(written):
+            return flow(*args, **named)
+        rest = {key: value for key, value in named.items() if key != "name"}
 
-    return spelled()
+        def spelled() -> Flow[T]:
+            one = yield Work(lambda: client._one_name(written))
+            name = yield from name_in_use(one, written)
+            return (yield from flow(name, *args[1:], **rest))
+
+        return spelled()
+
+    return named_flow
 
 
 def asks(name: str, flow: Callable[P, Flow[T]], about: str) -> Callable[Concatenate[Any, P], T]:
     """A method of `Client`."""
+    named_flow = _named(flow)
 
     def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        answer: T = self._run(_asked(self, flow, args, kwargs))
+        answer: T = self._run(named_flow(self, *args, **kwargs))
         return answer
 
     return _described(method, name, flow, about)
@@ -59,9 +61,10 @@ def awaits(
     name: str, flow: Callable[P, Flow[T]], about: str
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """A method of `AsyncClient`."""
+    named_flow = _named(flow)
 
     async def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        answer: T = await self._run(_asked(self, flow, args, kwargs))
+        answer: T = await self._run(named_flow(self, *args, **kwargs))
         return answer
 
     return _described(method, name, flow, about)
@@ -71,9 +74,10 @@ def awaits_end(
     name: str, flow: Callable[P, Flow[T]], about: str
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """A method of `AsyncClient` that is carried out although its caller is cancelled."""
+    named_flow = _named(flow)
 
     async def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await shielded(lambda: self._run(_asked(self, flow, args, kwargs)))
+        return await shielded(lambda: self._run(named_flow(self, *args, **kwargs)))
 
     return _described(method, name, flow, about)
 

@@ -107,7 +107,8 @@ class ClaimRequest:
         return PendingClaim(self._verb, "", self._document, own_key=self._own_key)
 
     def claim(self) -> Flow[Reply]:
-        yield from self.named()
+        if self._naming is not None:
+            yield from self.named()
         if self._written is not None:
             used = yield from name_in_use(self.names[0], self._written)
             if used != self.names[0]:

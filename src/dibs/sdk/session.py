@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import weakref
 from typing import TYPE_CHECKING
 
 from dibs.client.embedded import process_mark
@@ -14,7 +13,7 @@ from dibs.errors import DibsError, InvalidInput
 from dibs.sdk import operations
 from dibs.sdk.claim import Claim
 from dibs.sdk.claims import SessionClaims
-from dibs.sdk.heart import WATCHDOG, Heart, in_own_thread
+from dibs.sdk.heart import WATCHDOG, Grip, Heart, in_own_thread
 from dibs.sdk.session_hold import SessionHold
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ class Session(SessionClaims[Claim]):
         self._metadata = metadata
         self._on_lost = on_lost
         self._heart: Heart | None = None
+        self._grip: Grip | None = None
 
     def __enter__(self) -> Session:
         begun, self._begun = self._begun, True
@@ -65,7 +65,7 @@ class Session(SessionClaims[Claim]):
         if self._on_lost is not None:
             hold.listen(in_own_thread(self._on_lost))
         heart = self._heart = Heart(hold, self._doors)
-        weakref.finalize(self, _dropped, heart, hold)
+        self._grip = Grip(heart)
         WATCHDOG.watch(heart)
 
     def __exit__(
@@ -109,9 +109,3 @@ class Session(SessionClaims[Claim]):
 
     def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> Claim:
         return Claim(self._doors, request, on_lost, self._hold)
-
-
-def _dropped(heart: Heart, hold: SessionHold) -> None:
-    if hold.is_ours:
-        hold.let_go()
-        heart.stop()

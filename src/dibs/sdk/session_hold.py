@@ -169,11 +169,9 @@ class SessionLeaseHold(LeaseHold):
             self._news = {key: value for key, value in self._news.items() if news.get(key) != value}
 
 
-def hold_for(leases: Sequence[Lease], sent_ms: int, session: SessionHold | None) -> Flow[LeaseHold]:
-    """The hold for a claim. For the store, a session that claims a job again is the same owner. Here two blocks would
-    both believe that they own it, so the second is refused and gives back any other jobs it got."""
-    if session is None:
-        return LeaseHold(leases, sent_ms)
+def hold_in(session: SessionHold, leases: Sequence[Lease], sent_ms: int) -> Flow[LeaseHold]:
+    """The hold for a claim in a session. For the store, a session that claims a job again is the same owner. Here two
+    blocks would both believe that they own it, so the second is refused and gives back any other jobs it got."""
     twice = session.had(leases)
     if not twice:
         return SessionLeaseHold(leases, sent_ms, session)

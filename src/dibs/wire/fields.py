@@ -145,10 +145,13 @@ REPLY_KINDS: dict[str, str] = {
 }
 
 
+_TYPES: dict[str, type] = {TEXT: str, FLAG: bool, LIST: list, OBJECT: dict}
+
+
 def is_of_kind(kind: str, value: object) -> bool:
     if kind == NUMBER:
         return type(value) is int and value >= 0  # True is not a number here
-    return isinstance(value, {TEXT: str, FLAG: bool, LIST: list, OBJECT: dict}[kind])
+    return isinstance(value, _TYPES[kind])
 
 
 # The least that a reply has, by verb; for a claim, by its status. Other JSON did not come from dibs.
