@@ -55,9 +55,10 @@ class AsyncServerConnection:
         try:
             await self._send(request)
             data = await self._receive()
-            return whole_reply(data) or await run_generator_async(
-                ReplyReader().steps(data), lambda _: self._receive()
-            )
+            whole = whole_reply(data)
+            if whole is not None:
+                return whole
+            return await run_generator_async(ReplyReader().steps(data), lambda _: self._receive())
         except TimeoutError:
             raise
         except OSError:  # TLS errors are of this kind too

@@ -68,17 +68,26 @@ class BlockGuard:
         self._inside = True
         self.lost = asyncio.Event()
         hold.listen(self._learned)
-        self._keeper = (
-            self._loop.create_task(self._keep(), name=f"dibs heart of {hold.name[:40]}") if beats else None
-        )
+        self._timer: asyncio.TimerHandle | None = None
+        self._keeper: asyncio.Task[None] | None = None  # most blocks end before the first renewal is due
+        if beats:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._timer = self._loop.call_later(min(NAP_MS_MAX, self._hold.nap_ms()) / 1000, self._look)
+
+    def _look(self) -> None:
+        hold = self._hold
+        if hold.left_ms() <= 0:
+            hold.lost()
+        elif hold.is_due():
+            self._keeper = self._loop.create_task(self._keep(), name=f"dibs heart of {hold.name[:40]}")
+        else:
+            self._look_later()
 
     async def _keep(self) -> None:
-        hold = self._hold
-        while hold.left_ms() > 0:
-            await asyncio.sleep(min(NAP_MS_MAX, hold.nap_ms()) / 1000)
-            if hold.left_ms() > 0 and hold.is_due():
-                await self.beat()
-        hold.lost()
+        await self.beat()
+        self._look_later()
 
     async def beat(self) -> None:
         """Renew now, within the time left."""
@@ -122,6 +131,8 @@ class BlockGuard:
     def leave(self, error: BaseException | None) -> bool:
         """The block has ended. True if only this guard cancelled it."""
         self._inside = False
+        if self._timer is not None:
+            self._timer.cancel()
         if self._keeper is not None:
             self._keeper.cancel()
         if not self._cancelled:
