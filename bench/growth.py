@@ -34,6 +34,7 @@ TOKENS = [f"{number:048x}" for number in range(4)]
 ANSWER_SECONDS = 120.0
 FILL_SECONDS = 900.0
 LATER_SECONDS = 3.0
+COUNT_SECONDS = 60.0
 
 
 def job(number: int) -> str:
@@ -172,6 +173,23 @@ def restarts(build: Build, files: dict[str, Path], times: int) -> dict[str, list
     return found
 
 
+def _is_counting(client: Client) -> bool:
+    try:
+        return b"dibs_counting 1" in client.ask("GET", "/metrics/prometheus")
+    except BenchError:
+        return False  # an older version does not say
+
+
+def _until_counted(client: Client) -> None:
+    """A server counts the leases that it finds, for a while after its start, and requests wait for it then."""
+    time.sleep(LATER_SECONDS)
+    until = time.perf_counter() + COUNT_SECONDS
+    while _is_counting(client):
+        if time.perf_counter() > until:
+            raise BenchError("the server still counts its leases")
+        time.sleep(0.2)
+
+
 OPERATIONS: dict[str, Callable[[int], Request]] = {
     "renew": renew,
     "acquire": claim,
@@ -187,10 +205,11 @@ def latencies(
     with contextlib.ExitStack() as stack:
         running = {name: stack.enter_context(server(build, file, 99)) for name, file in files.items()}
         memory = {name: [memory_mb(each.pid)] for name, each in running.items()}
-        time.sleep(LATER_SECONDS)  # a server that counts leases after its start has done so by then
+        clients = {name: Client(each.port) for name, each in running.items()}
+        for client in clients.values():
+            _until_counted(client)
         for name, each in running.items():
             memory[name].append(memory_mb(each.pid))
-        clients = {name: Client(each.port) for name, each in running.items()}
         for block in range(-1, blocks):
             for operation, request in OPERATIONS.items():
                 for name, client in clients.items():
