@@ -124,12 +124,12 @@ def test_a_disk_that_refuses_claims_shows_although_the_servers_own_small_writes_
     server.lease("kept", ttl_seconds=600)
     real = rows.write
 
-    def refuse(db: Any, revision: int, puts: Any, bodies: Any, found: Any) -> None:
+    def refuse(db: Any, revision: int, now_ms: int, puts: Any, bodies: Any, found: Any) -> None:
         if "lock/default/new" in puts:
             error = sqlite3.OperationalError("disk I/O error")  # as over quota
             error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
             raise error
-        real(db, revision, puts, bodies, found)
+        real(db, revision, now_ms, puts, bodies, found)
 
     monkeypatch.setattr(store_module, "write", refuse)
     assert server.acquire("new").status == 503

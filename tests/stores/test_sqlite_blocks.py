@@ -149,14 +149,3 @@ def test_events_with_times_of_another_store_do_not_move_the_clock(path: str) -> 
     assert store.read(()).now_ms == clock()
     assert store.commit({}, {}, [event("x")]) == 3
     store.close()
-
-
-def test_a_renewal_writes_no_index_of_what_is_live(store: SqliteStore, path: str) -> None:
-    put(store, lock("x"), events=(event("x"),))
-    db = sqlite3.connect(path)
-    (root,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'records_live'").fetchone()
-    plan = db.execute(
-        "EXPLAIN UPDATE records SET version = 1, due_ms = 1, body = '' WHERE key = 'x'"
-    ).fetchall()
-    assert all(row[3] != root for row in plan if row[1] == "OpenWrite")
-    db.close()

@@ -156,8 +156,9 @@ class Store(ABC):
     def due(self, limit: int) -> Due:
         """Up to `limit` keys whose record's `due_ms()` is at or before the store's time, the longest due first.
 
-        `next_ms` is the earliest `due_ms()` of all records, due or not: a sweeper sleeps until then. `due(0)` returns
-        only that."""
+        `next_ms` is the earliest `due_ms()` of all records, due or not: a sweeper sleeps until then. A store may say an
+        earlier time, or return fewer keys than there are, as long as `next_ms` lets the sweeper come again. `due(0)`
+        returns only that."""
 
     @abstractmethod
     def events(

@@ -113,8 +113,11 @@ def raise_counters(draft: str, least: Counters) -> None:
 
 def counters(db: sqlite3.Connection) -> Counters:
     (version,) = db.execute("PRAGMA user_version").fetchone()
-    where = "latest" if version >= 3 else "state"  # the file that is replaced may be of an older version
+    # The file that is replaced may be of an older version.
+    where = "progress" if version >= 4 else "latest" if version == 3 else "state"
     revision, last_seq, time_ms = db.execute(f"SELECT revision, last_seq, time_ms FROM {where}").fetchone()
+    (version,) = db.execute("SELECT max(version) FROM records").fetchone()
+    revision = max(revision, version or 0)
     token = 0
     for key, body in db.execute(
         "SELECT key, body FROM records WHERE key = 'meta' OR key BETWEEN 'lock/' AND 'lock0'"

@@ -29,7 +29,8 @@ _MOVE = "PRAGMA wal_checkpoint(PASSIVE)"  # waits for nobody, and nobody waits f
 FALLBACK = 8
 NOTICE = 64  # how many times as long as planned a log is worth a notice
 ROUNDS_MAX = 4  # each is shorter than the one before
-PAGES_A_COMMIT, PAGES_A_ROW = 2, 3  # about so many pages a commit writes
+# About so many pages a commit writes: one for each record, and those of the history and of the indexes that go with it.
+PAGES_A_ROW, PAGES_A_HISTORY, PAGES_AN_EVENT = 1, 3, 1
 CLOSE_WAIT_S = 10.0
 FORK_WAIT_S = 6.0
 
@@ -52,9 +53,11 @@ class Checkpointer:
         """`db` is the connection of the commits from now on."""
         db.execute(f"PRAGMA wal_autocheckpoint = {self._pages * FALLBACK}")
 
-    def committed(self, db: sqlite3.Connection, rows: int) -> None:
-        """A commit of so many rows is done. Never fails: the commit has happened."""
-        self._written += PAGES_A_COMMIT + PAGES_A_ROW * rows
+    def committed(self, db: sqlite3.Connection, rows: int, events: int) -> None:
+        """A commit of so many records and events is done. Never fails: the commit has happened."""
+        self._written += PAGES_A_ROW * rows
+        if events:
+            self._written += PAGES_A_HISTORY + PAGES_AN_EVENT * events
         if self._is_short:
             self._is_short = False
             self._written = 0

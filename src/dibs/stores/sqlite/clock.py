@@ -5,12 +5,14 @@
 A steady clock is named by the boot it counts from (`dibs.clock.boot_id`). Every process of the machine reads the same
 anchor and the same steady clock, so they agree to the millisecond; a wall clock that is stepped moves nothing, and time
 spent suspended counts. Steady time means nothing across two boots, nor on the machine a file was copied from: for a
-clock that the file does not know, an anchor is made that is not before the last time the file knows of, and those of
-other clocks stay as they are. So store time never runs backwards, and a wall clock that came up in the past only makes
+clock that the file does not know, an anchor is made that is not before the last commit, and those of other clocks stay
+as they are. So store time never runs backwards, and a wall clock that came up in the past only makes
 leases last longer.
 """
 
 from __future__ import annotations
+
+from dibs.stores.sqlite.counters import UNTOLD_MS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +48,12 @@ class LeaseClock:
 
     def new_anchor(self) -> tuple[int, int]:
         """Wall time and steady time of an anchor for this clock. Takes effect through `follow`."""
-        return max(self._wall_ms(), self._last_ms), self._steady_ms()
+        wall_ms = self._wall_ms()
+        if (
+            wall_ms < self._last_ms
+        ):  # it came up in the past, and the file may be a little behind its last commit
+            wall_ms = self._last_ms + UNTOLD_MS
+        return wall_ms, self._steady_ms()
 
     def now_ms(self) -> int:
         """The store's time. Never less than it was."""

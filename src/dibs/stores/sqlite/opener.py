@@ -26,7 +26,7 @@ else:
 _LOOK = """SELECT (SELECT user_version FROM pragma_user_version),
     (SELECT application_id FROM pragma_application_id), (SELECT journal_mode FROM pragma_journal_mode),
     revision, last_seq, time_ms, store_id, anchors.wall_ms, anchors.steady_ms
-    FROM latest LEFT JOIN anchors ON clock = ?"""
+    FROM progress LEFT JOIN anchors ON clock = ?"""
 OPENINGS_MAX = 10  # how often a file that is being put in place is opened again
 
 
@@ -35,7 +35,7 @@ class ReplacedWhileOpening(sqlite3.OperationalError):
 
 
 class State:
-    """The one row of the view `latest`, and the anchor of this process's clock, if the file has one."""
+    """The one row of the view `progress`, and the anchor of this process's clock, if the file has one."""
 
     __slots__ = ("anchor", "last_seq", "revision", "store_id", "time_ms")
 

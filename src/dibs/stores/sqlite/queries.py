@@ -5,17 +5,24 @@ from __future__ import annotations
 from dibs.errors import StoreCorrupt
 from dibs.stores.codec import decode
 from dibs.stores.keys import end_of
-from dibs.stores.port import Due, Versioned
+from dibs.stores.port import ABSENT, Due, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable
 
+    from dibs.stores.sqlite.cache import RecordCache
     from dibs.stores.sqlite.connection import SqliteConnection
 
     Row = tuple[str, int, str]
+else:
+    from dibs.stores.sqlite.driver import sqlite3
 
+_REACHED = "SELECT due_ms, key, version, body FROM records WHERE due_ms <= ? ORDER BY due_ms LIMIT ?"
+_FIRST = "SELECT due_ms FROM records WHERE due_ms IS NOT NULL ORDER BY due_ms LIMIT 1"
+_CORRECT = "UPDATE records SET due_ms = ? WHERE key = ? AND version = ?"
+CORRECTED_MIN = 128  # so many entries are looked at, whatever the limit; commands wait meanwhile
 _ANY = "records WHERE"
 _LIVE = "records INDEXED BY records_live WHERE live AND"
 
@@ -48,12 +55,49 @@ def decoded(rows: list[Row]) -> list[tuple[str, Versioned]]:
     return [(key, Versioned(version=version, record=decode(key, body))) for key, version, body in rows]
 
 
-def due(link: SqliteConnection, limit: int, now_ms: Callable[[], int]) -> Due:
+def due(link: SqliteConnection, cache: RecordCache, limit: int, now_ms: Callable[[], int]) -> Due:
+    """See the port. The file may have a record as due too early (`rows.py`): such entries are corrected here."""
     with link.turn, link as db:
-        first = db.execute(
-            "SELECT due_ms, key FROM records WHERE due_ms IS NOT NULL ORDER BY due_ms LIMIT ?",
-            (max(1, limit),),
-        ).fetchall()
         now = now_ms()
-    keys = [key for due_ms, key in first if due_ms <= now]
-    return Due(keys=keys[: max(0, limit)], next_ms=first[0][0] if first else None)
+        reached, early = _reached(db, cache, now, limit)
+        if early:
+            _correct(db, early)
+            reached, early = _reached(db, cache, now, limit)  # those that are early again can wait
+        first = reached[0] if reached else db.execute(_FIRST).fetchone()
+    next_ms = now if early else first[0] if first else None
+    return Due(keys=[key for _, key in reached[: max(0, limit)]], next_ms=next_ms)
+
+
+def _reached(
+    db: sqlite3.Connection, cache: RecordCache, now: int, limit: int
+) -> tuple[list[tuple[int, str]], list[tuple[int | None, str, int]]]:
+    """Of the entries whose time has come: when records are due and their keys, the longest due first; and those that
+    are early, with the time that they should have and the record's version."""
+    reached: list[tuple[int, str]] = []
+    early: list[tuple[int | None, str, int]] = []
+    for due_ms, key, version, body in db.execute(_REACHED, (now, max(CORRECTED_MIN, limit))):
+        remembered = cache.records.get(key, ABSENT)
+        try:
+            record = remembered.record if remembered.version == version else decode(key, body)
+        except StoreCorrupt:
+            record = None  # told to whoever reads it
+        due_ms = record.due_ms() if record is not None else due_ms
+        if due_ms is None or due_ms > now:
+            early.append((due_ms, key, version))
+        else:
+            reached.append((due_ms, key))
+    reached.sort()
+    return reached, early
+
+
+def _correct(db: sqlite3.Connection, early: list[tuple[int | None, str, int]]) -> None:
+    """Another process may have written a record since: its version tells. A file that cannot be written stays."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        db.executemany(_CORRECT, early)
+        db.execute("COMMIT")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
+            raise
+        if db.in_transaction:
+            db.execute("ROLLBACK")

@@ -1,4 +1,9 @@
-"""What one commit writes, as rows."""
+"""What one commit writes, as rows.
+
+The column `due_ms` says when the sweeper looks at a record: when the record is due, or earlier. So a renewal, which
+puts off the time, does not write the index of that column: it would be two pages more, and most leases are renewed many
+times. When the time in the column comes, `queries.due` corrects it.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +23,11 @@ else:
     from dibs.stores.sqlite.driver import sqlite3
 
 _ADD = "INSERT INTO records (key, version, due_ms, live, body) VALUES (?, ?, ?, ?, ?)"
-_CHANGE = (
-    "UPDATE records SET version = ?, due_ms = ?, body = ? WHERE key = ?"  # does not touch the index of `live`
-)
-_TURN = "UPDATE records SET version = ?, due_ms = ?, body = ?, live = ? WHERE key = ?"
+# None of these writes an index that it need not write.
+_CHANGE = "UPDATE records SET version = ?, body = ? WHERE key = ?"
+_MOVE = "UPDATE records SET version = ?, body = ?, due_ms = ? WHERE key = ?"
+_TURN = "UPDATE records SET version = ?, body = ?, live = ? WHERE key = ?"
+_TURN_AND_MOVE = "UPDATE records SET version = ?, body = ?, live = ?, due_ms = ? WHERE key = ?"
 _REMOVE = "DELETE FROM records WHERE key = ?"
 _LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
@@ -29,6 +35,7 @@ _LOG = "INSERT INTO events (seq, at_ms, ns, job, kind, body, revision) VALUES (?
 def write(
     db: sqlite3.Connection,
     revision: int,
+    now_ms: int,
     puts: Mapping[str, Stored | None],
     bodies: Mapping[str, str],
     found: Mapping[str, Versioned],
@@ -44,10 +51,21 @@ def write(
         live, due_ms = record.is_live(), record.due_ms()
         if was is None:
             rows.setdefault(_ADD, []).append((key, revision, due_ms, live, bodies[key]))
-        elif was.is_live() == live:
-            rows.setdefault(_CHANGE, []).append((revision, due_ms, bodies[key], key))
+            continue
+        was_due_ms = was.due_ms()
+        # Whether its entry is still to come, and comes in time.
+        is_entered = (
+            was_due_ms is not None and was_due_ms > now_ms and (due_ms is None or due_ms >= was_due_ms)
+        )
+        if was.is_live() == live:
+            if is_entered:
+                rows.setdefault(_CHANGE, []).append((revision, bodies[key], key))
+            else:
+                rows.setdefault(_MOVE, []).append((revision, bodies[key], due_ms, key))
+        elif is_entered:
+            rows.setdefault(_TURN, []).append((revision, bodies[key], live, key))
         else:
-            rows.setdefault(_TURN, []).append((revision, due_ms, bodies[key], live, key))
+            rows.setdefault(_TURN_AND_MOVE, []).append((revision, bodies[key], live, due_ms, key))
     try:
         for statement, values in rows.items():
             if db.executemany(statement, values).rowcount != len(values):

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 else:
     from dibs.stores.sqlite.driver import sqlite3
 
+# How far the file has come (`counters.py`). Steps have it, so it is never changed.
+_PROGRESS = (
+    "SELECT max(c.revision, ifnull(e.revision, 0)) AS revision,"
+    " max(c.last_seq, CASE WHEN e.revision > c.revision THEN e.seq ELSE 0 END) AS last_seq,"
+    " max(c.time_ms, CASE WHEN e.revision > c.revision THEN e.at_ms ELSE 0 END) AS time_ms, c.store_id AS store_id"
+    " FROM counters AS c LEFT JOIN (SELECT seq, at_ms, revision FROM events ORDER BY seq DESC LIMIT 1) AS e"
+)
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         # Rows of their own, found through an index of keys: a new record goes to the end of the table, where its
@@ -62,10 +70,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # would go on from counters that events are ahead of. `counters.py` says what is where.
         "ALTER TABLE state RENAME TO counters",
         "ALTER TABLE events ADD COLUMN revision INTEGER",
-        "CREATE VIEW latest AS SELECT max(c.revision, ifnull(e.revision, 0)) AS revision,"
-        " max(c.last_seq, CASE WHEN e.revision > c.revision THEN e.seq ELSE 0 END) AS last_seq,"
-        " max(c.time_ms, CASE WHEN e.revision > c.revision THEN e.at_ms ELSE 0 END) AS time_ms, c.store_id AS store_id"
-        " FROM counters AS c LEFT JOIN (SELECT seq, at_ms, revision FROM events ORDER BY seq DESC LIMIT 1) AS e",
+        f"CREATE VIEW latest AS {_PROGRESS}",
+    ),
+    (
+        # From here on `due_ms` may be early (`rows.py`), and a version above the revision (`counters.py`). An older
+        # version would come to the same early entries again and again, and never beyond them; and its versions would
+        # repeat. The new name keeps its processes out, if they have the file open.
+        "DROP VIEW latest",
+        f"CREATE VIEW progress AS {_PROGRESS}",
     ),
 )
 

@@ -80,9 +80,10 @@ class SqliteStore(Store, Maintenance):
         self._is_expected = make_folders  # nobody spelt the path
         self._clock = LeaseClock(steady_ms, wall_ms, boot_id)
         self._cache = RecordCache()
-        self._counted_at: int | None = None  # data_version at which the two counters below were the file's
+        self._counted_at: int | None = None  # data_version at which the counters below were the file's
         self._revision = 0
         self._last_seq = 0
+        self._told = (0, 0)  # revision and time, as the file has them
         self._store_id = ""
         self._watchers: list[LockType] = []
         self._checkpointer: Checkpointer | None = None
@@ -170,27 +171,30 @@ class SqliteStore(Store, Maintenance):
             db.execute("BEGIN IMMEDIATE")
             self._cache.is_true(db)
             if self._counted_at != self._cache.begun_at:
-                self._revision, self._last_seq, _ = counters.read(db)
+                self._revision, self._last_seq, time_ms = counters.read(db)
+                self._told = (self._revision, time_ms)
                 self._counted_at = self._cache.begun_at
             self._cache.compare(db, expect, puts)
-            revision, last_seq = self._revision + 1, self._last_seq + len(events)
-            write(db, revision, puts, bodies, self._cache.records)
-            now_ms = self._clock.now_ms()
-            # Events of just now carry the counters. Imported ones have times of another store.
-            is_told = bool(events) and 0 <= now_ms - events[-1].at_ms < counters.EVENT_AGE_MS_MAX
+            revision = max(self._revision, max(expect.values(), default=0)) + 1
+            last_seq, now_ms = self._last_seq + len(events), self._clock.now_ms()
+            write(db, revision, now_ms, puts, bodies, self._cache.records)
             if events:
-                log(db, self._last_seq, revision if is_told else None, events, lines)
-            if not is_told:
+                told = counters.told_by(events, revision, now_ms)
+                log(db, self._last_seq, revision if told is not None else None, events, lines)
+            else:
+                told = counters.left_by(expect, puts, self._told, now_ms)
+            if told is None:
+                told = (revision, now_ms)
                 db.execute(counters.WRITE, (revision, last_seq, now_ms))
             self._link.committing = True
             db.execute("COMMIT")
-            self._link.committed(revision)
+            self._link.committed(told[0])
             self._cache.remember(revision, puts, bodies)
-            self._revision, self._last_seq = revision, last_seq
+            self._revision, self._last_seq, self._told = revision, last_seq, told
             if events:
                 self._wake()
             if self._checkpointer is not None:
-                self._checkpointer.committed(db, len(puts))
+                self._checkpointer.committed(db, len(puts), len(events))
         gone = [key for key, record in puts.items() if record is None and expect[key]]
         if gone:
             from dibs.stores.sqlite.wakeup import wake
@@ -211,7 +215,7 @@ class SqliteStore(Store, Maintenance):
     def due(self, limit: int) -> Due:
         from dibs.stores.sqlite.queries import due
 
-        return due(self._link, limit, self._clock.now_ms)
+        return due(self._link, self._cache, limit, self._clock.now_ms)
 
     def events(
         self, after: int, limit: int, job: tuple[str, str] | None = None, *, newest: bool = False
