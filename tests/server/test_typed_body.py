@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from dibs.core.commands import AcquireTerms
 from dibs.core.identity import Caller, Limits
 from dibs.errors import DibsError
 from dibs.server.http.request import parse_json
 from dibs.server.http.typed_body import VERBS, typed_document
-from dibs.wire import requests
 from dibs.wire.fields import REQUESTS
 from dibs.wire.requests import command_for, shape, wait_ms
 
@@ -106,14 +106,15 @@ def test_both_ways_lead_to_the_same_command_or_the_same_refusal(
     if typed is None or long is None:
         return
     caller = Caller(principal="agent-1", limits=limits, namespace="team")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(requests, "new_id", lambda: ID)
-        assert _outcome(verb, typed, caller) == _outcome(verb, long, caller)
+    assert _outcome(verb, typed, caller) == _outcome(verb, long, caller)
 
 
 def _outcome(verb: str, document: dict[str, Any], caller: Caller) -> object:
     try:
-        return command_for(verb, "team", "job-1", document, caller), wait_ms(document)
+        command = command_for(verb, "team", "job-1", document, caller)
+        if isinstance(command, AcquireTerms):
+            command = command.replace(fresh_lease_id=ID)
+        return command, wait_ms(document)
     except DibsError as error:
         return type(error), error.details
 

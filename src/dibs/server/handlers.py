@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dibs._version import __version__
 from dibs.core import events
 from dibs.core.commands import Acquire, AcquireAll
-from dibs.core.identity import AGENT
+from dibs.core.identity import AGENT, NO_LIMITS
 from dibs.core.limits import (
     HISTORY_PAGE_DEFAULT,
     HISTORY_PAGE_MAX,
@@ -22,11 +22,10 @@ from dibs.core.limits import (
     OVERLOAD_RETRY_MS,
     READERS_MAX,
 )
-from dibs.core.names import check_name
+from dibs.core.names import DEFAULT_NAMESPACE, check_name
 from dibs.errors import AuthenticationRequired, InvalidInput, ServerDraining
 from dibs.server.events.registry import StreamRegistry
 from dibs.server.http.arguments import (
-    NAMES_HEADER,
     SEQ_MAX,
     add_key,
     endings_asked,
@@ -35,6 +34,7 @@ from dibs.server.http.arguments import (
     states_asked,
 )
 from dibs.server.http.cookie import REFUSED
+from dibs.server.http.head import KEY_HEADER, NAMESPACE_HEADER, STORE_HEADER, KnownHeads, RequestHead
 from dibs.server.http.polls import LongPoll
 from dibs.server.http.request import (
     check_head,
@@ -58,6 +58,7 @@ from dibs.server.monitor.minutes import MinuteSeries
 from dibs.server.monitor.request_note import note
 from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import ServerSettings
+from dibs.service.auth import digest_of
 from dibs.service.metrics import WAIT, outcome_word
 from dibs.service.queries import claimed, open_sessions
 from dibs.service.rate import RequestRates
@@ -83,18 +84,16 @@ if TYPE_CHECKING:
     Headers = Mapping[bytes, bytes]
     Found = TypeVar("Found")
 
-STORE_HEADER = b"x-dibs-store"  # the store that a client of several servers expects
-SERVERS_HEADER = b"x-dibs-servers"  # from a client that can ask other servers
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _BEGINS = (*_CLAIMS, "session-open")
 _BODILESS = ("inspect", "session-show", "session-end")
 _BODY_OPTIONAL = ("session-keep", "free")
 
 
-def may_be_elsewhere(verb: str, headers: Headers) -> bool:
+def may_be_elsewhere(verb: str, head: RequestHead) -> bool:
     """Whether this claim is from a client that asks another server when this one is slow, and closes the connection
     then. A server that stood still must not claim for it what it has, or was refused, elsewhere."""
-    return verb in _CLAIMS and SERVERS_HEADER in headers
+    return head.may_move and verb in _CLAIMS
 
 
 class Api:
@@ -116,6 +115,7 @@ class Api:
         self._locks_max = locks_per_principal
         self._rates = RequestRates(metrics=engine.metrics)
         self.is_draining = False  # about to end: refuses new claims and sessions
+        self.heads = KnownHeads()
         self.streams = StreamRegistry()
         self.operations: list[Operation] = []  # all that this server has, for its description
         self.notes_callers = False  # whether the log wants to know them
@@ -147,35 +147,42 @@ class Api:
             )
 
     def command(
-        self, verb: str, raw_name: bytes, query: bytes, headers: Headers, body: bytes
+        self, verb: str, raw_name: bytes, query: bytes, head: RequestHead, body: bytes
     ) -> tuple[Command, int]:
         """The command of a request, and for how many milliseconds its caller would wait. Raises for an invalid
         request."""
+        headers = head.headers
         document: dict[str, Any] = {}
         if verb not in _BODILESS and (body or verb not in _BODY_OPTIONAL):
-            check_head(headers)
+            if not head.is_acceptable:
+                check_head(headers)
             typed = typed_document(verb, body)
             document = shape(verb, parse_json(body)) if typed is None else typed
-        caller = self.caller_for(verb, headers)
-        ns = self._namespace(caller, parse_query(query) if query else {}, headers)
+        caller = self._known(head.digest, headers)
+        if caller.limits is not NO_LIMITS:
+            self._rates.charge(caller, verb)
+        if query or head.has_terms:
+            ns = self._namespace(caller, parse_query(query), headers)
+        else:
+            ns = caller.namespace or DEFAULT_NAMESPACE
         if self.is_draining and verb in _BEGINS:
             self.check_open()
         if STORE_HEADER in headers:
             self._check_store(headers[STORE_HEADER])
         if verb in _CLAIMS:
-            if b"idempotency-key" in headers:
-                add_key(document, headers[b"idempotency-key"])
+            if KEY_HEADER in headers:
+                add_key(document, headers[KEY_HEADER])
             wanted = len(document["names"]) if verb == "acquire-all" else 1
             if not caller.limits.held and self._live_of(caller) + wanted > self._locks_max:
                 caller = caller.replace(over_quota=True)
         # Session ids are plain UUIDs; a percent-encoded one is invalid.
         name = raw_name.decode("latin-1") if verb.startswith("session-") else decode_name(raw_name)
-        if NAMES_HEADER in headers and not verb.startswith("session-"):
+        if head.has_terms and not verb.startswith("session-"):
             name = one_name(name, headers)
             if "names" in document:
                 document["names"] = [one_name(each, headers) for each in document["names"]]
         command = command_for(verb, ns, name, document, caller)
-        return command, wait_ms(document)
+        return command, wait_ms(document) if "wait_seconds" in document else 0
 
     async def answer(
         self,
@@ -186,8 +193,9 @@ class Api:
         body: bytes,
         connection: WaitingConnection,
     ) -> HttpResponse:
-        command, waits_ms = self.command(verb, raw_name, query, headers, body)
-        moves = may_be_elsewhere(verb, headers)
+        head = RequestHead(headers)
+        command, waits_ms = self.command(verb, raw_name, query, head, body)
+        moves = may_be_elsewhere(verb, head)
         if moves and connection.has_hung_up:
             raise ClientGone
         if waits_ms and isinstance(command, Acquire | AcquireAll):
@@ -298,8 +306,11 @@ class Api:
 
     def caller_of(self, headers: Headers) -> Caller:
         """The caller: known by token, or as the user at the other end of the machine's socket."""
+        return self._known(digest_of(headers.get(b"authorization")), headers)
+
+    def _known(self, digest: bytes | None, headers: Headers) -> Caller:
         try:
-            caller = self._guard.caller(headers.get(b"authorization"), headers.get(b":peer"))
+            caller = self._guard.known(digest, headers.get(b":peer"))
         except AuthenticationRequired:
             if REFUSED in headers:
                 raise AuthenticationRequired(headers[REFUSED].decode()) from None
@@ -347,7 +358,7 @@ class Api:
         return self._namespace(caller, asked, headers), asked
 
     def _namespace(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
-        raw = headers.get(b"x-dibs-namespace")
+        raw = headers.get(NAMESPACE_HEADER)
         named = asked.get("namespace")
         if raw is None:
             return namespace_for(caller, named)

@@ -85,7 +85,11 @@ class TokenGuard:
     def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
         """The caller with this Authorization header; `peer` is for guards that know the users of the machine. Raises
         the two errors of the contract."""
-        key = _key_of(authorization)
+        return self.known(digest_of(authorization), peer)
+
+    def known(self, key: bytes | None, peer: bytes | None = None) -> Caller:
+        """The same by the hash of the token, as `digest_of` makes it. It is asked for with each request: a token may be
+        revoked, or end, at any time."""
         if key is None:
             raise AuthenticationRequired("Bearer token required")
         # The store first: a token that was revoked there is refused, even if a file still has it.
@@ -101,7 +105,7 @@ class TokenGuard:
 
     def ends_ms(self, authorization: bytes | None) -> int | None:
         """When the token of this header ends by itself, if it does."""
-        key = _key_of(authorization)
+        key = digest_of(authorization)
         if key is None:
             return None
         stored = self.directory.ends_ms(key) if self.directory is not None else None
@@ -166,7 +170,7 @@ class MachineGuard(TokenGuard):
         self._ends_ms = {}
         self._known: dict[bytes, Caller] = {}
 
-    def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
+    def known(self, key: bytes | None, peer: bytes | None = None) -> Caller:
         if peer is None:
             raise AuthenticationRequired("This address is for users of the machine, over its socket.")
         if peer not in self._known:
@@ -189,7 +193,7 @@ class MachineGuard(TokenGuard):
         return True
 
 
-def _key_of(authorization: bytes | None) -> bytes | None:
+def digest_of(authorization: bytes | None) -> bytes | None:
     """The hash of the token in an Authorization header."""
     authorization = authorization and authorization.strip()  # blanks around a header's value are ignored
     if not authorization or not authorization.startswith(_BEARER):

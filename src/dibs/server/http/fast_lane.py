@@ -4,6 +4,10 @@ An ordinary request of these kinds goes from the parser to the handlers and back
 Everything else takes the general way: another address, a query, a pipelined request behind one that is not answered,
 HTTP/1.0, `Expect`, a cookie, chunks, a large body, a client that does not read. Both ways call the same
 handlers and write the same bytes; `tests/server/test_lane.py` checks that.
+
+A request of the lane whose headers are known (`head.py`) does not even go through the parser, if it is all that came in
+one read. Its headers are, byte for byte, some that the parser has accepted; the request line and the length are checked
+here; anything else goes to the parser as if it had not been looked at.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from dibs.clock import stopwatch_s
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX
 from dibs.server.handlers import may_be_elsewhere
+from dibs.server.http.head import END, LINE_END, RequestHead, block_of
 from dibs.server.http.protocol import BoundedProtocol
 from dibs.server.http.response import answer_for
 from dibs.service.metrics import WAIT
@@ -66,9 +71,54 @@ class FastLaneProtocol(BoundedProtocol):
         self._raw_name = b""
         self._found: dict[bytes, bytes] = {}
         self._body = b""
+        self._known = api.heads.known
+        self._whole = b""  # the read that is being parsed, if it began when nothing else was under way
         self._command: Command | None = None  # the one that is being decided, if it does not wait
         self._began_s = 0.0
         self._moves = False  # whether its client may have gone on to another server
+
+    def data_received(self, data: bytes) -> None:
+        cycle = self.cycle
+        if (
+            self._receiving
+            or self._unread
+            or self._deaf
+            or self.flow.write_paused
+            or (cycle is not None and not cycle.response_complete)
+        ):
+            super().data_received(data)
+        elif not self._take(data):
+            self._whole = data
+            super().data_received(data)
+            self._whole = b""
+
+    def _take(self, data: bytes) -> bool:
+        """Ask what `data` asks for, if it is exactly one request for a hot verb with known headers."""
+        line_end = data.find(LINE_END)
+        end = data.find(END, line_end)
+        known = self._known.get(data[line_end:end])
+        if known is None or end < 0:
+            return False
+        length, head = known
+        if len(data) != end + len(END) + length or self.peer or self.access_log:
+            return False
+        line = data[:line_end]
+        parts = line.split(b" ")
+        if (
+            len(parts) != 3
+            or parts[2] != b"HTTP/1.1"
+            or not line.isascii()
+            or not line.decode().isprintable()
+            or _QUERY in line
+            or _FRAGMENT in line
+            or not self.route(parts[0], parts[1])
+            or (length and self._verb == "inspect")
+        ):
+            return False
+        self._in_lane = True
+        self.begin_turn()
+        self._ask(head, data[end + len(END) :])
+        return True
 
     # Parsing. uvicorn's preparations for ASGI are made only if the request takes the general way.
 
@@ -94,7 +144,7 @@ class FastLaneProtocol(BoundedProtocol):
         """From here on it is the server's turn to send."""
         turn = self._turn
         turn.response_complete = False
-        turn.keep_alive = not self._closes()
+        turn.keep_alive = not self._api.is_draining
         self.cycle = turn
         self._began_s = stopwatch_s()
 
@@ -173,13 +223,20 @@ class FastLaneProtocol(BoundedProtocol):
             super().on_message_complete()
             return
         self._receiving = False
-        self._moves = may_be_elsewhere(self._verb, self._found)
+        self._ask(RequestHead(self._found), self._body)
+
+    def _ask(self, head: RequestHead, body: bytes) -> None:
+        self._moves = head.may_move and may_be_elsewhere(self._verb, head)
         if self._moves and self.has_hung_up:
             self._turn.response_complete = True
             self.transport.close()
             return
         try:
-            command, wait_ms = self._api.command(self._verb, self._raw_name, b"", self._found, self._body)
+            command, wait_ms = self._api.command(self._verb, self._raw_name, b"", head, body)
+            if self._whole:  # a caller that is known
+                self._api.heads.learn(
+                    block_of(self._whole, self.parser.get_method(), self.url, body), len(body), head
+                )
             if wait_ms and isinstance(command, Acquire | AcquireAll):
                 self._verb = WAIT
                 self._command = None  # `Waiters` handles a caller that hangs up while it waits
@@ -213,23 +270,19 @@ class FastLaneProtocol(BoundedProtocol):
         answer = answer_for(result)
         self._metrics.requests[self._verb].add(answer.status, stopwatch_s() - self._began_s)
         if turn.keep_alive:
-            transport.write(self._head(answer) + answer.body)
+            transport.write(self._text_of(answer))
         else:
             transport.write(self.head_of(answer, close=True) + answer.body)
             transport.close()
         self.on_response_complete()
         return True
 
-    def _head(self, answer: HttpResponse) -> bytes:
+    def _text_of(self, answer: HttpResponse) -> bytes:
         status, body, request_id, more, _ = answer  # its kind is JSON
         if more:
-            return self.head_of(answer)
-        return b"%b%bcontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\n\r\n" % (
-            STATUS_LINE[status],
-            _joined.lines(self.server_state.default_headers),
-            len(body),
-            request_id,
-        )
+            return self.head_of(answer) + body
+        start = _starts.of(status, self.server_state.default_headers)
+        return b"%b%d\r\nx-request-id: %b\r\n\r\n%b" % (start, len(body), request_id, body)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """A client that closed its sending side may still read the answer, if that comes soon. A client that waits in
@@ -243,18 +296,24 @@ class FastLaneProtocol(BoundedProtocol):
         return None
 
 
-class _Joined:
-    """uvicorn's default headers as lines. uvicorn makes a new list (with the date) once a second, and so does this."""
+class _Starts:
+    """How answers begin, by status: up to the number in `content-length`. uvicorn makes a new list of its default
+    headers (with the date) once a second, and so does this."""
 
     def __init__(self) -> None:
         self._headers: list[tuple[bytes, bytes]] = []
-        self._lines = b""
+        self._starts: dict[int, bytes] = {}
 
-    def lines(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+    def of(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
         if headers is not self._headers:
             self._headers = headers
-            self._lines = b"".join([b"%b: %b\r\n" % header for header in headers])
-        return self._lines
+            self._starts = {}
+        start = self._starts.get(status)
+        if start is None:
+            lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+            start = b"%b%bcontent-type: application/json\r\ncontent-length: " % (STATUS_LINE[status], lines)
+            self._starts[status] = start
+        return start
 
 
-_joined = _Joined()
+_starts = _Starts()

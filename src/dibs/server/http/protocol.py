@@ -320,8 +320,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._write_refusal(self._refusal)
         else:
             self._since_s = self.loop.time()
-        self._parse()
-        self.flow.resume_reading()
+        if self._unread:
+            self._parse()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
 
     def _refuse(self, refusal: HttpError) -> None:
         """Answer an unreadable request, after the answers that are still under way, and read no more."""

@@ -47,6 +47,15 @@ def check_head(headers: Mapping[bytes, bytes]) -> None:
         raise too_large()
 
 
+def is_acceptable(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether `check_head` accepts them."""
+    try:
+        check_head(headers)
+    except HttpError:
+        return False
+    return True
+
+
 def too_large(most: int = BODY_BYTES_MAX) -> HttpError:
     return HttpError(f"A request body may have {most} bytes at most.", 413)
 

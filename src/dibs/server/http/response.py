@@ -75,14 +75,17 @@ def answer_for(result: Outcome | BaseException, verb: str = "") -> HttpResponse:
         return answer_for_error(result)
     try:
         reply = reply_to(verb, result)
+        status, document = reply.status, reply.body
         request_id = new_request_id()
-        if reply.status >= 400 and reply.body is not None and "error" in reply.body:
-            reply.body["request_id"] = request_id
-        body = b"" if reply.status == NO_CONTENT else encode(reply.body)
+        if status == 200:  # as most are
+            return HttpResponse(200, encode(document), request_id.encode())
+        if status >= 400 and document is not None and "error" in document:
+            document["request_id"] = request_id
+        body = b"" if status == NO_CONTENT else encode(document)
         more: tuple[Header, ...] = ()
-        if reply.status == TOO_MANY and reply.body is not None:
-            more = (_retry_after(reply.body["retry_after_ms"]),)
-        return HttpResponse(reply.status, body, request_id.encode(), more)
+        if status == TOO_MANY and document is not None:
+            more = (_retry_after(document["retry_after_ms"]),)
+        return HttpResponse(status, body, request_id.encode(), more)
     except Exception as error:
         return answer_for_error(error)
 
