@@ -9,7 +9,6 @@ import pytest
 from dibs.core.commands import Acquire, Break, EndSession, Leave, OpenSession, Release
 from dibs.core.outcomes import Granted, Queued
 from dibs.ids import new_id
-from dibs.service import tally as tally_module
 from dibs.service.coordinator import Coordinator
 from dibs.service.liveness import Decider
 from dibs.service.tally import Tally
@@ -187,15 +186,13 @@ def test_where_numbers_have_gaps_own_events_are_counted_when_they_are_read_back(
     assert dict(world.tally.kinds) == {"acquired": 2, "released": 1}
 
 
-def test_what_is_there_at_the_start_is_counted_a_page_at_a_time_while_others_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(tally_module, "TALLY_PAGE", 4)
+def test_what_is_there_at_the_start_is_counted_a_page_at_a_time_while_others_go_on() -> None:
     world = World()
     leases = {name: world.acquire_elsewhere(name) for name in map(str, range(10))}
     world.elsewhere.one(OpenSession(fresh_id="s-1", principal="p", owner="o", ttl_ms=60_000))
     told: list[str] = []
     world.tally = Tally(lambda events: told.extend(event.job for event in events if event.job))
+    world.tally.page = 4
     world.decider = Decider(world.store, world.tally.committed, world.clock.steady_ms)
     world.tally.begin(world.store)
     assert world.tally.is_counting
@@ -231,7 +228,7 @@ def test_what_others_did_is_read_with_one_question_unless_it_fills_a_page(
         return events(after, limit, *rest, **options)
 
     monkeypatch.setattr(world.store, "events", counted)
-    monkeypatch.setattr(tally_module, "LIST_PAGE_DEFAULT", 3)
+    world.tally.events_page = 3
     for number in range(2):
         world.acquire_elsewhere(f"x{number}")
     world.tally.catch_up(world.store)

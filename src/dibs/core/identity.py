@@ -70,6 +70,9 @@ class Caller(Record):
 LOCAL = Caller(principal="local", role=ADMIN, badges=("user:local",))
 
 
+_RANK = {role: rank for rank, role in enumerate(ROLES)}
+
+
 def may(role: str, verb: str) -> bool:
     """Whether a role is enough to ask `verb`."""
-    return ROLES.index(role) >= ROLES.index(LEAST_ROLE[verb])
+    return _RANK[role] >= _RANK[LEAST_ROLE[verb]]

@@ -174,7 +174,7 @@ class Batcher:
         try:
             batch = self._take()
             results = self._results(run, batch)
-            late = [asked for asked, result in zip(batch, results, strict=True) if isinstance(result, Busy)]
+            late = [asked for asked, result in zip(batch, results, strict=True) if type(result) is Busy]
             self._queue.extendleft(reversed(late))
             after, self._after = self._after, []
         finally:
@@ -195,7 +195,7 @@ class Batcher:
 
     def _tell(self, batch: list[Asked], results: list[Result]) -> None:
         for (_, callback), result in zip(batch, results, strict=True):
-            if isinstance(result, Busy):
+            if type(result) is Busy:
                 continue  # it is decided again
             try:
                 callback(result)

@@ -253,13 +253,18 @@ class Decider:
     def run(self, commands: Sequence[Command]) -> list[Result]:
         """One result per command. Raises an error that concerns all of them."""
         try:
-            results = self._run(commands)
+            results = self._guarded(lambda: self._try(commands))
         except (ProcessPaused, Busy):
             raise
         except StoreUnavailable as error:
             return self._look_only(commands, error)
+        failed = [index for index, result in enumerate(results) if isinstance(result, StoreUnavailable)]
+        if not failed:
+            return results
+        if not all(_says_less(results[index]) for index in failed):
+            self.liveness.cut_off()
         # Some may have been answered before the process was stopped, others not.
-        late = [index for index, result in enumerate(results) if isinstance(result, ProcessPaused)]
+        late = [index for index in failed if isinstance(results[index], ProcessPaused)]
         if late and len(late) < len(results):
             again = self.run([commands[index] for index in late])
             for index, result in zip(late, again, strict=True):
@@ -283,12 +288,6 @@ class Decider:
         if not self.liveness.beat_due_in_ms() and not self.liveness.has_gap():
             with suppress(StoreUnavailable):  # the batch will meet the same error
                 self._beat()
-
-    def _run(self, commands: Sequence[Command]) -> list[Result]:
-        results = self._guarded(lambda: self._try(commands))
-        if any(isinstance(each, StoreUnavailable) and not _says_less(each) for each in results):
-            self.liveness.cut_off()
-        return results
 
     def _guarded(self, call: Callable[[], Answer]) -> Answer:
         """Call it, and again if this process was stopped meanwhile. An error of the store means that we are cut off."""
@@ -342,6 +341,6 @@ class Decider:
             log.warning("outage of %d ms recorded: leases that were live get time to renew", noted.outage_ms)
 
 
-def _says_less(error: StoreUnavailable) -> bool:
+def _says_less(error: Result) -> bool:
     """Whether an error does not mean that the store failed: it answered others, or was not asked."""
     return isinstance(error, Contended | ProcessPaused | Busy)

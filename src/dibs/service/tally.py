@@ -43,11 +43,13 @@ class Tally:
         # Whose credential, by the hash of namespace, job and token: a million leases keep a third of what the names
         # themselves would take. Of 10**6 leases two share a hash once in 10**7 servers; a count would be off by one.
         self._claims: dict[int, str] = {}
-        self._by_principal: Counter[tuple[str, str | None]] = Counter()  # and namespace; None: all of them
+        self._by_principal: dict[tuple[str, str | None], int] = {}  # and namespace; None: all of them
         self._seen_seq = 0  # what is counted
         self._told_seq = 0  # what was reported; ahead of what is counted while pages are counted
         self._pages: Iterator[None] = iter(())
         self.is_counting = False
+        self.page = TALLY_PAGE  # how many records, and events, are read at a time
+        self.events_page = LIST_PAGE_DEFAULT
 
     @property
     def waiting(self) -> int:
@@ -62,7 +64,7 @@ class Tally:
     def live_of(self, principal: str, namespace: str | None = None) -> int:
         """How many jobs are held with this principal's credentials, in one namespace or in all. Two credentials of one
         name for two namespaces are two principals."""
-        return self._by_principal[principal, namespace]
+        return self._by_principal.get((principal, namespace), 0)
 
     def live_in(self, namespace: str) -> int:
         """How many claims there are in a namespace."""
@@ -95,11 +97,11 @@ class Tally:
     def _count_pages(self, store: Store, began_ms: int) -> Iterator[None]:
         for prefix in (SESSION_PREFIX, LOCK_PREFIX):
             after = ""
-            while page := store.scan(prefix, after, TALLY_PAGE, live=True):
+            while page := store.scan(prefix, after, self.page, live=True):
                 for _, found in page:
                     self._count(found.record, began_ms)
                 after = page[-1][0]
-                if len(page) < TALLY_PAGE:
+                if len(page) < self.page:
                     break
                 yield
 
@@ -115,8 +117,8 @@ class Tally:
         """Read what others wrote."""
         is_all = False
         while not is_all:
-            events = store.events(self._told_seq if self.is_counting else self._seen_seq, LIST_PAGE_DEFAULT)
-            is_all = len(events) < LIST_PAGE_DEFAULT
+            events = store.events(self._told_seq if self.is_counting else self._seen_seq, self.events_page)
+            is_all = len(events) < self.events_page
             if events:
                 self._read(events)
 
@@ -183,9 +185,10 @@ class Tally:
 
     def _add(self, principal: str, namespace: str, count: int) -> None:
         self.live += count
+        by_principal = self._by_principal
         for key in ((principal, None), (principal, namespace)):
-            live = self._by_principal[key] + count
+            live = by_principal.get(key, 0) + count
             if live:
-                self._by_principal[key] = live
+                by_principal[key] = live
             else:
-                del self._by_principal[key]  # principals come and go; the counter must not grow with them
+                del by_principal[key]  # principals come and go; the counter must not grow with them

@@ -48,7 +48,7 @@ def write(
             if was is not None:
                 rows.setdefault(_REMOVE, []).append((key,))
             continue
-        live, due_ms = record.is_live(), record.due_ms()
+        live, due_ms = int(record.is_live()), record.due_ms()  # sqlite3 takes long to find out what a bool is
         if was is None:
             rows.setdefault(_ADD, []).append((key, revision, due_ms, live, bodies[key]))
             continue
