@@ -82,7 +82,7 @@ def _check_unprintable(name: str) -> None:
 
 def in_tree(name: str) -> bool:
     """Whether a name is in its namespace's tree, where claims overlap (`overlaps`, below; exclusion.py)."""
-    return name.startswith(("path:", "repo:"))
+    return name[:5] in ("path:", "repo:")  # every rule asks; compiled, this is much quicker than `startswith`
 
 
 def _tree_name(name: str) -> str:

@@ -114,7 +114,7 @@ class Batcher:
             self.metrics.overloaded += 1
             raise Overloaded("The server is overloaded. Try again later.")
         self._queue.append((command, callback))
-        if not self._is_running:
+        if not (self._is_gathering or self._is_running):
             self._gather()
 
     def after(self, call: Callable[..., object], *args: object) -> None:
