@@ -220,6 +220,11 @@ def test_what_is_not_exactly_one_request_goes_to_the_parser(world: World, parts:
     world.both(*parts)
 
 
+@pytest.mark.parametrize("size", [5_000, 70_000])
+def test_a_long_address_is_left_to_the_parser(world: World, size: int) -> None:
+    world.both(CLAIM.replace(b"job-1", b"x" * size, 1))
+
+
 def test_headers_without_an_end_are_no_known_headers(world: World) -> None:
     """The bytes after the known ones are as many as would make up for the end that is missing."""
     start = _LINE + BLOCK.replace(b"Length: 18", b"Length: 1000")

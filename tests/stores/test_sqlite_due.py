@@ -204,3 +204,16 @@ def test_a_renewal_writes_neither_index(
     plan = db.execute(f"EXPLAIN {update}").fetchall()
     assert not roots & {row[3] for row in plan if row[1] == "OpenWrite"}
     db.close()
+
+
+def test_a_due_record_of_a_newer_version_is_named_and_left_as_it_is(
+    connect: Callable[[], SqliteStore], path: str, clock: ManualClock
+) -> None:
+    store = connect()
+    put(store, lock("x", expires_ms=clock()))
+    db = sqlite3.connect(path)
+    with db:
+        db.execute("UPDATE records SET key = 'newer/x', body = '{}'")
+    db.close()
+    assert store.due(10).keys == ["newer/x"]
+    assert store.due(0).next_ms == clock()

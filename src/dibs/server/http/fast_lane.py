@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from dibs.clock import stopwatch_s
 from dibs.core.commands import Acquire, AcquireAll
-from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX
+from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX, PARSE_BYTES_MAX
 from dibs.server.handlers import may_be_elsewhere
 from dibs.server.http.head import END, LINE_END, RequestHead, block_of
 from dibs.server.http.protocol import BoundedProtocol
@@ -100,7 +100,7 @@ class FastLaneProtocol(BoundedProtocol):
         if known is None or end < 0:
             return False
         length, head = known
-        if len(data) != end + len(END) + length or self.peer or self.access_log:
+        if len(data) != end + len(END) + length or end > PARSE_BYTES_MAX or self.peer or self.access_log:
             return False
         line = data[:line_end]
         parts = line.split(b" ")

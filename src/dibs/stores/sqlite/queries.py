@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.errors import StoreCorrupt
+from dibs.errors import StoreBroken, StoreCorrupt
 from dibs.stores.codec import decode
 from dibs.stores.keys import end_of
 from dibs.stores.port import ABSENT, Due, Versioned
@@ -79,7 +79,7 @@ def _reached(
         remembered = cache.records.get(key, ABSENT)
         try:
             record = remembered.record if remembered.version == version else decode(key, body)
-        except StoreCorrupt:
+        except StoreBroken:
             record = None  # told to whoever reads it
         due_ms = record.due_ms() if record is not None else due_ms
         if due_ms is None or due_ms > now:
