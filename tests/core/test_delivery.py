@@ -6,8 +6,10 @@ import random
 
 import pytest
 
-from dibs.core.delivery import DeliveryPlan, LaneState, pause_ms
+from dibs.core.backoff import pause_ms
+from dibs.core.delivery import DeliveryPlan
 from dibs.core.events import Event
+from dibs.core.lanes import LaneState
 from dibs.core.limits import (
     WEBHOOK_FAILURES_MAX,
     WEBHOOK_IN_FLIGHT_MAX,
@@ -110,7 +112,7 @@ def test_a_pause_doubles_up_to_its_bound_and_is_random_in_its_last_half() -> Non
 @pytest.mark.promise("webhook:ordered")
 def test_one_delivery_of_a_job_at_a_time_and_several_of_different_jobs() -> None:
     courier = Courier([event(seq, f"job-{seq % 3}") for seq in range(1, 10)])
-    courier.plan.has_succeeded = True
+    courier.plan.target.has_succeeded = True
     begun = courier.start()
     assert [sent.seq for _, sent in begun] == [1, 2, 3]
     assert courier.start() == []
@@ -177,8 +179,8 @@ def test_a_dead_letter_whose_event_was_pruned_says_so() -> None:
 def test_a_target_that_is_down_is_tried_by_one_delivery_at_a_time_until_it_answers() -> None:
     courier = Courier([event(seq, f"job-{seq}") for seq in range(1, 31)])
     courier.failing = {f"job-{seq}" for seq in range(1, 31)}
-    assert not courier.plan.is_trusted
-    courier.plan.has_succeeded = True
+    assert not courier.plan.target.is_trusted
+    courier.plan.target.has_succeeded = True
     begun = courier.start()
     assert len(begun) == WEBHOOK_IN_FLIGHT_MAX >= WEBHOOK_FAILURES_MAX
     for lane, sent in begun:
@@ -230,7 +232,7 @@ def test_a_rest_is_not_shorter_than_the_usual_pause_and_has_a_bound(asked_ms: in
 
 def test_a_delivery_that_was_under_way_and_succeeds_does_not_end_the_rest() -> None:
     courier = Courier([event(1, "bad"), event(2, "good"), event(3, "good")])
-    courier.plan.has_succeeded = True
+    courier.plan.target.has_succeeded = True
     bad, good = courier.start()
     courier.failing, courier.asked_ms = {"bad"}, 60_000
     courier.finish(*bad)

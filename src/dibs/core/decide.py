@@ -21,7 +21,9 @@ decision, so every rule can be tested in microseconds, and replayed. The other f
     transfer.py   transfer, break, freeing a parked job, setting an access list
     sessions.py   one run of one worker, and what ends with it
     subscriptions.py  making and removing webhooks, and which server delivers
-    delivery.py   what a webhook is sent, in which order, and when again
+    delivery.py   what a webhook is sent, and in which order
+    lanes.py      a job of a webhook with something to send
+    backoff.py    when a delivery is tried again, and when a target
     issuance.py   making, replacing and revoking tokens
     quota.py      how much a principal has, for those that have a limit
     recount.py    counting that anew

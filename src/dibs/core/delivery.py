@@ -6,77 +6,38 @@ way at most, so no event overtakes an earlier one of its job; lanes do not wait 
 rests, and its lane with it, for longer each time; after WEBHOOK_TRIES_MAX tries it becomes a dead letter and the lane
 goes on. If there are WEBHOOK_LANES_MAX lanes, no more events are read: they wait in the history.
 
-A target is trusted once a delivery succeeded. Before that, and if WEBHOOK_FAILURES_MAX deliveries in a row failed, one
-delivery at a time is tried. A target that fails rests as a whole, for longer each time. When it answers again, all
-lanes go on at once. A target that says how long it wants to rest is left alone for so long, WEBHOOK_REST_MS_MAX at
-most; only a replay ends that rest earlier.
+`backoff.py` says how long a delivery or a target rests, and whether a target is trusted: one that is not has one
+delivery at a time under way. When a target answers again, all lanes go on at once.
 
 Time and random fractions are arguments. Nothing here reads or sends.
 """
 
 from __future__ import annotations
 
-from dibs.core.events import Event
+from dibs.core.backoff import TargetBackoff, rest_ms
+from dibs.core.lanes import LaneState
 from dibs.core.limits import (
     WEBHOOK_ERROR_CHARS_MAX,
-    WEBHOOK_FAILURES_MAX,
     WEBHOOK_IN_FLIGHT_MAX,
     WEBHOOK_LANE_EVENTS_MAX,
     WEBHOOK_LANES_MAX,
     WEBHOOK_NOTES_MAX,
-    WEBHOOK_PAUSE_MS_MAX,
     WEBHOOK_PAUSE_MS_MIN,
-    WEBHOOK_REST_MS_MAX,
     WEBHOOK_TRIES_MAX,
 )
-from dibs.core.webhooks import GAP, DeadLetter, DeliveryNote, Lane, SaveDelivery
+from dibs.core.webhooks import DeadLetter, DeliveryNote, Lane, SaveDelivery
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dibs.core.events import Event
     from dibs.core.webhooks import Webhook, WebhookProgress
 
 
 # What is counted for a webhook, and for all of a server: tries that succeeded and that failed, deliveries that were
 # given up, and losses of history that a target was told of.
 COUNTED = ("delivered", "failed", "dead", "gaps")
-
-
-def pause_ms(tries: int, fraction: float) -> int:
-    """How long a delivery rests after so many tries: twice as long each time, and a random part of the last half."""
-    longest_ms = min(WEBHOOK_PAUSE_MS_MIN * 2 ** min(tries - 1, 30), WEBHOOK_PAUSE_MS_MAX)
-    return int(longest_ms * (1 + fraction) / 2)
-
-
-class LaneState:
-    """A lane at work. `letter`: it is a dead letter that is tried again."""
-
-    __slots__ = ("after", "error", "is_busy", "job", "last", "letter", "queue", "tries", "until_ms")
-
-    def __init__(self, lane: Lane, letter: DeadLetter | None = None) -> None:
-        self.job = lane.job
-        self.after = lane.after
-        self.last = lane.last
-        self.tries = lane.tries
-        self.until_ms = lane.until_ms
-        self.error = lane.error
-        self.letter = letter
-        self.queue: list[Event] = []
-        self.is_busy = False
-
-    def saved(self) -> Lane:
-        return Lane(
-            job=self.job,
-            after=self.after,
-            last=self.last,
-            tries=self.tries,
-            until_ms=self.until_ms,
-            error=self.error,
-        )
-
-    def is_gap(self) -> bool:
-        return not self.job
 
 
 class DeliveryPlan:
@@ -100,12 +61,7 @@ class DeliveryPlan:
         self._settled: list[int] = []  # dead letters to be removed
         self._progress = progress
         self._notes: list[DeliveryNote] = list(progress.notes)
-        self.row = 0  # failures since the last success
-        self.has_succeeded = False
-        self._until_ms = 0  # the target as a whole is not tried before
-        self._rests_until_ms = (
-            progress.until_ms
-        )  # the same, because it asked for it: a success does not end it
+        self.target = TargetBackoff(progress.until_ms)
         self._in_flight = 0
         self._lanes: dict[str, LaneState] = {lane.job: LaneState(lane) for lane in progress.lanes}
         self._again: dict[str, LaneState] = {}  # lanes of dead letters
@@ -118,7 +74,7 @@ class DeliveryPlan:
         if webhook.replays != self._progress.replays:
             if webhook.replay_after >= 0:
                 self._go_back(min(webhook.replay_after, self.at))  # what was not looked at yet is sent anyway
-            self._until_ms = self._rests_until_ms = 0
+            self.target.end_rest()
             for lane in (*self._lanes.values(), *self._again.values()):
                 lane.until_ms = 0
             self._progress = self._progress.replace(replays=webhook.replays)
@@ -139,11 +95,6 @@ class DeliveryPlan:
             elif not lane.is_gap():
                 lane.last = min(lane.last, after)
                 lane.queue = [event for event in lane.queue if event.seq <= after]
-
-    @property
-    def is_trusted(self) -> bool:
-        """Whether the target answers, as far as is known."""
-        return self.has_succeeded and self.row < WEBHOOK_FAILURES_MAX
 
     @property
     def jobs_waiting(self) -> int:
@@ -245,8 +196,8 @@ class DeliveryPlan:
 
     def ready(self, now_ms: int, most: int) -> list[tuple[LaneState, Event]]:
         """What is to be sent now, `most` at most. Each counts as under way until `done` or `failed`."""
-        room = (WEBHOOK_IN_FLIGHT_MAX if self.is_trusted else 1) - self._in_flight
-        if room <= 0 or most <= 0 or max(self._until_ms, self._rests_until_ms) > now_ms:
+        room = (WEBHOOK_IN_FLIGHT_MAX if self.target.is_trusted else 1) - self._in_flight
+        if room <= 0 or most <= 0 or self.target.until_ms > now_ms:
             return []
         lanes = [
             lane
@@ -258,18 +209,18 @@ class DeliveryPlan:
         for lane in chosen:
             lane.is_busy = True
         self._in_flight += len(chosen)
-        return [(lane, _head(lane, now_ms)) for lane in chosen]
+        return [(lane, lane.head(now_ms)) for lane in chosen]
 
     def next_ms(self) -> int | None:
         """When the next lane has rested long enough."""
         lanes = [*self._lanes.values(), *self._again.values()]
         due_ms = min([lane.until_ms for lane in lanes if not lane.is_busy], default=None)
-        return None if due_ms is None else max(due_ms, self._until_ms, self._rests_until_ms)
+        return None if due_ms is None else max(due_ms, self.target.until_ms)
 
     def done(self, lane: LaneState, event: Event, note: DeliveryNote, fraction: float) -> None:
         """It was delivered."""
-        was_down = self.row >= WEBHOOK_FAILURES_MAX
-        self.row, self._until_ms, self.has_succeeded = 0, 0, True
+        was_down = self.target.is_down
+        self.target.succeeded()
         self._settle(lane, note, "delivered")
         lane.tries, lane.until_ms, lane.error = 0, 0, ""
         if lane.letter is not None:
@@ -286,17 +237,12 @@ class DeliveryPlan:
         self, lane: LaneState, event: Event, note: DeliveryNote, fraction: float, asked_ms: int = 0
     ) -> None:
         """It was not delivered, or nobody knows. `asked_ms`: the rest that the target asked for."""
-        self.row += 1
-        asked_until_ms = note.at_ms + min(asked_ms, WEBHOOK_REST_MS_MAX)
-        if asked_ms > 0:
-            self._rests_until_ms = max(self._rests_until_ms, asked_until_ms)
-        if self.row >= WEBHOOK_FAILURES_MAX:
-            self._until_ms = note.at_ms + pause_ms(self.row - WEBHOOK_FAILURES_MAX + 1, fraction)
+        self.target.failed(note.at_ms, fraction, asked_ms)
         lane.tries += 1
         lane.error = note.error[:WEBHOOK_ERROR_CHARS_MAX]
         self._settle(lane, note, "failed")
         if lane.tries < WEBHOOK_TRIES_MAX:
-            lane.until_ms = max(note.at_ms + pause_ms(lane.tries, fraction), asked_until_ms)
+            lane.until_ms = note.at_ms + rest_ms(lane.tries, fraction, asked_ms)
         else:
             self._give_up(lane, lane.error, note.at_ms, lane.tries, event)
 
@@ -351,7 +297,7 @@ class DeliveryPlan:
         self.is_dirty = False
         lanes = tuple([lane.saved() for lane in self._lanes.values()])
         self._progress = self._progress.replace(
-            at=self.at, lanes=lanes, notes=tuple(self._notes), until_ms=self._rests_until_ms
+            at=self.at, lanes=lanes, notes=tuple(self._notes), until_ms=self.target.asked_until_ms
         )
         return SaveDelivery(
             webhook_id=self.webhook.id,
@@ -366,10 +312,3 @@ class DeliveryPlan:
             if self._letters.get(letter.seq) is letter:
                 del self._letters[letter.seq]
         self._settled = [seq for seq in self._settled if seq not in command.settled]
-
-
-def _head(lane: LaneState, now_ms: int) -> Event:
-    """The next event of a lane. Of a gap, an event that says so: `ticket` is the number before it."""
-    if lane.is_gap():
-        return Event(at_ms=now_ms, kind=GAP, seq=lane.last, ticket=lane.after)
-    return lane.queue[0]

@@ -26,7 +26,7 @@ from dibs.service.webhooks.admin import registered
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from dibs.core.delivery import LaneState
+    from dibs.core.lanes import LaneState
     from dibs.core.webhooks import DeadLetter, SaveDelivery
     from dibs.service.event_log import EventPage
     from dibs.stores.port import Snapshot, Store
