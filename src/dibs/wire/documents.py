@@ -7,7 +7,6 @@ store's.
 
 from __future__ import annotations
 
-from dibs.core import outcomes
 from dibs.core.limits import OVERLOAD_RETRY_MS, TICKET_KEEP_MS
 from dibs.core.record import Record
 from dibs.errors import FATE_UNKNOWN
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from dibs.core import outcomes
     from dibs.core.outcomes import Outcome
 
     Document = dict[str, Any]
@@ -57,22 +57,23 @@ def reply_for(outcome: Outcome) -> Reply:
     row, present = form
     if present is not None:
         return Reply(status=row.http, body=present(outcome))
-    from dibs.wire.refusals import refusal  # no grant needs it
+    from dibs.core.outcomes import Deadlock, NotCurrent, TooMany  # no grant needs them
+    from dibs.wire.refusals import refusal
 
     status, details = refusal(outcome, row.http)
     body = _error(row.title, row.word, details)
-    if isinstance(outcome, outcomes.Deadlock):
+    if isinstance(outcome, Deadlock):
         body["cycle"] = list(outcome.cycle)
-    elif isinstance(outcome, outcomes.NotCurrent) and outcome.ending is not None:
+    elif isinstance(outcome, NotCurrent) and outcome.ending is not None:
         body["ended"] = outcome.ending.how
-    elif isinstance(outcome, outcomes.TooMany):
+    elif isinstance(outcome, TooMany):
         body["retry_after_ms"] = OVERLOAD_RETRY_MS
     return Reply(status=status, body=body)
 
 
 def _form_of(kind: type[Any]) -> tuple[CodeRow, Callable[[Any], Document | None] | None]:
     """The row of an outcome, and what makes its document; None: it is sent as an error."""
-    present = _PRESENT.get(kind)
+    present = _PRESENT.get(kind.__name__)
     if present is None:  # most commands claim, and need no other
         from dibs.wire.lease_documents import PRESENT
 
@@ -231,13 +232,14 @@ _SESSION_VERBS = frozenset(("session-open", "session-keep", "session-end"))
 _FORMS: dict[
     type[Any], tuple[CodeRow, Callable[[Any], Document | None] | None]
 ] = {}  # of outcomes seen before
-_PRESENT: dict[type[Any], Callable[[Any], Document | None]] = {
-    outcomes.Granted: _acquired,
-    outcomes.GrantedAll: _acquired_all,
-    outcomes.Held: _held,
-    outcomes.Queued: _queued,
-    outcomes.Refused: _refused,
-    outcomes.Parked: _parked,
-    outcomes.AlreadyDone: _done,
-    outcomes.Delayed: _delayed,
+# By the names of the outcomes: a client of a server makes no outcome, and does not import them.
+_PRESENT: dict[str, Callable[[Any], Document | None]] = {
+    "Granted": _acquired,
+    "GrantedAll": _acquired_all,
+    "Held": _held,
+    "Queued": _queued,
+    "Refused": _refused,
+    "Parked": _parked,
+    "AlreadyDone": _done,
+    "Delayed": _delayed,
 }
