@@ -29,7 +29,8 @@ import json, random, sys, time
 from dibs.client.embedded_claim import claim
 from dibs.clock import steady_ms
 from dibs.core.commands import Acquire, Release
-from dibs.core.outcomes import Granted, Released
+from dibs.core.lease_outcomes import Released
+from dibs.core.outcomes import Granted
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.sqlite import SqliteStore
