@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # SQLite gains nothing.
 MODULES = (
     "core/*.py",
+    "ids.py",
     "stores/codec.py",
     "wire/codes.py",
     "wire/documents.py",
@@ -36,6 +37,7 @@ MODULES = (
     "wire/tickets.py",
     "wire/values.py",
     "service/coordinator.py",
+    "service/tally.py",
 )
 GROUP = "dibs"  # the shared object is dibs__mypyc.*.so, beside the package
 OPTIMISE = "2"

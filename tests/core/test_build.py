@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from dibs import ids
 from dibs.core import claims, decide, records
-from dibs.service import coordinator
+from dibs.service import coordinator, tally
 from dibs.stores import codec
 from dibs.wire import documents, requests
 from tests.build import COMPILED
 
-MODULES = [claims, codec, coordinator, decide, documents, records, requests]
+MODULES = [claims, codec, coordinator, decide, documents, ids, records, requests, tally]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
