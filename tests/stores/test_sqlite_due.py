@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.client import store_admin
 from dibs.core.records import LockRecord
 from dibs.stores.memory import MemoryStore
 from dibs.stores.sqlite import SqliteStore, queries
@@ -150,6 +151,20 @@ def test_many_early_entries_do_not_hide_what_is_due(
     assert store.due(0).next_ms == now_ms + 20
 
 
+def test_a_sweep_of_the_whole_store_gets_beyond_early_entries(
+    connect: Callable[[], SqliteStore], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "CORRECTED_MIN", 5)
+    monkeypatch.setattr(store_admin, "SWEEP_BATCH_MAX", 5)
+    store, now_ms = connect(), clock()
+    names = [f"job-{number}" for number in range(40)]
+    put(store, *[lock(name, expires_ms=now_ms + 10) for name in names])
+    put(store, *[lock(name, expires_ms=now_ms + LATER_MS) for name in names])
+    put(store, lock("due", expires_ms=now_ms + 20))
+    clock.advance(20)
+    assert store_admin.sweep(store)["expired"] == 1
+
+
 @pytest.mark.promise("excl")
 def test_a_correction_does_not_undo_what_another_process_wrote_meanwhile(
     connect: Callable[[], SqliteStore], path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
@@ -171,16 +186,23 @@ def test_a_correction_does_not_undo_what_another_process_wrote_meanwhile(
 
 
 def test_a_file_that_cannot_be_written_says_what_is_due(
-    connect: Callable[[], SqliteStore], path: str, clock: ManualClock
+    connect: Callable[[], SqliteStore], path: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(queries, "CORRECTED_MIN", 1)
     store = connect()
     put(store, lock("early", expires_ms=clock() + 10), lock("due", expires_ms=clock() + 10))
-    put(store, lock("early", expires_ms=clock() + LATER_MS))
+    put(store, lock("early", expires_ms=clock() + LATER_MS))  # its entry is the first
     clock.advance(10)
     with store._link as db:
         db.execute("PRAGMA query_only = 1")
-    assert store.due(10).keys == [key_of("due")]
+    assert store.due(1).keys == [key_of("due")]
     assert entry_of(path, "early") == clock()
+    with store._link as db:
+        db.execute("PRAGMA query_only = 0")
+    drop(store, key_of("due"))
+    with store._link as db:
+        db.execute("PRAGMA query_only = 1")
+    assert (store.due(1).keys, store.due(0).next_ms) == ([], clock() - 10 + LATER_MS)
 
 
 def test_a_renewal_writes_neither_index(

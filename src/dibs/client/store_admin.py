@@ -29,7 +29,10 @@ def sweep(store: Store) -> Document:
     seen: set[str] = set()
     while True:
         # A lease with outage credit may stay due for the store but not for the rules, so each key is swept once.
-        keys = store.due(SWEEP_BATCH_MAX).keys
+        found = store.due(SWEEP_BATCH_MAX)
+        keys = found.keys
+        if not keys and found.next_ms is not None and found.next_ms <= store.read(()).now_ms:
+            continue  # the store has something to put in order first
         if seen.issuperset(keys):
             return swept | {"recounted": recounted(store)} | maintenance_of(store).tidy()
         seen.update(keys)

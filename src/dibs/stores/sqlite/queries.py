@@ -20,9 +20,11 @@ else:
     from dibs.stores.sqlite.driver import sqlite3
 
 _REACHED = "SELECT due_ms, key, version, body FROM records WHERE due_ms <= ? ORDER BY due_ms LIMIT ?"
-_FIRST = "SELECT due_ms FROM records WHERE due_ms IS NOT NULL ORDER BY due_ms LIMIT 1"
+_FIRST = "SELECT min(due_ms) FROM records WHERE due_ms IS NOT NULL"
+_AHEAD = "SELECT min(due_ms) FROM records WHERE due_ms > ?"
 _CORRECT = "UPDATE records SET due_ms = ? WHERE key = ? AND version = ?"
 CORRECTED_MIN = 128  # so many entries are looked at, whatever the limit; commands wait meanwhile
+_ALL = -1
 _ANY = "records WHERE"
 _LIVE = "records INDEXED BY records_live WHERE live AND"
 
@@ -58,24 +60,30 @@ def decoded(rows: list[Row]) -> list[tuple[str, Versioned]]:
 def due(link: SqliteConnection, cache: RecordCache, limit: int, now_ms: Callable[[], int]) -> Due:
     """See the port. The file may have a record as due too early (`rows.py`): such entries are corrected here."""
     with link.turn, link as db:
-        now = now_ms()
-        reached, early = _reached(db, cache, now, limit)
-        if early:
-            _correct(db, early)
-            reached, early = _reached(db, cache, now, limit)  # those that are early again can wait
-        first = reached[0] if reached else db.execute(_FIRST).fetchone()
-    next_ms = now if early else first[0] if first else None
+        now, count = now_ms(), max(CORRECTED_MIN, limit)
+        reached, early = _reached(db, cache, now, count)
+        is_written = not early or _correct(db, early)
+        if not is_written:
+            reached, early = _reached(db, cache, now, _ALL)
+        if reached:
+            next_ms: int | None = reached[0][0]
+        elif not is_written:
+            next_ms = _first_ahead(db, now, early)
+        elif len(early) == count:
+            next_ms = now  # there may be more behind them
+        else:
+            (next_ms,) = db.execute(_FIRST).fetchone()
     return Due(keys=[key for _, key in reached[: max(0, limit)]], next_ms=next_ms)
 
 
 def _reached(
-    db: sqlite3.Connection, cache: RecordCache, now: int, limit: int
+    db: sqlite3.Connection, cache: RecordCache, now: int, count: int
 ) -> tuple[list[tuple[int, str]], list[tuple[int | None, str, int]]]:
-    """Of the entries whose time has come: when records are due and their keys, the longest due first; and those that
-    are early, with the time that they should have and the record's version."""
+    """Of the first entries whose time has come: when records are due and their keys, the longest due first; and those
+    that are early, with the time that they should have and the record's version."""
     reached: list[tuple[int, str]] = []
     early: list[tuple[int | None, str, int]] = []
-    for due_ms, key, version, body in db.execute(_REACHED, (now, max(CORRECTED_MIN, limit))):
+    for due_ms, key, version, body in db.execute(_REACHED, (now, count)):
         remembered = cache.records.get(key, ABSENT)
         try:
             record = remembered.record if remembered.version == version else decode(key, body)
@@ -90,8 +98,8 @@ def _reached(
     return reached, early
 
 
-def _correct(db: sqlite3.Connection, early: list[tuple[int | None, str, int]]) -> None:
-    """Another process may have written a record since: its version tells. A file that cannot be written stays."""
+def _correct(db: sqlite3.Connection, early: list[tuple[int | None, str, int]]) -> bool:
+    """Another process may have written a record since: its version tells. False: the file cannot be written."""
     try:
         db.execute("BEGIN IMMEDIATE")
         db.executemany(_CORRECT, early)
@@ -101,3 +109,11 @@ def _correct(db: sqlite3.Connection, early: list[tuple[int | None, str, int]]) -
             raise
         if db.in_transaction:
             db.execute("ROLLBACK")
+        return False
+    return True
+
+
+def _first_ahead(db: sqlite3.Connection, now: int, early: list[tuple[int | None, str, int]]) -> int | None:
+    """When the first record is due, if early entries cannot be corrected."""
+    times = [due_ms for due_ms, _, _ in early] + [due_ms for (due_ms,) in db.execute(_AHEAD, (now,))]
+    return min((due_ms for due_ms in times if due_ms is not None), default=None)
