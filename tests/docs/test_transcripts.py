@@ -49,7 +49,7 @@ def test_a_page_that_can_be_typed_prints_what_it_says(
 @pytest.mark.parametrize("path", PAGES, ids=[page.stem for page in PAGES])
 def test_a_page_marks_its_blocks_in_a_way_that_is_known(path: Path) -> None:
     infos = {block.info for block in blocks(read(path)) if not is_known(block.info)}
-    assert infos <= {"sh", "json", ""}
+    assert infos <= {"sh", "json", "nginx", "caddy", ""}
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dibs.client.connect import connect
+from tests.docs.pages import blocks
 from tests.processes import ROOT, WAIT_S_MAX, ServerProcess, wait_until
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dibs.wire.documents import Reply
 
 CONFIG = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
+PAGE = ROOT / "docs" / "how-to" / "several-servers.md"
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +96,20 @@ def adapted(text: str, port: int, urls: list[str]) -> str:
     )
     assert count == 1
     return changed + "\n"
+
+
+def test_the_configuration_for_nginx_is_valid(tmp_path: Path) -> None:
+    nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+    if nginx is None:
+        pytest.skip("nginx is not installed")
+    (text,) = [each.text for each in blocks(PAGE.read_text()) if each.info == "nginx"]
+    text, names = re.subn(r"server dibs-\d:", "server 127.0.0.1:", text)
+    assert names == 2
+    config = tmp_path / "config"
+    config.write_text(f"pid {tmp_path}/pid;\nevents {{}}\nhttp {{\naccess_log off;\n{text}}}\n")
+    words = [nginx, "-t", "-q", "-c", str(config), "-e", str(tmp_path / "log")]
+    checked = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
 
 
 def test_a_waiter_behind_the_load_balancer_is_given_the_job(balancer: Balancer) -> None:
