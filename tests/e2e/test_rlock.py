@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.lock_scripts import OURS, TIMEOUT_S, at_once, install_ours, install_theirs, on_path, typed
-from tests.processes import ServerProcess, clean_env, dibs
+from tests.processes import ServerProcess, clean_env, dibs, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -154,6 +154,7 @@ def test_a_lock_and_its_run_survive_the_server_and_no_log_holds_the_secret(
     listed = f"{server.url}/gateway/locks/list?secret={secret}"
     with urllib.request.urlopen(listed, timeout=TIMEOUT_S) as reply:
         assert [lock["resourceKey"] for lock in json.load(reply)] == [KEY]
+    wait_until(lambda: "/gateway/locks/list?secret=..." in server.log.read_text(), "the log has it")
     server.kill()
     code, said = typed(run, tmp_path, "rlock-heartbeat", KEY)
     assert (code, json.loads(said)["ok"]) == (6, False)
@@ -167,6 +168,5 @@ def test_a_lock_and_its_run_survive_the_server_and_no_log_holds_the_secret(
     assert dibs({**server.env, "DIBS_URL": server.url}, "run-secret", "end", "dev-1").exit == 0
     assert typed(env, tmp_path, "rlock", KEY)[0] == 0
     logs = "".join(file.read_text() for file in tmp_path.glob("server-*.log"))
-    assert "/gateway/locks/list?secret=..." in logs
     assert secret not in logs
     assert secret.encode() not in (tmp_path / "dibs" / "dibs.db").read_bytes()
