@@ -43,9 +43,11 @@ def wait_until(condition: Callable[[], Found | None], what: str, seconds: float 
     return found
 
 
-def start_program(module: str, *words: str, **how: Any) -> subprocess.Popen[Any]:
+def start_program(
+    module: str, *words: str, python: str = sys.executable, **how: Any
+) -> subprocess.Popen[Any]:
     """A program of the tests, as a module: it imports from `tests` as the tests do. `how` is for Popen."""
-    return subprocess.Popen([sys.executable, "-m", module, *words], cwd=ROOT, **how)
+    return subprocess.Popen([python, "-m", module, *words], cwd=ROOT, **how)
 
 
 def pause(seconds: float) -> None:

@@ -18,6 +18,7 @@ from dibs.core.limits import (
     SWEEP_INTERVAL_MS,
     SWEEP_LATE_MS_MAX,
 )
+from dibs.core.record import Record
 from dibs.errors import StoreUnavailable
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
@@ -118,6 +119,28 @@ def test_an_expiry_is_an_event_within_the_bound() -> None:
     assert 1_000 <= expired["a"] <= 1_000 + SWEEP_LATE_MS_MAX
     assert 1_730 <= expired["b"] <= 1_730 + SWEEP_LATE_MS_MAX
     assert world.tally.live == 0
+
+
+class OfANewerVersion(Record):
+    at_ms: int
+
+    def due_ms(self) -> int | None:
+        return self.at_ms
+
+    def is_live(self) -> bool:
+        return False
+
+
+def test_due_records_of_a_newer_version_are_left_to_it_and_hold_up_nothing() -> None:
+    world = World()
+    record = OfANewerVersion(at_ms=world.clock())
+    for number in range(SWEEP_BATCH_MIN + 5):
+        world.store.commit({}, {f"newer/{number}": record}, ())  # type: ignore[dict-item]
+    world.acquire("a", ttl_ms=1_000)
+    rounds = world.live_through(3_000)
+    assert world.kinds().count(events.EXPIRED) == 1
+    assert rounds <= 3_000 / SWEEP_INTERVAL_MS + 2
+    assert len(world.store.scan("newer/")) == SWEEP_BATCH_MIN + 5
 
 
 def test_the_next_round_is_wanted_when_the_next_lease_ends_and_never_later_than_the_bound() -> None:

@@ -14,7 +14,7 @@ import pytest
 from dibs import jsontext
 from dibs.core.keys import META_KEY
 from dibs.core.records import Meta
-from dibs.errors import StoreCorrupt
+from dibs.errors import StoreCorrupt, StoreTooNew
 from dibs.stores import codec
 from dibs.testing.contract_base import event, key_of, lock
 
@@ -89,5 +89,8 @@ def test_fields_of_a_newer_version_are_passed_over_and_missing_ones_refused() ->
         codec.decode(key_of("x"), '{"ns":"default"}')
     with pytest.raises(StoreCorrupt, match="Event 5"):
         codec.decode_event(5, "{}")
-    with pytest.raises(StoreCorrupt, match="unheard/of"):
+
+
+def test_a_record_of_a_kind_that_only_a_newer_version_knows_is_not_called_corrupt() -> None:
+    with pytest.raises(StoreTooNew, match=r"unheard/of.*Upgrade dibs"):
         codec.decode("unheard/of", "{}")

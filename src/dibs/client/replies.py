@@ -33,7 +33,12 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 UNKNOWN_TYPE = 415
+NOT_FOUND = 404
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
+_ALWAYS_FOUND = (
+    "webhooks",
+    "webhook-create",
+)  # of these a server answers 404 only if it does not have the route
 
 
 def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
@@ -42,6 +47,10 @@ def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:
         raise BadReply(
             f"{address.url} is not a dibs server, or an older one; nothing was done there. "
             "Is the address right?"
+        )
+    if raw.status == NOT_FOUND and verb in _ALWAYS_FOUND:
+        raise BadReply(
+            f"{address.url} does not have this: it is of an older version of dibs. Upgrade the server first."
         )
     status = body.get("status") if body is not None else None
     if body is not None and raw.status < 300 and verb in ("inspect", "list"):

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from dibs.core.records import LockRecord
 
 
+_SWEPT = (LOCK_PREFIX, SESSION_PREFIX, CREDENTIAL_PREFIX, "ticket/")
+
+
+def is_swept(key: str) -> bool:
+    """Whether `sweep` knows this kind of record. A server of a newer version beside this one may keep other kinds, and
+    sweeps them itself."""
+    return key.startswith(_SWEPT)
+
+
 def sweep(draft: Draft, command: Sweep) -> Outcome:
     """Do what is due on one record. A sweep that comes too early, or twice, does nothing."""
     if command.key.startswith(LOCK_PREFIX):

@@ -28,6 +28,7 @@ from dibs.core.limits import (
     SWEEP_LATE_MS_MAX,
     TALLY_INTERVAL_MS,
 )
+from dibs.core.upkeep import is_swept
 from dibs.core.upkeep_outcomes import Swept
 from dibs.errors import InvalidInput
 from dibs.service.coordinator import Contended
@@ -70,6 +71,7 @@ class Sweeper:
         self._polls = store.capabilities.watch == "polling"
         self._has_news = False
         self._claimed = 0  # as of the last round
+        self._unknown = 0  # due keys that only a newer version sweeps, in the last round
         self._counted_ms = self._pruned_ms = self._sweep_at_ms = steady()
         self._knew_ms = steady() - SERVERS_INTERVAL_MS
 
@@ -116,9 +118,11 @@ class Sweeper:
 
     def sweep(self) -> bool:
         """Sweep the due keys of our part. Returns whether there are more."""
-        limit = self._slice()
+        limit = self._slice() + self._unknown
         due = self._store.due(limit).keys
-        keys = self._share.of(due)
+        known = [key for key in due if is_swept(key)]
+        self._unknown = len(due) - len(known)
+        keys = self._share.of(known)
         if not keys:
             return False
         for key, result in zip(keys, self._decider.run([Sweep(key=key) for key in keys]), strict=True):

@@ -10,7 +10,7 @@ import sys
 
 from dibs.core.events import Event
 from dibs.core.records import class_of
-from dibs.errors import InvalidInput, StoreCorrupt
+from dibs.errors import InvalidInput, StoreCorrupt, StoreTooNew
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +51,14 @@ def encode(record: Stored | Event) -> str:
 def decode(key: str, text: str) -> Stored:
     """The record under `key`. Raises StoreCorrupt for other text: dibs did not write it."""
     try:
-        return class_of(key).load(_from_text(text))
+        kind = class_of(key)
+    except LookupError:
+        raise StoreTooNew(
+            f"The record under {key!r} is of a kind that this dibs does not know: a newer one wrote it. "
+            "Upgrade dibs; nothing was changed."
+        ) from None
+    try:
+        return kind.load(_from_text(text))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise StoreCorrupt(
             f"The record under {key!r} cannot be read ({error!r}). Restore the store from a backup."

@@ -2,12 +2,16 @@
 
     clients --- link --- server --- link --- store         one link for each server and each member of the store
 
+With DIBS_FAULTS_EARLIER, which names the Python of an environment that has another version of dibs, every second server
+and every second client is of that version.
+
 The wall clocks of the servers are apart by minutes. All processes share the machine's steady clock. Clients note
 their answers with its time, so that the notes of two clients can be compared.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -31,6 +35,7 @@ from tests.processes import WAIT_S_MAX, pass_by, start_program, wait_until, wait
 if TYPE_CHECKING:
     from tests.faults.several.stores import SharedStore
 
+EARLIER = os.environ.get("DIBS_FAULTS_EARLIER")
 WORKER = "tests.faults.several.worker"
 STEPPED = Path(__file__).parents[1] / "stepped.py"
 SERVERS = 3
@@ -87,7 +92,7 @@ class Rig:
             self.folder,
             lambda number: self.store.url_by([link.port for link in self._backs[number]]),
             self._stack,
-            lambda number: (sys.executable, str(STEPPED), str(self._clock(number))),
+            lambda number: (self._python(number), str(STEPPED), str(self._clock(number))),
         )
         self._cluster.start(SERVERS, "--drain", "2s")
         for number in range(SERVERS):
@@ -96,6 +101,10 @@ class Rig:
         for _ in range(PROGRAMS):
             self._start_program()
         self._progress("the workers begin")
+
+    def _python(self, number: int) -> str:
+        """The interpreter of a server or a program, and with it its version of dibs."""
+        return EARLIER if EARLIER and number % 2 else sys.executable
 
     def _clock(self, number: int) -> Path:
         return self.folder / f"clock-{number}"
@@ -109,7 +118,8 @@ class Rig:
         url = ",".join(f"http://127.0.0.1:{link.port}" for link in self._fronts)
         words = (url, TOKEN, f"p{self._started}", str(self.folder), str(self._seed))
         with open(self.folder / f"p{self._started}.log", "wb") as log:
-            self._programs.append(start_program(WORKER, *words, stderr=log))
+            python = self._python(self._started)
+            self._programs.append(start_program(WORKER, *words, python=python, stderr=log))
 
     def _kill_programs(self) -> None:
         for program in self._programs:
