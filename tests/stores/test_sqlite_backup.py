@@ -83,8 +83,10 @@ def held(path: str) -> set[str]:
 
 def back_up(path: str, copy: str) -> None:
     store = SqliteStore(path)
-    backup(store, copy)
-    store.close()
+    try:
+        backup(store, copy)
+    finally:
+        store.close()
 
 
 def test_a_backup_is_made_while_others_write_and_is_one_plain_file(path: str, copy: str) -> None:

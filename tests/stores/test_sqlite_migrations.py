@@ -119,7 +119,8 @@ def test_a_file_of_version_1_keeps_its_jobs_its_clock_and_knows_what_is_live(tmp
 @pytest.mark.promise("excl")
 def test_a_process_of_an_older_version_that_has_the_file_open_writes_nothing_to_it(path: str) -> None:
     """It reads its counters in each commit, from a table or a view that has another name now."""
-    before = SqliteStore(path).read([key_of("x")]).records
+    store = SqliteStore(path)
+    before = store.read([key_of("x")]).records
     db = sqlite3.connect(path)
     for name in ("state", "latest"):  # of formats 1 and 2, and of format 3
         with pytest.raises(sqlite3.OperationalError, match=f"no such table: {name}"):
@@ -127,7 +128,8 @@ def test_a_process_of_an_older_version_that_has_the_file_open_writes_nothing_to_
     with pytest.raises(sqlite3.OperationalError, match="no such table: state"):
         db.execute("UPDATE state SET revision = 1")
     db.close()
-    assert SqliteStore(path).read([key_of("x")]).records == before
+    assert store.read([key_of("x")]).records == before
+    store.close()
 
 
 def idle(name: str) -> LockRecord:

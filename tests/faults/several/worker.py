@@ -72,7 +72,9 @@ class Worker:
         until_ms = steady_ms() + LIFE_MS_MAX
         job = f"kept-{self._name}"
         try:
-            lease = self._until_answered(lambda: self._client.claim(job, ttl=KEPT_TTL_S).__enter__())
+            lease = self._until_answered(
+                lambda: self._client.claim(job, ttl=KEPT_TTL_S, owner=self._owner()).__enter__()
+            )
             while not self._over.exists() and steady_ms() < until_ms:
                 lease.check()
                 self._note("kept")
