@@ -303,6 +303,12 @@ def listed(path: Path) -> str:
         return error.details
 
 
+def test_a_folder_that_cannot_be_made_says_where_nothing_can_be_written(open_folder: Path) -> None:
+    open_folder.chmod(0o555)
+    answer = as_somebody_else(lambda: claim(open_folder / "state" / "dibs" / "dibs.db"))
+    assert f"state/dibs does not exist, and {open_folder} cannot be written." in answer
+
+
 def test_a_folder_that_cannot_be_written_is_named(open_folder: Path) -> None:
     open_folder.chmod(0o555)
     answer = as_somebody_else(lambda: claim(open_folder / "dibs.db"))

@@ -136,9 +136,8 @@ def _why_not_open(path: str) -> str | None:
     if not os.path.isdir(above):
         return f"{path} cannot be made: {above} is not a folder."
     if not os.path.isdir(folder):
-        return (
-            f"The folder {folder} does not exist. Check how it is spelt; if it is right, make it, {_ANOTHER}."
-        )
+        also = "" if os.access(above, os.W_OK | os.X_OK) else f", and {above} cannot be written"
+        return f"The folder {folder} does not exist{also}. Check how it is spelt; if it is right, make it, {_ANOTHER}."
     if os.path.exists(path) and not os.access(path, os.R_OK):
         return f"{path} is not readable for you. Ask its owner, {_ANOTHER}."
     if not os.access(folder, os.W_OK | os.X_OK):
