@@ -103,6 +103,16 @@ def parts_measured(folder: Path, *, counting: bool) -> list[dict[str, Any]]:
         return list(entries)
 
 
+def client_counted(folder: Path) -> float:
+    """Instructions of one `with client.claim()` block in the client."""
+    need_valgrind()
+    with tempfile.TemporaryDirectory(prefix="dibs-budget-", dir=folder) as temp:
+        out = Path(temp, "count")
+        program = [sys.executable, str(HERE / "budget_client.py"), str(COUNT)]
+        _run([*CALLGRIND, f"--callgrind-out-file={out}", *program])
+        return _totals(out.with_name("count.2")) / COUNT
+
+
 def table_of(entries: list[dict[str, Any]], field: str) -> Budget:
     found: Budget = {operation: {} for operation in OPERATIONS}
     for entry in entries:
@@ -214,10 +224,12 @@ def main() -> int:
     try:
         if args.check or args.record:
             counts = table_of(parts_measured(args.folder, counting=True), "instructions")
+            client = {"client": {"claim block": client_counted(args.folder)}}
             if args.check:
-                return check(about, counts)
-            record(about, counts)
+                return check(about, counts | client)
+            record(about, counts | client)
             print("\n".join(budget_report.counts_table(counts)))
+            print(f"\nA claim block in the client: {client['client']['claim block'] / 1e3:.1f} thousand instructions.")
             return 0
         found = whole_budget(args.folder, args.times)
     except BenchError as error:

@@ -96,7 +96,7 @@ def compared(about: dict[str, str], counts: Budget, baseline: dict[str, Any]) ->
     ]
     grown = False
     for operation, parts in counts.items():
-        before: dict[str, float] = baseline["instructions"][operation]
+        before: dict[str, float] = baseline["instructions"].get(operation, {})
         rows = [(part, parts.get(part, 0.0), before.get(part, 0.0)) for part in {**before, **parts}]
         for part, now, then in [*rows, ("all", total(parts), total(before))]:
             limit = then * (1 + MARGIN) + (0 if part == "all" else SLACK)
