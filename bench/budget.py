@@ -229,7 +229,9 @@ def main() -> int:
                 return check(about, counts | client)
             record(about, counts | client)
             print("\n".join(budget_report.counts_table(counts)))
-            print(f"\nA claim block in the client: {client['client']['claim block'] / 1e3:.1f} thousand instructions.")
+            print(
+                f"\nA claim block in the client: {client['client']['claim block'] / 1e3:.1f} thousand instructions."
+            )
             return 0
         found = whole_budget(args.folder, args.times)
     except BenchError as error:

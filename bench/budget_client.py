@@ -2,8 +2,9 @@
 
     python bench/budget_client.py COUNT
 
-Under `valgrind --tool=callgrind --dump-before=getsid` callgrind writes the instructions of COUNT blocks between two marks
-(`budget.py` starts it so). The answers come from another process, which is not counted: it sends what a server would.
+Under `valgrind --tool=callgrind --dump-before=getsid` callgrind writes the instructions of COUNT blocks between two
+marks (`budget.py` starts it so). The answers come from another process, which is not counted: it sends what a server
+would.
 """
 
 from __future__ import annotations
