@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# The way of a command from a request document to a decision and back to a reply. What waits for a disk, a network or
-# SQLite gains nothing.
+# The way of a command from a request document to a decision and back to a reply, and what a client does for a request.
+# What waits for a disk or SQLite gains nothing.
 MODULES = (
     "core/*.py",
     "ids.py",
@@ -38,6 +38,19 @@ MODULES = (
     "wire/values.py",
     "service/coordinator.py",
     "service/tally.py",
+    "client/exchange.py",
+    "client/http.py",
+    "client/http1.py",
+    "client/plan.py",
+    "client/queueing.py",
+    "client/replies.py",
+    "client/requests.py",
+    "client/servers.py",
+    "client/transport.py",
+    "client/urls.py",
+    "generators.py",
+    "repository/namespace.py",
+    "traceparent.py",
 )
 GROUP = "dibs"  # the shared object is dibs__mypyc.*.so, beside the package
 OPTIMISE = "2"

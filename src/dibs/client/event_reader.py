@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 
-from dibs.client.http1 import ConnectionLost
-from dibs.client.transport import NOT_NOW
+from dibs.client.http1 import ConnectionLost, ReplyReader
+from dibs.client.transport import NOT_NOW, Deadline, receive, send
 from dibs.clock import steady_ms
 from dibs.core.limits import LIST_PAGE_DEFAULT, STREAM_RETRY_MS, STREAM_SILENCE_MS
 from dibs.errors import BadReply, ServerUnreachable
+from dibs.generators import run_generator
 from dibs.jsontext import decode
 from dibs.wire.event_frames import DROPPED, GAP, FrameReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from dibs.client.door import Door, Streamed
-    from dibs.client.transport import Deadline, ServerConnection
+    from dibs.client.transport import ServerConnection
     from dibs.wire.documents import Reply
 
     Document = dict[str, Any]
@@ -132,6 +133,29 @@ def _event(data: str) -> Document:
     return event
 
 
+def _stream(
+    server: ServerConnection, request: bytes, deadline: Deadline, silence_ms: Callable[[], int]
+) -> Iterator[bytes]:
+    """The parts of a stream as they come, over a connection of its own. Raises ServerUnreachable, or ConnectionLost if
+    it breaks, is no stream, or is silent for `silence_ms`, which is asked each time.
+
+    This module is not compiled: a compiled generator that is dropped does not run its `finally`."""
+    connection = server.proven(deadline)
+    try:
+        send(connection, request, deadline)
+        reader = ReplyReader()
+        if not run_generator(reader.stream_head(), lambda _: receive(connection, deadline)):
+            raise ConnectionLost
+        while part := run_generator(
+            reader.stream_part(), lambda _: receive(connection, Deadline(silence_ms()))
+        ):
+            yield part
+    except OSError as error:  # TimeoutError among them
+        raise ConnectionLost from error
+    finally:
+        connection.close()
+
+
 def read_events(
     connection: ServerConnection, request: bytes, deadline: Deadline, timeout_ms: int
 ) -> Iterator[Streamed]:
@@ -139,8 +163,8 @@ def read_events(
     until_ms = steady_ms() + timeout_ms
     frames = StreamFrames()
     try:
-        for part in connection.stream(
-            request, deadline, lambda: min(STREAM_SILENCE_MS, until_ms - steady_ms())
+        for part in _stream(
+            connection, request, deadline, lambda: min(STREAM_SILENCE_MS, until_ms - steady_ms())
         ):
             yield from frames.read(part)
             if frames.is_over:

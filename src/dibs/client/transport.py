@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import _socket
 
-from dibs.client.http1 import ConnectionLost, ReplyReader, read_reply
+from dibs.client.http1 import ConnectionLost, read_reply
 from dibs.clock import steady_ms
 from dibs.core.limits import CLIENT_IDLE_MS_MAX
 from dibs.errors import ServerUnreachable
-from dibs.generators import run_generator
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from ssl import SSLError
 
     from dibs.client.http1 import RawReply
@@ -81,31 +79,14 @@ class ServerConnection:
                     return self._over(self._again(deadline), request, deadline)
             else:
                 kept.close()
-        return self._over(self._proven(deadline), request, deadline)
+        return self._over(self.proven(deadline), request, deadline)
 
-    def _proven(self, deadline: Deadline) -> _socket.socket:
+    def proven(self, deadline: Deadline) -> _socket.socket:
+        """A new connection, to this user's own server if it must be that."""
         connection = _connect(self._address, deadline)
         if self._address.own_token is not None and self._address.scheme != "https":
             self._prove(connection, self._address.own_token, deadline)
         return connection
-
-    def stream(self, request: bytes, deadline: Deadline, silence_ms: Callable[[], int]) -> Iterator[bytes]:
-        """Send, and return the parts of a stream as they come, over a connection of its own. Raises ServerUnreachable,
-        or ConnectionLost if it breaks, is no stream, or is silent for `silence_ms`, which is asked each time."""
-        connection = self._proven(deadline)
-        try:
-            _send(connection, request, deadline)
-            reader = ReplyReader()
-            if not run_generator(reader.stream_head(), lambda _: _receive(connection, deadline)):
-                raise ConnectionLost
-            while part := run_generator(
-                reader.stream_part(), lambda _: _receive(connection, Deadline(silence_ms()))
-            ):
-                yield part
-        except OSError as error:  # TimeoutError among them
-            raise ConnectionLost from error
-        finally:
-            connection.close()
 
     def _prove(self, connection: _socket.socket, token: str, deadline: Deadline) -> None:
         """Raises ServerUnreachable, and closes, unless the server is this user's own."""
@@ -119,8 +100,8 @@ class ServerConnection:
                     raise not_ours(self._address)
             else:
                 asked = Challenge(self._address, token, connection.getpeername())
-                _send(connection, asked.request, deadline)
-                asked.check(read_reply(lambda: _receive(connection, deadline)))
+                send(connection, asked.request, deadline)
+                asked.check(read_reply(lambda: receive(connection, deadline)))
             proven = True
         except TimeoutError:
             raise TimedOut(too_slow(self._address, deadline.timeout_ms), sent=False) from None
@@ -146,14 +127,14 @@ class ServerConnection:
         keep = False
         try:
             try:
-                _send(connection, request, deadline)
+                send(connection, request, deadline)
             except TimeoutError:
                 raise
             except OSError:
                 # A server that refuses early (a body too large) answers and closes before everything is sent. Its
                 # answer counts.
                 pass
-            reply = read_reply(lambda: _receive(connection, deadline))
+            reply = read_reply(lambda: receive(connection, deadline))
             keep = self._keep and reply.again
             return reply
         except TimeoutError:
@@ -174,12 +155,12 @@ def _bound(connection: _socket.socket, deadline: Deadline) -> None:
         connection.settimeout(left)
 
 
-def _send(connection: _socket.socket, request: bytes, deadline: Deadline) -> None:
+def send(connection: _socket.socket, request: bytes, deadline: Deadline) -> None:
     _bound(connection, deadline)
     connection.sendall(request)
 
 
-def _receive(connection: _socket.socket, deadline: Deadline) -> bytes:
+def receive(connection: _socket.socket, deadline: Deadline) -> bytes:
     _bound(connection, deadline)
     try:
         return connection.recv(RECEIVE_BYTES)

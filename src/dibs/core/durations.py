@@ -36,8 +36,8 @@ def is_duration(text: str) -> bool:
     return True
 
 
-def duration_ms(value: Duration, what: str = "duration") -> int:
-    """Milliseconds of what a program gives: a number of seconds, text as people write it, or a timedelta."""
+def duration_ms(value: object, what: str = "duration") -> int:
+    """Milliseconds of what a program gives, a `Duration`: a number of seconds, text as people write it, or a timedelta."""
     if isinstance(value, str):
         return parse_duration(value, what)
     seconds = value.total_seconds() if hasattr(value, "total_seconds") else value
