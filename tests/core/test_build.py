@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from dibs import ids
+from dibs.client import exchange
 from dibs.core import claims, decide, records
 from dibs.service import coordinator, tally
 from dibs.stores import codec
 from dibs.wire import documents, requests
 from tests.build import COMPILED
 
-MODULES = [claims, codec, coordinator, decide, documents, ids, records, requests, tally]
+MODULES = [claims, codec, coordinator, decide, documents, exchange, ids, records, requests, tally]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

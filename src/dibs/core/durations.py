@@ -37,7 +37,7 @@ def is_duration(text: str) -> bool:
 
 
 def duration_ms(value: object, what: str = "duration") -> int:
-    """Milliseconds of what a program gives, a `Duration`: a number of seconds, text as people write it, or a timedelta."""
+    """Milliseconds of what a program gives, a `Duration`. Anything else is refused with its name."""
     if isinstance(value, str):
         return parse_duration(value, what)
     seconds = value.total_seconds() if hasattr(value, "total_seconds") else value
