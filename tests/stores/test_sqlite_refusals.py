@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -239,6 +240,17 @@ def test_a_full_disk_is_told_keeps_what_was_acknowledged_and_is_used_again_when_
     assert [each.seq for each in other.events(count, 10)] == [count + 1]
     store.close()
     other.close()
+
+
+def test_a_file_that_a_newer_version_migrates_meanwhile_is_told_and_left_alone(path: Path) -> None:
+    store = SqliteStore(str(path))
+    put(store, lock("x"))
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute("DROP VIEW progress")
+    with pytest.raises(StoreUnavailable, match="a newer dibs has brought it up to date"):
+        put(store, lock("y"))
+    assert [key for key, _ in store.scan("lock/")] == [key_of("x")]
+    store.close()
 
 
 def test_an_io_error_at_the_commit_leaves_its_outcome_unknown(path: Path) -> None:

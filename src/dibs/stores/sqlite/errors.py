@@ -48,6 +48,12 @@ def translate(
         return StoreUnavailable(
             f"Reading or writing {path} failed ({_name(error)}). Check the disk.", unknown=unknown
         )
+    if reason == sqlite3.SQLITE_ERROR and str(error).startswith("no such table"):
+        # Each format has a name that older ones do not know, which keeps their processes out.
+        return StoreUnavailable(
+            f"{path} has another format now ({error}): a newer dibs has brought it up to date. Start this again in the "
+            "newer version; nothing was changed."
+        )
     return StoreUnavailable(f"SQLite refused to work on {path}: {error} ({_name(error)}).", unknown=unknown)
 
 
