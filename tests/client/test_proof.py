@@ -12,7 +12,9 @@ import pytest
 
 import dibs
 from dibs.client.connect import connect_as
+from dibs.client.http1 import ConnectionLost
 from dibs.client.settings import Settings
+from dibs.client.transport import Deadline, ServerConnection
 from dibs.client.urls import server_address
 from tests.client.scripted import ScriptedServer
 from tests.processes import ServerProcess, clean_env
@@ -20,6 +22,8 @@ from tests.processes import ServerProcess, clean_env
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from dibs.client.urls import ServerAddress
 
 TOKEN = "dibs_" + "5e" * 32
 
@@ -133,6 +137,29 @@ def test_a_token_that_was_given_for_the_server_is_sent_as_ever(tmp_path: Path) -
         place = server_address(scripted.url)
         assert settings.token(place) == TOKEN
         assert place.own_token is None
+
+
+def test_whoever_takes_the_port_of_a_kept_connection_does_not_get_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dibs.client.proof.Challenge.check", lambda *_: None)
+    with thief(reply_of(b"{}")) as (url, heard):
+        door = ServerConnection(server_with_token(tmp_path, url), keep=True)
+        door.exchange(b"the first", Deadline(5_000), repeatable=True)
+        assert [data.partition(b"?")[0] for data in heard] == [b"GET /proof", b"the first"]
+        monkeypatch.undo()
+        door._kept.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]  # as if the server had ended
+        with pytest.raises(ConnectionLost):
+            door.exchange(b"the second", Deadline(5_000), repeatable=True)
+        door.close()
+    assert b"the second" not in heard[2:]
+
+
+def server_with_token(folder: Path, url: str) -> ServerAddress:
+    place = server_address(url)
+    settings_of(folder, url).token(place)
+    assert place.own_token == TOKEN
+    return place
 
 
 @pytest.mark.e2e

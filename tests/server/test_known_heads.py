@@ -304,3 +304,10 @@ def test_only_headers_with_the_usual_line_ends_are_kept() -> None:
     assert block_of(b"\r\n" + CLAIM, b"POST", b"/locks/job-1/acquire", BODY) is None
     assert block_of(CLAIM + b"x", b"POST", b"/locks/job-1/acquire", BODY) is None
     assert block_of(CLAIM.replace(b"\r\n", b"\n"), b"POST", b"/locks/job-1/acquire", BODY) is None
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\n", b"\n\r\n"])
+def test_a_request_behind_headers_with_other_line_ends_is_not_taken_for_a_header(end: bytes) -> None:
+    """Some parsers that httptools has had end the headers there."""
+    hidden = LOOK.replace(b"\r\n\r\n", end) + b"DELETE /x HTTP/1.1\r\nHost: x\r\n\r\n"
+    assert block_of(hidden, b"GET", b"/locks/job-1", b"") is None

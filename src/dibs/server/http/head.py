@@ -62,4 +62,5 @@ def block_of(data: bytes, method: bytes, url: bytes, body: bytes) -> bytes | Non
     end = data.find(END, len(line))
     if not data.startswith(line + LINE_END) or data[end + len(END) :] != body or end < 0:
         return None
-    return data[len(line) : end]
+    block = data[len(line) : end]
+    return block if block.count(b"\n") == block.count(LINE_END) else None
