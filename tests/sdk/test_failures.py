@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import dibs
+from dibs.sdk.claim import Claim
+from dibs.sdk.heart import Grip
 from tests.sdk.conftest import over
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from dibs.sdk.async_client import AsyncClient
     from dibs.sdk.client import Client
+    from dibs.sdk.heart import Heart
 
     Connect = Callable[..., Client]
 
@@ -65,6 +68,40 @@ def test_claim_fail_says_why_and_until_when_nobody_is_to_try_again(connect: Conn
     with client.claim("job") as claim:
         assert claim.previous is not None
         assert (claim.previous.how, claim.previous.checkpoint) == ("failed", "half")
+
+
+@over("memory")
+@pytest.mark.parametrize("step", ["_taken", "_keep"])
+def test_an_interrupt_after_a_step_of_the_claim_leaves_nothing_claimed(
+    connect: Connect, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = getattr(Claim, step)
+
+    def interrupted(self: Claim, *about: object) -> None:
+        done(self, *about)
+        raise KeyboardInterrupt
+
+    client = connect()
+    monkeypatch.setattr(Claim, step, interrupted)
+    with pytest.raises(KeyboardInterrupt), client.claim("job"):
+        pass
+    assert client.owner("job").status == "free"
+
+
+@over("memory")
+def test_an_interrupt_before_a_claim_refers_to_its_grip_leaves_nothing_claimed(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(heart: Heart) -> None:
+        Grip(heart)
+        raise KeyboardInterrupt
+
+    client = connect()
+    monkeypatch.setattr("dibs.sdk.claim.Grip", interrupted)
+    with pytest.raises(KeyboardInterrupt), client.claim("job"):
+        pass
+    assert client.owner("job").status == "free"
+    Grip.__new__(Grip).__del__()  # an interrupt came before its first step
 
 
 @over("memory")

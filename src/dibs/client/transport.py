@@ -114,7 +114,7 @@ class ServerConnection:
     def _again(self, deadline: Deadline) -> _socket.socket:
         """Connect again after a connection broke. If that fails, the result of the earlier request is unknown."""
         try:
-            return self._proven(deadline)  # another program may have the port by now
+            return self.proven(deadline)  # another program may have the port by now
         except ServerUnreachable:
             raise ConnectionLost from None
 

@@ -104,16 +104,14 @@ class Claim(ClaimState):
         span = spans.begin_claim()
         try:
             hold = self._taken(request)
-        except BaseException as error:
-            spans.end_claim(span, None, error)
-            raise
-        self._held = hold
-        try:
             spans.end_claim(span, hold)
             self._keep(hold)
             self._span = spans.begin_hold(hold)
-        except BaseException:  # no thread, or an interrupt: nothing would renew it
-            if hold.let_go():
+        except BaseException as error:  # not claimed; or no thread, or an interrupt: nothing would renew it
+            if self._held is None:
+                spans.end_claim(span, None, error)
+            else:
+                self._held.let_go()
                 given_up(self._doors, request, self._session)
             raise
         return self
@@ -141,6 +139,7 @@ class Claim(ClaimState):
                     hold = drive(door, hold_in(self._session, leases, sent_ms))
                 if hold.is_due():
                     drive(door, confirm_hold(hold))
+                self._held = hold  # here: an interrupt may come before the caller has the result
                 return hold
         except BaseException as error:
             if not isinstance(error, NotClaimed | InvalidInput):

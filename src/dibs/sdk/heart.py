@@ -83,11 +83,14 @@ class Grip:
         self._heart = heart
 
     def __del__(self) -> None:
-        hold = self._heart.hold
+        heart = getattr(self, "_heart", None)
+        if heart is None:
+            return  # an interrupt came before it had one
+        hold = heart.hold
         # In a forked child there is no heart, and its locks may be held for ever.
         if not hold.is_over and hold.is_ours:
             hold.let_go()
-            self._heart.stop()
+            heart.stop()
 
 
 def beat_once(hold: Hold, doors: Doors) -> None:
