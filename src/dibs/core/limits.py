@@ -106,7 +106,7 @@ SWEEP_BATCH_MIN = 64
 SWEEP_BATCH_MAX = 512
 TALLY_INTERVAL_MS = 500
 TALLY_PAGE = (
-    50  # how many leases a server counts at a time after its start; commands wait for one page at most
+    200  # how many leases a server counts at a time after its start; commands wait for one page at most
 )
 SWEEP_GRACE_MS = 250  # how long what is due is left to the server whose part it is
 SERVERS_INTERVAL_MS = 1_000
