@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import dibs
 from dibs.clock import steady_ms
+from dibs.errors import InvalidName
 from tests.processes import wait_until
 from tests.sdk.conftest import over
 
@@ -334,3 +335,29 @@ def test_a_closed_client_says_so(client: Client) -> None:
     client.close()
     with pytest.raises(dibs.Unavailable, match="was closed"):
         client.owner("job")
+
+
+@over("sqlite")
+@pytest.mark.parametrize("given", [5, None, b"job", ["job"]], ids=repr)
+def test_a_name_that_is_not_text_is_refused_in_the_same_words_by_all_that_take_one(
+    client: Client, given: object
+) -> None:
+    name: Any = given
+    takers: list[Callable[[], object]] = [
+        lambda: client.claim(name),
+        lambda: client.claim_any(["job", name]),
+        lambda: client.claim_all([name]),
+        lambda: client.acquire(name),
+        lambda: client.owner(name),
+        lambda: client.owner(name=name),
+        lambda: client.history(name),
+        lambda: client.release(name, "id"),
+        lambda: next(client.watch(name)),
+    ]
+    for take in takers:
+        with pytest.raises(InvalidName, match="A job name is text; this is "):
+            take()
+    if given is not None:
+        for prefixed in (client.list, client.events):
+            with pytest.raises(dibs.InvalidInput, match="prefix is text"):
+                prefixed(name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from dibs.client.queueing import SLICE_SECONDS
 from dibs.errors import InvalidInput
 from dibs.sdk.operations import ClaimRequest, whole_seconds
-from dibs.sdk.parameters import explained
+from dibs.sdk.parameters import explained, name_given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,8 @@ class Claims(Generic[C]):
     )
 
     def _one_name(self, name: str) -> str:
-        return name if self._names is None else self._names.of(name)
+        given = name_given(name)
+        return given if self._names is None else self._names.of(given)
 
     def _begin(self, request: ClaimRequest, on_lost: OnLost | None) -> C:
         """A claim that is not taken yet."""

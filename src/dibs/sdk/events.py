@@ -10,6 +10,7 @@ from dibs.clock import steady_ms
 from dibs.core.durations import duration_ms
 from dibs.errors import EventsGone, InvalidInput
 from dibs.sdk.answers import event_from, refusal_of
+from dibs.sdk.parameters import prefix_given
 from dibs.wire.event_frames import GAP
 
 if TYPE_CHECKING:
@@ -35,14 +36,15 @@ class EventReading:
         since: Duration | None,
         patience: Duration | None,
     ) -> None:
-        if name is not None and prefix:
+        begins = prefix_given(prefix)
+        if name is not None and begins:
             raise InvalidInput("Give name or prefix, not both.")
         if after is not None and since is not None:
             raise InvalidInput("Give after or since, not both.")
         if after is not None and (type(after) is not int or after < 0):
             raise InvalidInput("after is the seq of an event: a whole number, 0 or more.")
         since_ms = 0 if since is None else duration_ms(since, "since")
-        self._cursor = EventCursor(prefix, name, after, since_ms)
+        self._cursor = EventCursor(begins, name, after, since_ms)
         self._patience_ms = None if patience is None else duration_ms(patience, "patience")
         self._is_begun = False
         self._away_ms: int | None = None

@@ -12,7 +12,7 @@ from dibs.client.name_in_use import name_in_use
 from dibs.client.queueing import Work
 from dibs.repository.job_names import is_plain
 from dibs.sdk.async_guard import shielded
-from dibs.sdk.parameters import explained
+from dibs.sdk.parameters import explained, name_given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -32,6 +32,8 @@ def _named(flow: Callable[..., Flow[T]]) -> Callable[..., Flow[T]]:
 
     def named_flow(client: Any, *args: Any, **named: Any) -> Flow[T]:
         written = args[0] if args else named.get("name")
+        if is_of_job and (args or "name" in named):
+            name_given(written)
         if not is_of_job or is_plain(written):
             return flow(*args, **named)
         rest = {key: value for key, value in named.items() if key != "name"}

@@ -23,6 +23,7 @@ from dibs.ids import new_id
 from dibs.repository.job_names import is_plain
 from dibs.repository.namespace import TREES
 from dibs.sdk import answers
+from dibs.sdk.parameters import name_given, prefix_given
 from dibs.tracker.guard import is_tracked
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class ClaimRequest:
         """`naming` gives the one name of each of `names`, if that is not known yet: it may run git."""
         if isinstance(names, str):
             raise InvalidInput("Names are a list of names, not one text.")
+        names = [name_given(name) for name in names]
         document: Document = {
             key: value for key, value in extra.items() if value is not None and value is not False
         }
@@ -261,11 +263,12 @@ def inspect(name: str) -> Flow[JobStatus]:
 
 def list_jobs(prefix: str | None = None) -> Flow[list[JobStatus]]:
     """All jobs with that prefix; those of the tree of the repository around as well, which are in its namespace."""
-    body = yield from _listed(prefix or "")
+    begins = prefix_given(prefix)
+    body = yield from _listed(begins)
     found: list[Document] = body["locks"]
     if body.get("tree_namespace"):
         for tree in TREES:
-            if tree.startswith(prefix or ""):
+            if tree.startswith(begins):
                 found += (yield from _listed(tree))["locks"]
         found.sort(key=lambda lock: lock["name"])
     return [answers.status_from(each) for each in found]

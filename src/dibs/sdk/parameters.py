@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dibs.errors import InvalidInput, InvalidName
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -62,6 +64,20 @@ _OTHERWISE = {
     **dict.fromkeys(("fail", "fail_job"), _FAILED),
     "exclusive": {"name": "the job, or a function of the arguments that gives it"},
 }
+
+
+def name_given(name: object) -> str:
+    """A job's name as a program gives it. Whether it is text is asked here, because compiled functions refuse the rest
+    with a TypeError of their own. What the text may be is checked where it is used."""
+    if not isinstance(name, str):
+        raise InvalidName(f"A job name is text; this is {name!r:.80}.")
+    return name
+
+
+def prefix_given(prefix: object) -> str:
+    if not isinstance(prefix, str | None):
+        raise InvalidInput(f"prefix is text; this is {prefix!r:.80}.")
+    return prefix or ""
 
 
 def explained(function: F) -> F:
