@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core import events
-from dibs.core.commands import Acquire, Sweep
+from dibs.core.commands import Acquire, Renew, Sweep
 from dibs.core.limits import (
     IDLE_RECORD_MS,
     PRUNE_INTERVAL_MS,
@@ -283,6 +283,27 @@ def test_two_thousand_leases_on_a_disk_end_on_time(tmp_path: Path) -> None:
     assert min(late) >= 0
     assert max(late) <= SWEEP_INTERVAL_MS
     assert rounds <= 3_500 // SWEEP_INTERVAL_MS + 1  # one round for many that end, not one for each
+
+
+@pytest.mark.promise("lease:never-early")
+def test_two_thousand_renewed_leases_on_a_disk_do_not_delay_one_that_ends(tmp_path: Path) -> None:
+    """The file has the renewed ones as due when they were first, and before the one that ends."""
+    clock = ManualClock()
+    path = str(tmp_path / "d.db")
+    store = SqliteStore(path, steady_ms=clock.steady_ms, wall_ms=clock.wall_ms, boot_id=clock.boot_id)
+    world = World(clock=clock, store=store)
+    claims = [acquire(f"job-{number}", 1_000) for number in range(2_000)]
+    world.decider.run(claims)
+    clock.advance(10)
+    world.acquire("lost")
+    clock.advance(490)
+    world.decider.run(
+        [Renew(ns="d", name=claim.name, principal="p", lease_id=claim.fresh_lease_id) for claim in claims]
+    )
+    world.live_through(510 + SWEEP_LATE_MS_MAX)
+    ended = [event.job for event in store.events(0, 9_999) if event.kind == events.EXPIRED]
+    store.close()
+    assert ended == ["lost"]
 
 
 def acquired(store: Store) -> list[events.Event]:

@@ -11,6 +11,7 @@ import pytest
 from dibs.client import store_admin
 from dibs.core.records import LockRecord
 from dibs.stores.memory import MemoryStore
+from dibs.stores.port import Due
 from dibs.stores.sqlite import SqliteStore, queries
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import drop, event, key_of, lock, put
@@ -162,6 +163,22 @@ def test_a_sweep_of_the_whole_store_gets_beyond_early_entries(
     put(store, *[lock(name, expires_ms=now_ms + LATER_MS) for name in names])
     put(store, lock("due", expires_ms=now_ms + 20))
     clock.advance(20)
+    assert store_admin.sweep(store)["expired"] == 1
+
+
+def test_a_sweep_gets_beyond_early_entries_if_what_stays_due_is_before_them(
+    connect: Callable[[], SqliteStore], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "CORRECTED_MIN", 5)
+    monkeypatch.setattr(store_admin, "SWEEP_BATCH_MAX", 5)
+    store, newer, now_ms = connect(), connect(), clock()
+    newer.commit({"kind/1": 0}, {"kind/1": lock("of a kind unknown here", expires_ms=now_ms + 5)}, ())
+    names = [f"job-{number}" for number in range(40)]
+    put(store, *[lock(name, expires_ms=now_ms + 10) for name in names])
+    put(store, *[lock(name, expires_ms=now_ms + LATER_MS) for name in names])
+    put(store, lock("due", expires_ms=now_ms + 20))
+    clock.advance(20)
+    assert store.due(5) == Due(keys=["kind/1"], next_ms=now_ms + 5, has_more=True)
     assert store_admin.sweep(store)["expired"] == 1
 
 

@@ -9,6 +9,7 @@ from dibs.core.commands import RaiseFloor, Sweep
 from dibs.core.keys import LOCK_PREFIX, META_KEY
 from dibs.core.limits import SWEEP_BATCH_MAX
 from dibs.core.records import LockRecord, Meta
+from dibs.core.upkeep import is_swept
 from dibs.core.upkeep_outcomes import Raised
 from dibs.service.coordinator import Coordinator
 from dibs.stores.port import Opening, maintenance_of
@@ -30,10 +31,8 @@ def sweep(store: Store) -> Document:
     while True:
         # A lease with outage credit may stay due for the store but not for the rules, so each key is swept once.
         found = store.due(SWEEP_BATCH_MAX)
-        keys = found.keys
-        if not keys and found.next_ms is not None and found.next_ms <= store.read(()).now_ms:
-            continue  # the store has something to put in order first
-        if seen.issuperset(keys):
+        keys = [key for key in found.keys if key not in seen and is_swept(key)]
+        if not keys and not found.has_more:
             return swept | {"recounted": recounted(store)} | maintenance_of(store).tidy()
         seen.update(keys)
         for outcome in coordinator.run([Sweep(key=key) for key in keys]):

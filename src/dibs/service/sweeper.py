@@ -119,12 +119,12 @@ class Sweeper:
     def sweep(self) -> bool:
         """Sweep the due keys of our part. Returns whether there are more."""
         limit = self._slice() + self._unknown
-        due = self._store.due(limit).keys
-        known = [key for key in due if is_swept(key)]
-        self._unknown = len(due) - len(known)
+        due = self._store.due(limit)
+        known = [key for key in due.keys if is_swept(key)]
+        self._unknown = len(due.keys) - len(known)
         keys = self._share.of(known)
         if not keys:
-            return False
+            return due.has_more
         for key, result in zip(keys, self._decider.run([Sweep(key=key) for key in keys]), strict=True):
             if isinstance(result, InvalidInput):
                 log.error("%s cannot be swept: %s", key, result)
@@ -132,7 +132,7 @@ class Sweeper:
                 raise result
             elif isinstance(result, Swept) and result.frozen:
                 return False  # otherwise the same keys would come again at once
-        return len(due) == limit
+        return due.has_more or len(due.keys) == limit
 
     def prune(self) -> int:
         """Drop history beyond the bounds."""

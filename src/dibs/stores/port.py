@@ -73,6 +73,7 @@ class Due(Record):
 
     keys: list[str]
     next_ms: int | None
+    has_more: bool = False  # more may be due now than the keys say, even if they are fewer than the limit
 
 
 class Capabilities(Record):
@@ -157,8 +158,8 @@ class Store(ABC):
         """Up to `limit` keys whose record's `due_ms()` is at or before the store's time, the longest due first.
 
         `next_ms` is the earliest `due_ms()` of all records, due or not: a sweeper sleeps until then. A store may say an
-        earlier time, or return fewer keys than there are, as long as `next_ms` lets the sweeper come again. `due(0)`
-        returns only that."""
+        earlier time. It may also return fewer keys than there are, and set `has_more`: then the sweeper calls it
+        again at once, and each call must come further. `due(0)` returns no keys."""
 
     @abstractmethod
     def events(

@@ -65,15 +65,17 @@ def due(link: SqliteConnection, cache: RecordCache, limit: int, now_ms: Callable
         is_written = not early or _correct(db, early)
         if not is_written:
             reached, early = _reached(db, cache, now, _ALL)
+        # Those that were early are out of the way now, and what is due may be behind them.
+        has_more = is_written and bool(early) and len(early) + len(reached) == count
         if reached:
             next_ms: int | None = reached[0][0]
         elif not is_written:
             next_ms = _first_ahead(db, now, early)
-        elif len(early) == count:
-            next_ms = now  # there may be more behind them
+        elif has_more:
+            next_ms = now
         else:
             (next_ms,) = db.execute(_FIRST).fetchone()
-    return Due(keys=[key for _, key in reached[: max(0, limit)]], next_ms=next_ms)
+    return Due(keys=[key for _, key in reached[: max(0, limit)]], next_ms=next_ms, has_more=has_more)
 
 
 def _reached(
