@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.core.records import Ending, LockRecord, SessionRecord
-from dibs.errors import DibsError
+from dibs.errors import DibsError, StoreUnavailable
 from dibs.stores.codec import encode
 from dibs.stores.sqlite import SqliteStore, fileformat, opener, schema
 from dibs.testing.clock import ManualClock
@@ -129,6 +129,30 @@ def test_a_process_of_an_older_version_that_has_the_file_open_writes_nothing_to_
         db.execute("UPDATE state SET revision = 1")
     db.close()
     assert store.read([key_of("x")]).records == before
+    store.close()
+
+
+@pytest.mark.promise("excl")
+def test_when_a_newer_version_changes_the_format_nothing_is_written_by_any_call(path: str) -> None:
+    clock = ManualClock()
+    store = SqliteStore(path, steady_ms=clock.steady_ms, wall_ms=clock.wall_ms, boot_id=clock.boot_id)
+    now_ms = store.read(()).now_ms
+    put(store, lock("early", expires_ms=now_ms + 10))
+    put(store, lock("early", expires_ms=now_ms + 60_000))
+    clock.advance(10)
+    newer = sqlite3.connect(path)
+    newer.execute("DROP VIEW progress")
+    before = list(newer.iterdump())
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: put(store, lock("early", expires_ms=now_ms + 90_000)),
+        lambda: store.due(10),
+        lambda: store.prune(keep=0, before_ms=10**15),
+    )
+    for call in calls:
+        with pytest.raises(StoreUnavailable, match="a newer dibs has brought it up to date"):
+            call()
+    assert list(newer.iterdump()) == before
+    newer.close()
     store.close()
 
 

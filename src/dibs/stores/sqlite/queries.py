@@ -6,6 +6,7 @@ from dibs.errors import StoreBroken, StoreCorrupt
 from dibs.stores.codec import decode
 from dibs.stores.keys import end_of
 from dibs.stores.port import ABSENT, Due, Versioned
+from dibs.stores.sqlite import counters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def _correct(db: sqlite3.Connection, early: list[tuple[int | None, str, int]]) -
     """Another process may have written a record since: its version tells. False: the file cannot be written."""
     try:
         db.execute("BEGIN IMMEDIATE")
+        counters.read(db)  # fails if a newer version has brought the file to another format
         db.executemany(_CORRECT, early)
         db.execute("COMMIT")
     except sqlite3.OperationalError as error:
