@@ -93,6 +93,30 @@ def test_the_deadline_cancels_the_block_without_the_store(
 
 
 @over("memory")
+@pytest.mark.promise("loss:told")
+def test_a_program_that_cancels_all_tasks_and_goes_on_is_still_told_of_the_loss(
+    connect_async: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dibs.sdk.async_guard.NAP_MS_MAX", 10)
+
+    def hearts() -> list[asyncio.Task[object]]:
+        return [task for task in asyncio.all_tasks() if task.get_name().startswith("dibs heart")]
+
+    async def main() -> None:
+        async with connect_async() as client:
+            with pytest.raises(dibs.LeaseLost, match="no heartbeat was answered"):
+                async with asyncio.timeout(PATIENCE_S), client.claim("job", ttl=60):
+                    monkeypatch.setattr("dibs.sdk.hold.steady_ms", lambda: steady_ms() + 20_000)
+                    while not hearts():
+                        await asyncio.sleep(0)
+                    hearts()[0].cancel()
+                    monkeypatch.setattr("dibs.sdk.hold.steady_ms", lambda: steady_ms() + 58_000)
+                    await asyncio.sleep(PATIENCE_S)
+
+    asyncio.run(main())
+
+
+@over("memory")
 def test_check_raises_in_the_block_and_cancels_nothing_more(
     connect_async: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,13 +81,15 @@ class BlockGuard:
         if hold.left_ms() <= 0:
             hold.lost()
         elif hold.is_due():
-            self._keeper = self._loop.create_task(self._keep(), name=f"dibs heart of {hold.name[:40]}")
+            self._keeper = self._loop.create_task(self.beat(), name=f"dibs heart of {hold.name[:40]}")
+            self._keeper.add_done_callback(self._look_after)
         else:
             self._look_later()
 
-    async def _keep(self) -> None:
-        await self.beat()
-        self._look_later()
+    def _look_after(self, _: asyncio.Task[None]) -> None:
+        """Also after a program cancelled all its tasks: as long as its block goes on, so does this."""
+        if self._inside:
+            self._look_later()
 
     async def beat(self) -> None:
         """Renew now, within the time left."""
