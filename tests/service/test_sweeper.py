@@ -18,7 +18,6 @@ from dibs.core.limits import (
     SWEEP_INTERVAL_MS,
     SWEEP_LATE_MS_MAX,
 )
-from dibs.core.record import Record
 from dibs.errors import StoreUnavailable
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
@@ -30,6 +29,7 @@ from dibs.stores.port import Conflict
 from dibs.stores.proxy import StoreProxy
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
+from dibs.testing.contract_base import lock
 from dibs.testing.faulty import FaultyStore
 
 if TYPE_CHECKING:
@@ -121,21 +121,11 @@ def test_an_expiry_is_an_event_within_the_bound() -> None:
     assert world.tally.live == 0
 
 
-class OfANewerVersion(Record):
-    at_ms: int
-
-    def due_ms(self) -> int | None:
-        return self.at_ms
-
-    def is_live(self) -> bool:
-        return False
-
-
 def test_due_records_of_a_newer_version_are_left_to_it_and_hold_up_nothing() -> None:
     world = World()
-    record = OfANewerVersion(at_ms=world.clock())
+    record = lock("x", expires_ms=world.clock())  # its kind does not matter: the key is of none that is known
     for number in range(SWEEP_BATCH_MIN + 5):
-        world.store.commit({}, {f"newer/{number}": record}, ())  # type: ignore[dict-item]
+        world.store.commit({}, {f"newer/{number}": record}, ())
     world.acquire("a", ttl_ms=1_000)
     rounds = world.live_through(3_000)
     assert world.kinds().count(events.EXPIRED) == 1
