@@ -17,35 +17,9 @@ from dibs.testing.clock import ManualClock
 from dibs.testing.contract_base import drop, event, key_of, lock, put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
 LATER_MS = 60_000
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "dibs.db")
-
-
-@pytest.fixture
-def connect(path: str, clock: ManualClock) -> Iterator[Callable[[], SqliteStore]]:
-    opened: list[SqliteStore] = []
-
-    def connect() -> SqliteStore:
-        opened.append(
-            SqliteStore(path, steady_ms=clock.steady_ms, wall_ms=clock.wall_ms, boot_id=clock.boot_id)
-        )
-        return opened[-1]
-
-    yield connect
-    for store in opened:
-        store.close()
 
 
 def entry_of(path: str, name: str) -> int | None:
@@ -131,16 +105,22 @@ def test_it_says_the_same_as_a_store_that_looks_at_every_record(
         assert (said.next_ms is None) <= (really.next_ms is None)
 
 
-def test_many_early_entries_do_not_hide_what_is_due(
-    connect: Callable[[], SqliteStore], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queries, "CORRECTED_MIN", 5)
-    store, now_ms = connect(), clock()
+def come_due_behind_early_entries(store: SqliteStore, clock: ManualClock) -> None:
+    """One job is due, and 40 others have an earlier entry and were renewed."""
+    now_ms = clock()
     names = [f"job-{number}" for number in range(40)]
     put(store, *[lock(name, expires_ms=now_ms + 10) for name in names])
     put(store, *[lock(name, expires_ms=now_ms + LATER_MS) for name in names])
     put(store, lock("due", expires_ms=now_ms + 20))
     clock.advance(20)
+
+
+def test_many_early_entries_do_not_hide_what_is_due(
+    connect: Callable[[], SqliteStore], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "CORRECTED_MIN", 5)
+    store, now_ms = connect(), clock()
+    come_due_behind_early_entries(store, clock)
     found = store.due(1)
     for _ in range(40):
         if found.keys:
@@ -157,12 +137,8 @@ def test_a_sweep_of_the_whole_store_gets_beyond_early_entries(
 ) -> None:
     monkeypatch.setattr(queries, "CORRECTED_MIN", 5)
     monkeypatch.setattr(store_admin, "SWEEP_BATCH_MAX", 5)
-    store, now_ms = connect(), clock()
-    names = [f"job-{number}" for number in range(40)]
-    put(store, *[lock(name, expires_ms=now_ms + 10) for name in names])
-    put(store, *[lock(name, expires_ms=now_ms + LATER_MS) for name in names])
-    put(store, lock("due", expires_ms=now_ms + 20))
-    clock.advance(20)
+    store = connect()
+    come_due_behind_early_entries(store, clock)
     assert store_admin.sweep(store)["expired"] == 1
 
 
@@ -173,11 +149,7 @@ def test_a_sweep_gets_beyond_early_entries_if_what_stays_due_is_before_them(
     monkeypatch.setattr(store_admin, "SWEEP_BATCH_MAX", 5)
     store, newer, now_ms = connect(), connect(), clock()
     newer.commit({"kind/1": 0}, {"kind/1": lock("of a kind unknown here", expires_ms=now_ms + 5)}, ())
-    names = [f"job-{number}" for number in range(40)]
-    put(store, *[lock(name, expires_ms=now_ms + 10) for name in names])
-    put(store, *[lock(name, expires_ms=now_ms + LATER_MS) for name in names])
-    put(store, lock("due", expires_ms=now_ms + 20))
-    clock.advance(20)
+    come_due_behind_early_entries(store, clock)
     assert store.due(5) == Due(keys=["kind/1"], next_ms=now_ms + 5, has_more=True)
     assert store_admin.sweep(store)["expired"] == 1
 

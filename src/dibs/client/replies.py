@@ -35,10 +35,7 @@ if TYPE_CHECKING:
 UNKNOWN_TYPE = 415
 NOT_FOUND = 404
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
-_ALWAYS_FOUND = (
-    "webhooks",
-    "webhook-create",
-)  # of these a server answers 404 only if it does not have the route
+_ALWAYS_FOUND = ("webhooks", "webhook-create")  # 404 means that the server does not have the route
 
 
 def checked_reply(verb: str, raw: RawReply, address: ServerAddress) -> Reply:

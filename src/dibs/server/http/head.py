@@ -33,9 +33,8 @@ class RequestHead:
     def __init__(self, headers: Mapping[bytes, bytes]) -> None:
         self.headers = headers
         self.digest = digest_of(headers.get(b"authorization"))  # not whether it is valid: that may change
-        self.is_acceptable = is_acceptable(
-            headers
-        )  # its body's type and length; `check_head` says what is wrong
+        # The type and length of its body. If not, `check_head` says what is wrong.
+        self.is_acceptable = is_acceptable(headers)
         self.has_terms = not _TERMS.isdisjoint(headers)  # some header is an argument of the operation
         self.may_move = SERVERS_HEADER in headers
 
