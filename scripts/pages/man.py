@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dibs._version import __version__
-from dibs.cli.framework.help import aliases, usage_line
-from dibs.cli.framework.registry import GROUPS, load
+from dibs.cli.framework.help import aliases, sentence, usage_line
+from dibs.cli.framework.registry import GROUPS, SUMMARIES, load
 from dibs.cli.framework.spec import GLOBAL
 from scripts.pages.reference import MEANINGS
 
@@ -40,7 +40,7 @@ def page() -> str:
     lines += [".SH NAME", "dibs \\- one owner per job"]
     lines += [".SH SYNOPSIS", ".B dibs", ".I command", "[arguments] [flags]"]
     lines += [".SH DESCRIPTION", _text(ABOUT)]
-    for title, names in GROUPS:
+    for _, title, names in GROUPS:
         lines += [f".SH {_quoted(f'commands: {title}'.upper())}"]
         for name in names:
             lines += _command(load(name))
@@ -59,7 +59,7 @@ def page() -> str:
 
 
 def _command(command: Command) -> Iterable[str]:
-    summary = command.summary[0].upper() + command.summary[1:] + "."
+    summary = sentence(SUMMARIES[command.name])
     lines = [f".SS {_quoted(f'dibs {command.name}')}", _text(summary)]
     if command.about:
         lines += [".PP", _text(command.about)]
@@ -97,7 +97,10 @@ def _options(options: Iterable[Option]) -> list[str]:
 def _variables() -> dict[str, list[str]]:
     """Which flags each variable stands for."""
     found: dict[str, list[str]] = {}
-    options = [*GLOBAL, *(option for _, names in GROUPS for name in names for option in load(name).options)]
+    options = [
+        *GLOBAL,
+        *(option for _, _, names in GROUPS for name in names for option in load(name).options),
+    ]
     for option in options:
         if option.env and option.flag not in found.setdefault(option.env, []):
             found[option.env].append(option.flag)

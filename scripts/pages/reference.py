@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from dibs.cli.framework.help import aliases, usage_line
-from dibs.cli.framework.registry import GROUPS, load
+from dibs.cli.framework.help import aliases, sentence, usage_line
+from dibs.cli.framework.registry import GROUPS, SUMMARIES, load
 from dibs.cli.framework.spec import GLOBAL
 from dibs.wire import codes
 
@@ -49,24 +49,39 @@ machine can read a command line.
 """
 
 
+_SHARED = "They mean the same wherever a usage line below shows them. A command's own table has only what is its own."
+
+
 def cli_page() -> str:
+    shared = _shared_options()
     lines = ["# Commands", "", _MADE, "", _OUTPUT, "## Flags of every command", "", *_options(GLOBAL), ""]
-    for title, names in GROUPS:
+    lines += ["## Flags of several commands", "", _SHARED, "", *_options(shared), ""]
+    for _, title, names in GROUPS:
         lines += [f"## {title}", ""]
         for name in names:
-            lines += _command(load(name))
+            lines += _command(load(name), shared)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _command(command: Command) -> Iterable[str]:
-    summary = command.summary[0].upper() + command.summary[1:] + "."
+def _shared_options() -> list[Option]:
+    """The flags that mean the same in several commands. The page explains them once."""
+    seen: dict[Option, int] = {}
+    for _, _, names in GROUPS:
+        for name in names:
+            seen.update({option: seen.get(option, 0) + 1 for option in load(name).options})
+    return sorted([option for option, count in seen.items() if count > 1], key=lambda option: option.flag)
+
+
+def _command(command: Command, shared: list[Option]) -> Iterable[str]:
+    summary = sentence(SUMMARIES[command.name])
     lines = [f"### dibs {command.name}", "", summary, *([command.about] if command.about else []), ""]
     others = aliases(command.name)
     if others:
         lines += [f"Also: {', '.join(f'`{other}`' for other in others)}.", ""]
     lines += ["```", usage_line(command), "```", ""]
-    if command.options:
-        lines += [*_options(command.options), ""]
+    own = [option for option in command.options if option not in shared]
+    if own:
+        lines += [*_options(own), ""]
     lines += ["```sh"]
     for what, line in command.examples:
         lines += [f"# {what}", line]

@@ -12,7 +12,7 @@ import pytest
 
 import dibs
 from dibs import errors
-from dibs.cli.framework.help import _usage_parts, page, short_usage, usage_line
+from dibs.cli.framework.help import _around_flags, _bracketed, page, short_usage, usage_line
 from dibs.cli.framework.parse import UsageError, parse
 from dibs.cli.framework.registry import NAMES, load
 from dibs.cli.framework.result import failure
@@ -173,7 +173,7 @@ def test_help_is_wrapped_to_the_width_of_the_terminal(name: str, width: int) -> 
 
 def _widest_word(name: str) -> int:
     """A flag and its value are one word."""
-    return max(len(each) for each in _usage_parts(load(name)))
+    return max(len(each) for each in _around_flags(load(name), _bracketed(load(name).options)))
 
 
 def test_the_width_is_that_of_the_terminal_or_of_columns() -> None:

@@ -196,12 +196,14 @@ def _may_be_in_tree(call: Call) -> bool:
 
 
 def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[str, str]) -> Answer | None:
+    topic = argv[1] if len(argv) == 2 and argv[0] == "help" else None
     if argv and argv[0] == "help":
         argv = [*argv[1:], "--help"]
     asks_version = wants(argv, "--version", "-V") or list(argv[:1]) == ["version"]
     if not asks_version and not wants(argv, "--help", "-h"):
         return None
-    from dibs.cli.framework.help import overview, page
+    from dibs.cli.framework.help import ALL, group_page, overview, page
+    from dibs.cli.framework.registry import GROUPS
     from dibs.cli.framework.result import yes
     from dibs.cli.text.width import width_of
 
@@ -209,9 +211,12 @@ def _help_or_version(argv: Sequence[str], stdout: TextIO | None, env: Mapping[st
         from dibs._version import __version__
 
         return yes({"version": __version__}, f"dibs {__version__}", quiet=__version__)
-    name, _ = split_command(argv, NAMES)
     width = width_of(stdout, env)
-    text = overview(width) if name is None else page(load(name), width)
+    if topic == ALL or topic in [word for word, _, _ in GROUPS]:
+        text = group_page(topic, width)
+    else:
+        name, _ = split_command(argv, NAMES)
+        text = overview(width) if name is None else page(load(name), width)
     return yes({"help": text}, text, quiet=text)
 
 

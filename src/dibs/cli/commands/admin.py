@@ -82,7 +82,6 @@ def gc(call: Call) -> Answer:
 COMMANDS = {
     "break": Command(
         "break",
-        "take a job away from its owner",
         break_,
         about=(
             "For a worker that hangs, or that claimed the wrong job. Its next heartbeat fails and says who "
@@ -104,7 +103,6 @@ COMMANDS = {
     ),
     "free": Command(
         "free",
-        "let a parked job be claimed again",
         free,
         about=(
             "A job claimed with --max-attempts is parked after that many failures or losses in a row. This "
@@ -116,7 +114,6 @@ COMMANDS = {
     ),
     "token-floor": Command(
         "token-floor",
-        "raise the lowest number that fencing tokens start from",
         floor,
         about=(
             "For a move from another lock service: a database that checks fencing tokens has seen that "
@@ -129,7 +126,6 @@ COMMANDS = {
     ),
     "gc": Command(
         "gc",
-        "sweep now: end expired claims, forget idle jobs",
         gc,
         about=(
             "You need not run this: an expired claim is free with or without a sweep. It writes expiries into"

@@ -65,7 +65,6 @@ def _why(error: Exception) -> str:
 COMMANDS = {
     "agent hook": Command(
         "agent hook",
-        "what the hooks of coding agents run: claim what is about to be written",
         hook,
         about=(
             "Reads one event of Claude Code, Codex, Cursor, Gemini CLI, Copilot or Windsurf as JSON from standard "

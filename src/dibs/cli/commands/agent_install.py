@@ -215,7 +215,6 @@ _EXITS = ((0, "done"), (64, "a file cannot be read or written; the message says 
 COMMANDS = {
     "agent install": Command(
         "agent install",
-        "keep coding agents apart: install hooks and the MCP server",
         install,
         about=(
             "Writes dibs into the hook configuration of each client, and into its list of MCP servers. Other entries "
@@ -230,7 +229,6 @@ COMMANDS = {
     ),
     "agent uninstall": Command(
         "agent uninstall",
-        "take the hooks and the MCP server out again",
         uninstall,
         about="Takes out what `agent install` wrote, and deletes files that hold nothing else.",
         options=(_CLIENT, _USER),
@@ -239,7 +237,6 @@ COMMANDS = {
     ),
     "agent status": Command(
         "agent status",
-        "show whether the hooks and the MCP server are installed",
         status,
         options=(_CLIENT, _USER),
         examples=(("in a project", "dibs agent status"),),

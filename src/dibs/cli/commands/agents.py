@@ -87,7 +87,6 @@ def install(call: Call) -> Answer:
 COMMANDS = {
     "mcp": Command(
         "mcp",
-        "serve an agent's MCP client over stdin and stdout",
         mcp,
         about=(
             "The MCP client starts it. The agent's claims are renewed while the client runs, and released "
@@ -111,7 +110,6 @@ COMMANDS = {
     ),
     "skill show": Command(
         "skill show",
-        "print the skill that teaches agents to use dibs",
         show,
         about="Prints this version's SKILL.md, in the agent-skills format.",
         examples=(("into any prompt", "dibs skill show >> AGENTS.md"),),
@@ -119,7 +117,6 @@ COMMANDS = {
     ),
     "skill install": Command(
         "skill install",
-        "install the skill where agents find it",
         install,
         about=(
             "Writes dibs/SKILL.md into .claude/skills and .agents/skills of the current folder, for each of "

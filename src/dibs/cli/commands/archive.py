@@ -133,7 +133,6 @@ STORE = Argument("URL", "the store (default: --url, DIBS_URL, or your own store)
 COMMANDS = {
     "export": Command(
         "export",
-        "copy a whole store as text, to move it",
         export,
         about=(
             "Writes JSON lines: jobs with their leases, queues, done marks and access lists, sessions, history, "
@@ -157,7 +156,6 @@ COMMANDS = {
     ),
     "import": Command(
         "import",
-        "bring an exported copy into a store",
         import_,
         about=(
             "Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it had left "
@@ -176,7 +174,6 @@ COMMANDS = {
     ),
     "backup": Command(
         "backup",
-        "copy an SQLite store to a file, while it is in use",
         backup,
         about=(
             "Uses SQLite's backup: the copy shows one moment, and blocks nobody. Do not copy the file by other means "
@@ -188,7 +185,6 @@ COMMANDS = {
     ),
     "restore": Command(
         "restore",
-        "replace an SQLite store by a backup",
         restore,
         about=(
             "Refused while any process has the store open: stop servers and workers first. New fencing tokens begin at "
@@ -207,7 +203,6 @@ COMMANDS = {
     ),
     "thaw": Command(
         "thaw",
-        "unfreeze a store",
         thaw,
         about=(
             "Use it to cancel a move, after `dibs export --freeze`. The time since then counts as an outage: owners "

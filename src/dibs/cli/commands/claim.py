@@ -48,7 +48,6 @@ def claim(call: Call) -> Answer:
 COMMANDS = {
     "claim": Command(
         "claim",
-        "claim a job, or see who has it",
         claim,
         about=(
             "Prints the lease id, which proves that the claim is yours: heartbeat and release need it. The "
@@ -66,6 +65,7 @@ COMMANDS = {
             Option("--staged", "claim the path: of every file staged in git, instead of a JOB"),
             *CLAIM_KEEP,
         ),
+        usual=("--ttl", "--owner", "--metadata", "--wait", "--shared", "--again"),
         examples=(
             (
                 "claim a job for two minutes",

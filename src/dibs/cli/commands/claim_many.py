@@ -130,7 +130,6 @@ _WAIT_ANY = Option("--wait", "try again until a job is free, for up to this long
 COMMANDS = {
     "claim-any": Command(
         "claim-any",
-        "claim the first free one of several jobs",
         claim_any,
         about=(
             "Tries the names in the order given, in one atomic step, and prints which names it skipped and "
@@ -163,7 +162,6 @@ COMMANDS = {
     ),
     "claim-all": Command(
         "claim-all",
-        "claim several jobs, all or none",
         claim_all,
         about=(
             "Claims all jobs in one atomic step. With --wait it waits in all their lines and holds nothing "

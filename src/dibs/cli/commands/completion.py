@@ -159,7 +159,6 @@ def _in_time(ask: Callable[[], list[str]]) -> list[str]:
 COMMANDS = {
     "completion": Command(
         "completion",
-        "print the completion script of a shell",
         completion,
         about="Completes commands, flags, the names of claimed jobs, and sessions. The script asks dibs for them at "
         "each key press, so a newer dibs needs no newer script.",

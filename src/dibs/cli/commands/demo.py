@@ -146,7 +146,6 @@ def _size(stream: TextIO | None) -> tuple[int, int]:
 COMMANDS = {
     "demo": Command(
         "demo",
-        "watch workers race, one die and another take over",
         demo,
         about=(
             "Starts real processes that race for the same backlog. Each job gets one owner; the others skip "

@@ -104,7 +104,6 @@ def _answer(found: Findings, call: Call) -> Answer:
 COMMANDS = {
     "doctor": Command(
         "doctor",
-        "check the settings, and say what is wrong",
         doctor,
         about=(
             "Shows which store or server is used and why, whether it answers, and which token is used. Of a server "

@@ -45,7 +45,6 @@ def _begin_again(call: Call) -> None:
 COMMANDS = {
     "elect": Command(
         "elect",
-        "run a command while you lead",
         elect,
         about=(
             "Campaigns in an election, waits in line until it is won, and runs the command as the leader. An election "

@@ -96,7 +96,6 @@ def _place(call: Call) -> str:
 COMMANDS = {
     "gh next": Command(
         "gh next",
-        "claim the first open issue of GitHub that nobody works on",
         gh_next,
         about=(
             "Lists the open issues of a repository on GitHub, oldest first, through the gh program, which must be "

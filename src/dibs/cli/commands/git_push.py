@@ -70,7 +70,6 @@ def _target(call: Call) -> tuple[str, str | None]:
 COMMANDS = {
     "git push": Command(
         "git push",
-        "push a branch only if the job is still yours",
         push,
         about=(
             "Pushes the branch and renews the claim in one atomic push. If somebody has taken over the job, "

@@ -48,7 +48,6 @@ def _add_told(call: Call, body: Document) -> None:
 COMMANDS = {
     "heartbeat": Command(
         "heartbeat",
-        "renew a claim, and record how far the work has come",
         heartbeat,
         about=(
             "Restarts the claim's TTL. The checkpoint is shown to the next owner. Several jobs are renewed "

@@ -247,7 +247,6 @@ class HoldLoop:
 COMMANDS = {
     "hold": Command(
         "hold",
-        "hold a job until told to stop, and print what happens",
         hold,
         about=(
             "Claims the job in a session of its own, renews it, and prints a line for each event immediately:"

@@ -109,7 +109,6 @@ def _program(call: Call, hooks: str, common: str) -> str:
 COMMANDS = {
     "hook install": Command(
         "hook install",
-        "check commits and pushes against path claims",
         install,
         about=(
             "Installs a pre-commit and a pre-push hook where git looks for them, also with core.hooksPath. An"
@@ -121,14 +120,12 @@ COMMANDS = {
     ),
     "hook uninstall": Command(
         "hook uninstall",
-        "remove the hooks, and restore the earlier ones",
         uninstall,
         examples=(("in a clone", "dibs hook uninstall"),),
         exits=((0, "as before"), (64, "it is not possible here; the message says why")),
     ),
     "hook status": Command(
         "hook status",
-        "show whether the hooks run, and their settings",
         status,
         about=(
             "Programs that manage hooks (husky, lefthook, pre-commit) may overwrite the hooks of dibs, or "
@@ -144,7 +141,6 @@ COMMANDS = {
     ),
     "hook run": Command(
         "hook run",
-        "what the hooks run: check changed paths against claims",
         run,
         about=(
             "Checks the staged paths (pre-commit), or the paths of all commits that are new to the remote "

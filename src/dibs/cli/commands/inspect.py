@@ -111,7 +111,6 @@ def _since_ms(call: Call, text: str) -> int:
 COMMANDS = {
     "owner": Command(
         "owner",
-        "show who has a job, since when and for how long",
         owner,
         arguments=(JOB,),
         examples=(
@@ -122,7 +121,6 @@ COMMANDS = {
     ),
     "history": Command(
         "history",
-        "show what happened to a job, or to all",
         history,
         about=(
             "Prints the newest events, oldest first. Heartbeats without a new checkpoint are not events. Without "

@@ -98,7 +98,6 @@ CHOICE = (
 COMMANDS = {
     "list": Command(
         "list",
-        "list the jobs that are claimed",
         list_,
         about=(
             "Lists the jobs that are held, and those that are parked and wait for `dibs free`, sorted by "

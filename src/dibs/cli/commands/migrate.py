@@ -34,7 +34,6 @@ def migrate(call: Call) -> Answer:
 COMMANDS = {
     "migrate": Command(
         "migrate",
-        "bring a store's format up to this version of dibs",
         migrate,
         about=(
             "Nothing needs this where a server may change its own store: it does so when it starts. It is for a "

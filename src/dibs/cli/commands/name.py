@@ -24,7 +24,6 @@ def name(call: Call) -> Answer:
 COMMANDS = {
     "name": Command(
         "name",
-        "show the one name of a job, and why it is that",
         name,
         about=(
             "An issue or a file can be written in several ways: as an address, as acme/app#42, as #42 inside the "

@@ -63,7 +63,6 @@ def _released(call: Call, name: str, document: Document) -> Answer:
 COMMANDS = {
     "release": Command(
         "release",
-        "release a job, and mark it as done or failed if you want",
         release,
         about=(
             "Frees the job at once. --done marks it as done: claims in that time are refused, with the result"

@@ -229,7 +229,6 @@ STOPPED = (
 COMMANDS = {
     "run": Command(
         "run",
-        "run a command while a job is yours",
         run,
         about=(
             "Claims the job, runs the command, sends heartbeats while it runs, and releases the job when it "
@@ -262,7 +261,6 @@ COMMANDS = {
     ),
     "session run": Command(
         "session run",
-        "run a command inside a session of its own",
         session_run,
         about=(
             "Opens a session, renews it while the command runs, and ends it when the command ends. All claims"

@@ -247,7 +247,6 @@ def _count(call: Call, key: str, variable: str, *, least: int = 1) -> int | None
 COMMANDS = {
     "serve": Command(
         "serve",
-        "serve the store over HTTP",
         serve,
         about=(
             "Started without a tokens file, it makes one token, in a file that only you can read. Your own "

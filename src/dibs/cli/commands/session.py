@@ -98,7 +98,6 @@ _OVER = (2, "there is no such session, or it has ended and its jobs were release
 COMMANDS = {
     "session open": Command(
         "session open",
-        "open a session and print its id",
         open_,
         about=(
             "A session is one run of one worker. Its claims are released when it ends, or when it is not "
@@ -120,7 +119,6 @@ COMMANDS = {
     ),
     "session keep": Command(
         "session keep",
-        "keep a session alive",
         keep,
         about="Restarts the TTL of the session and of all claims in it.",
         arguments=(_ID,),
@@ -129,7 +127,6 @@ COMMANDS = {
     ),
     "session end": Command(
         "session end",
-        "end a session and release all it holds",
         end,
         arguments=(_ID,),
         examples=(("at the end of a script", "trap 'dibs session end -q' EXIT"),),
@@ -137,7 +134,6 @@ COMMANDS = {
     ),
     "session show": Command(
         "session show",
-        "show what a session holds and waits for",
         show,
         about="With --quiet it prints only the names of the jobs held, one per line.",
         arguments=(_ID,),
@@ -146,7 +142,6 @@ COMMANDS = {
     ),
     "session list": Command(
         "session list",
-        "list your open sessions",
         list_,
         about=(
             "On a server, it lists the sessions of your token; an operator sees all. "

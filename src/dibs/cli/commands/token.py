@@ -162,7 +162,6 @@ _NOT_ADMIN = (77, "over HTTP only: your token is not an admin's")
 COMMANDS = {
     "token create": Command(
         "token create",
-        "make a bearer token in the store",
         create,
         about=(
             "The token is shown this once; the store keeps its hash. All its servers accept the token within a second. "
@@ -184,7 +183,6 @@ COMMANDS = {
     ),
     "token list": Command(
         "token list",
-        "list the tokens of the store, or of a tokens file",
         list_,
         about="Shows name, role, namespace, limits, expiry and the beginning of the hash, never a token. With --tokens "
         "it lists a tokens file.",
@@ -197,7 +195,6 @@ COMMANDS = {
     ),
     "token rotate": Command(
         "token rotate",
-        "replace a token by a new one",
         rotate,
         about=(
             "The new token has the name, role, namespace, limits and lifetime of the old one, and may use its claims. "
@@ -220,7 +217,6 @@ COMMANDS = {
     ),
     "token revoke": Command(
         "token revoke",
-        "revoke somebody's tokens",
         revoke,
         about=(
             "Revokes all tokens of NAME, or the one with --id. Every server on the store refuses them within two "
@@ -243,7 +239,6 @@ COMMANDS = {
     ),
     "token limit": Command(
         "token limit",
-        "set limits for the holder of a token",
         limit,
         about="Limits that are not named stay unchanged; 0 removes a limit. Nothing is taken away: a holder above a "
         "limit gets nothing new.",
@@ -254,7 +249,6 @@ COMMANDS = {
     ),
     "token import": Command(
         "token import",
-        "copy the tokens of a tokens file into the store",
         import_,
         about=(
             "Use it to move from a tokens file to the store. It sends only hashes. The tokens stay valid; expired "

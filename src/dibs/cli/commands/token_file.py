@@ -220,7 +220,6 @@ TOKENS = Option(
 COMMANDS = {
     "token new": Command(
         "token new",
-        "make a bearer token for a tokens file",
         new,
         about=(
             "The file that `dibs serve --tokens` reads gets a hash. The token itself is shown this once and stored "
@@ -246,7 +245,6 @@ COMMANDS = {
     ),
     "token show": Command(
         "token show",
-        "print the token of your own server",
         show,
         about="The token that your first `dibs serve` made for you, to log in at its page in a browser. Your own dibs "
         "commands find it by themselves. Other tokens are kept as hashes and cannot be shown.",
@@ -255,7 +253,6 @@ COMMANDS = {
     ),
     "token hash": Command(
         "token hash",
-        "replace tokens in a tokens file by their hashes",
         hash_,
         about="For a file that was written by hand, or by an older dibs. The tokens stay valid.",
         options=(TOKENS,),

@@ -78,7 +78,6 @@ def _snapshot(call: Call, view: BoardView) -> Answer:
 COMMANDS = {
     "top": Command(
         "top",
-        "watch the board: who has what, and for how long still",
         top,
         about=(
             "Shows the claimed jobs on a terminal, live: owner, time left as a bar that drains, time since the last "

@@ -42,7 +42,6 @@ def transfer(call: Call) -> Answer:
 COMMANDS = {
     "transfer": Command(
         "transfer",
-        "hand a job to another owner",
         transfer,
         about=(
             "The new owner gets a new lease id, a higher fencing token, and the checkpoint, in one atomic "

@@ -90,7 +90,6 @@ def _not_yet(call: Call, found: list[Document], taken: list[Document], waited_ms
 COMMANDS = {
     "wait": Command(
         "wait",
-        "wait until nobody has a job",
         wait,
         about=(
             "Claims nothing and takes no place in line; to get the job yourself, use `dibs claim --wait`. "

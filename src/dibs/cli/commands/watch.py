@@ -66,7 +66,6 @@ FOR = Option("--for", "stop after this long", value="TIME")
 COMMANDS = {
     "watch": Command(
         "watch",
-        "show what happens to jobs, as it happens",
         watch,
         about=(
             "Prints one line for each event until it is stopped; with --json one JSON document in each line, as `GET "

@@ -134,7 +134,6 @@ _NOT_ALLOWED = (77, "over HTTP only: a viewer may not")
 COMMANDS = {
     "webhook add": Command(
         "webhook add",
-        "send events to a URL as they happen",
         add,
         about=(
             "A server on the store delivers each event of the namespace at least once, in order for each job, with "
@@ -174,7 +173,6 @@ COMMANDS = {
     ),
     "webhook list": Command(
         "webhook list",
-        "list webhooks",
         list_,
         about="Agents see their own webhooks, operators and admins all of their namespaces.",
         examples=(("all that you may see", "dibs webhook list"),),
@@ -182,7 +180,6 @@ COMMANDS = {
     ),
     "webhook show": Command(
         "webhook show",
-        "show how the deliveries of a webhook stand",
         show,
         about="Shows the last tries, the jobs that wait for one, and the dead letters.",
         arguments=(_ID,),
@@ -191,7 +188,6 @@ COMMANDS = {
     ),
     "webhook remove": Command(
         "webhook remove",
-        "remove a webhook",
         remove,
         arguments=(_ID,),
         examples=(("no more", "dibs webhook remove 6f0c6a3e-8d0d-4b0e-9a57-2f6f1a2b3c4d"),),
@@ -199,7 +195,6 @@ COMMANDS = {
     ),
     "webhook replay": Command(
         "webhook replay",
-        "send dead letters again, or all events after one",
         replay,
         about="A webhook that was stopped goes on.",
         arguments=(_ID,),
@@ -216,7 +211,6 @@ COMMANDS = {
     ),
     "webhook test": Command(
         "webhook test",
-        "send a delivery that is about nothing, now",
         test,
         about="The server that is asked sends it, once, and says what the target answered. It needs a server.",
         arguments=(_ID,),

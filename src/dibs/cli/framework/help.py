@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.cli.framework.registry import ALIASES, GROUPS, SUMMARIES
+from dibs.cli.framework.registry import ALIASES, GROUPS, LOOP, SUMMARIES
 from dibs.cli.framework.spec import GLOBAL, REST
 
 TYPE_CHECKING = False
@@ -14,41 +14,59 @@ if TYPE_CHECKING:
 WIDTH = 80
 WIDTH_MAX = 100  # longer lines are hard to read
 COLUMN_MIN = 24
+ALL = "all"
 
 
 def overview(width: int | None = None) -> str:
-    """`dibs --help`, for a terminal of this width; None is that of a pipe."""
+    """`dibs --help` on one screen, for a terminal of this width; None is that of a pipe."""
     width = _fitted(width)
+    flags = ", ".join([option.flag for option in GLOBAL])
     lines = [
-        "dibs: one owner per job. Claim a job by its name; one worker gets it, the",
-        "others are told who has it.",
+        *_wrapped(
+            "dibs: one owner per job. Claim a job by its name; one worker gets it, the others are told who has it.",
+            width,
+        ),
         "",
         "Usage: dibs COMMAND [arguments] [flags]",
         "",
-    ]
-    for title, names in GROUPS:
-        lines += [f"{title}:", *_columns([(name, SUMMARIES[name]) for name in names], width), ""]
-    lines += [
-        "For every command:",
-        *_options(GLOBAL, width),
+        *_columns([(name, SUMMARIES[name]) for name in LOOP], width),
         "",
-        "Examples:",
+        "More commands, each group with `dibs help GROUP`:",
+        *_columns([*_groups_in_short(), (ALL, "every command")], width),
+        "",
+        *_wrapped(f"Every command takes {flags}; `dibs COMMAND --help` explains its flags.", width),
+        "",
         "  dibs claim issue-1842 --ttl 2m        # yours, or who has it",
         "  dibs claim issue-1842 --wait 5m       # in line, first come first served",
         "  dibs run issue-42 -- ./fix.sh         # claim, run, heartbeat, release",
-        "  dibs session run -- ./worker.sh       # releases its claims when it ends",
-        "  dibs owner issue-1842",
-        "  dibs serve                            # for workers on several machines",
-        "",
-        "`dibs COMMAND --help` shows flags, examples and exit codes.",
     ]
     return "\n".join(lines)
+
+
+def group_page(word: str, width: int | None = None) -> str:
+    """`dibs help GROUP`, or of all groups."""
+    width = _fitted(width)
+    lines: list[str] = []
+    for each, title, names in GROUPS:
+        if word in (each, ALL):
+            lines += [f"{title}:", *_columns([(name, SUMMARIES[name]) for name in names], width), ""]
+    return "\n".join([*lines, "`dibs COMMAND --help` shows flags, examples and exit codes."])
+
+
+def _groups_in_short() -> list[tuple[str, str]]:
+    """Each group with its commands but those of the loop; of a family the first word."""
+    words: dict[str, dict[str, None]] = {}
+    for word, _, names in GROUPS:
+        words.setdefault(word, {}).update(
+            dict.fromkeys([name.split(" ")[0] for name in names if name not in LOOP])
+        )
+    return [(word, ", ".join(firsts)) for word, firsts in words.items()]
 
 
 def page(command: Command, width: int | None = None) -> str:
     """`dibs COMMAND --help`, for a terminal of this width; None is that of a pipe."""
     width = _fitted(width)
-    lines = [*_usage(command, width), "", *_wrapped(_sentence(command.summary), width)]
+    lines = [*_usage(command, width), "", *_wrapped(sentence(SUMMARIES[command.name]), width)]
     if command.about:
         lines += _wrapped(command.about, width)
     others = aliases(command.name)
@@ -57,8 +75,12 @@ def page(command: Command, width: int | None = None) -> str:
     if command.arguments:
         rows = [(each.name, _with_choices(each.help, each.choices)) for each in command.arguments]
         lines += ["", *_columns(rows, width)]
+    usual = _usual(command)
+    if usual:
+        lines += ["", "Usual flags:", *_options(usual, width)]
     if command.options:
-        lines += ["", "Flags:", *_options(command.options, width)]
+        further = [option for option in command.options if option not in usual]
+        lines += ["", "Further flags:" if usual else "Flags:", *_options(further, width)]
     lines += ["", "For every command:", *_options(GLOBAL, width)]
     if command.examples:
         lines += ["", "Examples:"]
@@ -75,12 +97,17 @@ def aliases(name: str) -> list[str]:
 
 
 def usage_line(command: Command) -> str:
-    return " ".join(_usage_parts(command))
+    """The usage with all flags."""
+    return " ".join(_around_flags(command, _bracketed(command.options)))
 
 
-def _usage_parts(command: Command) -> list[str]:
-    """The parts of a usage line, required ones first. A flag and its value are one part."""
-    return _around_flags(command, [f"[{each.shown}]" for each in command.options if each.required is None])
+def _bracketed(options: Iterable[Option]) -> list[str]:
+    """The flags that are not required, as a usage line shows them. A flag and its value are one part."""
+    return [f"[{option.shown}]" for option in options if option.required is None]
+
+
+def _usual(command: Command) -> list[Option]:
+    return [option for option in command.options if option.flag in command.usual]
 
 
 def _around_flags(command: Command, flags: list[str]) -> list[str]:
@@ -98,7 +125,9 @@ def _usage(command: Command, width: int) -> list[str]:
     """The line of usage within the width of the page. A flag and its value stay together."""
     from textwrap import wrap
 
-    line = " ".join([part.replace(" ", "\0") for part in _usage_parts(command)])
+    usual = _usual(command)
+    flags = [*_bracketed(usual), "[further flags]"] if usual else _bracketed(command.options)
+    line = " ".join([part.replace(" ", "\0") for part in _around_flags(command, flags)])
     indent = min(len(f"Usage: dibs {command.name} "), width // 3)
     lines = wrap(f"Usage: {line}", width, subsequent_indent=" " * indent, break_on_hyphens=False)
     return [each.replace("\0", " ") for each in lines]
@@ -141,12 +170,8 @@ def _with_choices(text: str, choices: tuple[str, ...]) -> str:
     return f"{text}: {', '.join(choices)}" if choices else text
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
     return text[0].upper() + text[1:] + "."
-
-
-def _indented(lines: Iterable[str]) -> list[str]:
-    return ["  " + line for line in lines]
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -100,17 +100,16 @@ class Argument:
 class Command:
     """One command. `name` may be two words (`token new`). `exits` are its exit codes and their meanings; `usage_exit`
     is the code for a usage error. `several` are the commands that take more than one of its argument, each with what
-    it does."""
+    it does. `usual` are the flags that its help shows first, if it has many."""
 
     __slots__ = (
         *("about", "arguments", "examples", "exits", "name"),
-        *("options", "run", "several", "summary", "usage_exit"),
+        *("options", "run", "several", "usage_exit", "usual"),
     )
 
     def __init__(
         self,
         name: str,
-        summary: str,
         run: Callable[[Call], Answer],
         *,
         about: str = "",
@@ -120,12 +119,13 @@ class Command:
         exits: tuple[tuple[int, str], ...] = (),
         usage_exit: int = 64,
         several: tuple[tuple[str, str], ...] = (),
+        usual: tuple[str, ...] = (),
     ) -> None:
         self.name = name
-        self.summary = summary
         self.run = run
         self.usage_exit = usage_exit
         self.several = several
+        self.usual = usual
         self.about = about
         self.arguments = arguments
         self.options = options

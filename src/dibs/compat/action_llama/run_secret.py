@@ -85,7 +85,6 @@ _NO_GATEWAY = (2, "the server does not serve the gateway: dibs serve --gateway")
 COMMANDS = {
     "run-secret create": Command(
         "run-secret create",
-        "begin a run and print its secret",
         create,
         about=(
             "A run is one execution of one agent. Its secret identifies it to `rlock` (SHUTDOWN_SECRET) and to "
@@ -112,7 +111,6 @@ COMMANDS = {
     ),
     "run-secret list": Command(
         "run-secret list",
-        "list the active runs",
         list_,
         about="Shows the holder, the start and the locks of each run, and no secrets. --quiet prints the holders only.",
         examples=(("which runs are active", "dibs run-secret list"),),
@@ -120,7 +118,6 @@ COMMANDS = {
     ),
     "run-secret end": Command(
         "run-secret end",
-        "end a run and free its locks",
         end,
         about="Its secret is invalid from then on. If several runs have the same holder, all of them end.",
         arguments=(Argument("HOLDER", "the holder given to run-secret create"),),

@@ -33,7 +33,6 @@ _REMEMBERS = (
 COMMANDS = {
     "lock acquire": Command(
         "lock acquire",
-        "lock a resource, as grite does",
         as_grite(acquire),
         about=f"{_REMEMBERS} Acquiring a lock that you hold gives the same lease, never a shorter one.",
         arguments=(_ARGUMENT,),
@@ -50,7 +49,6 @@ COMMANDS = {
     ),
     "lock renew": Command(
         "lock renew",
-        "extend a lock you hold",
         as_grite(renew),
         about="An expired lock cannot be renewed: acquire it again. Without --ttl the lock keeps its TTL.",
         arguments=(_ARGUMENT,),
@@ -67,7 +65,6 @@ COMMANDS = {
     ),
     "lock release": Command(
         "lock release",
-        "release a lock you hold",
         as_grite(release),
         about="Succeeds if nobody holds the resource. A lock that somebody else holds is left alone.",
         arguments=(_ARGUMENT,),
@@ -81,7 +78,6 @@ COMMANDS = {
     ),
     "lock status": Command(
         "lock status",
-        "list all held locks",
         as_grite(status),
         about="Expired locks are not listed: they can be acquired.",
         arguments=(_ARGUMENT,),
@@ -92,7 +88,6 @@ COMMANDS = {
     ),
     "lock gc": Command(
         "lock gc",
-        "delete expired locks",
         as_grite(gc),
         about=(
             "You never need this: an expired lock is free before it is deleted. A server deletes expired locks by "
