@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from dibs.cli.commands import demo
+from dibs.cli.demo.play import Play, backlog_of, report
 from dibs.cli.framework.context import Call
 from dibs.cli.text.colour import Paint
-from dibs.demo.outcome import outcome_of
 from tests.cli.conftest import Ran, Terminal
-from tests.demo.scenes import Telling
 from tests.processes import DIBS, ServerProcess, clean_env
 
 if TYPE_CHECKING:
@@ -127,15 +126,11 @@ def test_in_a_pipe_it_is_plain_lines_from_the_race_to_the_verdict(runs: Runs) ->
 
 
 @pytest.mark.e2e
-def test_on_a_terminal_the_board_is_drawn_in_colour_and_the_story_stays(runs: Runs) -> None:
+def test_on_a_terminal_the_story_is_in_colour(runs: Runs) -> None:
     shown = runs.terminal
     assert shown.exit == 0, shown.out
-    assert shown.out.count("\x1b[J") > 10
-    assert shown.out.startswith("\x1b[1mdibs demo")
-    assert shown.out.count("\x1b[?25l") == shown.out.count("\x1b[?25h") == 1
-    stays = shown.out[shown.out.index("\x1b[?25h") :]
-    assert "zero" in stays
-    assert "□" not in stays
+    assert "\x1b[31mKILLED" in shown.out
+    assert "zero" in shown.out
 
 
 @pytest.mark.e2e
@@ -211,16 +206,57 @@ def test_a_server_that_is_not_there_is_told_before_anything_starts(terminal: Ter
     assert ran.error["code"] == "upstream_unavailable"
 
 
-def test_a_demo_that_did_not_finish_says_so_and_exits_with_1() -> None:
-    telling = Telling()
-    outcome = outcome_of(telling.story, [], 5, ["It took too long and was ended."])
+def heard(folder: Path, *events: dict[str, object]) -> tuple[Play, list[str]]:
+    """A play that heard these events, one second apart, and what it printed."""
+    lines: list[str] = []
+    play = Play(backlog_of(2, workers=2, seed=1), 2, str(folder), lines.append, Paint(), 80)
+    for second, event in enumerate(events):
+        play.hear(str(event["worker"]), event, 1000 * second)
+    return play, lines
+
+
+def test_the_same_seed_gives_the_same_backlog_and_another_one_another() -> None:
+    assert backlog_of(8, 5, seed=7) == backlog_of(8, 5, seed=7) != backlog_of(8, 5, seed=8)
+    assert [job["fatal"] for job in backlog_of(8, 2, seed=7)[:2]].count(True) == 1
+
+
+def test_a_step_that_is_twice_in_the_ledger_is_counted_and_the_demo_has_failed(tmp_path: Path) -> None:
+    play, _ = heard(tmp_path)
+    first, second = play.rows
+    steps = [(name, step) for name in (first, second) for step in range(1, 6)] + [(second, 3)]
+    (tmp_path / "ledger").write_text("".join(f"{name}\t{step}\n" for name, step in steps))
+    for row in play.rows.values():
+        row["done"] = True
+    document = play.document()
+    assert document["side_effects"] == {"expected": 10, "done": 10, "duplicates": 1}
+    answer = demo.answer(Call("demo", {}, {}, stdin=None, stdout=None, paint=Paint()), document, "the report")
+    assert (answer.exit, answer.code) == (1, "demo_failed")
+    assert answer.message == "1 steps were done twice."
+
+
+def test_a_demo_that_did_not_finish_says_so_and_exits_with_1(tmp_path: Path) -> None:
+    play, _ = heard(tmp_path, {"worker": "agent-1", "event": "failed", "why": "no server"})
+    document = play.document()
     call = Call("demo", {}, {}, stdin=None, stdout=None, paint=Paint())
-    answer = demo._answer(call, telling.plan, outcome, "the report")
+    answer = demo.answer(call, document, report(document, Paint(), "", 80))
     assert answer.exit == 1
-    assert answer.code == "demo_failed"
-    assert answer.message.startswith("Not done: #1842")
-    assert answer.message.endswith("It took too long and was ended.")
-    assert answer.text.startswith("the report\nNot done: #1842")
+    assert answer.message == "Not done: #1842, #1845. agent-1: no server"
+
+
+def test_a_long_line_of_the_log_goes_on_below_and_keeps_a_job_beside_its_owner(tmp_path: Path) -> None:
+    job = backlog_of(2, workers=2, seed=1)[0]["name"]
+    skip: dict[str, object] = {"worker": "agent-1", "event": "skipped", "job": job, "owner": "agent-2"}
+    claim = {
+        "worker": "agent-1",
+        "event": "claimed",
+        "job": job,
+        "attempt": 1,
+        "before": None,
+        "checkpoint": None,
+    }
+    _, lines = heard(tmp_path, *[skip] * 4, claim)
+    assert max(map(len, lines)) < 80
+    assert [line.count("#1842 (agent-2)") for line in lines] == [2, 2]
 
 
 def test_the_help_says_that_only_the_flag_leads_elsewhere(terminal: Terminal) -> None:

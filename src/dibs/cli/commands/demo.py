@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import os
-
 from dibs.cli.framework.flag_values import count
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import no, yes
 from dibs.cli.framework.spec import Command, Option
-from dibs.demo import plan as plans
 from dibs.redact import without_secrets
 from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TextIO
+    from typing import Any
 
     from dibs.cli.framework.context import Call
     from dibs.cli.framework.result import Answer
-    from dibs.demo.outcome import DemoResult
-    from dibs.demo.plan import DemoPlan
-    from dibs.demo.show import Show
 
     Document = dict[str, Any]
 
-WIDTH_DEFAULT, WIDTH_MIN, WIDTH_MAX = 80, 60, 120
-ROWS_DEFAULT = 24
-ROOM_FOR_LOG = 4
+WORKERS_DEFAULT, WORKERS_MIN, WORKERS_MAX = 5, 2, 20
+JOBS_DEFAULT, JOBS_MAX = 8, 50
+SEED_DEFAULT, SEED_MAX = 1, 999_999_999
 
 
 def demo(call: Call) -> Answer:
@@ -36,77 +30,76 @@ def demo(call: Call) -> Answer:
     from dibs.cli.supervise.signals import StopSignals
 
     url: str | None = call.values.get("url")
-    plan = _plan(call, url)
+    workers = count(call, "workers", WORKERS_MAX) or WORKERS_DEFAULT
+    if workers < WORKERS_MIN:
+        raise UsageError(
+            "--workers must be 2 or more: one of them is killed, and another takes over.", "demo"
+        )
+    jobs = count(call, "jobs", JOBS_MAX) or JOBS_DEFAULT
+    seed = count(call, "seed", SEED_MAX) or SEED_DEFAULT
     if url is not None and url.startswith("memory:"):
         raise UsageError("The demo has several processes, and memory:// works within one.", "demo")
     with StopSignals():
         folder = tempfile.mkdtemp(prefix="dibs-demo-")
         try:
-            return _played(call, plan, url, folder)
+            return _played(call, url, folder, workers, jobs, seed)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _plan(call: Call, url: str | None) -> DemoPlan:
-    """The plan from the flags. In a store that may have real jobs, the names get a prefix of this run."""
+def _played(call: Call, url: str | None, folder: str, workers: int, count: int, seed: int) -> Answer:
+    import dibs
+    from dibs.cli.demo.play import Play, backlog_of, report, tidied
+    from dibs.cli.text.width import width_of
     from dibs.ids import new_id
 
-    workers = count(call, "workers", plans.WORKERS_MAX) or plans.WORKERS_DEFAULT
-    if workers < plans.WORKERS_MIN:
-        raise UsageError(
-            "--workers must be 2 or more: one of them is killed, and another takes over.", "demo"
-        )
-    jobs = count(call, "jobs", plans.JOBS_MAX) or plans.JOBS_DEFAULT
-    seed = count(call, "seed", plans.SEED_MAX) or plans.SEED_DEFAULT
-    prefix = "" if url is None else f"{plans.PREFIX}{new_id()[:8]}/"
-    return plans.plan_of(jobs, workers, seed, prefix)
-
-
-def _played(call: Call, plan: DemoPlan, url: str | None, folder: str) -> Answer:
-    import dibs
-    from dibs.demo.play import Play, tidied
-    from dibs.demo.screen import ASCII, PRETTY, Screen
-    from dibs.demo.story import Story
-
+    # In a store that may have real jobs, the names get a prefix of this run.
+    prefix = "" if url is None else f"dibs-demo-{new_id()[:8]}/"
+    jobs = backlog_of(count, workers, seed, prefix)
     env = _environment(call, url or f"sqlite://{folder}/dibs.db")
-    story = Story(plan)
-    show = _show(call, len(plan.jobs) + len(plan.workers))
-    pretty = "utf" in (getattr(call.stdout, "encoding", None) or "utf-8").lower()
-    width = max(WIDTH_MIN, min(WIDTH_MAX, _size(call.stdout)[0]))
-    screen = Screen(story, call.paint, width=width, glyphs=PRETTY if pretty else ASCII)
-    where = f"The claims are kept in {env['DIBS_URL']}"
-    client = dibs.Client(env["DIBS_URL"], namespace=env.get("DIBS_NAMESPACE"))
-    with client:
-        client.list(plan.jobs[0].name)  # an unreachable server is reported before anything is started
-        show.put(screen.head(where))
+    width = min(120, max(60, width_of(call.stdout, call.env) or 80))
+    play = Play(jobs, workers, folder, lambda line: _say(call, line), call.paint, width)
+    with dibs.Client(env["DIBS_URL"], namespace=env.get("DIBS_NAMESPACE")) as client:
+        client.list(jobs[0]["name"])  # an unreachable server is reported before anything is started
+        _say(call, f"{workers} workers, {count} job{'s' if count > 1 else ''}, one owner each")
+        _say(call, call.paint.faint(f"{jobs[0]['label']} is {jobs[0]['name']}, and so on"))
+        _say(call, call.paint.faint(f"The claims are kept in {without_secrets(env['DIBS_URL'])}"))
+        _say(call, "")
         try:
-            outcome = Play(story, screen, show, folder).run(env)
+            play.run(env)
         finally:
-            left = url is not None and not tidied(client, plan)
-    report = screen.report(outcome, _where_after(plan, url, left, folder))
-    return _answer(call, plan, outcome, "\n".join(report))
+            left = url is not None and not tidied(client, jobs)
+    after = f"The store was {folder}/dibs.db, which was removed."
+    if url is not None:
+        after = f"Nothing of it is left at {without_secrets(url)} but its history."
+    if left:
+        after = f"Claims and done marks of {prefix} may be left; they expire by themselves."
+    document = {"url": url, "seed": seed, "workers": play.workers, **play.document()}
+    return answer(call, document, report(document, call.paint, after, width))
 
 
-def _answer(call: Call, plan: DemoPlan, outcome: DemoResult, report: str) -> Answer:
-    url = call.values.get("url")
-    document = {"url": url, "seed": plan.seed, "workers": list(plan.workers), **outcome.document()}
-    if outcome.good:
-        return yes(document, report)
-    undone = [row.label for row in outcome.rows if not row.done]
-    what = [f"{outcome.duplicates} steps were done twice."] if outcome.duplicates else []
+def _say(call: Call, line: str) -> None:
+    """Print a line of the log. A stream without a reader is no error: the answer counts."""
+    if call.stdout is None or call.values.get("json") or call.values.get("quiet"):
+        return
+    try:
+        call.stdout.write(call.paint.shown(line) + "\n")
+        call.stdout.flush()
+    except OSError:
+        pass
+
+
+def answer(call: Call, document: Document, text: str) -> Answer:
+    """Yes, if every step of every job was done exactly once."""
+    sums = document["side_effects"]
+    undone = [row["label"] for row in document["jobs"] if not row["done"]]
+    if not undone and sums["done"] == sums["expected"] and not sums["duplicates"]:
+        return yes(document, text)
+    what = [f"{sums['duplicates']} steps were done twice."] if sums["duplicates"] else []
     what += [f"Not done: {', '.join(undone)}."] if undone else []
     verdict = " ".join(what) or "Some steps are missing from the ledger."
-    message = " ".join([verdict, *outcome.troubles])
-    return no(NO, document, f"{report}\n{call.paint.bad(verdict)}", code="demo_failed", message=message)
-
-
-def _where_after(plan: DemoPlan, url: str | None, left: bool, folder: str) -> str:
-    if url is None:
-        return f"The store was {folder}/dibs.db, which was removed."
-    if left:
-        prefix = plan.jobs[0].name.partition("/")[0]
-        return f"Claims and done marks of {prefix}/ may be left at {without_secrets(url)}; they expire by themselves."
-    return f"Nothing of it is left at {without_secrets(url)} but its history."
+    message = " ".join([verdict, *document["troubles"]])
+    return no(NO, document, f"{text}\n{call.paint.bad(verdict)}", code="demo_failed", message=message)
 
 
 def _environment(call: Call, url: str) -> dict[str, str]:
@@ -117,30 +110,6 @@ def _environment(call: Call, url: str) -> dict[str, str]:
     if call.values.get("url") and call.settings.namespace:
         env["DIBS_NAMESPACE"] = call.settings.namespace
     return env
-
-
-def _show(call: Call, rows: int) -> Show:
-    """The board is drawn on a terminal that is large enough. In a pipe only the log is shown."""
-    from dibs.demo.show import Show
-
-    if call.values.get("json") or call.values.get("quiet"):
-        return Show(None, live=False)
-    stream = call.stdout
-    terminal = stream is not None and stream.isatty() and call.env.get("TERM") != "dumb"
-    columns, lines = _size(stream)
-    live = terminal and columns >= WIDTH_MIN and lines >= rows + 2 + ROOM_FOR_LOG
-    return Show(stream, live=live, shown=call.paint.shown)
-
-
-def _size(stream: TextIO | None) -> tuple[int, int]:
-    """Columns and rows of the terminal; the usual ones for a pipe."""
-    try:
-        assert stream is not None
-        size = os.get_terminal_size(stream.fileno())
-        columns, rows = size.columns, size.lines
-    except (OSError, AssertionError, ValueError):
-        columns, rows = 0, 0
-    return columns or WIDTH_DEFAULT, rows or ROWS_DEFAULT
 
 
 COMMANDS = {
@@ -155,8 +124,8 @@ COMMANDS = {
             "end. DIBS_URL is ignored; --url runs it in another store, under job names of its own."
         ),
         options=(
-            Option("--workers", f"how many workers, 2 or more (default {plans.WORKERS_DEFAULT})", value="N"),
-            Option("--jobs", f"how many jobs (default {plans.JOBS_DEFAULT})", value="N"),
+            Option("--workers", f"how many workers, 2 or more (default {WORKERS_DEFAULT})", value="N"),
+            Option("--jobs", f"how many jobs (default {JOBS_DEFAULT})", value="N"),
             Option("--seed", "a number that chooses the jobs and the worker to be killed", value="N"),
         ),
         examples=(

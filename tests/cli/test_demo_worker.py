@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dibs
-from dibs.demo import ledger
-from dibs.demo.ledger import Ledger
-from dibs.demo.plan import STEPS, checkpoint_of, plan_of
-from dibs.demo.play import orders_of, tidied
-from dibs.demo.worker import Worker
+from dibs.cli.demo.play import backlog_of, tidied
+from dibs.cli.demo.worker import STEPS, Worker, checkpoint_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 PATIENCE_SECONDS = 30
-PLAN = plan_of(jobs=3, workers=3, seed=1)
-FIRST = PLAN.jobs[0].name
+JOBS = backlog_of(3, workers=3, seed=1)
+FIRST = JOBS[0]["name"]
 
 
 @pytest.fixture
@@ -32,14 +29,12 @@ def client() -> Iterator[dibs.Client]:
 class Hired:
     """A worker that runs in a thread, and what it told."""
 
-    def __init__(self, client: dibs.Client, folder: Path, name: str = "agent-1") -> None:
-        self.path = str(folder / "ledger")
+    def __init__(self, client: dibs.Client, folder: Path) -> None:
+        self.path = folder / "ledger"
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.waits = threading.Event()
-        orders = orders_of(PLAN, self.path)
-        orders["jobs"] = [each | {"paces_ms": [0] * len(STEPS), "fatal": False} for each in orders["jobs"]]
-        self._ledger = Ledger(self.path)
-        worker = Worker(name, client, orders, self._ledger, self._tell)
+        jobs = [job | {"paces_ms": [0] * len(STEPS), "fatal": False} for job in JOBS]
+        worker = Worker(client, jobs, str(self.path), self._tell)
         self._thread = threading.Thread(target=worker.run, daemon=True)
         self._thread.start()
 
@@ -51,11 +46,11 @@ class Hired:
     def finished(self) -> Hired:
         self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive(), self.told
-        self._ledger.close()
         return self
 
     def steps(self, job: str) -> list[int]:
-        return [effect.step for effect in ledger.read(self.path) if effect.job == job]
+        lines = [line.split("\t") for line in self.path.read_text().splitlines()]
+        return [int(step) for name, step in lines if name == job]
 
     def count(self, event: str) -> int:
         return [kind for kind, _ in self.told].count(event)
@@ -65,9 +60,9 @@ def test_alone_it_does_every_step_of_every_job_once_and_marks_them_done(
     client: dibs.Client, tmp_path: Path
 ) -> None:
     hired = Hired(client, tmp_path).finished()
-    for job in PLAN.jobs:
-        assert hired.steps(job.name) == [1, 2, 3, 4, 5]
-        assert client.owner(job.name).status == "done"
+    for job in JOBS:
+        assert hired.steps(job["name"]) == [1, 2, 3, 4, 5]
+        assert client.owner(job["name"]).status == "done"
     assert (hired.count("claimed"), hired.count("done"), hired.count("skipped")) == (3, 3, 0)
 
 
@@ -110,6 +105,6 @@ def test_tidying_takes_the_done_marks_away_and_says_what_it_could_not(
 ) -> None:
     Hired(client, tmp_path).finished()
     with client.claim(FIRST, again=True):
-        assert tidied(client, PLAN) is False
-    assert tidied(client, PLAN) is True
-    assert [client.owner(job.name).status for job in PLAN.jobs] == ["free"] * 3
+        assert tidied(client, JOBS) is False
+    assert tidied(client, JOBS) is True
+    assert [client.owner(job["name"]).status for job in JOBS] == ["free"] * 3
