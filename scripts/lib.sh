@@ -127,6 +127,9 @@ use_venv() {
     export PATH="$VENV/bin:$PATH"
 }
 
+# wait_for PID: until this process has ended. It need not be a child.
+wait_for() { while kill -0 "$1" 2>/dev/null; do sleep 1; done; }
+
 # run_tests WORD...: pytest with these words. Many tests wait for real processes, so there are more workers than two cores
 # need. A file stays together: it may have a server of its own. Real processes of several workers can starve one another
 # on a busy machine, so a test that fails is run once more, alone, with every other failed one. A test that fails twice
