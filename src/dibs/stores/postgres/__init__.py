@@ -5,10 +5,12 @@
     statements.py  the SQL functions and queries
     schema.py      numbered migrations
     clock.py       the store's time, compared with this process's steady clock
+    hosts.py       which of several hosts is the primary
     pool.py        connections and retries
     connection.py  one connection; every wait on it is bounded
     forks.py       connections and threads that a forked child must not use
     notify.py      LISTEN: a waiter is woken by the commit that concerns it
+    activity.py    who keeps the database waiting
     upkeep.py      size, probe and vacuum, for operators
     arrays.py      arrays in PostgreSQL's text form
     errors.py      what an error of PostgreSQL means, in words

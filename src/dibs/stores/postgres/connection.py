@@ -7,6 +7,9 @@ statements and no session settings: behind pgbouncer the next statement may go t
 from __future__ import annotations
 
 import select
+import socket
+from queue import Empty, SimpleQueue
+from threading import Thread
 
 from psycopg import Error, pq
 
@@ -30,6 +33,16 @@ class QueryRefused(Exception):
         self.sqlstate = sqlstate
 
 
+class HeldUp(QueryRefused):
+    """A lock was not given in time. `who` has it, if that is known; `by_standby`: it is a commit that waits for the
+    standby."""
+
+    def __init__(self, error: QueryRefused, who: str, *, by_standby: bool) -> None:
+        super().__init__(error.sqlstate, str(error))
+        self.who = who
+        self.by_standby = by_standby
+
+
 class LinkLost(Exception):
     """The connection failed or ended. `sent`: a statement was under way, and may have been executed."""
 
@@ -40,11 +53,15 @@ class LinkLost(Exception):
         self.late = late
 
 
+class LinkBehind(LinkLost):
+    """A server lacks commits that this process was told of. It must not be used."""
+
+
 class PostgresConnection:
     """The constructor connects, or raises. One thread uses it at a time."""
 
     def __init__(self, conninfo: bytes, deadline_ms: int) -> None:
-        self._pg: PGconn = pq.PGconn.connect_start(conninfo)
+        self._pg: PGconn = pq.PGconn.connect_start(conninfo + _addresses(conninfo, deadline_ms))
         try:
             self._connect(deadline_ms)
         except BaseException:
@@ -188,6 +205,33 @@ class PostgresConnection:
 
     def _says(self) -> str:
         return self._pg.error_message.decode(errors="replace").strip()
+
+
+def _addresses(conninfo: bytes, deadline_ms: int) -> bytes:
+    """The addresses of the host, as further settings. libpq would look them up without a deadline, and psycopg would
+    keep all threads of the process waiting meanwhile."""
+    given = {each.keyword: each.val for each in pq.Conninfo.parse(conninfo)}
+    host = given[b"host"] or b""
+    if not host or host.startswith((b"/", b"@")) or given[b"hostaddr"]:
+        return b""
+    answers: SimpleQueue[list[str] | OSError] = SimpleQueue()
+    Thread(target=lambda: answers.put(_looked_up(host)), name="dibs-resolve", daemon=True).start()
+    try:
+        found = answers.get(timeout=max(0, deadline_ms - steady_ms()) / 1000)
+    except Empty:
+        raise LinkLost(_LATE, sent=False, late=True) from None
+    if isinstance(found, OSError):
+        raise LinkLost(f'could not find the address of "{host.decode()}": {found.strerror}', sent=False)
+    hosts = ",".join([host.decode()] * len(found))
+    return f" host='{hosts}' hostaddr='{','.join(found)}'".encode()
+
+
+def _looked_up(host: bytes) -> list[str] | OSError:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return error
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def _text(error: Error) -> str:

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from dibs.errors import InvalidInput, NotAllowed, StoreBroken, StoreCorrupt, StoreFull, StoreUnavailable
+import re
+
+from dibs.errors import (
+    InvalidInput,
+    NotAllowed,
+    StoreBroken,
+    StoreCorrupt,
+    StoreFull,
+    StoreReplaced,
+    StoreUnavailable,
+)
+from dibs.stores.postgres.connection import HeldUp, LinkBehind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +27,7 @@ SERIALIZATION = (
 )  # rolled back because of another transaction: these should be tried again
 READ_ONLY = "25006"
 MISSING = ("42P01", "42883", "3F000", "42703")  # no such table, function, schema or column
-_LOCKED = "55P03"
+LOCKED = "55P03"
 _CANCELLED = "57014"
 _REFUSED_FOR_GOOD = ("authentication", "pg_hba.conf", "does not exist", "no password supplied", "certificate")
 _NO_SLOT = ("too many clients", "remaining connection slots", "too many connections")
@@ -25,7 +36,13 @@ _FULL = ("53100", "53200", "53400")
 
 def is_final(lost: LinkLost) -> bool:
     """Whether connecting again would fail in the same way. libpq gives no code for errors before the login."""
-    return any(each in str(lost) for each in _REFUSED_FOR_GOOD)
+    return _says_any(str(lost), _REFUSED_FOR_GOOD)
+
+
+def _says_any(says: str, words: tuple[str, ...]) -> bool:
+    """Whether libpq or the server says one of these. Names, which are quoted, may hold any word."""
+    plain = re.sub(r'"[^"]*"', "", says)
+    return any(each in plain for each in words)
 
 
 def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) -> DibsError:
@@ -34,14 +51,19 @@ def unreachable(lost: LinkLost, location: PostgresLocation, *, unknown: bool) ->
     if lost.late:
         return StoreUnavailable(
             f"PostgreSQL ({location.shown}) gave no answer within {location.timeout_ms / 1000:g} seconds. Try again; "
-            "if it stays so, look at the database.",
+            "if it stays so, look at the database, and at the standby if its commits wait for one.",
             unknown=unknown,
+        )
+    if isinstance(lost, LinkBehind):
+        return StoreReplaced(
+            f"PostgreSQL ({location.shown}) lacks what it had: {says}. An old primary came back, or a copy was "
+            "restored under running servers. Stop the old primary; after a restore, start the servers again."
         )
     if is_final(lost) and not unknown:
         return NotAllowed(
             f"PostgreSQL lets nobody in by {location.shown}: {says}. Check user, password and database."
         )
-    if any(each in says for each in _NO_SLOT):
+    if _says_any(says, _NO_SLOT):
         return _no_connection_left(says, location)
     return StoreUnavailable(
         f"PostgreSQL ({location.shown}) cannot be reached: {says}. Try again when it is there.",
@@ -65,11 +87,8 @@ def refusal(error: QueryRefused, location: PostgresLocation, user: str) -> DibsE
         return StoreFull(
             f"PostgreSQL ({location.shown}) has no room left: {says}. Make room, then try again."
         )
-    if state == _LOCKED:
-        return StoreUnavailable(
-            f"The schema {location.schema} was locked by somebody else for too long. Try again; if it stays so, look "
-            "in pg_stat_activity for a transaction that is kept open."
-        )
+    if isinstance(error, HeldUp):
+        return held_up(error, location)
     if state in (_CANCELLED, *SERIALIZATION):
         return StoreUnavailable(f"PostgreSQL ({location.shown}) gave up on a statement: {says}. Try again.")
     if state in MISSING:
@@ -84,6 +103,19 @@ def refusal(error: QueryRefused, location: PostgresLocation, user: str) -> DibsE
     return StoreUnavailable(f"PostgreSQL ({location.shown}) refused to work: {says} ({state}).")
 
 
+def held_up(error: HeldUp, location: PostgresLocation) -> DibsError:
+    if error.by_standby:
+        return StoreUnavailable(
+            f"PostgreSQL ({location.shown}) waits for its standby: no commit is done before a standby has it "
+            "(synchronous_standby_names), and none answers. Start the standby. Do not end the transaction that waits: "
+            "it is a commit of dibs."
+        )
+    return StoreUnavailable(
+        f"The schema {location.schema} was locked by {error.who or 'somebody else'} for too long. Try again; if it "
+        "stays so, look in pg_stat_activity for a transaction that is kept open."
+    )
+
+
 def _no_connection_left(says: str, location: PostgresLocation) -> DibsError:
     return StoreUnavailable(
         f"PostgreSQL ({location.shown}) has no connection left: {says}. Raise max_connections, or put pgbouncer in "
@@ -94,7 +126,7 @@ def _no_connection_left(says: str, location: PostgresLocation) -> DibsError:
 def missing_right(says: str, location: PostgresLocation, user: str) -> DibsError:
     """42501: which GRANT is missing."""
     schema, role = quoted(location.schema), quoted(user)
-    if "for database" in says:
+    if says.startswith("permission denied for database "):
         return NotAllowed(
             f"{says}: the role {user} may not make the schema {location.schema}.\nAs the database's owner, run: "
             f"CREATE SCHEMA {schema} AUTHORIZATION {role};"

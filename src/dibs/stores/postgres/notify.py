@@ -12,11 +12,13 @@ import os
 import threading
 from _thread import allocate_lock
 from binascii import crc32
+from contextlib import closing
 
 from dibs.clock import steady_ms
-from dibs.stores.postgres.connection import LinkLost, PostgresConnection, QueryRefused
+from dibs.stores.postgres.connection import LinkLost, QueryRefused
 from dibs.stores.postgres.errors import quoted
 from dibs.stores.postgres.forks import forget_after_fork
+from dibs.stores.postgres.pool import connected
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from types import TracebackType
 
+    from dibs.stores.postgres.connection import PostgresConnection
     from dibs.stores.postgres.location import PostgresLocation
+    from dibs.stores.postgres.pool import Pool
 
 MARKS_MAX = 800  # in one note, which may have 8,000 bytes
 EVERYBODY = "*"
@@ -79,8 +83,9 @@ class NoteWait:
 class Listener:
     """Receives the notes of one store, from the first wait on."""
 
-    def __init__(self, location: PostgresLocation) -> None:
+    def __init__(self, location: PostgresLocation, pool: Pool) -> None:
         self._location = location
+        self._pool = pool
         self.forget()
         forget_after_fork(self)
 
@@ -125,7 +130,7 @@ class Listener:
         pause_s = _AGAIN_S
         while self._stop is not None:
             try:
-                with _Link(self._location) as link:
+                with self._connected() as link:
                     if link.is_pooled:
                         pause_s = _POOLED_S  # a LISTEN would stay in a backend that others get later
                     else:
@@ -139,6 +144,11 @@ class Listener:
                 _pause(woken_by, pause_s)
         os.close(woken_by)
 
+    def _connected(self) -> closing[PostgresConnection]:
+        """A connection of the listener's own."""
+        until_ms = steady_ms() + self._location.timeout_ms
+        return closing(connected(self._location.listens_at, 0, self._pool.admit, until_ms)[1])
+
     def _hear(self, link: PostgresConnection, woken_by: int) -> None:
         link.script(f"LISTEN {quoted(self._location.channel)}", steady_ms() + self._location.timeout_ms)
         self.hears = True
@@ -150,31 +160,6 @@ class Listener:
                 self.told(
                     marks, events=True, seq=int(seq) if seq.isdecimal() and len(seq) < SEQ_DIGITS_MAX else 0
                 )
-
-
-class _Link:
-    """A connection of the listener's own."""
-
-    def __init__(self, location: PostgresLocation) -> None:
-        self._location = location
-        self._link: PostgresConnection | None = None
-
-    def __enter__(self) -> PostgresConnection:
-        lost: LinkLost | None = None
-        for each in self._location.listens_at:
-            try:
-                self._link = PostgresConnection(each, steady_ms() + self._location.timeout_ms)
-                return self._link
-            except LinkLost as error:
-                lost = error
-        assert lost is not None
-        raise lost
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._link is not None:
-            self._link.close()
 
 
 def _pause(woken_by: int, seconds: float) -> None:

@@ -15,8 +15,9 @@ import time
 from dibs.clock import steady_ms
 from dibs.errors import StoreUnavailable
 from dibs.ids import new_fraction
-from dibs.stores.postgres.connection import LinkLost, PostgresConnection, QueryRefused
-from dibs.stores.postgres.errors import READ_ONLY, SERIALIZATION, is_final, refusal, unreachable
+from dibs.stores.postgres.activity import holder
+from dibs.stores.postgres.connection import HeldUp, LinkBehind, LinkLost, PostgresConnection, QueryRefused
+from dibs.stores.postgres.errors import LOCKED, READ_ONLY, SERIALIZATION, is_final, refusal, unreachable
 from dibs.stores.postgres.forks import forget_after_fork
 
 TYPE_CHECKING = False
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     Row = tuple[bytes | None, ...]
     T = TypeVar("T")
+    Admit = Callable[[PostgresConnection, int], None]
 
 IDLE_MAX = 8  # how many idle connections are kept
 PAUSE_MS = 50
@@ -36,11 +38,12 @@ TRY_MS_MIN = 200  # with less time left, what the server refused is not tried ag
 
 
 class Pool:
-    def __init__(self, location: PostgresLocation) -> None:
+    def __init__(self, location: PostgresLocation, first: int = 0) -> None:
         self._location = location
         self._idle: list[PostgresConnection] = []
         self._closed = False
-        self._first = 0  # the host that was last used
+        self._first = first  # the host that was last used
+        self.admit: Admit = lambda link, deadline_ms: None
         forget_after_fork(self)
 
     def rows(self, sql: bytes, values: Sequence[bytes | None] = (), *, writes: bool = False) -> list[Row]:
@@ -59,8 +62,9 @@ class Pool:
         pause_ms = 0
         while True:
             try:
-                return self._try(ask, deadline_ms, fresh=pause_ms > 0)
+                return self._try(ask, deadline_ms)
             except LinkLost as lost:
+                self.drop_idle()  # the others have most likely failed, too
                 unknown = writes and lost.sent
                 if unknown or is_final(lost) or steady_ms() + pause_ms >= deadline_ms:
                     raise unreachable(lost, self._location, unknown=unknown) from None
@@ -74,28 +78,36 @@ class Pool:
                 time.sleep(pause_ms / 1000 * (0.5 + new_fraction() / 2))
             pause_ms = min(PAUSE_MS_MAX, pause_ms * 2 or PAUSE_MS)
 
-    def _try(self, ask: Callable[[PostgresConnection, int], T], deadline_ms: int, *, fresh: bool) -> T:
-        link = self._take(deadline_ms, fresh=fresh)
+    def _try(self, ask: Callable[[PostgresConnection, int], T], deadline_ms: int) -> T:
+        link = self._take(deadline_ms)
         try:
             answer = ask(link, deadline_ms)
         except QueryRefused as error:
+            user = link.user
             if error.sqlstate == READ_ONLY:
                 link.close()
                 self.drop_idle()  # they lead to the same server
             else:
+                if error.sqlstate == LOCKED:
+                    error = self._held_up(link, error, deadline_ms)
                 self._put_back(link)
-            raise _Refused(error, link.user if error.sqlstate != READ_ONLY else "") from None
+            raise _Refused(error, user) from None
         except BaseException:
             link.close()
             raise
         self._put_back(link)
         return answer
 
-    def _take(self, deadline_ms: int, *, fresh: bool) -> PostgresConnection:
+    def _held_up(self, link: PostgresConnection, error: QueryRefused, deadline_ms: int) -> QueryRefused:
+        try:
+            who, by_standby = holder(link, self._location.schema, deadline_ms)
+        except QueryRefused:
+            return HeldUp(error, "", by_standby=False)
+        return HeldUp(error, who, by_standby=by_standby)
+
+    def _take(self, deadline_ms: int) -> PostgresConnection:
         if self._closed:
             raise StoreUnavailable(f"The store at {self._location.shown} was closed. Open it again.")
-        if fresh:
-            self.drop_idle()  # the others have most likely failed, too
         while self._idle:
             try:
                 link = self._idle.pop()
@@ -104,25 +116,8 @@ class Pool:
             if link.is_alive:
                 return link
             link.close()
-        return self._connect(deadline_ms)
-
-    def _connect(self, deadline_ms: int) -> PostgresConnection:
-        """Connect to the first host that accepts us, beginning with the last one that did."""
-        attempts = self._location.attempts
-        lost: LinkLost | None = None
-        for offset in range(len(attempts)):
-            which = (self._first + offset) % len(attempts)
-            left_ms = deadline_ms - steady_ms()
-            share_ms = left_ms // (len(attempts) - offset)
-            try:
-                link = PostgresConnection(attempts[which], steady_ms() + share_ms)
-            except LinkLost as error:
-                lost = error
-                continue
-            self._first = which
-            return link
-        assert lost is not None
-        raise lost
+        self._first, link = connected(self._location.attempts, self._first, self.admit, deadline_ms)
+        return link
 
     def _put_back(self, link: PostgresConnection) -> None:
         if self._closed or len(self._idle) >= IDLE_MAX:
@@ -145,6 +140,32 @@ class Pool:
     def close(self) -> None:
         self._closed = True
         self.drop_idle()
+
+
+def connected(
+    attempts: Sequence[bytes], first: int, admit: Admit, deadline_ms: int
+) -> tuple[int, PostgresConnection]:
+    """A connection to a host that accepts us and that `admit` takes, and which one that is. `first` is tried first."""
+    lost: LinkLost | None = None
+    for offset in range(len(attempts)):
+        which = (first + offset) % len(attempts)
+        until_ms = steady_ms() + (deadline_ms - steady_ms()) // (len(attempts) - offset)
+        try:
+            link = PostgresConnection(attempts[which], until_ms)
+        except LinkLost as error:
+            lost = lost if isinstance(lost, LinkBehind) else error
+            continue
+        try:
+            admit(link, until_ms)
+            return which, link
+        except LinkLost as error:
+            lost = error
+            link.close()
+        except BaseException:
+            link.close()
+            raise
+    assert lost is not None
+    raise lost
 
 
 class _Refused(Exception):

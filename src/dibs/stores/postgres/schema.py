@@ -41,11 +41,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         " needs integer NOT NULL, store_id text NOT NULL, revision bigint NOT NULL, last_seq bigint NOT NULL,"
         " high_ms bigint NOT NULL, offset_ms bigint NOT NULL, offset_no bigint NOT NULL) WITH (fillfactor = 10)",
         "INSERT INTO {s}.state VALUES (1, 0, 1, md5(random()::text || clock_timestamp()::text), 0, 0, 0, 0, 0)",
+    ),
+    (
+        "ALTER TABLE {s}.state ADD timeline bigint NOT NULL DEFAULT 0, ADD due_from_ms bigint NOT NULL DEFAULT 0",
+        f"UPDATE {{s}}.state SET timeline = {statements.TIMELINE}",
+        "DROP FUNCTION IF EXISTS {s}.read_1, {s}.due_1, {s}.commit_1, {s}.correct_1",
         statements.CLOCK,
         statements.READ,
         statements.DUE,
         statements.COMMIT,
         statements.CORRECT,
+        statements.ROOM,
+        "UPDATE {s}.state SET needs = 2",
     ),
 )
 VERSION = len(MIGRATIONS)
@@ -99,7 +106,7 @@ def migrated(
     literal = "'dibs:" + location.schema.replace("'", "''") + "'"
     (row,) = link.script(
         f"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{MIGRATE_MS_MAX}ms';"
-        " SET LOCAL standard_conforming_strings = on;"
+        " SET LOCAL standard_conforming_strings = on; SET LOCAL search_path = pg_catalog, pg_temp;"
         f" SELECT pg_advisory_xact_lock(hashtextextended({literal}, 0));"
         " SELECT current_setting('server_encoding'),"
         f" (SELECT count(*) FROM pg_namespace WHERE nspname = substr({literal}, 6)),"

@@ -3,19 +3,32 @@
 Records that were read or written are cached with their version. A read sends the cached versions, and the database
 sends only the text of records that changed. So every answer comes from the database, and the cache only saves sending
 and decoding.
+
+**The database may be another one than before.** With every answer comes the revision of the store (statements.py). The
+highest one is remembered, and a database that is behind it is not used: it is an old primary that came back, or a copy.
+If the timeline is a new one, the standby that was promoted may lack the last commits. Then nothing is written before
+this store has arrived: the floor of the fencing tokens is raised above all that can have been handed out, which changes
+`meta`, so that whatever was decided by records of the old timeline is a conflict.
 """
 
 from __future__ import annotations
 
+import logging
+
 from dibs import clock
-from dibs.errors import StoreUnavailable
+from dibs.core.keys import META_KEY
+from dibs.core.records import Meta
+from dibs.errors import StoreFull, StoreUnavailable
 from dibs.stores.codec import decode, decode_event, encode
 from dibs.stores.keys import end_of
 from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 from dibs.stores.postgres import arrays
+from dibs.stores.postgres.activity import held_back
 from dibs.stores.postgres.capabilities import CAPABILITIES
 from dibs.stores.postgres.clock import StepWatch
+from dibs.stores.postgres.connection import LinkBehind, QueryRefused
 from dibs.stores.postgres.errors import quoted
+from dibs.stores.postgres.hosts import primary
 from dibs.stores.postgres.notify import Listener, NoteWait, hint_of, mark_of
 from dibs.stores.postgres.pool import Pool
 from dibs.stores.postgres.schema import prepare
@@ -28,6 +41,8 @@ if TYPE_CHECKING:
 
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.errors import DibsError
+    from dibs.stores.postgres.connection import PostgresConnection
     from dibs.stores.postgres.location import PostgresLocation
     from dibs.stores.postgres.pool import Row
 
@@ -38,6 +53,9 @@ HEARD_POLL_MS_MAX = 1_000  # for waiters that are notified; this covers lost not
 PRUNE_ROWS = 10_000  # in one statement
 CORRECTIONS_MAX = 3  # others may correct the clock at the same moment
 NOTICES_MAX = 10
+NEVER_MS = 1 << 62
+
+log = logging.getLogger("dibs")
 
 
 class PostgresStore(Store, Maintenance):
@@ -53,15 +71,21 @@ class PostgresStore(Store, Maintenance):
         steady_ms: Callable[[], int] = clock.steady_ms,
     ) -> None:
         self._location = location
-        self._pool = Pool(location)
+        self._pool = Pool(location, primary(location))
         self._queries = Queries(quoted(location.schema))
         self._steps = StepWatch(steady_ms)
-        self._listener = Listener(location)
+        self._listener = Listener(location, self._pool)
         self._cache: dict[str, Versioned] = {}
         self._notices: list[str] = []
+        self._trouble: DibsError | None = None
+        self._held_back: str | None = None
+        self._seen = 0  # the highest revision that an answer had
+        self._seen_seq = 0  # the last event that this process knows of
+        self._none_due = (0, -1)  # no record was due before this time, at this revision
         self._versions = prepare(
             self._pool, location, migrate=location.migrates if migrate is None else migrate
         )
+        self._pool.admit = self._admit
 
     @property
     def made(self) -> bool:
@@ -76,7 +100,7 @@ class PostgresStore(Store, Maintenance):
         cache = self._cache
         known = {key: cache.get(key, ABSENT) for key in wanted}
         values = (arrays.texts(wanted), arrays.numbers(each.version for each in known.values()))
-        rows, now_ms = self._timed(self._queries.read, values)
+        rows, now_ms, _ = self._timed(self._queries.read, values)
         found = dict.fromkeys(wanted, ABSENT)
         for key, version, _, body in rows:
             name = _text(key)
@@ -87,22 +111,46 @@ class PostgresStore(Store, Maintenance):
         self._keep(found)
         return Snapshot(now_ms=now_ms, records=found)
 
-    def _timed(self, sql: bytes, values: Sequence[bytes | None]) -> tuple[list[Row], int]:
-        """The rows of a statement, without the row that holds the time, and the time."""
+    def _timed(self, sql: bytes, values: Sequence[bytes | None]) -> tuple[list[Row], int, int]:
+        """The rows of a statement, without the row that holds the time, the time, and the revision."""
         tries = 0
         while True:
             asked_ms = self._steps.steady_ms()
-            rows = self._pool.rows(sql, values)
-            at = next(index for index, row in enumerate(rows) if row[0] is None)
-            _, now, number, *_ = rows.pop(at)
+            rows, (_, now, number, revision) = self._pool.call(
+                lambda link, until_ms: self._asked(link, sql, values, until_ms)
+            )
             now_ms = int(now or 0)
             latest_ms = self._steps.expected_ms(now_ms, asked_ms)
             if latest_ms is None:
-                return rows, self._steps.handed_out(now_ms)
+                return rows, self._steps.handed_out(now_ms), int(revision or 0)
             tries += 1
             if tries > CORRECTIONS_MAX:
-                return rows, self._steps.handed_out(latest_ms)
+                return rows, self._steps.handed_out(latest_ms), int(revision or 0)
             self._correct(number, now_ms, latest_ms)
+
+    def _asked(
+        self, link: PostgresConnection, sql: bytes, values: Sequence[bytes | None], until_ms: int
+    ) -> tuple[list[Row], Row]:
+        """The rows of a statement, and the row with the time and the revision, which has no key."""
+        seen = self._seen
+        rows = link.query(sql, values, until_ms)
+        about = rows.pop(next(index for index, row in enumerate(rows) if row[0] is None))
+        self._see(int(about[3] or 0), seen)
+        return rows, about
+
+    def _admit(self, link: PostgresConnection, until_ms: int) -> None:
+        """Whether a new connection leads to the store that this process knows."""
+        try:
+            self._asked(link, self._queries.read, (b"{}", b"{}"), until_ms)
+        except QueryRefused:
+            pass  # so will be what it is wanted for, with the reason
+
+    def _see(self, revision: int, seen: int) -> None:
+        """Take note of the revision in an answer. `seen`: what was known when the question was sent."""
+        if revision < seen:
+            self._cache = {}  # should this store be used again after all, its versions may mean other records
+            raise LinkBehind(f"it is at revision {revision}, and was at {seen}", sent=False)
+        self._seen = max(self._seen, revision)
 
     def _correct(self, number: bytes | None, now_ms: int, latest_ms: int) -> None:
         """See clock.py. If the correction cannot be written, nothing can be decided, either."""
@@ -129,9 +177,36 @@ class PostgresStore(Store, Maintenance):
     def commit(
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
     ) -> int:
+        try:
+            last_seq = self._write(expect, puts, events)
+        except StoreFull as error:
+            self._trouble = error
+            raise
+        if self._trouble is not None and (events or not puts or any(not expect[key] for key in puts)):
+            self._look_for_room()
+        return last_seq
+
+    def _look_for_room(self) -> None:
+        try:
+            self._pool.rows(self._queries.room)
+        except StoreUnavailable:
+            return
+        self._trouble = None
+
+    def _write(
+        self,
+        expect: Mapping[str, int],
+        puts: Mapping[str, Stored | None],
+        events: Sequence[Event],
+        *,
+        arrives: bool = False,
+    ) -> int:
         gone = [key for key, record in puts.items() if record is None and expect[key]]
         hint = hint_of(gone)
         kept = {key: record for key, record in puts.items() if record is not None}
+        dues = [due_ms for record in kept.values() if (due_ms := record.due_ms()) is not None]
+        none_due_ms, none_due_at = self._none_due
+        seen = self._seen
         values = (
             arrays.texts(expect),
             arrays.numbers(expect.values()),
@@ -141,16 +216,50 @@ class PostgresStore(Store, Maintenance):
             arrays.number(self._steps.last_ms),
             arrays.text(self._location.channel),
             hint.encode(),
+            arrays.number(seen),
+            arrays.number(self._seen_seq),
+            arrays.number(min(dues, default=NEVER_MS)),
+            arrays.number(none_due_ms),
+            arrays.number(none_due_at),
+            b"t" if arrives else b"f",
         )
-        ((last, revision),) = self._pool.rows(self._queries.commit, values, writes=True)
+
+        def ask(link: PostgresConnection, until_ms: int) -> tuple[bytes | None, int, bool]:
+            ((last, revision, promoted),) = link.query(self._queries.commit, values, until_ms)
+            self._see(int(revision or 0), seen)
+            return last, int(revision or 0), promoted == b"t"
+
+        last, revision, promoted = self._pool.call(ask, writes=not arrives)
         if last is None:
+            if promoted and not arrives:
+                self._arrive()
             raise Conflict
-        version = int(revision or 0)
-        written = {key: Versioned(version=version, record=record) for key, record in kept.items()}
+        written = {key: Versioned(version=revision, record=record) for key, record in kept.items()}
         self._keep({**dict.fromkeys(gone, ABSENT), **written})
+        self._seen_seq = max(self._seen_seq, int(last))
         if events or gone:
             self._listener.told(hint.split(), events=bool(events), seq=int(last))
         return int(last)
+
+    def _arrive(self) -> None:
+        """Be the first to write on a new timeline. The tokens that were handed out on the old one are below the time in
+        milliseconds, as far as this store can lack them."""
+        snapshot = self.read((META_KEY,))
+        found = snapshot.records[META_KEY]
+        meta = found.record if isinstance(found.record, Meta) else Meta()
+        floor = max(meta.token_floor + 1, snapshot.now_ms)
+        try:
+            self._write(
+                {META_KEY: found.version}, {META_KEY: meta.replace(token_floor=floor)}, (), arrives=True
+            )
+        except Conflict:
+            return  # another process has arrived
+        log.warning(
+            "PostgreSQL (%s) has begun a new timeline: a standby was promoted, or a backup restored. New fencing "
+            "tokens are above %s. If replication was not synchronous, the last commits may be lost.",
+            self._location.shown,
+            floor,
+        )
 
     def scan(
         self, prefix: str, after: str = "", limit: int = 1000, *, live: bool = False
@@ -168,8 +277,9 @@ class PostgresStore(Store, Maintenance):
         return found
 
     def due(self, limit: int) -> Due:
-        rows, now_ms = self._timed(self._queries.due, (arrays.number(max(1, limit)),))
-        first = [(int(due_ms or 0), _text(key)) for key, due_ms, _ in rows]
+        rows, now_ms, revision = self._timed(self._queries.due, (arrays.number(max(1, limit)),))
+        first = [(int(due_ms or 0), _text(key)) for key, due_ms, *_ in rows]
+        self._none_due = (first[0][0] if first else NEVER_MS, revision)
         keys = [key for due_ms, key in first if due_ms <= now_ms]
         return Due(keys=keys[: max(0, limit)], next_ms=first[0][0] if first else None)
 
@@ -179,6 +289,7 @@ class PostgresStore(Store, Maintenance):
         values = [arrays.number(after), arrays.number(max(0, limit)), *map(arrays.text, job or ())]
         rows = self._pool.rows(self._queries.events(of_a_job=job is not None, newest=newest), values)
         found = [decode_event(int(seq or 0), _text(body)) for seq, body in rows]
+        self._seen_seq = max([self._seen_seq, *(event.seq for event in found)])
         return found[::-1] if newest else found
 
     def watch(self, after: int, timeout_ms: int) -> bool:
@@ -205,14 +316,24 @@ class PostgresStore(Store, Maintenance):
 
     def _last_seq(self) -> int:
         ((last,),) = self._pool.rows(self._queries.last_seq)
+        self._seen_seq = max(self._seen_seq, int(last or 0))
         return int(last or 0)
 
     def prune(self, *, keep: int, before_ms: int) -> int:
-        """Only the beginning of the log is dropped, so its numbers have no gaps and can be used to count."""
-        young = self._pool.rows(self._queries.first_kept, (arrays.number(before_ms),))
+        """Only the beginning of the log is dropped, so its numbers have no gaps and can be used to count. An event that
+        is committed meanwhile stays: the last number is read first."""
         last_seq = self._last_seq()
+        self._warn_of_old_transactions()
+        young = self._pool.rows(self._queries.first_kept, (arrays.number(before_ms),))
         first_kept = int(young[0][0] or 0) if young else last_seq + 1
-        return self._delete(max(first_kept, last_seq + 1 - keep))
+        return self._delete(min(last_seq + 1, max(first_kept, last_seq + 1 - keep)))
+
+    def _warn_of_old_transactions(self) -> None:
+        """A server prunes every minute, and says it in its log: when it begins, not while it lasts."""
+        says = held_back(self._pool)
+        if says is not None and self._held_back is None:
+            log.warning("PostgreSQL (%s): %s.", self._location.shown, says)
+        self._held_back = says
 
     def _delete(self, bound: int) -> int:
         total = 0
@@ -224,7 +345,12 @@ class PostgresStore(Store, Maintenance):
                 return total
 
     def notices(self) -> list[str]:
-        return list(self._notices)
+        return [*self._notices, *([] if self._held_back is None else [f"{self._held_back}."])]
+
+    def trouble(self) -> DibsError | None:
+        """A full disk. Most commits go well on one, because they change rows where they are. So it is over only when
+        the tables could grow."""
+        return self._trouble
 
     def size_bytes(self) -> int:
         from dibs.stores.postgres.upkeep import size_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dibs import clock
 from dibs.errors import DibsError
+from dibs.stores.postgres.activity import held_back
 from dibs.stores.postgres.errors import quoted
 
 TYPE_CHECKING = False
@@ -24,7 +25,9 @@ SKEW_MS_MAX = 1_000
 
 def size_bytes(pool: Pool, location: PostgresLocation) -> int:
     schema = quoted(location.schema).replace("'", "''")
-    total = " + ".join(f"pg_total_relation_size('{schema}.{table}')" for table in TABLES)
+    total = " + ".join(
+        f"pg_catalog.pg_total_relation_size('{schema}.{table}'::pg_catalog.regclass)" for table in TABLES
+    )
     ((size,),) = pool.rows(f"SELECT {total}".encode())
     return int(size or 0)
 
@@ -43,11 +46,35 @@ def probe(pool: Pool, location: PostgresLocation, write: Callable[[], object]) -
     found = [_good("server", pool.call(_server))]
     found.append(_wall_clock(pool, location))
     found.append(_good("wake", _wake(pool, location)))
+    found += _standby(pool, location)
+    slowed = held_back(pool)
+    if slowed is not None:
+        found.append({"check": "old transaction", "ok": False, "says": slowed})
     try:
         write()
     except DibsError as error:
         return [*found, {"check": "write", "ok": False, "says": error.details}]
     return [*found, _good("write", f"the schema {location.schema} can be written")]
+
+
+def _standby(pool: Pool, location: PostgresLocation) -> list[Finding]:
+    if not location.has_several:
+        return []
+    ((names, waits),) = pool.rows(
+        b"SELECT pg_catalog.current_setting('synchronous_standby_names'),"
+        b" pg_catalog.current_setting('synchronous_commit')"
+    )
+    if names and waits != b"local":
+        return [_good("standby", f"commits wait for a standby ({names.decode()})")]
+    wrong = "synchronous_commit is local" if names else "synchronous_standby_names is empty"
+    return [
+        {
+            "check": "standby",
+            "ok": False,
+            "says": f"the URL names several hosts, but {wrong}: a failover loses claims that were acknowledged. "
+            "Replicate synchronously",
+        }
+    ]
 
 
 def _good(check: str, says: str) -> Finding:
