@@ -106,9 +106,8 @@ BEGIN
   revision := revision + 1;
   IF arrives THEN
     s.timeline := {TIMELINE};
-    s.last_seq := greatest(s.last_seq, seen_seq);
   END IF;
-  s.last_seq := s.last_seq + events;
+  s.last_seq := greatest(s.last_seq, seen_seq) + events;
   s.high_ms := greatest(s.high_ms, handed_ms);
   wall_ms := {{s}}.clock_1();
   IF wall_ms + s.offset_ms < s.high_ms THEN

@@ -1,0 +1,183 @@
+"""A real standby is promoted, and the old primary comes back: what two processes that use both hosts do."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.core.commands import Acquire, Renew
+from dibs.core.keys import META_KEY
+from dibs.core.outcomes import Granted, Held
+from dibs.errors import StoreReplaced, StoreUnavailable
+from dibs.service.coordinator import Coordinator
+from dibs.stores.port import Conflict
+from dibs.stores.postgres.location import PostgresLocation
+from dibs.stores.postgres.store import PostgresStore
+from dibs.testing.contract_base import event, key_of, lock, put
+from tests import postgres_pair
+from tests.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.postgres_pair import PostgresPair
+
+
+def url_of(pair: PostgresPair, *, timeout: str = "3s") -> str:
+    hosts = ",".join(f"127.0.0.1:{node.port}" for node in pair.nodes)
+    return f"postgresql://dibs@{hosts}/postgres?timeout={timeout}"
+
+
+def claim(store: PostgresStore, who: str, name: str) -> Any:
+    command = Acquire(
+        ns="default", principal=who, owner=who, fresh_lease_id=f"lease-{who}", ttl_ms=600_000, name=name
+    )
+    return Coordinator(store).one(command)
+
+
+class Failover:
+    """What happens when a standby that lacks the last commits is promoted."""
+
+    def __init__(self, pair: PostgresPair, stack: ExitStack) -> None:
+        self.pair = pair
+        url = url_of(pair, timeout="1500ms")
+        self.first, self.second = (
+            stack.enter_context(_closing(PostgresStore(PostgresLocation(url)))) for _ in range(2)
+        )
+        put(self.first, lock("kept"), events=[event("kept")])
+        self.before = self.first.read([META_KEY, key_of("new")])
+        wait_until(pair.has_all, "the standby has all")
+        pair.standby.kill()
+        self.lost = claim(self.first, "worker-1", "job")
+        put(self.first, lock("later"), events=[event("later")])
+        self.last_lost_seq = self.first.events(0, 10)[-1].seq
+        pair.primary.kill()
+        pair.standby.start()
+        pair.promote()
+
+
+def _closing(store: PostgresStore) -> Any:
+    from contextlib import closing
+
+    return closing(store)
+
+
+@pytest.fixture(scope="module")
+def failover(postgres_programs: tuple[str, str]) -> Iterator[Failover]:
+    with ExitStack() as stack:
+        pair = stack.enter_context(postgres_pair.pair(*postgres_programs, synchronous=False))
+        yield Failover(pair, stack)
+
+
+@pytest.mark.fault("F-060")
+@pytest.mark.promise("token:rises")
+def test_what_was_decided_by_records_of_the_old_primary_is_a_conflict_on_the_new_one(
+    failover: Failover, caplog: pytest.LogCaptureFixture
+) -> None:
+    versions = {key: found.version for key, found in failover.before.records.items()}
+    with caplog.at_level(logging.WARNING, "dibs"), pytest.raises(Conflict):
+        failover.second.commit(versions, {key_of("new"): lock("new")}, ())
+    assert "has begun a new timeline" in caplog.text
+    put(failover.second, lock("new"))
+
+
+@pytest.mark.fault("F-060")
+@pytest.mark.promise("excl")
+@pytest.mark.promise("proof")
+def test_a_record_that_was_cached_before_a_failover_does_not_replace_one_made_after_it(
+    failover: Failover,
+) -> None:
+    now = claim(failover.second, "worker-2", "job")
+    assert isinstance(now, Granted)
+    seen = failover.first.read([key_of("job")]).records[key_of("job")].record
+    assert seen == failover.second.read([key_of("job")]).records[key_of("job")].record
+    late = Renew(ns="default", name="job", principal="worker-1", lease_id=failover.lost.lease.lease_id)
+    Coordinator(failover.first).one(late)
+    kept = failover.second.read([key_of("job")]).records[key_of("job")].record
+    assert [holder.owner for holder in kept.holders] == ["worker-2"]
+
+
+@pytest.mark.fault("F-061")
+@pytest.mark.promise("token:rises")
+def test_a_claim_after_a_failover_has_a_higher_token_than_one_that_was_lost(failover: Failover) -> None:
+    held = failover.second.read([key_of("job")]).records[key_of("job")].record
+    assert held.token > failover.lost.lease.token
+    assert held.token > failover.first.read(()).now_ms - 600_000  # by time, above whatever was handed out
+
+
+@pytest.mark.fault("F-061")
+@pytest.mark.promise("events:told")
+def test_a_process_gives_no_event_a_number_that_it_has_seen_before(failover: Failover) -> None:
+    put(failover.first, lock("after"), events=[event("after")])
+    assert failover.first.events(0, 100)[-1].seq > failover.last_lost_seq
+
+
+@pytest.mark.fault("F-062")
+@pytest.mark.promise("excl")
+@pytest.mark.promise("damage:told")
+def test_an_old_primary_that_comes_back_is_not_used(failover: Failover) -> None:
+    pair, store = failover.pair, failover.first
+    pair.standby.start()  # the old primary, as it was: it accepts writes
+    with pytest.raises(
+        StoreUnavailable, match=r"accept writes: .*timeline [12].* and .*timeline [12].*old primary"
+    ):
+        PostgresStore(PostgresLocation(url_of(pair)))
+    claim(store, "worker-3", "new-job")
+    pair.primary.kill()
+    for act in (
+        lambda: store.read([key_of("new-job")]),
+        lambda: store.scan(""),
+        lambda: store.events(0, 10),
+        lambda: claim(store, "worker-4", "new-job"),
+    ):
+        with pytest.raises(StoreReplaced, match="lacks what it had"):
+            act()
+    pair.primary.start()
+    assert isinstance(claim(store, "worker-4", "new-job"), Held)
+    pair.standby.kill()
+    PostgresStore(PostgresLocation(url_of(pair))).close()
+
+
+@pytest.mark.fault("F-061")
+@pytest.mark.promise("durable")
+def test_a_synchronous_failover_loses_nothing_and_goes_on(postgres_programs: tuple[str, str]) -> None:
+    with (
+        postgres_pair.pair(*postgres_programs) as pair,
+        _closing(PostgresStore(PostgresLocation(url_of(pair)))) as store,
+    ):
+        before = claim(store, "worker-1", "job")
+        pair.primary.kill()
+        pair.promote()
+        assert isinstance(claim(store, "worker-2", "job"), Held)
+        after = claim(store, "worker-2", "other")
+        assert after.lease.token > before.lease.token
+        put(store, lock("again"))  # only the first commit on a timeline is a conflict
+
+
+@pytest.mark.fault("F-065")
+def test_a_standby_that_is_away_is_named_and_nobody_is_told_to_end_the_commit_that_waits(
+    postgres_programs: tuple[str, str],
+) -> None:
+    with postgres_pair.pair(*postgres_programs) as pair, ExitStack() as stack:
+        url = url_of(pair, timeout="8s")
+        waits, asks = (
+            stack.enter_context(_closing(PostgresStore(PostgresLocation(each))))
+            for each in (url_of(pair, timeout="3s"), url)
+        )
+        put(asks, lock("kept"))
+        pair.standby.kill()
+        with pytest.raises(StoreUnavailable, match="and at the standby if its commits wait for one") as late:
+            put(waits, lock("x"))
+        assert late.value.unknown
+        with pytest.raises(
+            StoreUnavailable, match=r"waits for its standby.*Do not end the transaction"
+        ) as told:
+            put(asks, lock("y"))
+        assert not told.value.unknown
+        assert "kept open" not in told.value.details
+        assert asks.read([key_of("kept")]).records[key_of("kept")].record == lock("kept")
+        pair.primary.signal(signal.SIGKILL)
