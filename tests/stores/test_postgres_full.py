@@ -61,6 +61,7 @@ def test_it_is_remembered_until_the_tables_can_grow(schema: Schema, store: Postg
         assert isinstance(store.trouble(), StoreFull)
         store.commit({}, {}, ())  # changes the row of `state` where it is
         assert isinstance(store.trouble(), StoreFull)
+        assert [each["check"] for each in store.probe() if not each["ok"]] == ["write"]
     store.commit({}, {}, ())
     assert store.trouble() is None
 

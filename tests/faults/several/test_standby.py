@@ -25,7 +25,9 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.mark.e2e
+@pytest.mark.fault("F-061")
 @pytest.mark.promise("durable")
+@pytest.mark.promise("token:rises")
 @pytest.mark.parametrize("synchronous", [True, False])
 def test_what_a_promoted_standby_knows(
     synchronous: bool, tmp_path: Path, stack: ExitStack, postgres_programs: tuple[str, str]
@@ -38,19 +40,20 @@ def test_what_a_promoted_standby_knows(
         if not synchronous:
             wait_until(pair.has_all, "the standby has it, too")
         pair.standby.kill()  # a server that is only stopped would later read the bytes in its socket
-        acknowledged = True
+        given = None
         try:
-            client.acquire("after", ttl=600)
+            given = client.acquire("after", ttl=600)
         except DibsError:
-            acknowledged = False
-        assert acknowledged is not synchronous
+            pass
+        assert (given is None) is synchronous
         pair.primary.kill()
         pair.standby.start()
         pair.promote()
         wait_until(lambda: _owners(client), "the server has found the new primary")
         assert client.owner("before").status == "held"
-        if acknowledged:
+        if given is not None:
             assert client.owner("after").status == "free", "without synchronous replication it is lost"
+            assert client.acquire("after").fencing_token > given.fencing_token
 
 
 def _owners(client: Client) -> bool:

@@ -28,10 +28,11 @@ TIMELINE = (
 _REVISION = f"""CASE WHEN pg_is_in_recovery() THEN s.revision WHEN s.timeline = {TIMELINE} THEN s.revision
       ELSE ((s.revision >> {COUNTER_BITS}) + greatest(1, {TIMELINE} - s.timeline)) << {COUNTER_BITS} END"""
 
-# Wall time in milliseconds. A separate function, so that tests can replace it.
-CLOCK = f"""
-CREATE OR REPLACE FUNCTION {{s}}.clock_1() RETURNS bigint LANGUAGE sql VOLATILE {SAFE} AS
-$$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint $$
+# Wall time in milliseconds. A separate function, so that tests can replace it. It has no settings, and its names are
+# qualified instead, so that it becomes a part of the statement that calls it.
+CLOCK = """
+CREATE OR REPLACE FUNCTION {s}.clock_1() RETURNS bigint LANGUAGE sql VOLATILE AS $$ SELECT pg_catalog.floor(
+  extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000::pg_catalog.numeric)::pg_catalog.int8 $$
 """
 
 # The first row has no key: it holds the time, the number of its offset, and the revision. The records follow. A body is
