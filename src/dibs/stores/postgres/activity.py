@@ -11,7 +11,6 @@ from dibs.stores.postgres.errors import quoted
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.stores.postgres.connection import PostgresConnection
-    from dibs.stores.postgres.pool import Pool
 
 # Each commit leaves the old versions of the rows it changed. The next commits pass them all until no transaction of the
 # database can see them: from about this many on, it takes them longer than the work itself.
@@ -53,9 +52,9 @@ def holder(link: PostgresConnection, schema: str, deadline_ms: int) -> tuple[str
     return (rows[0][1] or b"").decode(), rows[0][0] == b"SyncRep"
 
 
-def held_back(pool: Pool) -> str | None:
+def held_back(link: PostgresConnection, deadline_ms: int) -> str | None:
     """What slows every commit down, if anything does."""
-    for who, since in pool.rows(_OLDEST.encode()):
+    for who, since in link.query(_OLDEST.encode(), (), deadline_ms):
         if int(since or 0) >= HELD_BACK_MAX:
             return (
                 f"{(who or b'').decode()} sees the database as it was {int(since or 0):,} transactions ago. Until it "

@@ -332,7 +332,7 @@ class PostgresStore(Store, Maintenance):
 
     def _warn_of_old_transactions(self) -> None:
         """A server prunes every minute, and says it in its log: when it begins, not while it lasts."""
-        says = held_back(self._pool)
+        says = self._pool.call(held_back)
         if says is not None and self._held_back is None:
             log.warning("PostgreSQL (%s): %s.", self._location.shown, says)
         self._held_back = says

@@ -47,7 +47,7 @@ def probe(pool: Pool, location: PostgresLocation, write: Callable[[], object]) -
     found.append(_wall_clock(pool, location))
     found.append(_good("wake", _wake(pool, location)))
     found += _standby(pool, location)
-    slowed = held_back(pool)
+    slowed = pool.call(held_back)
     if slowed is not None:
         found.append({"check": "old transaction", "ok": False, "says": slowed})
     try:
