@@ -22,7 +22,7 @@ from tests import postgres_pair
 from tests.processes import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.postgres_pair import PostgresPair
 
@@ -51,7 +51,7 @@ class Failover:
         self.first, self.second = (
             stack.enter_context(_closing(PostgresStore(PostgresLocation(url)))) for _ in range(2)
         )
-        put(self.first, lock("kept"), events=[event("kept")])
+        put(self.first, lock("kept"), events=(event("kept"),))
         self.before = self.first.read([META_KEY, key_of("new")])
         wait_until(pair.has_all, "the standby has all")
         pair.standby.kill()
@@ -117,7 +117,7 @@ def test_a_claim_after_a_failover_has_a_higher_token_than_one_that_was_lost(fail
 @pytest.mark.fault("F-061")
 @pytest.mark.promise("events:told")
 def test_a_process_gives_no_event_a_number_that_it_has_seen_before(failover: Failover) -> None:
-    put(failover.first, lock("after"), events=[event("after")])
+    put(failover.first, lock("after"), events=(event("after"),))
     assert failover.first.events(0, 100)[-1].seq > failover.last_lost_seq
 
 
@@ -133,12 +133,13 @@ def test_an_old_primary_that_comes_back_is_not_used(failover: Failover) -> None:
         PostgresStore(PostgresLocation(url_of(pair)))
     claim(store, "worker-3", "new-job")
     pair.primary.kill()
-    for act in (
+    acts: list[Callable[[], object]] = [
         lambda: store.read([key_of("new-job")]),
         lambda: store.scan(""),
         lambda: store.events(0, 10),
         lambda: claim(store, "worker-4", "new-job"),
-    ):
+    ]
+    for act in acts:
         with pytest.raises(StoreReplaced, match="lacks what it had"):
             act()
     pair.primary.start()
