@@ -18,7 +18,7 @@ from dibs.testing.clock import ManualClock
 from tests.processes import WAIT_S_MAX, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CONNECTIONS_MAX = 300  # forty processes that race keep one for each test
 USERS = ("postgres", "nobody")  # whom root becomes
@@ -98,6 +98,23 @@ class Schema:
     def step(self, ms: int) -> None:
         """Set the database's clock, forwards or back."""
         self.run(f"UPDATE {{s}}.wall SET ms = ms + {ms}")
+
+    def fill(self) -> Callable[[], None]:
+        """Let the tables take no row more, as on a full disk. Rows that are there can be changed. Returns what undoes
+        it."""
+        self.run(
+            "CREATE FUNCTION {s}.no() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$"
+        )
+        for table in ("records", "events"):
+            self.run(
+                f"CREATE TRIGGER no BEFORE INSERT ON {{s}}.{table} FOR EACH ROW EXECUTE FUNCTION {{s}}.no()"
+            )
+
+        def make_room() -> None:
+            self.run("DROP FUNCTION {s}.no() CASCADE")
+
+        return make_room
 
     def drop(self) -> None:
         self.run("DROP SCHEMA IF EXISTS {s} CASCADE")

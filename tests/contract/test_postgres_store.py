@@ -31,6 +31,9 @@ class TestPostgresStore(StoreContract):
     def advance(self, place: Schema, store: Store, ms: int) -> None:
         place.advance(ms)
 
+    def fill(self, place: Schema) -> Callable[[], None]:
+        return place.fill()
+
 
 class TestPostgresStoreOnItsOwnClock(StoreContract):
     @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ import pytest
 from dibs.errors import StoreFull
 from dibs.stores.postgres.location import PostgresLocation
 from dibs.stores.postgres.store import PostgresStore
-from dibs.testing.contract_base import event, lock, put
+from dibs.testing.contract_base import drop, event, key_of, lock, put
 from tests.postgres import somebody
 from tests.server.harness import running
 
@@ -38,30 +37,16 @@ def store(schema: Schema) -> Iterator[PostgresStore]:
     made.close()
 
 
-@contextmanager
-def no_room(schema: Schema) -> Iterator[None]:
-    """Tables of the schema cannot take a row more. Rows that are there can be changed."""
-    schema.run(
-        "CREATE FUNCTION {s}.no() RETURNS trigger LANGUAGE plpgsql AS"
-        " $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$"
-    )
-    for table in ("records", "events"):
-        schema.run(
-            f"CREATE TRIGGER no BEFORE INSERT ON {{s}}.{table} FOR EACH ROW EXECUTE FUNCTION {{s}}.no()"
-        )
-    yield
-    schema.run("DROP FUNCTION {s}.no() CASCADE")
-
-
 def test_it_is_remembered_until_the_tables_can_grow(schema: Schema, store: PostgresStore) -> None:
     put(store, lock("kept"))
-    with no_room(schema):
-        with pytest.raises(StoreFull):
-            put(store, lock("new"), events=(event("new"),))
-        assert isinstance(store.trouble(), StoreFull)
-        store.commit({}, {}, ())  # changes the row of `state` where it is
-        assert isinstance(store.trouble(), StoreFull)
-        assert [each["check"] for each in store.probe() if not each["ok"]] == ["write"]
+    make_room = schema.fill()
+    with pytest.raises(StoreFull):
+        put(store, lock("new"), events=(event("new"),))
+    assert isinstance(store.trouble(), StoreFull)
+    store.commit({}, {}, ())  # changes the row of `state` where it is
+    assert isinstance(store.trouble(), StoreFull)
+    assert [each["check"] for each in store.probe() if not each["ok"]] == ["write"]
+    make_room()
     store.commit({}, {}, ())
     assert store.trouble() is None
 
@@ -70,12 +55,11 @@ def test_a_commit_that_was_done_is_not_told_as_failed_because_there_is_no_room_f
     schema: Schema, store: PostgresStore
 ) -> None:
     put(store, lock("kept"))
-    with no_room(schema):
-        with pytest.raises(StoreFull):
-            put(store, lock("new"))
-        key = next(key for key, _ in store.scan("lock/"))
-        store.commit({key: store.scan("lock/")[0][1].version}, {key: None}, ())
-        assert isinstance(store.trouble(), StoreFull)
+    schema.fill()
+    with pytest.raises(StoreFull):
+        put(store, lock("new"))
+    drop(store, key_of("kept"))
+    assert isinstance(store.trouble(), StoreFull)
     assert store.scan("lock/") == []
 
 
