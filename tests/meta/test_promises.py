@@ -5,19 +5,16 @@ A test cites a promise with `@pytest.mark.promise("id")`. The contract suite tha
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.meta.citations import Citation, all_citations, citations_in
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "promises.md"
-PLACES = (ROOT / "tests", ROOT / "src" / "dibs" / "testing")
 STATUSES = {"kept", "later"}
 
 
@@ -25,12 +22,6 @@ class Promise(NamedTuple):
     id: str
     status: str
     places: list[str]
-
-
-class Citation(NamedTuple):
-    id: str
-    file: str
-    line: int
 
 
 def promises_of(page: str) -> list[Promise]:
@@ -42,20 +33,6 @@ def promises_of(page: str) -> list[Promise]:
     return [Promise(row[0].strip("`"), row[2], re.findall(r"`([^`]+)`", row[3])) for row in body]
 
 
-def is_promise_mark(node: ast.AST) -> bool:
-    if not (isinstance(node, ast.Attribute) and node.attr == "promise"):
-        return False
-    return getattr(node.value, "attr", getattr(node.value, "id", None)) == "mark"
-
-
-def citations_in(source: str, file: str) -> Iterator[Citation]:
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and is_promise_mark(node.func):
-            for argument in node.args:
-                assert isinstance(argument, ast.Constant), f"{file}:{node.lineno}: write the id out"
-                yield Citation(str(argument.value), file, node.lineno)
-
-
 @pytest.fixture(scope="module")
 def promises() -> list[Promise]:
     return promises_of(PAGE.read_text(encoding="utf-8"))
@@ -63,12 +40,7 @@ def promises() -> list[Promise]:
 
 @pytest.fixture(scope="module")
 def citations() -> list[Citation]:
-    files = [file for place in PLACES for file in sorted(place.rglob("*.py"))]
-    return [
-        citation
-        for file in files
-        for citation in citations_in(file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix())
-    ]
+    return all_citations("promise")
 
 
 def test_the_page_lists_each_promise_once_with_a_known_status(promises: list[Promise]) -> None:
@@ -113,4 +85,4 @@ class TestIt:
 CASES = [pytest.param(1, marks=pytest.mark.promise("d"))]
 other.promise("e")
 """
-    assert {citation.id for citation in citations_in(source, "x.py")} == {"a", "b", "c", "d"}
+    assert {citation.id for citation in citations_in(source, "x.py", "promise")} == {"a", "b", "c", "d"}
