@@ -233,6 +233,42 @@ def test_many_events_are_pruned_a_few_at_a_time(store: SqliteStore, monkeypatch:
     assert sum("DELETE" in each for each in asked) >= 8
 
 
+@pytest.mark.promise("webhook:at-least-once")
+@pytest.mark.fault("F-077")
+def test_an_event_that_comes_while_old_ones_are_pruned_stays(
+    connect: Callable[[], SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, other, delete = connect(), connect(), history._delete
+    store.commit({}, {}, [event("old", at_ms=1) for _ in range(20)])
+
+    def later(*args: Any) -> int:
+        other.commit({}, {}, [event("young", at_ms=100)])
+        return delete(*args)
+
+    monkeypatch.setattr(history, "_delete", later)
+    assert store.prune(keep=1_000, before_ms=50) == 20
+    assert [each.job for each in store.events(0, 100)] == ["young"]
+    assert store.prune(keep=0, before_ms=50) == 1
+    assert [each.seq for each in store.events(0, 100)] == [22]
+
+
+@pytest.mark.fault("F-078")
+def test_pruning_a_full_history_looks_at_what_goes_and_not_at_all_of_it(store: SqliteStore) -> None:
+    store.commit({}, {}, [event("job", at_ms=1_000) for _ in range(20_010)])
+    db, steps = store._link._db, [0]
+    assert db is not None
+
+    def count() -> int:
+        steps[0] += 100
+        return 0
+
+    db.set_progress_handler(count, 100)
+    assert store.prune(keep=20_000, before_ms=1) == 10
+    db.set_progress_handler(None, 0)
+    assert steps[0] < 5_000
+    assert len(store.events(0, 100_000)) == 20_000
+
+
 def test_an_interrupt_right_after_the_commit_does_not_spoil_what_is_remembered(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

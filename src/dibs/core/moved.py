@@ -1,31 +1,37 @@
-"""A record for another store, which has another clock and does not know of earlier outages."""
+"""A record for another store, which has another clock and other event numbers, and does not know of earlier outages."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+
+from dibs.core.credentials import CredentialRegister
 from dibs.core.expiry import credited_ms
 from dibs.core.instants import shifted
 from dibs.core.limits import TICKET_MS
 from dibs.core.records import LockRecord, SessionRecord, Ticket
+from dibs.core.webhooks import DeadLetters, Lane, Webhook, WebhookProgress, WebhookRegister
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dibs.core.records import Holder, Outage, Stored
 
 
 def moved(record: Stored, outages: tuple[Outage, ...], by_ms: int) -> Stored:
-    """`record` with its instants moved by `by_ms`. What it has left is kept: the credit that it has for `outages` is
-    written into its deadlines."""
+    """`record` for a store that is `by_ms` later. Leases, sessions, places, done marks and delays have as much time
+    left as they had: their instants move, and the credit that they have for `outages` is written into their deadlines.
+    Everything else keeps its dates. A token that expires tomorrow does so however late the copy is used."""
     if isinstance(record, LockRecord):
-        record = record.replace(holders=tuple([_credited(each, outages) for each in record.holders]))
-    elif isinstance(record, SessionRecord):
-        record = record.replace(
-            expires_ms=credited_ms(record.expires_ms, record.renewed_ms, record.ttl_ms, outages)
-        )
-    elif isinstance(record, Ticket):
-        record = record.replace(
-            expires_ms=credited_ms(record.expires_ms, record.renewed_ms, TICKET_MS, outages)
-        )
-    return shifted(record, by_ms)
+        holders = tuple([_credited(each, outages) for each in record.holders])
+        return shifted(record.replace(holders=holders), by_ms)
+    if isinstance(record, SessionRecord):
+        expires_ms = credited_ms(record.expires_ms, record.renewed_ms, record.ttl_ms, outages)
+        return shifted(record.replace(expires_ms=expires_ms), by_ms)
+    if isinstance(record, Ticket):
+        expires_ms = credited_ms(record.expires_ms, record.renewed_ms, TICKET_MS, outages)
+        return shifted(record.replace(expires_ms=expires_ms), by_ms)
+    return record
 
 
 def _credited(holder: Holder, outages: tuple[Outage, ...]) -> Holder:
@@ -34,3 +40,73 @@ def _credited(holder: Holder, outages: tuple[Outage, ...]) -> Holder:
     return holder.replace(
         expires_ms=credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, outages)
     )
+
+
+def merged(own: Stored | None, brought: Stored) -> Stored | None:
+    """What a store keeps of a record that it has and is brought. None: its own stays as it is. The registers name what
+    both have. Their number of changes rises, so that running servers look."""
+    if own is None:
+        return brought
+    if isinstance(own, WebhookRegister) and isinstance(brought, WebhookRegister):
+        known = {each.id for each in own.entries}
+        entries = (*own.entries, *[each for each in brought.entries if each.id not in known])
+        return WebhookRegister(changes=own.changes + 1, entries=entries)
+    if isinstance(own, CredentialRegister) and isinstance(brought, CredentialRegister):
+        return CredentialRegister(changes=own.changes + 1)  # it names none of them: all are read
+    return None
+
+
+class Renumbering:
+    """Where a webhook continues among events that have other numbers now. The events with the numbers `old`, in order,
+    have the numbers `new`; `next_old` and `next_new` are the numbers that come next. No new number is lower than the
+    old one."""
+
+    def __init__(self, old: Sequence[int], new: Sequence[int], next_old: int, next_new: int) -> None:
+        self._old = old
+        self._new = new
+        self._next_old = next_old
+        self._next_new = next_new
+
+    def of(self, record: Stored) -> Stored:
+        if isinstance(record, Webhook) and record.replay_after >= 0:
+            return record.replace(replay_after=self._position(record.replay_after))
+        if isinstance(record, WebhookProgress):
+            lanes = [self._lane(each) for each in record.lanes]
+            return record.replace(at=self._position(record.at), lanes=tuple(lanes), until_ms=0)
+        if isinstance(record, DeadLetters):
+            letters = [each.replace(seq=self._number(each.seq)) for each in record.letters]
+            return DeadLetters(letters=tuple(letters))
+        return record
+
+    def _position(self, after: int) -> int:
+        """The position before the first event that follows `after`. If events were pruned in between, the position
+        stays, so that whoever reads on is told of the gap."""
+        first = self._old[0] if self._old else self._next_old
+        new_first = self._new[0] if self._new else self._next_new
+        if after + 1 < first:
+            return max(after, min(1, new_first - 2))  # 0 would ask for all that is there, and miss nothing
+        index = bisect_right(self._old, after)
+        return (self._new[index] if index < len(self._new) else self._next_new) - 1
+
+    def _lane(self, lane: Lane) -> Lane:
+        if not lane.job:  # it tells of a gap
+            return lane.replace(until_ms=0)
+        index = bisect_right(self._old, lane.last)
+        last = self._new[index - 1] if index else lane.last
+        return lane.replace(after=self._position(lane.after), last=last, until_ms=0)
+
+    def _number(self, seq: int) -> int:
+        index = bisect_left(self._old, seq)
+        return self._new[index] if index < len(self._old) and self._old[index] == seq else seq
+
+
+def without_history(record: Stored, last_old: int, last: int) -> Stored:
+    """A webhook's record for a store that does not get the history, whose last event was `last_old`. It begins after the
+    event `last`, and its target is told what it is not sent."""
+    if isinstance(record, Webhook) and record.replay_after >= 0:
+        return record.replace(replay_after=last)
+    if isinstance(record, WebhookProgress):
+        after = min([record.at, *[lane.after for lane in record.lanes]])
+        gap = (Lane(job="", after=after, last=last_old),) if after < last_old else ()
+        return record.replace(at=last, lanes=gap, until_ms=0, gaps=record.gaps + len(gap))
+    return record

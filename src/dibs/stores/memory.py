@@ -126,6 +126,10 @@ class MemoryStore(Store, Maintenance):
             self._events = kept[max(0, len(kept) - keep) :]
             return count - len(self._events)
 
+    def number_from(self, seq: int) -> None:
+        with self._lock:
+            self._last_seq = max(self._last_seq, seq)
+
     def size_bytes(self) -> int:
         with self._lock:
             return sum(len(repr(found.record)) for found in self._records.values())

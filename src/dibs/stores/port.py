@@ -244,6 +244,11 @@ class Maintenance:
         """Remove internal data that the store no longer needs. Returns what it did, for people."""
         return {}
 
+    def number_from(self, seq: int) -> None:
+        """Let the next event have a number above `seq`: the very next one, if the store is `gapless` and has not come
+        further. An import uses it, so that positions in the other store's events stay good or are seen to be gone.
+        Without it the store's own numbers begin anew, and a reader may miss events."""
+
     def migrated(self) -> tuple[int, int] | None:
         """The version of the format on opening (0: there was no store), and the version now. None: it has no
         versions."""

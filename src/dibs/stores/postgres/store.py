@@ -346,6 +346,9 @@ class PostgresStore(Store, Maintenance):
             if int(gone or 0) < PRUNE_ROWS:
                 return total
 
+    def number_from(self, seq: int) -> None:
+        self._pool.rows(self._queries.number_from, (arrays.number(seq),))
+
     def notices(self) -> list[str]:
         return [*self._notices, *([] if self._held_back is None else [f"{self._held_back}."])]
 

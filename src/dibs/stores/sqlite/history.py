@@ -10,11 +10,11 @@ from dibs.stores.sqlite.fileformat import BLOCK
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Callable
 
     from dibs.core.events import Event
     from dibs.stores.sqlite.connection import SqliteConnection
 
-_NO_SEQ = 2**63 - 1
 PRUNE_ROWS = 10_000  # rows per transaction, so that the write lock is held only for a short time
 
 
@@ -67,37 +67,27 @@ def _selected_of(
 
 def prune(link: SqliteConnection, *, keep: int, before_ms: int) -> int:
     """See the port. The range to delete is determined first, then deleted in parts, so two prunes at once do not
-    delete more."""
+    delete more. Numbers count events: after a restore some are missing, and then fewer are kept."""
     with link.turn, link as db:
+        (last,) = db.execute("SELECT max(seq) FROM events").fetchone()  # first: what comes from here on stays
+        if last is None:
+            return 0
         # Time rises with the numbers, so this walks over what is to go and no further. No index is worth its writes.
-        row = db.execute(
+        young = db.execute(
             "SELECT seq FROM events WHERE at_ms >= ? ORDER BY seq LIMIT 1", (before_ms,)
         ).fetchone()
-        first_kept = row[0] if row is not None else _NO_SEQ
-    gone = _delete(link, "seq < ? ORDER BY seq", first_kept)
-    with link.turn, link as db:
-        first, last = db.execute("SELECT min(seq), max(seq) FROM events").fetchone()
-        # Counting walks an index; numbers alone can say that there is nothing to count.
-        if first is None or last - first < keep:
-            return gone
-        (count,) = db.execute("SELECT count(*) FROM events").fetchone()
-        if count <= keep:
-            return gone
-        (cut,) = db.execute(
-            "SELECT seq FROM events ORDER BY seq LIMIT 1 OFFSET ?", (count - keep - 1,)
-        ).fetchone()
-    return gone + _delete(link, "seq <= ? ORDER BY seq", cut)
+    return _delete(link, max(last if young is None else young[0] - 1, last - keep))
 
 
-def _delete(link: SqliteConnection, which: str, bound: int) -> int:
+def _delete(link: SqliteConnection, upto: int) -> int:
     total = 0
     while True:
         with link.turn, link as db:
             db.execute("BEGIN IMMEDIATE")
             db.execute(SETTLE)  # the last event may be among them, and the counters with it
             count = db.execute(
-                f"DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE {which} LIMIT {PRUNE_ROWS})",
-                (bound,),
+                "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE seq <= ? ORDER BY seq LIMIT ?)",
+                (upto, PRUNE_ROWS),
             ).rowcount
             if count:
                 forget_pruned(db)
@@ -105,3 +95,13 @@ def _delete(link: SqliteConnection, which: str, bound: int) -> int:
         total += count
         if count < PRUNE_ROWS:
             return total
+
+
+def number_from(link: SqliteConnection, seq: int, forget: Callable[[], None]) -> None:
+    """See the port. `forget` drops what the store remembers of the counters."""
+    with link.turn, link as db:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute(SETTLE)
+        db.execute("UPDATE counters SET last_seq = max(last_seq, ?)", (seq,))
+        db.execute("COMMIT")
+        forget()

@@ -272,6 +272,11 @@ class SqliteStore(Store, Maintenance):
 
         return prune(self._link, keep=keep, before_ms=before_ms)
 
+    def number_from(self, seq: int) -> None:
+        from dibs.stores.sqlite.history import number_from
+
+        number_from(self._link, seq, self._forget)
+
     def probe(self) -> list[dict[str, Any]]:
         """Whether the file is whole, and can be written."""
         from dibs.stores.sqlite.errors import check
