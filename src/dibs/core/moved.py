@@ -42,9 +42,9 @@ def _credited(holder: Holder, outages: tuple[Outage, ...]) -> Holder:
     )
 
 
-def merged(own: Stored | None, brought: Stored) -> Stored | None:
-    """What a store keeps of a record that it has and is brought. None: its own stays as it is. The registers name what
-    both have. Their number of changes rises, so that running servers look."""
+def merged(own: Stored | None, brought: Stored) -> Stored:
+    """What a store keeps of a record that it may have itself: its own. The registers name what both have, and their
+    number of changes rises, so that running servers look."""
     if own is None:
         return brought
     if isinstance(own, WebhookRegister) and isinstance(brought, WebhookRegister):
@@ -53,7 +53,7 @@ def merged(own: Stored | None, brought: Stored) -> Stored | None:
         return WebhookRegister(changes=own.changes + 1, entries=entries)
     if isinstance(own, CredentialRegister) and isinstance(brought, CredentialRegister):
         return CredentialRegister(changes=own.changes + 1)  # it names none of them: all are read
-    return None
+    return own
 
 
 class Renumbering:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from dibs.core.limits import FEED_PAGE_MAX, SWEEP_LATE_MS_MAX
-from dibs.service.event_log import last_seq, position_at, read_page
+from dibs.service.event_log import position_at, read_page
 
 if TYPE_CHECKING:
     import asyncio
@@ -88,7 +88,7 @@ class EventFeed:
     async def position_now(self) -> int:
         if self._followers:
             return self._at
-        return await self._in_replayer(lambda: last_seq(self._store))
+        return await self._in_replayer(self._store.newest_seq)
 
     async def position_ago(self, ago_ms: int) -> int:
         """The position before the first event of the last `ago_ms` milliseconds."""

@@ -115,6 +115,9 @@ class MemoryStore(Store, Maintenance):
             ]
             return found[max(0, len(found) - limit) :] if newest else found[:limit]
 
+    def newest_seq(self) -> int:
+        return self._last_seq
+
     def watch(self, after: int, timeout_ms: int) -> bool:
         with self._lock:
             return self._changed.wait_for(lambda: self._last_seq > after, timeout_ms / 1000)

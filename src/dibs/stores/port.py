@@ -4,8 +4,8 @@ A store keeps records under string keys, each with a version, and a log of event
 inside a record except to ask `record.due_ms()` and `record.is_live()`, and it never decides anything.
 `dibs.testing.contract` is the suite that every store passes, the ones shipped here and yours.
 
-A store must have eight methods: `read`, `commit`, `scan`, `due`, `events`, `watch`, `prune`, `close`. Five more have a
-default that a store may replace: `recall`, `at_once`, `until_gone`, `notices`, `trouble`. `Maintenance` is optional.
+A store must have eight methods: `read`, `commit`, `scan`, `due`, `events`, `watch`, `prune`, `close`. Six more have a
+default that a store may replace: `recall`, `at_once`, `newest_seq`, `until_gone`, `notices`, `trouble`. `Maintenance` is optional.
 
 Five things hold for every method:
 
@@ -171,6 +171,12 @@ class Store(ABC):
         With `one_log`, no event with a number up to that of the last returned event becomes visible later. Numbers may
         be missing if the store is not `gapless`. With `newest` the last events instead of the first, still in order. An
         empty list is not an error, even if the events after `after` have been pruned."""
+
+    def newest_seq(self) -> int:
+        """The number of the last event, even if it was pruned. Readers ask often, so a store that has to write to know
+        it should have its own; this default writes if there are no events."""
+        newest = self.events(0, 1, newest=True)
+        return newest[-1].seq if newest else self.commit({}, {}, ())
 
     @abstractmethod
     def watch(self, after: int, timeout_ms: int) -> bool:

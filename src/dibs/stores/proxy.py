@@ -44,6 +44,9 @@ class StoreProxy(Store):
     ) -> list[Event]:
         return self.inner.events(after, limit, job, newest=newest)
 
+    def newest_seq(self) -> int:
+        return self.inner.newest_seq()
+
     def watch(self, after: int, timeout_ms: int) -> bool:
         return self.inner.watch(after, timeout_ms)
 

@@ -10,6 +10,7 @@ import pytest
 
 from dibs import clock
 from dibs.core.events import Event
+from dibs.stores.port import Maintenance, maintenance_of
 from dibs.testing.contract_base import WAIT_S_MAX, ContractBase, event, key_of, lock, put, versions
 
 if TYPE_CHECKING:
@@ -177,6 +178,33 @@ class EventContract(ContractBase):
         assert [each.seq for each in store.events(0, 10)] == [last_seq]
         if store.capabilities.gapless:
             assert last_seq == before + 1
+
+    def test_numbers_go_on_above_those_of_another_store(
+        self, connect: Callable[[], Store], store: Store
+    ) -> None:
+        other, upkeep = connect(), maintenance_of(store)
+        if type(upkeep).number_from is Maintenance.number_from:
+            return  # it cannot, and says so in no other way
+        first = log(other, event("own"))
+        far = first + 5_000_000_000
+        upkeep.number_from(far)
+        upkeep.number_from(far - 1_000)  # never back
+        for writer in (other, store):
+            assert log(writer, event("a"), event("b")) > far
+        seqs = [each.seq for each in store.events(0, 4, newest=True)]
+        assert seqs[0] > far
+        assert rises(seqs)
+        for reader in (other, store, connect()):
+            assert [each.seq for each in reader.events(seqs[0] - 1, 10)] == seqs
+            assert [each.seq for each in reader.events(seqs[0], 10, ("default", "b"))] == [seqs[1], seqs[3]]
+            assert [each.seq for each in reader.events(0, 2, newest=True)] == seqs[2:]
+            assert reader.watch(seqs[2], 0)
+            assert not reader.watch(seqs[3], 0)
+            assert put(reader, lock(f"x{id(reader)}", token=1)) == seqs[3]
+        if store.capabilities.gapless:
+            assert seqs == list(range(far + 1, far + 5))
+        store.prune(keep=1, before_ms=0)
+        assert [each.seq for each in other.events(0, 10)] == seqs[3:]
 
     def test_a_watch_of_what_is_there_already_does_not_wait(self, store: Store) -> None:
         last_seq = log(store, event("a"), event("b"))

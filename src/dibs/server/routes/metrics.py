@@ -18,7 +18,6 @@ from dibs.server.monitor.metric_table import METRICS, Scrape, StoreLook
 from dibs.server.monitor.probe import SharedProbe
 from dibs.server.monitor.process_numbers import process_numbers
 from dibs.server.routes.health import HEALTH
-from dibs.service.event_log import last_seq
 from dibs.wire.operations import JSON_TYPE, Operation
 from dibs.wire.permissions import require
 
@@ -90,7 +89,7 @@ class MetricsRoutes:
 
     def _look(self) -> StoreLook:
         store = self._api.engine.store
-        return StoreLook(last_seq(store), self._api.next_token_end_ms(), known_trouble(store) is not None)
+        return StoreLook(store.newest_seq(), self._api.next_token_end_ms(), known_trouble(store) is not None)
 
 
 def metrics_routes(api: Api) -> Table:

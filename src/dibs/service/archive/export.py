@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PAGE = 1_000
 TRIES_MAX = 5
-LEFT_OUT = ("pulse",)  # records about the servers of this store
+LEFT_OUT = ("pulse", "webhook-duty")  # records about the servers of this store
 NO_END = 2**53  # more than there are events
 SPOOL_CHARS = 1 << 16
 
@@ -77,11 +77,17 @@ class _Source:
             seen.saw(key, version)
         return seen
 
-    def copy(self, write: Write, counted: _Survey, now_ms: int, last_seq: int) -> tuple[Exported, _Survey]:
+    def copy(
+        self, write: Write, counted: _Survey, now_ms: int, newest_seq: int, last_seq: int
+    ) -> tuple[Exported, _Survey]:
         """Write an archive of the current state. Returns the survey of what was read."""
         seen, writer = _Survey(), ArchiveWriter(write)
         counts = dict(counted.counts)
-        writer.header(ArchiveHeader(at_ms=now_ms, store=self._name, frozen=self._frozen, counts=counts))
+        writer.header(
+            ArchiveHeader(
+                at_ms=now_ms, store=self._name, frozen=self._frozen, last_seq=newest_seq, counts=counts
+            )
+        )
         for key, version, record in self._records():
             seen.saw(key, version)
             writer.record(key, record.replace(frozen=None) if isinstance(record, Meta) else record)
@@ -114,12 +120,13 @@ class _Source:
 def export(store: Store, write: Write, *, freeze: bool = False) -> Exported:
     """Write all of `store` as an archive. With `freeze`, the store does not change from then on."""
     frozen = _frozen(store, freeze=freeze)
+    newest_seq = store.newest_seq()
     moment = maintenance_of(store).moment()
     if moment is None:
         return _of_two_looks(store, write, frozen=frozen)
     try:
         source = _Source(store, moment, frozen=frozen)
-        return source.copy(write, source.survey(), moment.now_ms, NO_END)[0]
+        return source.copy(write, source.survey(), moment.now_ms, newest_seq, NO_END)[0]
     finally:
         moment.close()
 
@@ -141,9 +148,9 @@ def _of_two_looks(store: Store, write: Write, *, frozen: bool) -> Exported:
     survey = source.survey()
     for _ in range(TRIES_MAX):
         now_ms = store.read(()).now_ms
-        newest = store.events(0, 1, newest=True)
+        newest_seq = store.newest_seq()
         with tempfile.TemporaryFile("w+", encoding="ascii", prefix="dibs-export-") as spool:
-            done, again = source.copy(spool.write, survey, now_ms, newest[-1].seq if newest else 0)
+            done, again = source.copy(spool.write, survey, now_ms, newest_seq, newest_seq)
             if again.digest() == survey.digest():
                 spool.seek(0)
                 while text := spool.read(SPOOL_CHARS):

@@ -10,10 +10,15 @@
 
 Times are shifted: the moment of the file becomes the moment at which the import began. So a lease has as much time left
 as before.
+
+Events keep their numbers if both stores number without gaps and this one has not come that far. Otherwise all of them
+get numbers above those of the other store: whoever comes back with a position of that store is told of a gap. Webhooks
+continue where they were in either case, so their records are written last, when the new numbers are known.
 """
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 from dibs.clock import wall_ms
@@ -21,29 +26,35 @@ from dibs.core.commands import Freeze, Thaw
 from dibs.core.events import Event
 from dibs.core.instants import shifted
 from dibs.core.keys import META_KEY, tree_key
-from dibs.core.limits import TOKEN_FLOOR_MAX
-from dibs.core.moved import moved
+from dibs.core.limits import TOKEN_FLOOR_MAX, WEBHOOKS_MAX
+from dibs.core.moved import Renumbering, merged, moved, without_history
 from dibs.core.record import Record
 from dibs.core.records import LockRecord, Meta, Ticket, Tree
 from dibs.core.upkeep_outcomes import FreezeNoted, Frozen
+from dibs.core.webhooks import WebhookRegister
 from dibs.errors import InvalidInput, StoreUnavailable
 from dibs.ids import new_id
 from dibs.service.archive.lines import ArchiveReader
 from dibs.service.coordinator import Coordinator
-from dibs.stores.port import Conflict
+from dibs.service.webhooks.admin import registered
+from dibs.stores.port import CommitTooLarge, Conflict, maintenance_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
     from dibs.core.records import FreezeMark, Stored
     from dibs.service.archive.lines import ArchiveHeader
     from dibs.stores.port import Store
 
+    Puts = dict[str, Stored | None]
+
 PART_RECORDS = 500
-PART_CHARS = 256 * 1024  # etcd takes requests of 1.5 MiB
+PART_CHARS = 256 * 1024  # about; what is too large for the store is halved
 PART_TRIES = 20
 OWN_KINDS = ("lock", "ticket", "session", "tree")  # a store without any of these is empty
+PLACED_KINDS = ("webhook", "webhook-progress", "webhook-dead")  # they have positions among the events
+SEQ_MAX = 2**52  # leaves room for events to come
 NAMES_SHOWN = 3
 EVER_MS = 2**53
 
@@ -65,6 +76,10 @@ class _Contents(Record):
     meta: Meta
     namespaces: tuple[str, ...]
     highest: int  # of all fencing tokens
+    webhooks: WebhookRegister
+    first_seq: int  # the number of the first event, or of the one that would have come next
+    last_seq: int
+    is_gapless: bool
 
 
 class _TakenOver(Exception):
@@ -82,21 +97,34 @@ def checked(file: BinaryIO) -> _Contents:
     """Read the whole archive, and raise InvalidInput for any fault."""
     file.seek(0)
     reader = ArchiveReader(file)
-    meta, highest, namespaces = Meta(), 0, set()
+    meta, webhooks, highest, namespaces = Meta(), WebhookRegister(), 0, set()
+    first, last, events = 0, 0, 0
     for entry in reader.entries():
-        record = entry[1] if isinstance(entry, tuple) else None
+        if isinstance(entry, Event):
+            first, last, events = first or entry.seq, entry.seq, events + 1
+            continue
+        record = entry[1]
         if isinstance(record, Meta):
             meta = record
+        elif isinstance(record, WebhookRegister):
+            webhooks = record
         elif isinstance(record, LockRecord | Ticket | Tree):
             namespaces.add(record.ns)
         if isinstance(record, LockRecord):
             highest = max(highest, record.token, *[holder.token for holder in record.holders])
+    last_seq = max(last, reader.header.last_seq)
+    if last_seq > SEQ_MAX:
+        raise InvalidInput(f"The numbers of the events of this file go beyond {SEQ_MAX}.")
     return _Contents(
         header=reader.header,
         checksum=reader.checksum,
         meta=meta,
         namespaces=tuple(sorted(namespaces)),
         highest=highest,
+        webhooks=webhooks,
+        first_seq=first or last_seq + 1,
+        last_seq=last_seq,
+        is_gapless=last_seq - (first or last_seq + 1) + 1 == events,
     )
 
 
@@ -105,9 +133,9 @@ def intake(
 ) -> Imported:
     """Bring the archive in `file`, which can be read twice, into `store`."""
     contents = checked(file)
-    floor = max(contents.meta.token_floor, 0)
-    if not contents.header.frozen:
-        floor = floor_after(max(floor, contents.highest), max(wall_ms(), contents.header.at_ms))
+    known = max(contents.meta.token_floor, contents.highest)
+    # Also for a frozen store: the same file may have been imported before, and tokens given out there.
+    floor = floor_after(known, max(wall_ms(), contents.header.at_ms))
     if floor > TOKEN_FLOOR_MAX:
         raise InvalidInput(f"The fencing tokens of this file go beyond {TOKEN_FLOOR_MAX}.")
     try:
@@ -131,20 +159,45 @@ class _Intake:
         mark = self._begin()
         file.seek(0)
         by_ms = mark.from_ms - self._contents.header.at_ms
-        records, events = 0, 0
+        if not self._adds:
+            self._number()
+        old, new, count = array("q"), array("q"), 0
+        placed: Puts = {}
         for part in _parts(ArchiveReader(file).entries()):
-            if isinstance(part[0], Event):
-                if not self._adds:
-                    told = [each for each in part if isinstance(each, Event)]
-                    self._write_events([each.replace(at_ms=min(each.at_ms, mark.from_ms)) for each in told])
-                    events += len(told)
-            else:
-                records += self._write_records([each for each in part if not isinstance(each, Event)], by_ms)
+            events = [each for each in part if isinstance(each, Event)]
+            if not events:
+                puts = self._moved([each for each in part if not isinstance(each, Event)], by_ms)
+                placed |= {key: puts.pop(key) for key in list(puts) if _kind(key) in PLACED_KINDS}
+                self._put(puts)
+                count += len(puts)
+            elif not self._adds:
+                new.extend(
+                    self._tell([each.replace(at_ms=min(each.at_ms, mark.from_ms)) for each in events])
+                )
+                old.extend([each.seq for each in events])
+        self._put(self._placed(placed, old, new))
         self._note_outages(by_ms)
         outcome = self._coordinator.one(Thaw(id=self._id, floor=floor, since_ms=mark.from_ms))
         if isinstance(outcome, Frozen):
             raise _TakenOver
-        return Imported(records=records, events=events, floor=floor, adds=self._adds)
+        return Imported(records=count + len(placed), events=len(old), floor=floor, adds=self._adds)
+
+    def _number(self) -> None:
+        """Say which numbers the events are to have."""
+        contents, own = self._contents, self._store.newest_seq()
+        keeps = contents.is_gapless and self._store.capabilities.gapless and own < contents.first_seq
+        # One number is left out, so that even who has read all of the other store is told.
+        upto = contents.first_seq - 1 if keeps else max(contents.last_seq, own) + 1
+        maintenance_of(self._store).number_from(upto)
+
+    def _placed(self, records: Mapping[str, Stored | None], old: array[int], new: array[int]) -> Puts:
+        """The records of webhooks, with positions among the events of this store."""
+        theirs, last = self._contents.last_seq, self._store.newest_seq()
+        there = Renumbering(old, new, theirs + 1, last + 1)
+        return {
+            key: record and (without_history(record, theirs, last) if self._adds else there.of(record))
+            for key, record in records.items()
+        }
 
     def _begin(self) -> FreezeMark:
         """Freeze the store for this import. Refuse it if existing records would be lost or mixed up."""
@@ -189,6 +242,11 @@ class _Intake:
         return outcome.mark
 
     def _refuse_what_is_there(self) -> None:
+        ids = {each.id for each in (*registered(self._store).entries, *self._contents.webhooks.entries)}
+        if len(ids) > WEBHOOKS_MAX:
+            raise InvalidInput(
+                f"The file and the store have {len(ids)} webhooks, and a store may have {WEBHOOKS_MAX}. Remove some."
+            )
         if self._adds:
             both = [ns for ns in self._contents.namespaces if self._has(ns)]
             if both:
@@ -225,34 +283,46 @@ class _Intake:
     def _part_max(self) -> int:
         return max(1, min(PART_RECORDS, self._store.capabilities.commit_keys_max - 1))
 
-    def _write_records(self, part: Sequence[tuple[str, Stored]], by_ms: int) -> int:
+    def _moved(self, part: Sequence[tuple[str, Stored]], by_ms: int) -> Puts:
         outages = self._contents.meta.outages
-        puts = {key: moved(record, outages, by_ms) for key, record in part if key != META_KEY}
-        size = self._part_max()
-        keys = list(puts)
-        for first in range(0, len(keys), size):
-            self._put({key: puts[key] for key in keys[first : first + size]})
-        return len(puts)
+        return {key: moved(record, outages, by_ms) for key, record in part if key != META_KEY}
 
-    def _write_events(self, events: Sequence[Event]) -> None:
-        self._put({}, events)
+    def _put(self, puts: Puts) -> None:
+        """Write records, in as many commits as it takes."""
+        keys, size = list(puts), self._part_max()
+        if 0 < len(keys) <= size:
+            try:
+                self._commit(puts, ())
+                return
+            except CommitTooLarge:
+                if len(keys) == 1:
+                    raise
+            size = (len(keys) + 1) // 2
+        for at in range(0, len(keys), size):
+            self._put({key: puts[key] for key in keys[at : at + size]})
 
-    def _put(self, puts: dict[str, Stored | None], events: Sequence[Event] = ()) -> None:
-        """Write, as long as the mark is ours. Records that the store manages itself are not changed."""
+    def _tell(self, events: Sequence[Event]) -> Iterable[int]:
+        """Write events. Returns their numbers."""
+        try:
+            last = self._commit({}, events)
+            return range(last - len(events) + 1, last + 1)
+        except CommitTooLarge:
+            if len(events) == 1:
+                raise
+        middle = len(events) // 2
+        return [*self._tell(events[:middle]), *self._tell(events[middle:])]
+
+    def _commit(self, puts: Puts, events: Sequence[Event]) -> int:
+        """Write, as long as the mark is ours."""
         for _ in range(PART_TRIES):
             found = self._store.read((*puts, META_KEY)).records
             meta = found[META_KEY].record
             if not isinstance(meta, Meta) or meta.frozen is None or meta.frozen.id != self._id:
                 raise _TakenOver
-            new = {
-                key: record
-                for key, record in puts.items()
-                if found[key].record is None or key.split("/", 1)[0] in OWN_KINDS
-            }
+            new = {key: self._kept(key, found[key].record, record) for key, record in puts.items()}
             expect = {key: each.version for key, each in found.items()}
             try:
-                self._store.commit(expect, new, events)
-                return
+                return self._store.commit(expect, new, events)
             except Conflict:
                 continue
             except StoreUnavailable as error:
@@ -261,6 +331,12 @@ class _Intake:
         raise StoreUnavailable(
             "Others kept changing the store while it was written. Stop its servers and repeat."
         )
+
+    def _kept(self, key: str, own: Stored | None, brought: Stored | None) -> Stored | None:
+        """What is to be under `key`. Tokens and usage that the store has stay; registers are merged; what belongs to
+        the file alone replaces what an import that was killed left."""
+        is_files = _kind(key) in (OWN_KINDS if self._adds else (*OWN_KINDS, *PLACED_KINDS))
+        return brought if is_files or brought is None else merged(own, brought)
 
     def _note_outages(self, by_ms: int) -> None:
         """Record the outages that the source knew, for leases that live longer because of them."""
@@ -299,6 +375,10 @@ def _parts(
         chars += size
     if part:
         yield part
+
+
+def _kind(key: str) -> str:
+    return key.split("/", 1)[0]
 
 
 def _chars(entry: tuple[str, Stored] | Event) -> int:

@@ -1,6 +1,6 @@
 """The file: JSON lines in ASCII.
 
-    {"dibs_archive": 1, "dibs": "0.1", "store": "sqlite", "at_ms": ..., "frozen": true, "counts": {"lock": 2, ...}}
+    {"dibs_archive": 1, "dibs": "0.1", "store": "sqlite", "at_ms": ..., "frozen": true, "last_seq": ..., "counts": ...}
     {"key": "lock/default/issue-1842", "record": {...}}
     {"event": {...}}
     {"end": {"records": 3, "events": 1, "checksum": "..."}}
@@ -33,11 +33,13 @@ _ABOUT = "dibs_archive"
 
 
 class ArchiveHeader(Record):
-    """The first line. `at_ms` is the time of the copied store at the moment of the copy."""
+    """The first line. `at_ms` is the time of the copied store at the moment of the copy, and `last_seq` the number of
+    its last event, even if it was pruned. It may be lower if events are in the file: then they tell."""
 
     at_ms: int
     store: str = ""
     frozen: bool = False
+    last_seq: int = 0
     counts: dict[str, int] = {}  # noqa: RUF012 - never mutated
 
 
@@ -94,7 +96,9 @@ class ArchiveReader:
             header = ArchiveHeader.load(document)
         except (LookupError, TypeError, ValueError):
             header = ArchiveHeader(at_ms=-1)
-        if type(header.at_ms) is not int or not 0 <= header.at_ms < 2**53 or type(header.frozen) is not bool:
+        if type(header.frozen) is not bool or not all(
+            type(each) is int and 0 <= each < 2**53 for each in (header.at_ms, header.last_seq)
+        ):
             raise self._bad("the header is not one")
         return header
 
@@ -102,7 +106,7 @@ class ArchiveReader:
         """Records, each with its key, then events. Raises InvalidInput at the first invalid line, and at the end if
         something is missing."""
         records = events = 0
-        last = ""
+        last, last_seq = "", 0
         while True:
             checksum = self._sum.hexdigest()
             document = self._next()
@@ -115,7 +119,11 @@ class ArchiveReader:
                 yield entry
             elif "event" in document:
                 events += 1
-                yield checked_event(document["event"], self._bad)
+                event = checked_event(document["event"], self._bad)
+                if event.seq < max(last_seq, 1):  # in a git store two jobs may have events with one number
+                    raise self._bad("its number does not come after the one before it")
+                last_seq = event.seq
+                yield event
             elif "end" in document:
                 self._check_end(document["end"], {"records": records, "events": events, "checksum": checksum})
                 self.checksum = checksum

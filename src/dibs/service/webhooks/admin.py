@@ -17,7 +17,6 @@ from dibs.core.webhooks import (
 from dibs.errors import InvalidInput, UnknownWebhook
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
-from dibs.service.event_log import last_seq
 from dibs.service.webhooks.target import TargetPolicy, parse_target
 from dibs.wire.documents import Reply, reply_for
 from dibs.wire.permissions import require
@@ -75,7 +74,7 @@ class WebhookAdmin:
             return self._run(RemoveWebhook(webhook_id=webhook.id, by=self._caller.principal))
         if verb == "webhook-replay":
             after = shape(verb, document).get("after", -1)
-            if after > (last := last_seq(self._store)):
+            if after > (last := self._store.newest_seq()):
                 raise InvalidInput(f"after is higher than {last}, the number of the last event.")
             return self._run(ReplayWebhook(webhook_id=webhook.id, by=self._caller.principal, after=after))
         if verb == "webhook-test":
@@ -106,7 +105,7 @@ class WebhookAdmin:
     def _create(self, document: Document) -> Reply:
         parse_target(document["url"], self._policy)
         webhook = webhook_of(document, self._ns, self._caller, new_id(), own=self._own)
-        reply = self._run(CreateWebhook(webhook=webhook, at=last_seq(self._store)))
+        reply = self._run(CreateWebhook(webhook=webhook, at=self._store.newest_seq()))
         return reply.replace(status=201) if reply.status == 200 else reply
 
     def _shown(self, verb: str, webhook: Webhook) -> Reply:
@@ -118,7 +117,7 @@ class WebhookAdmin:
         letters = dead.letters if isinstance(dead, DeadLetters) else ()
         if verb == "webhook-deliveries":
             return Reply(status=200, body=deliveries_document(progress, letters))
-        behind = max(last_seq(self._store) - progress.at, 0)
+        behind = max(self._store.newest_seq() - progress.at, 0)
         return Reply(status=200, body=standing_document(webhook, progress, len(letters), behind))
 
     def _run(self, command: WebhookCommand) -> Reply:

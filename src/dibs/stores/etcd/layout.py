@@ -6,7 +6,7 @@
     e/CHAPTER/FIRST.LAST.COUNT.ID   the events of one commit, one JSON text a line
     h/NAMESPACE/JOB NUL CHAPTER/ID  those about one job, each after its place in the commit
     c/CHAPTER                  the mark of a chapter, written when it began
-    chapter                    the chapter that commits write to
+    chapter                    the chapter that commits write to, and what is added to all numbers (log.py)
     last                       written with every commit that has events: its mod revision is that of the newest event
     floor                      the lowest number of an event that is not pruned
     time, stopwatch, boot/ID   see clock.py

@@ -8,6 +8,9 @@ CHAPTER_COMMITS commits. For a commit to the old chapter the compare then fails,
 
 `last` is written with every commit that has events. Its mod revision is that of the newest event. Its version counts
 the commits, which shows when a chapter is full.
+
+`chapter` also holds the **base**, which is added to every number that leaves the store. It is 0 until an import raises
+it above the numbers of another store. Here and in `prune.py` numbers are without it.
 """
 
 from __future__ import annotations
@@ -71,16 +74,14 @@ class EventLog:
         self._written = 0
         self._chapter: tuple[int, int, int] | None = None  # revision, number, commits before it
         self._commits = 0  # as far as we know
+        self.base = 0
         self.starts: dict[int, int] = {0: 0}  # chapter: the revision at which it began
 
     def appending(self, events: Sequence[Event]) -> Appending:
         if len(events) > COMMIT_EVENTS_MAX:
             raise too_large()
         with self._lock:
-            if self._chapter is None:
-                self._learn(self.gateway.read("/v3/kv/range", range_request(self.layout.chapter)).get("kvs"))
-            assert self._chapter is not None
-            revision, chapter, before = self._chapter
+            revision, chapter, before = self._chapter or self._asked()
             self._written += 1
             name = b"%s-%d" % (self._id.encode(), self._written)
             is_full = self._commits - before >= CHAPTER_COMMITS
@@ -90,7 +91,7 @@ class EventLog:
         pairs = [(log_key, _joined(texts)), (self.layout.last, b"%d" % len(events))]
         pairs += self._of_jobs(events, texts, chapter, name)
         if is_full:
-            pairs.append((self.layout.chapter, b"%d %d" % (chapter + 1, self._commits)))
+            pairs.append((self.layout.chapter, b"%d %d %d" % (chapter + 1, self._commits, self.base)))
             pairs.append((self.layout.chapter_mark(chapter + 1), b""))
         ops = [put_op(key, value) for key, value in pairs]
         size = sum([len(key) + len(value) for key, value in pairs])
@@ -121,19 +122,40 @@ class EventLog:
         with self._lock:
             self._commits = max(self._commits, int(last["version"]))
 
-    def _learn(self, kvs: list[Document] | None) -> None:
-        if not kvs:
-            self._chapter = (0, 0, 0)
-            return
-        number, before = unb64(kvs[0]["value"]).split()
-        self._chapter = (int(kvs[0]["mod_revision"]), int(number), int(before))
-        self._commits = max(self._commits, int(before))
+    def _asked(self) -> tuple[int, int, int]:
+        return self._learn(self.gateway.read("/v3/kv/range", range_request(self.layout.chapter)).get("kvs"))
+
+    def _learn(self, kvs: list[Document] | None) -> tuple[int, int, int]:
+        number, before, self.base = _chapter_in(kvs)
+        self._chapter = (int(kvs[0]["mod_revision"]) if kvs else 0, number, before)
+        self._commits = max(self._commits, before)
+        return self._chapter
+
+    def number_from(self, seq: int) -> bool:
+        """Let all numbers be above `seq`. Commits under way with the old base fail, because it is in `chapter`. False:
+        somebody else wrote that at the same moment."""
+        with self._lock:
+            revision, chapter, before = self._asked()
+            if seq <= self.base:
+                return True
+            key, value = self.layout.chapter, b"%d %d %d" % (chapter, before, seq)
+            request = {"compare": [compare_revision(key, revision)], "success": [put_op(key, value)]}
+            is_written = bool(self.gateway.write("/v3/kv/txn", request).get("succeeded"))
+            self._asked()
+            return is_written
 
     def last_seq(self, kvs: list[Document] | None) -> int:
         """The number of the newest event, from the key `last`; 0: there was never an event."""
         if not kvs:
             return 0
         return seq_of(int(kvs[0]["mod_revision"]), int(unb64(kvs[0]["value"])) - 1)
+
+    def last_number(self, kvs: list[Document] | None) -> int:
+        """The same as it leaves the store."""
+        with self._lock:
+            if self._chapter is None:
+                self._asked()
+        return self.last_seq(kvs) + self.base if kvs else 0
 
     def look(self) -> tuple[int, int]:
         """The number of the newest event, and the lowest that is not pruned. Updates the chapters."""
@@ -146,10 +168,12 @@ class EventLog:
                     range_op(keys.last),
                     range_op(keys.floor),
                     range_op(after, end=end_of(keys.chapters), keys_only=True),
+                    range_op(keys.chapter),
                 ]
             },
         )
-        last, floor, chapters = [each["response_range"].get("kvs") for each in answer["responses"]]
+        last, floor, chapters, chapter = [each["response_range"].get("kvs") for each in answer["responses"]]
+        self.base = _chapter_in(chapter)[2]
         for each in chapters or ():
             number = int(unb64(each["key"])[len(keys.chapters) :])
             self.starts[number] = int(each["mod_revision"])
@@ -176,7 +200,7 @@ def read_events(
     if limit <= 0:
         return []
     last, floor = log.look()
-    first = max(after + 1, floor)
+    first = max(after - log.base + 1, floor)
     if last < first:
         return []
     if job is not None:
@@ -199,8 +223,8 @@ def _page(log: EventLog, begin: bytes, end: bytes, first: int, limit: int, *, ne
         begin, end, limit=limit + 1, since=revision_of(first), by_revision="DESCEND" if newest else "ASCEND"
     )
     kvs = log.gateway.read("/v3/kv/range", request).get("kvs") or []
-    found = [event for kv in (reversed(kvs) if newest else kvs) for event in events_in(kv)]
-    return [event for event in found if event.seq >= first]
+    found = [event for kv in (reversed(kvs) if newest else kvs) for event in events_in(kv, log.base)]
+    return [event for event in found if event.seq >= first + log.base]
 
 
 def _of_job(log: EventLog, job: tuple[str, str], first: int, limit: int, *, newest: bool) -> list[Event]:
@@ -219,14 +243,22 @@ def _of_job(log: EventLog, job: tuple[str, str], first: int, limit: int, *, newe
         width *= 4
 
 
-def events_in(kv: Document) -> list[Event]:
+def events_in(kv: Document, base: int = 0) -> list[Event]:
     """The events in one key: all of a commit, or those of one job, each with its place."""
     revision = int(kv["mod_revision"])
     found = []
     for index, line in enumerate(unb64(kv["value"]).decode().split("\n")):
         place, _, text = (str(index), "", line) if line.startswith("{") else line.partition(" ")
-        found.append(decode_event(seq_of(revision, int(place)), text))
+        found.append(decode_event(seq_of(revision, int(place)) + base, text))
     return found
+
+
+def _chapter_in(kvs: list[Document] | None) -> tuple[int, int, int]:
+    """The value of `chapter`: its number, the commits before it, and the base."""
+    if not kvs:
+        return 0, 0, 0
+    number, before, base = unb64(kvs[0]["value"]).split()
+    return int(number), int(before), int(base)
 
 
 def _joined(texts: list[str]) -> bytes:

@@ -166,9 +166,9 @@ class EtcdStore(Store, Maintenance):
                 self._remember(key, revision, record)
         last = answer["responses"][-1]["response_range"].get("kvs")
         if not events:
-            return self._log.last_seq(last)
+            return self._log.last_number(last)
         self._log.appended(last[0])
-        return seq_of(revision, events - 1)
+        return seq_of(revision, events - 1) + self._log.base
 
     def _writes(
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]
@@ -252,11 +252,14 @@ class EtcdStore(Store, Maintenance):
     ) -> list[Event]:
         return read_events(self._log, after, limit, job, newest=newest)
 
+    def newest_seq(self) -> int:
+        return self._log.last_number(self._range(self._layout.last))
+
     def watch(self, after: int, timeout_ms: int) -> bool:
         def is_so(waiting: Waiting) -> bool:
-            if waiting.heard_revision > revision_of(after):
+            if waiting.heard_revision > revision_of(after - self._log.base):
                 return True
-            return self._log.last_seq(self._range(self._layout.last)) > after
+            return self.newest_seq() > after
 
         return self._until(None, timeout_ms, is_so)
 
@@ -280,6 +283,12 @@ class EtcdStore(Store, Maintenance):
 
     def prune(self, *, keep: int, before_ms: int) -> int:
         return self._pruner.prune(keep=keep, before_ms=before_ms)
+
+    def number_from(self, seq: int) -> None:
+        for _ in range(TURNS_MAX):
+            if self._log.number_from(seq):
+                return
+        raise Conflict
 
     def trouble(self) -> DibsError | None:
         return self._time.trouble or self._trouble

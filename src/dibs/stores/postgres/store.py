@@ -297,7 +297,7 @@ class PostgresStore(Store, Maintenance):
     def watch(self, after: int, timeout_ms: int) -> bool:
         """Every commit with an event, on any machine, wakes it; it also looks now and then."""
         with NoteWait(self._listener, None) as wait:
-            return self._until(lambda: wait.heard_seq > after or self._last_seq() > after, wait, timeout_ms)
+            return self._until(lambda: wait.heard_seq > after or self.newest_seq() > after, wait, timeout_ms)
 
     def until_gone(self, key: str, timeout_ms: int) -> bool:
         """The commit that deletes the record wakes it."""
@@ -316,7 +316,7 @@ class PostgresStore(Store, Maintenance):
             pause_ms = min(POLL_MS_MAX, pause_ms * 2)
         return True
 
-    def _last_seq(self) -> int:
+    def newest_seq(self) -> int:
         ((last,),) = self._pool.rows(self._queries.last_seq)
         self._seen_seq = max(self._seen_seq, int(last or 0))
         return int(last or 0)
@@ -324,7 +324,7 @@ class PostgresStore(Store, Maintenance):
     def prune(self, *, keep: int, before_ms: int) -> int:
         """Only the beginning of the log is dropped, so its numbers have no gaps and can be used to count. An event that
         is committed meanwhile stays: the last number is read first."""
-        last_seq = self._last_seq()
+        last_seq = self.newest_seq()
         self._warn_of_old_transactions()
         young = self._pool.rows(self._queries.first_kept, (arrays.number(before_ms),))
         first_kept = int(young[0][0] or 0) if young else last_seq + 1

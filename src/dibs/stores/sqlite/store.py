@@ -224,6 +224,10 @@ class SqliteStore(Store, Maintenance):
 
         return events(self._link, after, limit, job, newest=newest)
 
+    def newest_seq(self) -> int:
+        with self._link.turn, self._link as db:
+            return counters.read(db)[1]
+
     def watch(self, after: int, timeout_ms: int) -> bool:
         """Looks every 20 ms at first and every 100 ms later; a commit through this very store wakes it at once."""
         until_ms = clock.steady_ms() + timeout_ms
@@ -233,9 +237,8 @@ class SqliteStore(Store, Maintenance):
         self._watchers.append(woken)  # before the first look: a commit after it is not missed
         try:
             while True:
-                with self._link.turn, self._link as db:
-                    if counters.read(db)[1] > after:
-                        return True
+                if self.newest_seq() > after:
+                    return True
                 left_ms = until_ms - clock.steady_ms()
                 if left_ms <= 0:
                     return False
