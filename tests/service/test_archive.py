@@ -19,7 +19,9 @@ from dibs.core.commands import (
     SetAcl,
     Thaw,
 )
+from dibs.core.credentials import CreateToken
 from dibs.core.events import OUTAGE
+from dibs.core.identity import LOCAL
 from dibs.core.keys import META_KEY, lock_key
 from dibs.core.lease_outcomes import Renewed, SessionState
 from dibs.core.outcomes import AlreadyDone, Granted, Queued, Status
@@ -29,7 +31,13 @@ from dibs.errors import InvalidInput, StoreUnavailable
 from dibs.service.archive.export import export
 from dibs.service.archive.intake import intake
 from dibs.service.coordinator import Coordinator
+from dibs.service.credentials import credentials
+from dibs.service.directory import CredentialDirectory
+from dibs.service.webhooks.admin import WebhookAdmin
+from dibs.service.webhooks.ledger import WebhookLedger
+from dibs.stores.codec import encode
 from dibs.stores.memory import MemoryStore
+from dibs.stores.port import CommitTooLarge
 from dibs.stores.proxy import StoreProxy
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
@@ -200,15 +208,111 @@ def test_tokens_rise_from_a_source_that_went_on_after_the_copy(
     assert there.lease.token > max(granted.lease.token, 1_700_000_000_000)
 
 
-def test_a_frozen_source_hands_out_nothing_more_so_tokens_need_no_gap(
+@pytest.mark.promise("token:rises")
+@pytest.mark.fault("F-070")
+def test_tokens_rise_if_the_copy_of_a_frozen_store_is_imported_a_second_time(source: MemoryStore) -> None:
+    text, given = text_of(source), list[int]()
+    assert isinstance(ask(source, acquire("new")), Frozen)
+    for day in range(2):  # the first new store is lost, and the copy is used again
+        target = MemoryStore(ManualClock(wall_ms=1_700_000_000_000))
+        intake(target, file_of(text), wall_ms=lambda day=day: 1_800_000_100_000 + day * 86_400_000)
+        for number in range(5):
+            granted = ask(target, acquire("new", fresh_lease_id=f"lease-{number}"))
+            assert isinstance(granted, Granted)
+            given.append(granted.lease.token)
+            ask(target, Release(ns=NS, name="new", principal="team", lease_id=f"lease-{number}"))
+    assert given == sorted(set(given))
+
+
+@pytest.mark.promise("auth:revoked")
+@pytest.mark.fault("F-071")
+def test_tokens_end_when_they_were_to_end_however_late_a_copy_is_imported() -> None:
+    day_ms = 86_400_000
+    clock = ManualClock(wall_ms=1_800_000_000_000)
+    source = MemoryStore(clock)
+    for name, life_ms in (("short", 30 * day_ms), ("long", 200 * day_ms), ("endless", 0)):
+        ask(source, CreateToken(digest=name * 12, name=name, by="root", life_ms=life_ms))
+    text = text_of(source)
+    clock.advance(100 * day_ms)
+    target = MemoryStore(ManualClock(wall_ms=clock.wall_ms()))
+    intake(target, file_of(text))
+    now_ms = target.read(()).now_ms
+    assert {each.name for each in credentials(target) if not each.is_over(now_ms)} == {"long", "endless"}
+    assert credentials(target) == credentials(source)
+
+
+@pytest.mark.fault("F-072")
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_store_with_webhooks_and_tokens_of_its_own_gets_those_of_the_file_as_well(
+    source: MemoryStore, target: MemoryStore, adds: bool
+) -> None:
+    hook = {"url": "https://hook.test/"}
+    for store, ns in ((source, NS), (target, "theirs")):
+        WebhookAdmin(store, LOCAL, ns).ask("webhook-create", "", hook)
+        ask(store, CreateToken(digest=ns.encode().hex(), name=ns, by="root"))
+    directory = CredentialDirectory(target)
+    directory.look()
+    intake(target, file_of(text_of(source)), adds=adds)
+    for shown in (WebhookAdmin(target, LOCAL, NS).mine(), WebhookLedger(target, "server").webhooks()):
+        assert len(shown) == 2
+    directory.look()
+    assert {each.name for each in credentials(target)} == {NS, "theirs"}
+    assert directory.principals() == {NS, "theirs"}
+
+
+@pytest.mark.fault("F-072")
+def test_more_webhooks_than_a_store_may_have_are_refused_before_it_is_touched(
+    source: MemoryStore, target: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dibs.service.archive.intake.WEBHOOKS_MAX", 2)
+    for store, count in ((source, 2), (target, 1)):
+        for _ in range(count):
+            WebhookAdmin(store, LOCAL, NS).ask("webhook-create", "", {"url": "https://hook.test/"})
+    text = text_of(source)
+    with pytest.raises(InvalidInput, match="3 webhooks"):
+        intake(target, file_of(text))
+    assert isinstance(ask(target, acquire("mine")), Granted)
+
+
+@pytest.mark.promise("webhook:gap")
+@pytest.mark.fault("F-073")
+def test_a_webhook_that_is_added_begins_at_the_end_and_tells_what_it_is_not_sent(
     source: MemoryStore, target: MemoryStore
 ) -> None:
-    text = text_of(source)
-    assert isinstance(ask(source, acquire("new")), Frozen)
-    intake(target, file_of(text))
-    there = ask(target, acquire("new"))
-    assert isinstance(there, Granted)
-    assert there.lease.token == 1
+    WebhookAdmin(source, LOCAL, NS).ask("webhook-create", "", {"url": "https://hook.test/"})
+    for number in range(20):
+        ask(source, acquire(f"more-{number}"))
+        ask(target, acquire(f"mine-{number}", ns="theirs"))
+    last = source.newest_seq()
+    intake(target, file_of(text_of(source)), adds=True)
+    ((_, progress, _),) = WebhookLedger(target, "server").webhooks()
+    assert progress.at == target.newest_seq() - 1  # before the outage that the import was
+    assert [(lane.job, lane.last) for lane in progress.lanes] == [("", last)]
+
+
+class Small(StoreProxy):
+    """Takes few bytes in one commit, as etcd does."""
+
+    def commit(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        texts = [encode(record) for record in (*puts.values(), *events) if record is not None]
+        if sum(len(text.encode()) for text in texts) > 20_000:
+            raise CommitTooLarge("too large")
+        return self.inner.commit(expect, puts, events)
+
+
+@pytest.mark.promise("move:whole")
+@pytest.mark.fault("F-079")
+def test_an_import_goes_in_smaller_parts_into_a_store_that_takes_less_at_once(target: MemoryStore) -> None:
+    source = MemoryStore(ManualClock())
+    for number in range(100):
+        ask(source, acquire(f"job-{number}", metadata="\N{PARROT}" * 1_000))
+    done = intake(Small(target), file_of(text_of(source)))
+    assert (done.records, done.events) == (100, 100)
+    assert [event.job for event in target.events(0, 200)] == [
+        event.job for event in source.events(0, 200)
+    ] + [""]
 
 
 def test_a_frozen_source_can_be_used_again_after_it_was_thawed(source: MemoryStore) -> None:

@@ -1,4 +1,4 @@
-"""Webhooks move with their store, and are told of the gap that a move leaves."""
+"""Webhooks move with their store, with their places among its events."""
 
 from __future__ import annotations
 
@@ -18,12 +18,19 @@ from dibs.service.webhooks.ledger import WebhookLedger
 from dibs.stores.memory import MemoryStore
 
 
+@pytest.mark.promise("webhook:at-least-once")
 @pytest.mark.promise("webhook:gap")
-def test_an_import_brings_webhooks_along_and_a_position_that_is_not_there_is_told() -> None:
+@pytest.mark.fault("F-073")
+@pytest.mark.parametrize(("kept", "oldest"), [(40, None), (5, 61)])
+def test_an_import_brings_webhooks_along_and_what_was_pruned_before_it_was_sent_is_told(
+    kept: int, oldest: int | None
+) -> None:
     old, new = MemoryStore(wall_ms), MemoryStore(wall_ms)
-    old.commit({}, {}, [Event(at_ms=wall_ms(), kind="acquired", ns="default", job="job") for _ in range(50)])
+    events = [Event(at_ms=wall_ms(), kind="acquired", ns="default", job="job") for _ in range(50)]
+    old.commit({}, {}, events)
     made = WebhookAdmin(old, LOCAL, "default").ask("webhook-create", "", {"url": "https://hook.test/"})
-    old.prune(keep=5, before_ms=0)
+    old.commit({}, {}, events[:14])
+    old.prune(keep=kept, before_ms=0)
     lines: list[str] = []
     export(old, lines.append)
     intake(new, io.BytesIO("".join(lines).encode()))
@@ -32,8 +39,10 @@ def test_an_import_brings_webhooks_along_and_a_position_that_is_not_there_is_tol
     assert webhook.id == made.body["id"]
     plan = DeliveryPlan(webhook, progress, letters)
     page = read_page(new, plan.at, 100)
-    assert page.oldest is not None
-    plan.tell_gap(plan.at, page.oldest)
+    assert page.oldest == oldest
+    assert page.events[0].seq == (oldest or 51)
+    if page.oldest is not None:
+        plan.tell_gap(plan.at, page.oldest)
     plan.take(page.events, page.upto, is_last=page.is_last)
-    assert [event.kind for _, event in plan.ready(wall_ms(), 10)] == ["gap"]
-    assert plan.at <= page.upto + 1
+    kinds = [event.kind for _, event in plan.ready(wall_ms(), 10)]
+    assert kinds == (["acquired"] if oldest is None else ["gap"])

@@ -1,0 +1,75 @@
+"""Where webhooks continue in a store that gave their events other numbers."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from dibs.core.moved import Renumbering, without_history
+from dibs.core.webhooks import DeadLetter, DeadLetters, Lane, Webhook, WebhookProgress
+
+HOOK = Webhook(id="hook", ns="default", principal="ops", url="https://hook.test/", since_ms=0)
+
+
+def progress_of(there: Renumbering, progress: WebhookProgress) -> WebhookProgress:
+    found = there.of(progress)
+    assert isinstance(found, WebhookProgress)
+    return found
+
+
+@pytest.mark.promise("webhook:at-least-once")
+@pytest.mark.fault("F-073")
+@pytest.mark.parametrize("seed", range(20))
+def test_what_follows_a_position_follows_it_there_or_a_gap_is_seen(seed: int) -> None:
+    chance = random.Random(seed)
+    numbers = sorted(chance.sample(range(1, 60), 20))
+    pruned = chance.randrange(20)
+    old, last = numbers[pruned:], numbers[-1]
+    base = last + 1 if chance.random() < 0.7 else 0
+    new = [base + seq for seq in old]
+    there = Renumbering(old, new, last + 1, base + last + 1)
+    for at in range(last + 1):
+        position = progress_of(there, WebhookProgress(at=at)).at
+        follows = [seq for seq in new if seq > position]
+        missed = any(seq > at for seq in numbers[:pruned])
+        if missed:
+            assert (follows[0] if follows else base + last + 1) > position + 1, (at, position)
+        else:
+            assert len(follows) == sum(seq > at for seq in old)
+
+
+def test_lanes_dead_letters_and_replays_are_of_the_same_events_there() -> None:
+    there = Renumbering([11, 12, 15, 16], [101, 102, 103, 104], 17, 105)
+    lanes = (
+        Lane(job="a", after=11, last=15, tries=3, until_ms=9, error="answered 500"),
+        Lane(job="b", after=4, last=12, until_ms=9),
+        Lane(job="c", after=4, last=7),
+        Lane(job="", after=2, last=9, until_ms=9),
+    )
+    found = progress_of(there, WebhookProgress(at=15, lanes=lanes, until_ms=9, delivered=4))
+    assert found == WebhookProgress(
+        at=103,
+        delivered=4,
+        lanes=(
+            Lane(job="a", after=101, last=103, tries=3, error="answered 500"),
+            Lane(job="b", after=4, last=102),  # a part of it is gone, which is seen by its beginning
+            Lane(job="c", after=4, last=7),
+            Lane(job="", after=2, last=9),
+        ),
+    )
+    letters = [DeadLetter(seq=seq, job="a", kind="acquired", at_ms=1, tries=25) for seq in (7, 12, 16)]
+    assert there.of(DeadLetters(letters=tuple(letters))) == DeadLetters(
+        letters=tuple([each.replace(seq=seq) for each, seq in zip(letters, (7, 102, 104), strict=True)])
+    )
+    assert there.of(HOOK.replace(replay_after=12)) == HOOK.replace(replay_after=102)
+    assert there.of(HOOK) == HOOK
+
+
+@pytest.mark.promise("webhook:gap")
+def test_without_the_history_a_webhook_begins_at_the_end_and_says_what_is_missing() -> None:
+    lane = Lane(job="a", after=11, last=15)
+    begun = without_history(WebhookProgress(at=20, lanes=(lane,)), 30, 7)
+    assert begun == WebhookProgress(at=7, lanes=(Lane(job="", after=11, last=30),), gaps=1)
+    assert without_history(WebhookProgress(at=30), 30, 7) == WebhookProgress(at=7)
+    assert without_history(HOOK.replace(replay_after=12), 30, 7) == HOOK.replace(replay_after=7)
