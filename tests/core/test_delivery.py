@@ -389,3 +389,20 @@ def test_a_replay_from_an_event_begins_there_again() -> None:
 )
 def test_a_webhook_takes_what_it_asked_for(fields: dict[str, object], found: Event, is_taken: bool) -> None:
     assert HOOK.replace(**fields).takes(found) is is_taken
+
+
+@pytest.mark.promise("webhook:gap")
+@pytest.mark.fault("F-075")
+def test_a_job_whose_waiting_events_are_pruned_in_part_is_told_of_the_gap() -> None:
+    courier = Courier([event(seq) for seq in range(1, 101)])
+    courier.failing = {"job"}
+    courier.run(1_000)
+    courier.save()
+    courier.restart()
+    courier.failing = set()
+    del courier.events[:80]
+    courier.sent.clear()
+    courier.run(WEBHOOK_REST_MS_MAX)
+    assert courier.sent[0] == 80  # the gap is told with its last number
+    assert courier.sent[1:] == list(range(81, 101))
+    assert courier.plan.save(1).progress.gaps == 1

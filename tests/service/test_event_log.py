@@ -9,12 +9,15 @@ import pytest
 from dibs.core.commands import Acquire
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
-from dibs.service.event_log import position_at, read_page
+from dibs.service.event_log import EventFilter, collect, position_at, read_page
 from dibs.stores.memory import MemoryStore
+from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
+from dibs.testing.contract_base import event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from dibs.core.events import Event
 
@@ -76,3 +79,36 @@ def test_a_time_is_looked_for_while_all_is_pruned() -> None:
         store.claim(f"job-{number}")
     store.happens = [nothing, nothing, lambda: store.prune(keep=0, before_ms=0)]
     assert position_at(store, store.read(()).now_ms) in (0, 6)
+
+
+@pytest.mark.fault("F-084")
+@pytest.mark.parametrize("is_pruned", [False, True])
+def test_looking_at_an_empty_history_writes_nothing(tmp_path: Path, is_pruned: bool) -> None:
+    store, other = (SqliteStore(str(tmp_path / "dibs.db")) for _ in range(2))
+    if is_pruned:
+        store.commit({}, {}, [event("job")])
+        store.prune(keep=0, before_ms=0)
+    with other._link as db:
+        before = db.execute("PRAGMA data_version").fetchone()
+        assert store.newest_seq() == is_pruned
+        for wanted in (None, EventFilter(ns="default"), EventFilter(ns="default", name="job")):
+            page = read_page(store, store.newest_seq(), 10, wanted)
+            assert (page.events, page.upto, page.oldest) == ([], store.newest_seq(), None)
+        assert db.execute("PRAGMA data_version").fetchone() == before
+    store.close()
+    other.close()
+
+
+@pytest.mark.promise("events:told")
+@pytest.mark.fault("F-076")
+def test_a_list_ends_before_a_gap_and_the_next_one_tells_of_it() -> None:
+    store = MemoryStore(ManualClock())
+    store.commit({}, {}, [event("job") for _ in range(5)])
+    store.number_from(20)
+    store.commit({}, {}, [event("job") for _ in range(5)])
+    wanted = EventFilter(ns="default")
+    first = collect(store, wanted, 2, 100)
+    assert ([each.seq for each in first.events], first.upto, first.oldest) == ([3, 4, 5], 5, None)
+    rest = collect(store, wanted, first.upto, 100)
+    assert ([each.seq for each in rest.events], rest.oldest) == ([21, 22, 23, 24, 25], 21)
+    assert rest.is_last

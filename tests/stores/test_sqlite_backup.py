@@ -17,9 +17,11 @@ from dibs.core.commands import Acquire, Inspect
 from dibs.core.outcomes import Granted, Status
 from dibs.errors import DibsError, InvalidInput, StoreFull, StoreUnavailable
 from dibs.service.coordinator import Coordinator
+from dibs.service.event_log import EventFilter, read_page
 from dibs.stores.memory import MemoryStore
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
+from dibs.testing.contract_base import event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -138,6 +140,36 @@ def test_events_and_versions_go_on_above_those_of_the_file_that_is_replaced(path
     store = SqliteStore(path)
     (newest,) = store.events(0, 1, newest=True)
     assert newest.seq > last.seq
+    store.close()
+
+
+@pytest.mark.promise("events:told")
+@pytest.mark.fault("F-076")
+@pytest.mark.parametrize("limit", [1, 7, 1_000])
+@pytest.mark.parametrize("at", [0, 90, 100, 101, 150, 200])
+def test_who_follows_is_told_of_what_a_restore_took_away(path: str, copy: str, at: int, limit: int) -> None:
+    store = SqliteStore(path)
+    store.commit({}, {}, [event("job") for _ in range(100)])
+    backup(store, copy)
+    store.commit({}, {}, [event("job") for _ in range(100)])
+    store.close()
+    restore(copy, path)
+    store = SqliteStore(path)
+    store.commit({}, {}, [event("job") for _ in range(3)])
+    position, got, gaps = at, list[int](), list[tuple[int, int]]()
+    while True:
+        page = read_page(store, position, limit)
+        if page.oldest is not None:
+            gaps.append((position, page.oldest))
+        got += [each.seq for each in page.events]
+        position = page.upto
+        if page.is_last:
+            break
+    assert got == [*range(at + 1, 101), *range(201, 205)]
+    assert gaps == ([(max(at, 100), 201)] if at < 200 else [])
+    if 100 <= at < 200:
+        job = read_page(store, at, limit, EventFilter(ns="default", name="job"))
+        assert job.oldest == 201
     store.close()
 
 

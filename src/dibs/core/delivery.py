@@ -175,7 +175,11 @@ class DeliveryPlan:
         return [lane for lane in lanes if not lane.queue and not lane.is_busy and not lane.is_gap()]
 
     def fill(self, lane: LaneState, events: Sequence[Event], oldest: int | None, now_ms: int) -> None:
-        """The next events of a lane's job. None of them: they were pruned."""
+        """The next events of a lane's job. Those before `oldest` were pruned."""
+        if lane.letter is None and oldest is not None and oldest > lane.after + 1:
+            gone = min(oldest - 1, lane.last)
+            self._add_gap(lane.after, gone)
+            lane.after = gone
         wanted = [event for event in events if event.seq <= lane.last]
         if lane.letter is None:
             wanted = [event for event in wanted if self.webhook.takes(event)]
@@ -189,8 +193,6 @@ class DeliveryPlan:
             self._give_up(lane, "its event was pruned", now_ms, 0)
             return
         self._close(lane)
-        if oldest is not None and oldest > lane.after + 1:
-            self._add_gap(lane.after, min(oldest - 1, lane.last))
 
     # Sending.
 

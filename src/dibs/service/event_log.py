@@ -82,9 +82,11 @@ def collect(store: Store, wanted: EventFilter, after: int | None, limit: int) ->
     page = read_page(store, after, LIST_PAGE_DEFAULT, wanted)
     found, oldest, looked = list(page.events), page.oldest, LIST_PAGE_DEFAULT
     while len(found) < limit and looked < LIST_LOOKS_MAX and not page.is_last:
-        page = read_page(store, page.upto, LIST_PAGE_DEFAULT, wanted)
+        following = read_page(store, page.upto, LIST_PAGE_DEFAULT, wanted)
+        if following.oldest is not None:  # the next call begins with this gap
+            return EventPage(events=found, upto=page.upto, is_last=False, oldest=oldest)
+        page = following
         found += page.events
-        oldest = page.oldest if oldest is None else oldest
         looked += LIST_PAGE_DEFAULT
     if len(found) > limit:
         return EventPage(events=found[:limit], upto=found[limit - 1].seq, is_last=False, oldest=oldest)

@@ -163,7 +163,10 @@ class EventFeed:
             self.wake()
 
     def _hand_out(self, page: EventPage) -> None:
+        before = self._at
         if page.oldest is not None:
+            self._recent.clear()  # who joins behind the gap has to be told, too, and reads for itself
+            before = page.oldest - 1
             is_reset = page.oldest <= self._at  # the store was replaced by an older copy
             for follower in list(self._followers):
                 after = self.position_of(follower)
@@ -177,5 +180,5 @@ class EventFeed:
                     if event.seq > follower.at and follower.wanted.takes(event):
                         follower.take(event)
         if page.events:
-            self._recent.append((self._at, page))
+            self._recent.append((before, page))
         self._at = page.upto

@@ -173,7 +173,9 @@ class EventContract(ContractBase):
         before = log(store, event("a"), event("b"))
         assert store.prune(keep=0, before_ms=0) == 2
         assert store.events(0, 10) == []
+        assert store.newest_seq() == before
         last_seq = log(connect(), event("b"))
+        assert store.newest_seq() == last_seq
         assert last_seq > before
         assert [each.seq for each in store.events(0, 10)] == [last_seq]
         if store.capabilities.gapless:
