@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs import jsontext
 from dibs.clock import wall_ms
 from dibs.core.lease_outcomes import Released, Renewed
 from dibs.core.limits import GIT_SKEW_MS
 from dibs.core.outcomes import Granted, Held
-from dibs.stores.git.times import Clocks
+from dibs.errors import StoreUnavailable
+from dibs.stores.git import times
+from dibs.stores.git.entries import Entry, tail_of
+from dibs.stores.git.times import Clocks, Locked, StoreTime
 from tests.git.harness import TTL_MS, Machine, acquire, granted, pass_time, release, renew, store_at
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.git.harness import GitHttp, Remote
 
 TEN_MINUTES_MS = 600_000
@@ -203,3 +211,53 @@ def test_a_lease_long_dead_by_the_servers_clock_is_taken_at_once(remote: Remote,
     assert isinstance(
         acquire(store_at(remote.clone("two"), machine=_real(later_ms, "two")), "job", "two"), Granted
     )
+
+
+def foreign(key: str, nonce: str) -> Entry:
+    """A record that another machine put."""
+    stamp = {"now_ms": 1, "wall_ms": 1, "steady_ms": 1, "clock": "another machine's"}
+    return Entry("", "", {"key": key, "version": 1, "record": None, "nonce": nonce, "stamp": stamp})
+
+
+@pytest.mark.promise("session")
+@pytest.mark.fault("F-080")
+def test_what_was_watched_is_not_forgotten_when_very_many_other_records_are_seen(tmp_path: Path) -> None:
+    machine = Machine(told=False)
+    watched = foreign("lock/default/watched", "one")
+    tail = tail_of(watched.key)
+    StoreTime(str(tmp_path), machine.clocks(), GIT_SKEW_MS).notice([tail], {tail: watched})
+    machine.advance(240_000)
+    others = {tail_of(each.key): each for each in (foreign(f"lock/default/{n}", str(n)) for n in range(9_000))}
+    watch = StoreTime(str(tmp_path), machine.clocks(), GIT_SKEW_MS)
+    began_s = time.process_time()
+    watch.notice(["lock/"], {**others, tail: watched})
+    assert time.process_time() - began_s < 2.0
+    assert watch.age_ms(watched) == 240_000
+    assert watch.age_ms(next(iter(others.values()))) == 0
+    # One sight for each ref: what is gone or was replaced is not kept.
+    left = dict(list(others.items())[:10])
+    later = {tail: foreign(watched.key, "two")}
+    watch.notice([""], {**left, **later})
+    kept = jsontext.decode((tmp_path / "times.json").read_text())["seen"]
+    assert {name: nonce for name, (nonce, _) in kept.items()} == {
+        name: each.nonce for name, each in {**left, **later}.items()
+    }
+
+
+@pytest.mark.fault("F-083")
+def test_a_process_that_is_stopped_in_its_lock_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(times, "LOCKED_MS_MAX", 100)
+    with Locked(str(tmp_path)):
+        with pytest.raises(StoreUnavailable, match="Another process has"), Locked(str(tmp_path)):
+            pass
+    with Locked(str(tmp_path)):
+        pass
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    with pytest.raises(StoreUnavailable, match="cannot be locked: No locks available"), Locked(str(tmp_path)):
+        pass

@@ -16,8 +16,10 @@ from dibs.redact import without_secrets
 from dibs.stores.git import errors as trouble
 from dibs.stores.git.entries import tail_of
 from dibs.stores.git.location import location_of
+from dibs.stores.git.process import Git
 from dibs.stores.git.refs import Swap
 from dibs.stores.port import Conflict
+from dibs.testing.contract_base import lock, put
 from tests.git.harness import Machine, acquire, git, granted, renew, store_at
 
 if TYPE_CHECKING:
@@ -301,3 +303,44 @@ def test_what_a_server_says_is_told_apart(remote: Remote, said: str, kind: Any) 
     assert trouble.is_passing(result) == (kind == "passing")
     if kind != "passing":
         assert type(trouble.refused(location_of("git:origin", str(remote.clone("one"))), result)) is kind
+
+
+@pytest.mark.fault("F-081")
+def test_no_program_that_asks_for_a_password_is_started(
+    remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = remote.clone("one")
+    asker, asked = tmp_path / "asker", tmp_path / "asked"
+    asker.write_text(f"#!/bin/sh\necho asked > '{asked}'\necho secret\n")
+    asker.chmod(0o755)
+    git(clone, "config", "core.askPass", str(asker))
+    for name in ("GIT_ASKPASS", "SSH_ASKPASS"):
+        monkeypatch.setenv(name, str(asker))
+    for given in ("GIT_ASKPASS", "core.askPass"):
+        result = Git(f"{clone}/.git", str(clone)).run(
+            "credential", "fill", given=b"protocol=https\nhost=git.test\n\n"
+        )
+        assert result.code
+        assert not asked.exists(), given
+        monkeypatch.delenv("GIT_ASKPASS", raising=False)
+
+
+@pytest.mark.promise("all-or-nothing")
+@pytest.mark.fault("F-082")
+def test_a_step_in_a_clone_that_git_wrote_in_part_is_in_doubt(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_at(remote.clone("one"), "git:")
+    run = store.refs.git.run
+
+    def killed(*words: str, given: bytes = b"", **more: Any) -> GitResult:
+        if words[0] != "update-ref":
+            return run(*words, given=given, **more)
+        first = next(line for line in given.splitlines(keepends=True) if line.startswith(b"update"))
+        run(*words, given=first, **more)
+        return GitResult(-9, b"", b"")
+
+    monkeypatch.setattr(store.refs.git, "run", killed)
+    with pytest.raises(StoreUnavailable) as told:
+        put(store, lock("a"), lock("b"))
+    assert told.value.unknown

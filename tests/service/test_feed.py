@@ -38,7 +38,7 @@ class Reader:
 
 
 @pytest.mark.promise("events:told")
-@pytest.mark.fault("F-076")
+@pytest.mark.fault("F-074")
 def test_who_joins_behind_a_gap_that_the_others_were_told_of_reads_for_itself() -> None:
     async def scene() -> None:
         store = MemoryStore(ManualClock())

@@ -150,7 +150,7 @@ def test_what_was_pruned_before_it_was_sent_is_told_as_a_gap_after_the_move(
 
 
 @pytest.mark.promise("events:told")
-@pytest.mark.fault("F-074")
+@pytest.mark.fault("F-073")
 @pytest.mark.parametrize("job", [None, "job-3"])
 @pytest.mark.parametrize("own", [0, 7])
 def test_a_follower_gets_what_follows_its_position_or_is_told_of_a_gap(
@@ -180,7 +180,7 @@ def test_a_follower_gets_what_follows_its_position_or_is_told_of_a_gap(
 
 
 @pytest.mark.promise("events:told")
-@pytest.mark.fault("F-074")
+@pytest.mark.fault("F-073")
 def test_numbers_go_on_after_the_move_of_a_store_whose_history_is_all_pruned(
     stores: tuple[Store, Store],
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sqlite3
@@ -315,3 +316,26 @@ def test_a_restored_file_belongs_to_whom_the_old_one_belonged_to(path: str, copy
     os.chown(path, 12_345, 12_346)
     restore(copy, path)
     assert (os.stat(path).st_uid, os.stat(path).st_gid) == (12_345, 12_346)
+
+
+def test_where_files_have_one_name_only_a_backup_is_made_and_a_restore_says_what_to_do(
+    path: str, copy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim(path, "one")
+
+    def refused(old: str, _: str) -> None:
+        os.stat(old)
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refused)
+    back_up(path, copy)
+    with pytest.raises(InvalidInput, match="is there already"):
+        back_up(path, copy)
+    assert held(copy) == {"one"}
+    with pytest.raises(StoreUnavailable, match="Move it away yourself"):
+        restore(copy, path)
+    assert held(path) == {"one"}
+    os.rename(path, f"{path}.old")
+    restore(copy, path)
+    assert held(path) == {"one"}
+    assert sorted(os.listdir(os.path.dirname(path))) == ["copy.db", "dibs.db", "dibs.db.old"]

@@ -116,3 +116,17 @@ def test_a_fork_waits_for_the_thread_and_the_child_goes_on(store: SqliteStore) -
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     write(store, 20, begin=200)
     assert len(store.scan("lock/")) == 80
+
+
+def test_a_log_that_was_very_long_is_cut(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "LOG_BYTES_KEPT", PAGES * PAGE_BYTES)
+    store = SqliteStore(path, checkpoint_pages=PAGES)
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM records").fetchone()
+    write(store, 100)
+    assert log_pages(path) > 5 * PAGES  # the reader keeps it
+    reader.close()
+    write(store, 100, begin=100)
+    assert log_pages(path) <= 3 * PAGES
+    store.close()

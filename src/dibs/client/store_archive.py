@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from shutil import copyfileobj
 
 from dibs.core.commands import Thaw
@@ -81,12 +81,24 @@ def new_file(path: str) -> Iterator[str]:
     os.close(handle)
     try:
         yield draft
-        os.link(draft, path)  # not a rename: somebody else may have made it meanwhile
+        _put_in_place(draft, path)
         sync_folder(folder)
     except FileExistsError:
         raise InvalidInput(f"{path} is there already. Name another file, or remove it first.") from None
     finally:
-        os.unlink(draft)
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+
+
+def _put_in_place(draft: str, path: str) -> None:
+    """Give the draft its name, unless somebody else has made a file there meanwhile, which a rename would replace."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links, such as that of a memory stick
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
+        os.rename(draft, path)
 
 
 def sync_folder(folder: str) -> None:

@@ -105,6 +105,14 @@ def lost(location: GitLocation, result: GitResult, *, unknown: bool) -> StoreUna
     return StoreUnavailable(f"{where} cannot be written: {result.words}.")
 
 
+def torn(location: GitLocation, result: GitResult) -> StoreUnavailable:
+    """git moves the refs of one step one after the other, and ended in between."""
+    return StoreUnavailable(
+        f"git wrote only some of the refs of {location.git.git_dir}: {result.words}. The outcome is unknown.",
+        unknown=True,
+    )
+
+
 def refused(location: GitLocation, result: GitResult) -> DibsError:
     """The error for a push that was refused although the refs were as expected."""
     where = without_secrets(location.remote) or location.git.git_dir

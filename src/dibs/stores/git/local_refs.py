@@ -45,6 +45,8 @@ class LocalRefs(Refs):
         now = self.look([each.tail for each in swaps])
         if all(now.get(each.tail, "") == each.new for each in swaps):
             return True  # killed because it took too long, but it had finished
+        if any(now.get(each.tail, "") == each.new != each.old for each in swaps):
+            raise trouble.torn(self.location, result)
         if any(now.get(each.tail, "") != each.old for each in swaps):
             return False
         if trouble.is_passing(result):

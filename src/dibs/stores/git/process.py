@@ -88,6 +88,7 @@ def environment(*, keep: tuple[str, ...] = ()) -> dict[str, str]:
     """The caller's environment, without variables that would point git elsewhere or let it prompt."""
     env = {name: value for name, value in os.environ.items() if name not in _SCRUBBED or name in keep}
     env.update(LC_ALL="C", LANGUAGE="C", GIT_TERMINAL_PROMPT="0", SSH_ASKPASS_REQUIRE="never")
+    env["GIT_ASKPASS"] = ""  # empty, not absent: then core.askPass is not asked either
     env.update(GIT_OPTIONAL_LOCKS="0", GCM_INTERACTIVE="never")
     return env
 

@@ -15,7 +15,8 @@ remote tells no time, only the time that this machine has watched a record count
 (`skew=`) how far the clocks are apart at most.
 
 An age may be too small: a machine that sees a record for the first time gives it its whole TTL from then on. First
-sights are kept in a file, so that many short processes watch as one.
+sights are kept in a file, so that many short processes watch as one. There is one for each ref of another machine's
+record, until the ref has another record or is gone.
 """
 
 from __future__ import annotations
@@ -23,20 +24,23 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import time
 
 from dibs import clock, jsontext
 from dibs.errors import StoreUnavailable
 from dibs.files import SHARED, replace_file
+from dibs.stores.git.entries import tail_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from dibs.stores.git.entries import Entry
     from dibs.stores.git.remoteclock import Reading
 
-SEEN_MAX = 4_000
+LOCKED_MS_MAX = 10_000  # others only read and write one small file under the lock
+LOCK_PAUSE_S = 0.002
 # Of wall and steady time since a record of this boot was put. With a larger difference the record counts as foreign.
 STEP_MS_MAX = 2_000
 
@@ -79,7 +83,7 @@ class StoreTime:
         # The machine's own boot id is private.
         self._clock_id = hashlib.sha256(clocks.boot_id().encode()).hexdigest()[:16]
         self._last_ms = 0
-        self._seen: dict[str, int] = {}
+        self._seen: dict[str, tuple[str, int]] = {}  # by ref: the record's nonce, and when it was first seen
         self._offset_ms = 0
         with Locked(folder):
             kept = self._load()
@@ -123,26 +127,39 @@ class StoreTime:
         reading = self._remote()
         return None if reading is None or self.is_off() else reading
 
-    def notice(self, entries: Iterable[Entry]) -> None:
-        """Remember when records of other machines were first seen. Call it before they are shifted."""
-        new = [each.nonce for each in entries if not self._is_own(each) and each.nonce not in self._seen]
+    def notice(self, tails: Sequence[str], entries: Mapping[str, Entry]) -> None:
+        """Remember when records of other machines were first seen. `entries` are what was found of `tails`. Call it
+        before they are shifted."""
+        new = {
+            tail: entry.nonce
+            for tail, entry in entries.items()
+            if not self._is_own(entry) and self._first_ms(tail, entry.nonce) is None
+        }
         if not new:
             return
+        exact, prefixes = set(tails), tuple([tail for tail in tails if not tail or tail.endswith("/")])
         with Locked(os.path.dirname(self._path)):
             self._load()  # other processes may have seen them before
             steady_ms = self._clocks.steady_ms()
-            for nonce in new:
-                self._seen.setdefault(nonce, steady_ms)
-            while len(self._seen) > SEEN_MAX:
-                del self._seen[min(self._seen, key=self._seen.__getitem__)]
+            for tail in [each for each in self._seen if each not in entries]:
+                if tail in exact or tail.startswith(prefixes):
+                    del self._seen[tail]
+            for tail, nonce in new.items():
+                if self._first_ms(tail, nonce) is None:
+                    self._seen[tail] = (nonce, steady_ms)
             self._save()
+
+    def _first_ms(self, tail: str, nonce: str) -> int | None:
+        seen = self._seen.get(tail)
+        return seen[1] if seen is not None and seen[0] == nonce else None
 
     def age_ms(self, entry: Entry) -> int:
         """How long ago it was at least put."""
         stamp, steady_ms = entry.stamp, self._clocks.steady_ms()
         if self._is_own(entry):
             return max(0, steady_ms - int(stamp["steady_ms"]))
-        seen_ms = steady_ms - self._seen.get(entry.nonce, steady_ms)
+        first_ms = self._first_ms(tail_of(entry.key), entry.nonce)
+        seen_ms = 0 if first_ms is None else steady_ms - first_ms
         return max(seen_ms, self._told_ms(stamp) - self._margin_ms, 0)
 
     def _told_ms(self, stamp: dict[str, Any]) -> int:
@@ -185,9 +202,9 @@ class StoreTime:
             last_ms = int(kept["last_ms"])
             if kept["clock"] == self._clock_id:
                 self._offset_ms = int(kept["offset_ms"])
-                self._seen = {**kept["seen"], **self._seen}
-                for nonce, steady_ms in kept["seen"].items():
-                    self._seen[nonce] = min(steady_ms, self._seen[nonce])
+                for tail, (nonce, steady_ms) in kept["seen"].items():
+                    first_ms = self._first_ms(tail, nonce)
+                    self._seen[tail] = (nonce, steady_ms if first_ms is None else min(steady_ms, first_ms))
                 return kept
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             last_ms = 0  # none yet, or of another boot: a new anchor only makes times later
@@ -219,7 +236,27 @@ class Locked:
             self._fd = os.open(os.path.join(self._folder, "times.lock"), os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise StoreUnavailable(f"{self._folder} cannot be written: {error.strerror}.") from None
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            self._take()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def _take(self) -> None:
+        until_ms = clock.steady_ms() + LOCKED_MS_MAX
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if clock.steady_ms() > until_ms:
+                    raise StoreUnavailable(
+                        f"Another process has {self._folder}/times.lock for longer than {LOCKED_MS_MAX // 1000} s. "
+                        "Perhaps it is stopped; end it."
+                    ) from None
+            except OSError as error:
+                raise StoreUnavailable(f"{self._folder} cannot be locked: {error.strerror}.") from None
+            time.sleep(LOCK_PAUSE_S)
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)

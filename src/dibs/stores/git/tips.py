@@ -67,7 +67,7 @@ class Tips:
                     entries[tail] = seen.get((tail, oid)) or parse(oid, tail, *raw[oid])
                 except BadEntry as error:
                     self.broken[tail] = str(error)
-            self.time.notice(entries.values())
+            self.time.notice(tails, entries)
             self._notice_tokens(tails, entries)
             for tail in tails:
                 if tail and not tail.endswith("/"):

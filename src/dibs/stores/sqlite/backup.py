@@ -227,6 +227,11 @@ def keep_aside(path: str) -> str | None:
         os.link(path, kept)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise StoreUnavailable(
+            f"{path} cannot be kept under a second name ({error.strerror}). Move it away yourself, then restore again. "
+            "Nothing was changed."
+        ) from None
     return kept
 
 

@@ -31,6 +31,7 @@ NOTICE = 64  # how many times as long as planned a log is worth a notice
 ROUNDS_MAX = 4  # each is shorter than the one before
 # About so many pages a commit writes: one for each record, and those of the history and of the indexes that go with it.
 PAGES_A_ROW, PAGES_A_HISTORY, PAGES_AN_EVENT = 1, 3, 1
+LOG_BYTES_KEPT = 64 << 20  # a log that was longer once, behind a long copy or an import, is cut to this
 CLOSE_WAIT_S = 10.0
 FORK_WAIT_S = 6.0
 
@@ -52,6 +53,7 @@ class Checkpointer:
     def opened(self, db: sqlite3.Connection) -> None:
         """`db` is the connection of the commits from now on."""
         db.execute(f"PRAGMA wal_autocheckpoint = {self._pages * FALLBACK}")
+        db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_KEPT}")
 
     def committed(self, db: sqlite3.Connection, rows: int, events: int) -> None:
         """A commit of so many records and events is done. Never fails: the commit has happened."""
