@@ -227,7 +227,9 @@ def test_what_was_watched_is_not_forgotten_when_very_many_other_records_are_seen
     tail = tail_of(watched.key)
     StoreTime(str(tmp_path), machine.clocks(), GIT_SKEW_MS).notice([tail], {tail: watched})
     machine.advance(240_000)
-    others = {tail_of(each.key): each for each in (foreign(f"lock/default/{n}", str(n)) for n in range(9_000))}
+    others = {
+        tail_of(each.key): each for each in (foreign(f"lock/default/{n}", str(n)) for n in range(9_000))
+    }
     watch = StoreTime(str(tmp_path), machine.clocks(), GIT_SKEW_MS)
     began_s = time.process_time()
     watch.notice(["lock/"], {**others, tail: watched})
@@ -249,9 +251,9 @@ def test_a_process_that_is_stopped_in_its_lock_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(times, "LOCKED_MS_MAX", 100)
-    with Locked(str(tmp_path)):
-        with pytest.raises(StoreUnavailable, match="Another process has"), Locked(str(tmp_path)):
-            pass
+    first, second = Locked(str(tmp_path)), Locked(str(tmp_path))
+    with first, pytest.raises(StoreUnavailable, match="Another process has"), second:
+        pass
     with Locked(str(tmp_path)):
         pass
 

@@ -1,4 +1,4 @@
-"""A store is moved while webhooks wait and followers are away: each of them goes on where it was, or is told of a gap."""
+"""A store is moved while webhooks wait and followers are away: each goes on where it was, or is told of a gap."""
 
 from __future__ import annotations
 
@@ -100,9 +100,7 @@ def stores(
         "postgresql": lambda number: postgres_schema().url,
         "etcd": lambda number: etcd_cluster.url(new_id()),
     }
-    first, second = [
-        open_store(urls[name](number)) for number, name in enumerate(str(request.param).split())
-    ]
+    first, second = [open_store(urls[name](number)) for number, name in enumerate(str(request.param).split())]
     yield first, second
     first.close()
     second.close()

@@ -101,8 +101,8 @@ class Renumbering:
 
 
 def without_history(record: Stored, last_old: int, last: int) -> Stored:
-    """A webhook's record for a store that does not get the history, whose last event was `last_old`. It begins after the
-    event `last`, and its target is told what it is not sent."""
+    """A webhook's record for a store that does not get the history, whose last event was `last_old`. It begins after
+    the event `last`, and its target is told what it is not sent."""
     if isinstance(record, Webhook) and record.replay_after >= 0:
         return record.replace(replay_after=last)
     if isinstance(record, WebhookProgress):

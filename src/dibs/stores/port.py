@@ -5,7 +5,8 @@ inside a record except to ask `record.due_ms()` and `record.is_live()`, and it n
 `dibs.testing.contract` is the suite that every store passes, the ones shipped here and yours.
 
 A store must have eight methods: `read`, `commit`, `scan`, `due`, `events`, `watch`, `prune`, `close`. Six more have a
-default that a store may replace: `recall`, `at_once`, `newest_seq`, `until_gone`, `notices`, `trouble`. `Maintenance` is optional.
+default that a store may replace: `recall`, `at_once`, `newest_seq`, `until_gone`, `notices`, `trouble`.
+`Maintenance` is optional.
 
 Five things hold for every method:
 

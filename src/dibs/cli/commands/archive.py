@@ -161,8 +161,8 @@ COMMANDS = {
             "Imports the whole copy or nothing: it checks all of it first. A lease keeps the time that it had left "
             "when the copy was made, and gets at least its TTL (ten minutes at most) from now. The store must be "
             "empty. With --add it may have other namespaces than the copy. If the import is killed, the store refuses "
-            "all use until you repeat the same import. If the copy was made without --freeze, new fencing tokens begin "
-            "at the present time in milliseconds, which is above every token that the old store gave since the copy."
+            "all use until you repeat the same import. New fencing tokens begin at the present time in milliseconds, "
+            "which is above every token that was given since the copy. Bearer tokens keep their dates."
         ),
         arguments=(STORE,),
         options=(

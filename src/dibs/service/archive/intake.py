@@ -171,9 +171,7 @@ class _Intake:
                 self._put(puts)
                 count += len(puts)
             elif not self._adds:
-                new.extend(
-                    self._tell([each.replace(at_ms=min(each.at_ms, mark.from_ms)) for each in events])
-                )
+                new.extend(self._tell([each.replace(at_ms=min(each.at_ms, mark.from_ms)) for each in events]))
                 old.extend([each.seq for each in events])
         self._put(self._placed(placed, old, new))
         self._note_outages(by_ms)
