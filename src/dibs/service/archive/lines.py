@@ -96,9 +96,9 @@ class ArchiveReader:
             header = ArchiveHeader.load(document)
         except (LookupError, TypeError, ValueError):
             header = ArchiveHeader(at_ms=-1)
-        if type(header.frozen) is not bool or not all(
-            type(each) is int and 0 <= each < 2**53 for each in (header.at_ms, header.last_seq)
-        ):
+        numbers = (header.at_ms, header.last_seq)
+        is_sound = all(type(each) is int and 0 <= each < 2**53 for each in numbers)
+        if not is_sound or type(header.frozen) is not bool:
             raise self._bad("the header is not one")
         return header
 
