@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -215,7 +216,7 @@ def test_tokens_rise_if_the_copy_of_a_frozen_store_is_imported_a_second_time(sou
     assert isinstance(ask(source, acquire("new")), Frozen)
     for day in range(2):  # the first new store is lost, and the copy is used again
         target = MemoryStore(ManualClock(wall_ms=1_700_000_000_000))
-        intake(target, file_of(text), wall_ms=lambda day=day: 1_800_000_100_000 + day * 86_400_000)
+        intake(target, file_of(text), wall_ms=partial(int, 1_800_000_100_000 + day * 86_400_000))
         for number in range(5):
             granted = ask(target, acquire("new", fresh_lease_id=f"lease-{number}"))
             assert isinstance(granted, Granted)
