@@ -280,7 +280,7 @@ GIT_TOKENS_KEPT = 10_000
 # can be told by whole seconds, is refused. Who waits looks every ETCD_POLL_MS, or every ETCD_HEARD_POLL_MS while a
 # stream would say; a stream that is silent for ETCD_SILENCE_MS is begun anew.
 ETCD_KEYS_MAX = 100
-ETCD_READ_KEYS_MAX = 4_000
+ETCD_READ_KEYS_MAX = 1_000
 ETCD_REQUEST_BYTES_MAX = 1_500_000
 ETCD_MS_MAX = 6_000
 ETCD_TRY_MS_MAX = 2_000

@@ -9,7 +9,9 @@
     chapter                    the chapter that commits write to, and what is added to all numbers (log.py)
     last                       written with every commit that has events: its mod revision is that of the newest event
     floor                      the lowest number of an event that is not pruned
+    room                       written by commits that etcd's quota would not see otherwise, see transaction.py
     time, stopwatch, boot/ID   see clock.py
+    time.wide, w/ID/NUMBER     a commit that is too large for one transaction, see wide.py
 
 Keys are UTF-8, whose order is the order of code points.
 """
@@ -30,6 +32,8 @@ class Layout:
         self.floor = self.root + b"floor"
         self.time = self.root + b"time"
         self.stopwatch = self.root + b"stopwatch"
+        self.room = self.root + b"room"
+        self.wide = self.root + b"time.wide"  # beside `time`: one range reads both
         self.records = self.root + b"r/"
         self.live = self.root + b"l/"
         self.dues = self.root + b"d/"
@@ -62,6 +66,9 @@ class Layout:
     def chapter_mark(self, chapter: int) -> bytes:
         return b"%s%012d" % (self.chapters, chapter)
 
+    def wide_part(self, wide_id: bytes, number: int) -> bytes:
+        return b"%sw/%s/%06d" % (self.root, wide_id, number)
+
     def boot(self, boot_id: str) -> bytes:
         return self.root + b"boot/" + _bytes(boot_id)
 
@@ -73,8 +80,8 @@ def end_of(prefix: bytes) -> bytes:
 
 def seq_of(revision: int, index: int) -> int:
     """The number of an event, made from the revision of its commit and its place in it. It stays below 2**53 for
-    decades."""
-    return (revision << SEQ_BITS) | index
+    decades. The place after the last of COMMIT_EVENTS_MAX events is the first of the next revision."""
+    return (revision << SEQ_BITS) + index
 
 
 def revision_of(seq: int) -> int:

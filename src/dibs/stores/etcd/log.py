@@ -21,8 +21,8 @@ from dibs.ids import new_token
 from dibs.stores.codec import decode_event
 from dibs.stores.codec import encode as encode_event
 from dibs.stores.etcd.gateway import unb64
-from dibs.stores.etcd.layout import COMMIT_EVENTS_MAX, end_of, revision_of, seq_of
-from dibs.stores.etcd.transaction import compare_revision, put_op, range_op, range_request, too_large
+from dibs.stores.etcd.layout import end_of, revision_of, seq_of
+from dibs.stores.etcd.transaction import compare_revision, put_op, range_op, range_request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,12 +55,11 @@ class LoggedCommit:
 
 
 class Appending:
-    """What one commit adds to the log: operations, a compare, and their size."""
+    """What one commit adds to the log: operations, and a compare."""
 
-    def __init__(self, compare: Document, ops: list[Document], size: int) -> None:
+    def __init__(self, compare: Document, ops: list[Document]) -> None:
         self.compare = compare
         self.ops = ops
-        self.size = size
 
 
 class EventLog:
@@ -70,21 +69,21 @@ class EventLog:
         self.gateway = gateway
         self.layout = layout
         self._lock = allocate_lock()
-        self._id = new_token()
+        self._id = new_token()  # in the keys of events: two processes never write the same one
         self._written = 0
         self._chapter: tuple[int, int, int] | None = None  # revision, number, commits before it
         self._commits = 0  # as far as we know
         self.base = 0
         self.starts: dict[int, int] = {0: 0}  # chapter: the revision at which it began
 
-    def appending(self, events: Sequence[Event]) -> Appending:
-        if len(events) > COMMIT_EVENTS_MAX:
-            raise too_large()
+    def appending(self, events: Sequence[Event], *, is_wide: bool = False) -> Appending:
+        """`events` are COMMIT_EVENTS_MAX at most. `is_wide`: they are one of several parts that belong to one chapter,
+        so it does not end here."""
         with self._lock:
             revision, chapter, before = self._chapter or self._asked()
             self._written += 1
             name = b"%s-%d" % (self._id.encode(), self._written)
-            is_full = self._commits - before >= CHAPTER_COMMITS
+            is_full = self._commits - before >= CHAPTER_COMMITS and not is_wide
         texts = [encode_event(event.replace(seq=0)) for event in events]
         times = [event.at_ms for event in events]
         log_key = b"%s%d.%d.%d.%s" % (self.layout.log_of(chapter), min(times), max(times), len(events), name)
@@ -94,8 +93,7 @@ class EventLog:
             pairs.append((self.layout.chapter, b"%d %d %d" % (chapter + 1, self._commits, self.base)))
             pairs.append((self.layout.chapter_mark(chapter + 1), b""))
         ops = [put_op(key, value) for key, value in pairs]
-        size = sum([len(key) + len(value) for key, value in pairs])
-        return Appending(compare_revision(self.layout.chapter, revision), ops, size)
+        return Appending(compare_revision(self.layout.chapter, revision), ops)
 
     def _of_jobs(
         self, events: Sequence[Event], texts: list[str], chapter: int, name: bytes
@@ -114,7 +112,7 @@ class EventLog:
         """Takes the answer to `chapter_op`. True if another chapter has begun since."""
         with self._lock:
             before = self._chapter
-            self._learn(answer["response_range"].get("kvs"))
+            self._learn(answer.get("kvs"))
             return before != self._chapter
 
     def appended(self, last: Document) -> None:
@@ -174,15 +172,19 @@ class EventLog:
         )
         last, floor, chapters, chapter = [each["response_range"].get("kvs") for each in answer["responses"]]
         self.base = _chapter_in(chapter)[2]
+        starts = dict(self.starts)
         for each in chapters or ():
-            number = int(unb64(each["key"])[len(keys.chapters) :])
-            self.starts[number] = int(each["mod_revision"])
-        return self.last_seq(last), int(unb64(floor[0]["value"])) if floor else 0
+            starts[int(unb64(each["key"])[len(keys.chapters) :])] = int(each["mod_revision"])
+        lowest = int(unb64(floor[0]["value"])) if floor else 0
+        self.starts = starts  # a new one: other threads may be reading the old one
+        oldest = self.chapter_of(revision_of(lowest))
+        self.starts = {number: start for number, start in starts.items() if number >= oldest}
+        return self.last_seq(last), lowest
 
     def chapter_of(self, revision: int) -> int:
         """The chapter of the commit with this revision. The commit that begins a chapter is itself in the chapter
         before."""
-        return max([number for number, start in list(self.starts.items()) if start < revision], default=0)
+        return max([number for number, start in self.starts.items() if start < revision], default=0)
 
     def entries(self, chapter: int) -> list[LoggedCommit]:
         """The keys of a chapter, in the order of their commits."""

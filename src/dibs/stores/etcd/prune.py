@@ -137,7 +137,8 @@ class Pruner:
     def _delete_below(self, floor: int) -> None:
         try:
             while commits := self._gone(floor):
-                keys = [key for commit in commits for key in (commit.key, *self._job_keys(commit))]
+                # The commit's own key comes last: it says which keys of jobs there are.
+                keys = [key for commit in commits for key in (*self._job_keys(commit), commit.key)]
                 for at in range(0, len(keys), DELETES_AT_ONCE):
                     if self._closed:
                         return

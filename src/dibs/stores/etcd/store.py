@@ -2,35 +2,40 @@
 
 A commit is one transaction: it compares the mod revision of every record that was looked at, writes the records, their
 entries in the two indexes (due, live) and the events, and raises the store's time. It must know the old index entries:
-they are remembered when a record is read, and read again if they were forgotten.
+they are remembered when a record is read, and read again if they were forgotten. `wide.py` has the commits that are too
+large for that.
 """
 
 from __future__ import annotations
 
 from dibs.clock import steady_ms
-from dibs.core.limits import ETCD_READ_KEYS_MAX
+from dibs.core.limits import ETCD_READ_KEYS_MAX, ETCD_REQUEST_BYTES_MAX
 from dibs.errors import DibsError, StoreFull
 from dibs.stores.codec import decode, encode
 from dibs.stores.etcd.capabilities import CAPABILITIES
 from dibs.stores.etcd.due_index import DueIndex
 from dibs.stores.etcd.errors import Refusal, translated
 from dibs.stores.etcd.gateway import EtcdGateway, unb64
-from dibs.stores.etcd.layout import Layout, end_of, revision_of, seq_of
+from dibs.stores.etcd.layout import COMMIT_EVENTS_MAX, Layout, end_of, revision_of, seq_of
 from dibs.stores.etcd.log import EventLog, read_events
 from dibs.stores.etcd.prune import Pruner
 from dibs.stores.etcd.store_time import EtcdTime
 from dibs.stores.etcd.stream import EtcdStream
 from dibs.stores.etcd.transaction import (
-    check_size,
+    COMPARES_MAX,
     compare_revision,
     delete_op,
+    fits,
     inner,
     packed,
     put_op,
     range_op,
     range_request,
+    seen_by_quota,
+    size_of,
     too_large,
 )
+from dibs.stores.etcd.wide import WideCommits
 from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
 TYPE_CHECKING = False
@@ -47,8 +52,12 @@ if TYPE_CHECKING:
     Places = tuple[int, int | None, bool]  # version, due, live
 
 PLACES_MAX = 50_000
-OTHER_OPS = 2  # further operations of a commit: the time, and a look at the newest event
-TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended
+OTHER_OPS = 3  # further operations of a commit: the time, a look at the newest event, and what the quota must see
+TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended, or after a wide commit
+# One part of a wide commit: small enough to be written in much less than WIDE_MS. Events are written twice, with names.
+WIDE_OPS = 1_000
+WIDE_EVENTS = 500
+WIDE_EVENTS_BYTES = 300_000
 INNER_OPS_MAX = 64
 
 
@@ -64,6 +73,7 @@ class EtcdStore(Store, Maintenance):
         self._gateway = EtcdGateway(location)
         self._layout = Layout(location.prefix)
         self._time = time(self._gateway, self._layout)
+        self._wide = WideCommits(self._gateway, self._layout, self._write, self._time.raising)
         self._log = EventLog(self._gateway, self._layout)
         self._pruner = Pruner(self._log)
         self._stream = EtcdStream(self._gateway, self._layout)
@@ -85,12 +95,23 @@ class EtcdStore(Store, Maintenance):
                     raise translated(error, self.location.shown(), writes=False) from None
                 records, revision = {}, 0  # compacted between two pages: read all of it again
                 continue
-            self._time.saw(answer["responses"][0])
+            if not revision and self._is_half_written(answer["responses"][0]):
+                continue
             for key, kvs in zip(page, _ranges(answer["responses"][1:]), strict=True):
                 records[key] = self._found(key, kvs[0]) if kvs else ABSENT
             if len(records) == len(wanted):
                 return Snapshot(now_ms=self._time.now_ms(), records=records)
             revision = int(answer["header"]["revision"])
+
+    def _is_half_written(self, looked: Document) -> bool:
+        """Take the answer to `looking`. True after a wide commit was finished that a reader might have seen a half
+        of."""
+        self._time.saw(looked)
+        wide = self._wide.found(looked["response_range"])
+        if wide is None or not wide.is_decided:
+            return False
+        self._wide.wait(wide)
+        return True
 
     def _read_page(self, keys: list[str], revision: int) -> Document:
         """All pages of a read have the revision of the first, so they show one moment."""
@@ -120,24 +141,72 @@ class EtcdStore(Store, Maintenance):
     def commit(
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
     ) -> int:
-        if len(expect) > self.capabilities.commit_keys_max:
-            raise too_large()
         self._time.ready()
-        writes, size = self._writes(expect, puts)
+        if len(expect) > COMPARES_MAX or len(events) > COMMIT_EVENTS_MAX:
+            return self._commit_wide(expect, puts, events)
+        writes = self._writes(expect, puts)
         compares = [compare_revision(self._layout.record(key), version) for key, version in expect.items()]
+        compares.append(self._wide.absent())
         for _ in range(TURNS_MAX):
             appending = self._log.appending(events) if events else None
             ops = writes if appending is None else [*writes, *appending.ops]
-            check_size(size + (appending.size if appending else 0), len(ops) + len(compares))
+            if not fits([*ops, *compares]):
+                return self._commit_wide(expect, puts, events)
             all_compares = compares if appending is None else [*compares, appending.compare]
             answer = self._write(self._request(all_compares, ops))
             if answer.get("succeeded"):
                 return self._committed(answer, puts, len(events))
-            if appending is None or not self._log.has_turned(answer["responses"][0]):
+            chapter, other = [each["response_range"] for each in answer["responses"]]
+            wide = self._wide.found(other)
+            if wide is not None:
+                self._wide.wait(wide)
+            elif appending is None or not self._log.has_turned(chapter):
                 break
+        raise self._conflict(expect)
+
+    def _conflict(self, expect: Mapping[str, int]) -> Conflict:
         for key in expect:
             self._places.pop(key, None)
-        raise Conflict
+        return Conflict()
+
+    def _commit_wide(
+        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
+    ) -> int:
+        wide = self._wide.begin()
+        try:
+            keys = list(expect)
+            for at in range(0, len(keys), ETCD_READ_KEYS_MAX):
+                found = self.read(keys[at : at + ETCD_READ_KEYS_MAX]).records
+                if any(each.version != expect[key] for key, each in found.items()):
+                    raise self._conflict(expect)
+                self._wide.keep(wide)
+            last = self._wide.finish(wide, self._parts(self._writes(expect, puts), events))
+        except BaseException:
+            self._wide.give_up(wide.id)
+            raise
+        for key in puts:
+            self._places.pop(key, None)
+        return self._log.last_seq(last.get("kvs"))
+
+    def _parts(self, writes: list[Document], events: Sequence[Event]) -> list[list[Document]]:
+        """The operations of a wide commit, in as few parts as possible, the events last. No other commit is under way,
+        so no chapter of the log ends meanwhile."""
+        self._log.has_turned(self._ask(self._log.chapter_op()))
+        chunks = [self._log.appending(chunk, is_wide=True).ops for chunk in _chunks(events)]
+        whole = [*writes, *(chunks[0] if chunks else [])]
+        if len(chunks) < 2 and len(whole) <= WIDE_OPS and fits(whole):
+            return [whole]
+        parts: list[list[Document]] = []
+        size = ETCD_REQUEST_BYTES_MAX
+        for op in writes:
+            size += size_of(op)
+            if size > ETCD_REQUEST_BYTES_MAX or len(parts[-1]) == WIDE_OPS:
+                size = size_of(op)
+                parts.append([])
+                if size > ETCD_REQUEST_BYTES_MAX:
+                    raise too_large()
+            parts[-1].append(op)
+        return [*parts, *chunks]
 
     def _write(self, request: Document) -> Document:
         try:
@@ -150,12 +219,12 @@ class EtcdStore(Store, Maintenance):
         return answer
 
     def _request(self, compares: list[Document], ops: list[Document]) -> Document:
-        success = [
-            *packed(ops, len(compares), OTHER_OPS),
-            self._time.raising(),
-            range_op(self._layout.last),
-        ]
-        return {"compare": compares, "success": success, "failure": [self._log.chapter_op()]}
+        writes = seen_by_quota(packed(ops, len(compares), OTHER_OPS), self._layout.room)
+        return {
+            "compare": compares,
+            "success": [*writes, self._time.raising(), range_op(self._layout.last)],
+            "failure": [self._log.chapter_op(), self._wide.looking()],
+        }
 
     def _committed(self, answer: Document, puts: Mapping[str, Stored | None], events: int) -> int:
         revision = int(answer["header"]["revision"])
@@ -170,11 +239,9 @@ class EtcdStore(Store, Maintenance):
         self._log.appended(last[0])
         return seq_of(revision, events - 1) + self._log.base
 
-    def _writes(
-        self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]
-    ) -> tuple[list[Document], int]:
-        """The operations that write `puts` and their index entries, and their size."""
-        layout, ops, size = self._layout, [], 0
+    def _writes(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> list[Document]:
+        """The operations that write `puts` and their index entries."""
+        layout, ops = self._layout, []
         places = self._old_places(expect, puts)
         for key, record in puts.items():
             _, due_ms, live = places[key]
@@ -183,9 +250,7 @@ class EtcdStore(Store, Maintenance):
             if record is None:
                 ops.append(delete_op(layout.record(key)))
             else:
-                value = encode(record).encode()
-                ops.append(put_op(layout.record(key), value))
-                size += len(value)
+                ops.append(put_op(layout.record(key), encode(record).encode()))
             if due_ms != now_due_ms:
                 ops += [delete_op(layout.due(due_ms, key))] if due_ms is not None else []
                 ops += [put_op(layout.due(now_due_ms, key), b"")] if now_due_ms is not None else []
@@ -193,7 +258,7 @@ class EtcdStore(Store, Maintenance):
                 ops.append(
                     put_op(layout.live_mark(key), b"") if now_live else delete_op(layout.live_mark(key))
                 )
-        return ops, size + sum([len(key.encode()) for key in (*expect, *puts)]) * 4
+        return ops
 
     def _old_places(self, expect: Mapping[str, int], puts: Mapping[str, Stored | None]) -> dict[str, Places]:
         """The index entries of the records that are about to be replaced."""
@@ -322,6 +387,19 @@ def _ranges(responses: list[Document]) -> list[list[Document]]:
         else:
             found.append(each["response_range"].get("kvs") or [])
     return found
+
+
+def _chunks(events: Sequence[Event]) -> list[Sequence[Event]]:
+    """`events` in chunks that fit into one transaction each."""
+    found: list[Sequence[Event]] = []
+    first = size = 0
+    for at, event in enumerate(events):
+        length = len(encode(event).encode())
+        if at > first and (at - first == WIDE_EVENTS or size + length > WIDE_EVENTS_BYTES):
+            found.append(events[first:at])
+            first, size = at, 0
+        size += length
+    return [*found, events[first:]] if events else []
 
 
 def _is_live(versioned: Versioned) -> bool:

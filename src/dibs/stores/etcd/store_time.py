@@ -107,7 +107,8 @@ class EtcdTime:
         return self._clock.now_ms()
 
     def looking(self) -> Document:
-        return range_op(self._layout.time)
+        """Reads the time, and the key `wide` beside it."""
+        return range_op(self._layout.time, end=self._layout.wide + b"\0")
 
     def saw(self, answer: Document) -> None:
         """Take the answer to `looking`."""

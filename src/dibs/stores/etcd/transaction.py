@@ -2,8 +2,11 @@
 
 etcd allows 128 compares and 128 operations in a transaction (`--max-txn-ops`). An operation may itself be a
 transaction. It may have what its parent left of the 128 (128 minus the larger of its parent's two counts), and so may
-each of its neighbours. So many writes are put into several inner transactions. Compares stay in the outer one, because
-only those decide about the whole.
+each of its neighbours. So many writes are put into several inner transactions, on as many levels as needed. Compares
+stay in the outer one, because only those decide about the whole. Commits that compare more records are in `wide.py`.
+
+etcd's quota counts the puts of the outer transaction alone. A commit without any would be taken by an etcd that is
+full, so every commit has one (`seen_by_quota`).
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 OPS_MAX = 128
+COMPARES_MAX = 100  # of one transaction; the rest of the 128 is for the levels of its operations
+WIDTH = 40  # how many inner transactions a transaction with few compares has on its first level
 OVERHEAD_BYTES = 32  # bytes of each operation, beyond its key and value
 
 
@@ -79,22 +84,43 @@ def inner(success: Sequence[Document], compare: Sequence[Document] = ()) -> Docu
 
 
 def packed(ops: list[Document], compares: int, others: int) -> list[Document]:
-    """`ops` in as many inner transactions as needed, beside `others`, which stay outside, and `compares`. Raises
-    CommitTooLarge if they do not fit."""
-    if max(compares, others + len(ops)) <= OPS_MAX:
+    """`ops` in as many inner transactions as needed, beside `others`, which stay outside, and up to COMPARES_MAX
+    `compares`. One level is always left for `others`, which may be transactions, too."""
+    if max(compares, others + len(ops)) < OPS_MAX:
         return ops
-    for parts in range(1, OPS_MAX - others + 1):
-        room = OPS_MAX - max(compares, others + parts)
-        if room > 0 and parts * room >= len(ops):
-            size = -(-len(ops) // parts)
-            return [inner(ops[at : at + size]) for at in range(0, len(ops), size)]
-    raise too_large()
+    width = max(WIDTH, compares - others)
+    return _grouped(ops, width, OPS_MAX - others - width)
 
 
-def check_size(keys_and_values: int, operations: int) -> None:
-    """Check the size before sending: otherwise a transaction that is too large would be sent in vain."""
-    if keys_and_values + operations * OVERHEAD_BYTES > ETCD_REQUEST_BYTES_MAX:
-        raise too_large()
+def _grouped(ops: list[Document], groups: int, room: int) -> list[Document]:
+    size = -(-len(ops) // groups)
+    return [inner(_nested(ops[at : at + size], room)) for at in range(0, len(ops), size)]
+
+
+def _nested(ops: list[Document], room: int) -> list[Document]:
+    """`ops` in a transaction that may have `room` operations, together with all levels below it."""
+    if len(ops) <= room:
+        return ops
+    levels = next(levels for levels in range(2, room) if (room // levels) ** levels >= len(ops))
+    return _grouped(ops, room // levels, room - room // levels)
+
+
+def seen_by_quota(ops: list[Document], room: bytes) -> list[Document]:
+    """`ops`, with a put of the key `room` if there is none yet on the outer level."""
+    if any("request_put" in op for op in ops):
+        return ops
+    return [put_op(room, b""), *ops]
+
+
+def size_of(op: Document) -> int:
+    """About how many bytes a put, a deletion or a compare takes in a request."""
+    request = op.get("request_put") or op.get("request_delete_range") or op
+    return (len(request["key"]) + len(request.get("value", ""))) * 3 // 4 + OVERHEAD_BYTES
+
+
+def fits(ops: list[Document]) -> bool:
+    """Whether one request can carry all of these. Found out before sending: otherwise it would be sent in vain."""
+    return sum([size_of(op) for op in ops]) <= ETCD_REQUEST_BYTES_MAX
 
 
 def too_large() -> CommitTooLarge:
