@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from dibs.stores.port import Store
 
-# Each commit is several processes: in the default run few rounds of each race, in the soak all of them.
-ROUNDS = 15 if os.environ.get("DIBS_SOAK") == "1" else 2
+# Each commit is several processes: in the default run few rounds of each race and few records, in the soak all of them.
+IS_SOAK = os.environ.get("DIBS_SOAK") == "1"
 
 
 class Machine:
@@ -50,7 +50,8 @@ class Machine:
 
 
 class GitContract(StoreContract):
-    rounds = ROUNDS
+    rounds = 15 if IS_SOAK else 2
+    many = 1_000 if IS_SOAK else 50
     is_remote = False
 
     @pytest.fixture

@@ -13,7 +13,8 @@ import pytest
 
 from dibs.clock import steady_ms, wall_ms
 from dibs.errors import StoreReplaced, StoreUnavailable
-from dibs.stores.sqlite import SqliteStore, forks, identity, opener, rows
+from dibs.stores import forks
+from dibs.stores.sqlite import SqliteStore, identity, opener, rows
 from dibs.stores.sqlite import store as store_module
 from dibs.stores.sqlite.identity import identity_of
 from dibs.testing.contract_base import event, key_of, lock, put

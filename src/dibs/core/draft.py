@@ -55,12 +55,6 @@ class Draft:
         self.writes[key] = record
         self._meta = None
 
-    def is_crowded(self) -> bool:
-        """Whether so much was looked at that what can wait for another commit should. Half of what the store takes: one
-        step more must surely fit."""
-        keys_max = self._view.keys_max
-        return keys_max is not None and len(self._view.seen) > keys_max // 2
-
     def knows(self, ns: str, name: str) -> bool:
         return self._get(lock_key(ns, name)) is not None
 

@@ -70,6 +70,7 @@ WANT_MS = 5 * 60 * 1000
 
 # Several at once
 NAMES_MAX = 1_000
+FREED_MAX = 500  # jobs of a session that has ended which one decision frees; sweeps free the rest
 ALL_NAMES_MAX = 100
 SLOTS_MAX = 10_000
 
@@ -264,7 +265,6 @@ GIT_MS_MAX = 30_000
 GIT_POLL_MS = 5_000
 GIT_FILE_POLL_MS = 1_000
 GIT_LOCAL_POLL_MS = 200
-GIT_KEYS_MAX = 500
 GIT_TRIES_MAX = 30
 GIT_TORN_TRIES_MAX = 8
 GIT_CHAIN_MAX = 100
@@ -275,11 +275,11 @@ GIT_RECORD_BYTES_MAX = 4 * 1024 * 1024
 GIT_ITEMS_MAX = 10_000
 GIT_TOKENS_KEPT = 10_000
 
-# etcd. A commit compares ETCD_KEYS_MAX records at most: with what it writes it stays below the 128 operations that etcd
-# takes. A call has ETCD_MS_MAX, a try at one member ETCD_TRY_MS_MAX. A clock that is ETCD_CLOCK_MS_MAX off, beyond what
+# etcd. ETCD_BATCH_MAX commands compare fewer records than one transaction can, so that large commits, which are slower,
+# stay rare. A call has ETCD_MS_MAX, a try at one member ETCD_TRY_MS_MAX. A clock that is ETCD_CLOCK_MS_MAX off, beyond what
 # can be told by whole seconds, is refused. Who waits looks every ETCD_POLL_MS, or every ETCD_HEARD_POLL_MS while a
 # stream would say; a stream that is silent for ETCD_SILENCE_MS is begun anew.
-ETCD_KEYS_MAX = 100
+ETCD_BATCH_MAX = 48
 ETCD_READ_KEYS_MAX = 1_000
 ETCD_REQUEST_BYTES_MAX = 1_500_000
 ETCD_MS_MAX = 6_000

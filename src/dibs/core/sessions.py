@@ -10,9 +10,10 @@ from dibs.core import events
 from dibs.core.attention import tell_session, waiters
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
-from dibs.core.expiry import session_deadline_ms, session_over, settle
-from dibs.core.keys import split_lock_key, ticket_key
+from dibs.core.expiry import need_sessions, session_deadline_ms, session_over, settle
+from dibs.core.keys import session_key, split_lock_key, ticket_key
 from dibs.core.lease_outcomes import SessionLease, SessionState
+from dibs.core.limits import FREED_MAX
 from dibs.core.outcomes import SessionOver, SessionUnknown
 from dibs.core.proof import may_use, own_session
 from dibs.core.queue import advance, advance_all
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
     from dibs.core.records import Holder
-
-# A session may hold more than fits into one commit. Sweeps free the rest; until then every rule sees that the session
-# has ended.
-_FREED_AT_ONCE = 64
 
 
 def open_session(draft: Draft, command: OpenSession) -> Outcome:
@@ -124,21 +121,30 @@ def _leave_lines(draft: Draft, session: SessionRecord) -> None:
 
 
 def _free_holds(draft: Draft, session: SessionRecord) -> None:
-    """Free the holds of a session that has ended, and nothing else."""
-    keys = session.holds[:_FREED_AT_ONCE]
-    draft.need(*keys)
-    freed: set[str] = set()
+    """Free the holds of a session that has ended, and nothing else. Of very many, sweeps free the rest; until then every
+    rule sees that the session has ended."""
+    keys = session.holds[:FREED_MAX]
+    _need_jobs(draft, keys)
     for key in keys:
-        if freed and draft.is_crowded():
-            break
         ns, name = split_lock_key(key)
         settle(draft, ns, name)
         advance(draft, ns, name)
-        freed.add(key)
     now = draft.session(session.id)
     if now is not None and now.holds:
+        freed = set(keys)
         left = tuple([key for key in now.holds if key not in freed])
         draft.put(now.replace(holds=left))
+
+
+def _need_jobs(draft: Draft, keys: tuple[str, ...]) -> None:
+    """Load these jobs, and what handing them over looks at, in a few reads for all of them."""
+    draft.need(*keys)
+    locks = [draft.lock(*split_lock_key(key)) for key in keys]
+    need_sessions(draft, *locks)
+    heads = [(lock.ns, lock.name, number) for lock in locks for number in lock.line[:2]]
+    draft.need(*[ticket_key(*head) for head in heads])
+    tickets = [draft.ticket(*head) for head in heads]
+    draft.need(*[session_key(each.session) for each in tickets if each is not None and each.session])
 
 
 def inspect_session(draft: Draft, command: InspectSession) -> Outcome:

@@ -26,16 +26,12 @@ class Missing(Exception):
 
 
 class View:
-    """Records by key at one instant. `None` is a record known to be absent. `seen` are the keys looked at; `keys_max`
-    is how many of them the store can compare in one commit, if there is a limit."""
+    """Records by key at one instant. `None` is a record known to be absent. `seen` are the keys looked at."""
 
-    __slots__ = ("keys_max", "now_ms", "records", "seen")
+    __slots__ = ("now_ms", "records", "seen")
 
-    def __init__(
-        self, now_ms: int, records: dict[str, Stored | None] | None = None, keys_max: int | None = None
-    ) -> None:
+    def __init__(self, now_ms: int, records: dict[str, Stored | None] | None = None) -> None:
         self.now_ms = now_ms
-        self.keys_max = keys_max
         self.records: dict[str, Stored | None] = {} if records is None else records
         self.seen: set[str] = set()
 

@@ -12,9 +12,9 @@ compared. Versions never repeat, so equal versions mean that nothing changed in 
 **A conflict costs only the commands in conflict.** Commands whose records did not change are committed without the
 others. Those are tried again after a short pause, and finally refused because the store is too busy.
 
-**A commit is never larger than the store allows.** If the next command would make it compare more than
-`commit_keys_max` records, the batch is committed without that command, which begins the next batch. A commit whose text
-is too long is halved. The coordinator is synchronous, and keeps no state that an answer depends on: the embedded client
+**A store takes every decision**, however many records it compares and writes. It may say how many commands are good
+for its speed in one commit (`batch_max`). A store may refuse a record that is too long: then the batch is halved until
+that command is alone. The coordinator is synchronous, and keeps no state that an answer depends on: the embedded client
 calls it directly, the server through `service/batcher.py`.
 """
 
@@ -54,10 +54,6 @@ class Contended(StoreUnavailable):
     """Other commands kept changing the same records. The store works; nothing of this command was written."""
 
 
-class _Full(Exception):
-    """One more command would make the commit larger than the store can take. It was not applied."""
-
-
 class _Batch:
     """One attempt to decide some commands: what was read, at which versions, and what to write."""
 
@@ -65,8 +61,7 @@ class _Batch:
         self._store = store
         self._get = store.recall if recalls else store.read
         self.has_recalled = False
-        self._keys_max = store.capabilities.commit_keys_max
-        self._view = View(now_ms=0, keys_max=self._keys_max)
+        self._view = View(now_ms=0)
         self._is_of_one_moment = True
         self._seen: list[set[str]] = []  # for each command decided, the keys it looked at
         self._looked: set[str] = (
@@ -103,25 +98,12 @@ class _Batch:
         except Exception:  # an error of a rule is an answer, too, and depends on the records it read
             self._looked |= self._view.seen
             raise
-        keys = self._view.seen.union(decision.writes)
-        if decision.writes or decision.events or self.puts or self.events:
-            self._make_sure_it_fits(keys)
-        self._looked |= keys
+        self._looked |= self._view.seen.union(decision.writes)
         self._view.apply(decision)
         self.puts.update(decision.writes)
         self.events += decision.events
         self.handed += decision.handed
         return decision.outcome
-
-    def _make_sure_it_fits(self, keys: set[str]) -> None:
-        if len(self._looked) + len(keys - self._looked) <= self._keys_max:
-            return
-        if len(keys) <= self._keys_max:
-            self._seen.pop()
-            raise _Full
-        raise InvalidInput(
-            f"This takes {len(keys)} records in one write; the store can write {self._keys_max}. Ask for fewer at once."
-        )
 
     def _decide(self, command: Command) -> Decision:
         while True:
@@ -183,9 +165,10 @@ class Coordinator:
         them."""
         results: dict[int, Result] = {}
         todo = list(range(len(commands)))
+        size = self.store.capabilities.batch_max
         while todo:
             try:
-                todo = self._run(commands, todo, results)
+                todo = [*self._run(commands, todo[:size], results), *todo[size:]]
             except DibsError as error:
                 if not results:
                     raise
@@ -203,9 +186,7 @@ class Coordinator:
         for conflicts in range(CONFLICT_RETRIES_MAX):
             batch = _Batch(self.store, recalls=not conflicts and self._may_recall(commands))
             batch.load({key: None for index in todo for key in keys_of(commands[index])})
-            answers = self._decide(batch, commands, todo, failed)
-            left += todo[len(answers) :]
-            todo = todo[: len(answers)]
+            answers = {index: self._attempt(batch, index, commands[index], failed) for index in todo}
             try:
                 self._commit(batch)
             except Conflict:
@@ -269,18 +250,6 @@ class Coordinator:
         if conflicts:
             self._sleep(self._fraction() * min(2**conflicts, CONFLICT_PAUSE_MS_MAX) / 1000)
 
-    def _decide(
-        self, batch: _Batch, commands: Sequence[Command], todo: list[int], failed: dict[int, BaseException]
-    ) -> dict[int, Result]:
-        """The answers to `todo`, or to as many of them, from the first, as fit into one commit."""
-        answers: dict[int, Result] = {}
-        for index in todo:
-            try:
-                answers[index] = self._attempt(batch, index, commands[index], failed)
-            except _Full:
-                break
-        return answers
-
     def _attempt(
         self, batch: _Batch, index: int, command: Command, failed: dict[int, BaseException]
     ) -> Result:
@@ -288,10 +257,10 @@ class Coordinator:
             return failed[index]
         try:
             return batch.decide(command)
-        except InvalidInput as error:  # the command is too large for this store
+        except InvalidInput as error:  # a text that the store cannot keep
             return error
-        except (DibsError, _Full):
-            raise  # an error of the store, or a matter for the next batch
+        except DibsError:
+            raise  # an error of the store
         except Exception as error:  # a fault in one rule must not fail the whole batch
             return error
 

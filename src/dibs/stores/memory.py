@@ -35,7 +35,6 @@ class MemoryStore(Store, Maintenance):
         reach="process",
         watch="direct",
         durable=False,
-        commit_keys_max=1_000_000,
         cannot=("survive the end of its process",),
     )
 

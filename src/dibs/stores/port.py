@@ -24,6 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from dibs.clock import steady_ms
+from dibs.core.limits import COMMIT_BATCH_MAX
 from dibs.core.record import Record
 from dibs.errors import InvalidInput, StoreUnavailable
 
@@ -43,7 +44,7 @@ class Conflict(Exception):
 
 
 class CommitTooLarge(InvalidInput):
-    """A commit has more text than the store takes in one write. Nothing was written; fewer commands may fit."""
+    """A record has more text than the store can keep. Nothing was written; the other commands of the batch may fit."""
 
 
 class Busy(StoreUnavailable):
@@ -85,13 +86,13 @@ class Capabilities(Record):
     reach: str  # "process", "host" or "network": who can share it
     watch: str  # "direct", "polling" or "native"
     durable: bool  # what was committed survives kill -9 and power loss
-    commit_keys_max: int  # how many keys one commit may compare; it writes only keys that it compares
     # Events of all jobs have one order, and an event with a lower `seq` never becomes visible after one with a higher.
     # So a reader that has read up to a number has read all below it. If not, only each job's own events are in order.
     one_log: bool = True
     # Events are numbered without gaps. If not, `seq` rises but may skip numbers: a gap means nothing.
     gapless: bool = True
     serves: bool = True  # a server may use it: servers write several times a second
+    batch_max: int = COMMIT_BATCH_MAX  # how many commands are best decided in one commit; it must take any number
     poll_ms: int = 0  # a waiter should look at most this often; 0: as often as it likes
     cannot: tuple[str, ...] = ()  # what it cannot do, with the reason; one per line
 
@@ -136,8 +137,8 @@ class Store(ABC):
         last event in the store after this commit. If the store is not `gapless`: of the last one of `events`, or
         without `events`, of the last one that this connection knows. When it returns, the write is durable (if
         `capabilities.durable`) and visible to everyone. Versions of a key never repeat, even after it was deleted and
-        written again. `expect` has `commit_keys_max` keys at most. A store with a limit on the bytes of one write
-        raises CommitTooLarge for more."""
+        written again. It takes any number of keys and events. A store with a limit on the bytes of one record raises
+        CommitTooLarge for more."""
 
     def at_once(self) -> AbstractContextManager[object] | None:
         """For a thread that must not be kept waiting, such as that of an event loop. Inside this context its calls
@@ -209,8 +210,9 @@ class Store(ABC):
 
     def trouble(self) -> DibsError | None:
         """A fault of the store that was noticed during its use and is not known to be over: damage that was read, a
-        write that failed because the disk is full. Errors that every call raises at once need not be remembered
-        here."""
+        write that failed because the disk is full (StoreFull). That one is over when a commit needed room and got it,
+        so a commit that only changes what is there must not clear it. Errors that every call raises at once need not
+        be remembered here."""
         return None
 
     @abstractmethod

@@ -86,6 +86,48 @@ class RaceContract(ContractBase):
         in_threads([hurried, partial(_count, first, self.rounds), partial(_count, second, self.rounds)])
         assert first.read([META_KEY]).records[META_KEY].record == Meta(token_floor=2 + 3 * self.rounds)
 
+    @pytest.mark.fault("F-035")
+    @pytest.mark.promise("excl")
+    def test_large_and_small_decisions_at_once_lose_nothing(self, connect: Callable[[], Store]) -> None:
+        names = [f"job-{number}" for number in range(150)]
+        rounds = min(4, self.rounds)
+
+        def count_up(store: Store, *names: str) -> None:
+            """Raise the tokens of all these records by one. Try again after every conflict."""
+            keys = [key_of(name) for name in names]
+            while True:
+                found = store.read(keys).records
+                tokens = [0 if each.record is None else each.record.token for each in found.values()]  # type: ignore[union-attr]
+                puts = {key_of(name): lock(name, token=token + 1) for name, token in zip(names, tokens, strict=True)}
+                expect = {key: each.version for key, each in found.items()}
+                try:
+                    store.commit(expect, puts, [event(names[0])])
+                    return
+                except Conflict:
+                    continue
+
+        def all_of_them(store: Store) -> None:
+            for _ in range(rounds):
+                count_up(store, *names)
+
+        def one_of_them(store: Store, name: str) -> None:
+            for _ in range(rounds * 3):
+                count_up(store, name)
+
+        stores = [connect() for _ in range(4)]
+        in_threads(
+            [
+                partial(all_of_them, stores[0]),
+                partial(all_of_them, stores[1]),
+                partial(one_of_them, stores[2], names[0]),
+                partial(one_of_them, stores[3], names[-1]),
+            ]
+        )
+        found = stores[0].read(map(key_of, names)).records.values()
+        tokens = [each.record.token for each in found if each.record is not None]  # type: ignore[union-attr]
+        assert tokens == [5 * rounds, *[2 * rounds] * 148, 5 * rounds]
+        assert len(stores[0].events(0, 1_000)) == 8 * rounds
+
     @pytest.mark.parametrize("shared", [True, False], ids=["one connection", "a connection each"])
     def test_many_threads_that_count_up_one_record_lose_nothing(
         self, connect: Callable[[], Store], shared: bool

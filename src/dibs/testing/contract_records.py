@@ -47,6 +47,8 @@ ODD_NAMES = (
 
 
 class RecordContract(ContractBase):
+    many = 1_000  # records of one decision; a store with slow commits may set a smaller number
+
     def test_an_unknown_key_reads_as_absent(self, store: Store) -> None:
         assert store.read(["lock/default/x", META_KEY]).records == {
             "lock/default/x": ABSENT,
@@ -191,15 +193,47 @@ class RecordContract(ContractBase):
             drop(other, key_of("x"))
             assert store.read([key_of("x")]).records[key_of("x")] == ABSENT
 
-    def test_one_commit_carries_many_keys(self, connect: Callable[[], Store], store: Store) -> None:
-        count = min(1_500, store.capabilities.commit_keys_max)
-        put(store, *[lock(f"job-{number:05}") for number in range(count)])
-        keys = [key_of(f"job-{number:05}") for number in range(count)]
+    @pytest.mark.fault("F-035")
+    def test_one_commit_takes_a_decision_of_many_records_and_events(
+        self, connect: Callable[[], Store], store: Store
+    ) -> None:
+        names = [f"job-{number:05}" for number in range(self.many)]
+        keys = [key_of(name) for name in names]
+        told = tuple(event(name) for name in names)
+        seq = put(store, *[lock(name) for name in names], events=told)
         for each in (store, connect()):
             assert all(found.record for found in each.read(keys).records.values())
-            assert [key for key, _ in each.scan("lock/", limit=count + 1)] == keys
+            assert [key for key, _ in each.scan("lock/", limit=self.many + 1)] == keys
+        assert [each.job for each in store.events(0, self.many + 1)] == names
+        if store.capabilities.one_log:
+            assert store.events(0, 1, newest=True)[0].seq == seq
         drop(store, *keys)
         assert connect().scan("") == []
+
+    @pytest.mark.fault("F-035")
+    @pytest.mark.promise("excl")
+    def test_a_decision_of_many_records_is_void_if_any_of_them_has_changed(
+        self, connect: Callable[[], Store], store: Store
+    ) -> None:
+        names = [f"job-{number:05}" for number in range(self.many)]
+        put(store, *[lock(name) for name in names])
+        keys = [key_of(name) for name in names]
+        absent = key_of("absent")
+        other = connect()
+        read = versions(store, *keys, absent)
+        for at, meanwhile in ((0, "changed"), (self.many // 2, "deleted"), (self.many - 1, "deleted and made anew"), (1, "made")):
+            if meanwhile.startswith("deleted"):
+                drop(other, keys[at])
+            if meanwhile != "deleted":
+                put(other, lock("absent" if meanwhile == "made" else names[at], token=2))
+            puts: dict[str, Stored | None] = {key: lock(name, token=3) for key, name in zip(keys, names, strict=True)}
+            if at:  # it compares many, and writes one
+                puts = {keys[2]: lock(names[2], token=3)}
+            with pytest.raises(Conflict):
+                store.commit(read, puts, [event("x")])
+            read |= versions(other, keys[at], absent)
+        assert versions(store, *keys, absent) == read
+        assert store.events(0, 1) == []
 
     def test_listing_is_in_the_order_of_code_points_and_pages_without_gaps(self, store: Store) -> None:
         put(store, *[lock(name) for name in ODD_NAMES])

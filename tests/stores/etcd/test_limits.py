@@ -2,46 +2,64 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dibs.core.commands import Acquire, Renew
 from dibs.core.keys import lock_key
 from dibs.core.lease_outcomes import Renewed
-from dibs.core.limits import CHECKPOINT_BYTES_MAX, ETCD_KEYS_MAX, ETCD_READ_KEYS_MAX
+from dibs.core.limits import CHECKPOINT_BYTES_MAX, ETCD_READ_KEYS_MAX
 from dibs.core.outcomes import Granted
 from dibs.errors import InvalidInput
 from dibs.ids import new_id, new_token
 from dibs.service.coordinator import Coordinator
 from dibs.stores.etcd import EtcdStore
+from dibs.stores.etcd.store import OTHER_OPS
+from dibs.stores.etcd.transaction import COMPARES_MAX, OPS_MAX, inner, packed, range_op
+from dibs.stores.port import CommitTooLarge
 from dibs.testing.contract_base import event, key_of, lock, put
 
 if TYPE_CHECKING:
     from tests.etcd import Cluster
 
 
-def test_the_largest_commit_that_is_declared_goes_through_with_all_its_events(store: EtcdStore) -> None:
-    locks = [lock(f"job-{number}", expires_ms=10**15 + number) for number in range(ETCD_KEYS_MAX)]
-    put(store, *locks)
+@pytest.mark.fault("F-036")
+@pytest.mark.parametrize("count", [31, 32, COMPARES_MAX, COMPARES_MAX + 1])
+def test_commits_around_the_limits_of_a_transaction_go_through_with_all_their_events(
+    store: EtcdStore, count: int
+) -> None:
+    locks = [lock(f"job-{number}", expires_ms=10**15 + number) for number in range(count)]
+    put(store, *locks, events=tuple(event(each.name) for each in locks))
     again = [each.replace(token=2, holders=()) for each in locks]
     put(store, *again, events=tuple(event(f"job-{number % 100}") for number in range(1_000)))
-    assert len(store.events(0, 2_000)) == 1_000
+    assert len(store.events(0, 2_000)) == 1_000 + count
     assert store.scan("lock/", live=True) == []
 
 
+@pytest.mark.fault("F-036")
+def test_every_number_of_operations_fits_into_the_levels_of_a_transaction() -> None:
+    def check(ops: list[dict[str, Any]], room: int, compares: int = 0) -> int:
+        """What etcd checks; returns how many operations there are in all."""
+        count = max(len(ops), compares)
+        assert count <= room
+        inside = [each["request_txn"]["success"] for each in ops if "request_txn" in each]
+        return len(ops) - len(inside) + sum([check(each, room - count) for each in inside])
+
+    others = [inner([range_op(b"x")])] * OTHER_OPS
+    for compares in (1, 2, 50, COMPARES_MAX + 2):
+        for count in (0, 1, 31, 32, 124, 125, 126, 127, 128, 129, 500, 1_000, 4_999, 5_000):
+            ops = [*packed([range_op(b"k")] * count, compares, OTHER_OPS), *others]
+            assert check(ops, OPS_MAX, compares) == count + OTHER_OPS
+
+
 def test_what_is_too_large_is_refused_in_words_and_changes_nothing(store: EtcdStore) -> None:
-    many = {key_of(f"job-{number}"): 0 for number in range(ETCD_KEYS_MAX + 1)}
     large = lock("large").replace(endings=(), acl=("x" * 1_600_000,))
-    for expect, puts, events in (
-        (many, {}, [event("x")]),
-        ({key_of("large"): 0}, {key_of("large"): large}, []),
-        ({}, {}, [event("x")] * 1_025),
-    ):
-        with pytest.raises(InvalidInput, match="too large for one transaction of etcd"):
-            store.commit(expect, puts, events)
+    with pytest.raises(CommitTooLarge, match="too large for etcd"):
+        store.commit({key_of("large"): 0}, {key_of("large"): large}, [event("x")])
     assert store.scan("") == []
     assert store.events(0, 10) == []
+    put(store, lock("small"))
 
 
 def test_a_record_close_to_the_limit_is_written_and_read(store: EtcdStore) -> None:
@@ -52,12 +70,7 @@ def test_a_record_close_to_the_limit_is_written_and_read(store: EtcdStore) -> No
 
 def test_more_records_than_one_answer_holds_are_read_as_of_one_moment(store: EtcdStore) -> None:
     names = [f"job-{number:05}" for number in range(ETCD_READ_KEYS_MAX + 10)]
-    for at in range(0, len(names), ETCD_KEYS_MAX):
-        store.commit(
-            {key_of(name): 0 for name in names[at : at + ETCD_KEYS_MAX]},
-            {key_of(name): lock(name) for name in names[at : at + ETCD_KEYS_MAX]},
-            (),
-        )
+    put(store, *[lock(name) for name in names])
     found = store.read(map(key_of, names)).records
     assert list(found) == [key_of(name) for name in names]
     assert all(each.record for each in found.values())

@@ -275,11 +275,8 @@ class _Intake:
         if is_same:
             return
         for kind in OWN_KINDS:
-            while page := self._store.scan(f"{kind}/", limit=self._part_max()):
+            while page := self._store.scan(f"{kind}/", limit=PART_RECORDS):
                 self._put(dict.fromkeys([key for key, _ in page]))
-
-    def _part_max(self) -> int:
-        return max(1, min(PART_RECORDS, self._store.capabilities.commit_keys_max - 1))
 
     def _moved(self, part: Sequence[tuple[str, Stored]], by_ms: int) -> Puts:
         outages = self._contents.meta.outages
@@ -287,7 +284,7 @@ class _Intake:
 
     def _put(self, puts: Puts) -> None:
         """Write records, in as many commits as it takes."""
-        keys, size = list(puts), self._part_max()
+        keys, size = list(puts), PART_RECORDS
         if 0 < len(keys) <= size:
             try:
                 self._commit(puts, ())

@@ -4,6 +4,7 @@
     capabilities.py  what it can and cannot do
     layout.py        which key holds what
     transaction.py   transactions within the server's limits
+    wide.py          commits that are larger than a transaction
     log.py           events, in chapters
     prune.py         dropping the beginning of the log
     due_index.py     the index of due records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.core.limits import ETCD_KEYS_MAX
+from dibs.core.limits import ETCD_BATCH_MAX
 from dibs.stores.port import Capabilities
 
 CAPABILITIES = Capabilities(
@@ -11,11 +11,11 @@ CAPABILITIES = Capabilities(
     reach="network",
     watch="native",
     durable=True,
-    commit_keys_max=ETCD_KEYS_MAX,
     gapless=False,
+    batch_max=ETCD_BATCH_MAX,
     cannot=(
         "number events without gaps: numbers come from revisions of the cluster",
-        "carry more than 100 records or 1.5 MiB in one change: etcd accepts no more in a transaction",
+        "keep a record of more than 1.4 MB: etcd accepts no more in a request",
         "compact or defragment itself: that is for the operator of etcd",
     ),
 )

@@ -28,7 +28,7 @@ _BEFORE_WRITE = (
     UNAUTHENTICATED,
 )
 _PASSING = ("no leader", "too many requests", "for learner")
-TOO_LARGE = "This is too large for one transaction of etcd. Ask for fewer jobs, or shorten the texts."
+TOO_LARGE = "This is too large for etcd: a record may have 1.4 MB. Shorten the texts, or let fewer share one job."
 _TOO_LARGE = ("request is too large", "larger than max", "too many operations")
 
 
@@ -45,8 +45,13 @@ class Refusal(Exception):
 
     @property
     def is_before_write(self) -> bool:
-        """Whether it is certain that nothing was written."""
-        return self.code in _BEFORE_WRITE or "no leader" in self.message
+        """Whether it is certain that nothing was written. etcd looks at its quota before it proposes a write, and once
+        more when it executes it; the second time it writes, and answers that there is no room."""
+        return "no leader" in self.message or (self.code in _BEFORE_WRITE and not self.is_full)
+
+    @property
+    def is_full(self) -> bool:
+        return "space exceeded" in self.message
 
     @property
     def wants_new_token(self) -> bool:
@@ -55,6 +60,8 @@ class Refusal(Exception):
     @property
     def is_passing(self) -> bool:
         """Whether another member, or the same one a moment later, may answer differently."""
+        if self.is_full:
+            return False
         return not self.is_before_write or any(each in self.message for each in _PASSING)
 
     @property
@@ -79,18 +86,18 @@ def translated(error: Refusal | LostConnection, where: str, *, writes: bool) -> 
         unknown = writes and error.sent
         what = "Check ca, cert and key in the URL" if error.is_tls else "Try again in a moment"
         return StoreUnavailable(f"etcd at {where} does not answer ({error.why}). {what}.", unknown=unknown)
+    unknown = writes and not error.is_before_write
+    if error.is_full:
+        return StoreFull(f"etcd at {where} has no room: {NO_ROOM}", unknown=unknown)
     known = _known(error, where)
     if known is not None:
         return known
     said = error.message.removeprefix("etcdserver: ")
-    unknown = writes and not error.is_before_write
     return StoreUnavailable(f"etcd at {where} says: {said}. Try again in a moment.", unknown=unknown)
 
 
 def _known(error: Refusal, where: str) -> DibsError | None:
     message = error.message
-    if "space exceeded" in message:
-        return StoreFull(f"etcd at {where} has no room: {NO_ROOM}")
     if any(each in message for each in _TOO_LARGE):
         return CommitTooLarge(TOO_LARGE)
     if error.code == PERMISSION_DENIED:

@@ -9,7 +9,6 @@ A member that did not answer is not asked first the next time. A new token is re
 
 from __future__ import annotations
 
-import os
 import time
 from _thread import allocate_lock
 from base64 import b64decode, b64encode
@@ -43,11 +42,6 @@ class EtcdGateway:
     def __init__(self, location: EtcdLocation) -> None:
         self.location = location
         self._tls = _tls(location) if location.tls else None
-        self._forget()
-
-    def _forget(self) -> None:
-        """Also after a fork: the parent's connections are neither used nor properly closed here."""
-        self._pid = os.getpid()
         self._lock = allocate_lock()
         self._idle: list[EtcdConnection] = []
         self._first = 0  # which endpoint is asked first
@@ -131,8 +125,6 @@ class EtcdGateway:
         connection.close()
 
     def _endpoint(self) -> tuple[str, int]:
-        if os.getpid() != self._pid:
-            self._forget()
         return self.location.endpoints[self._first]
 
     def _turn_from(self, endpoint: tuple[str, int]) -> None:

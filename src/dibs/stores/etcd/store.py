@@ -9,7 +9,7 @@ large for that.
 from __future__ import annotations
 
 from dibs.clock import steady_ms
-from dibs.core.limits import ETCD_READ_KEYS_MAX, ETCD_REQUEST_BYTES_MAX
+from dibs.core.limits import ETCD_READ_KEYS_MAX
 from dibs.errors import DibsError, StoreFull
 from dibs.stores.codec import decode, encode
 from dibs.stores.etcd.capabilities import CAPABILITIES
@@ -36,6 +36,7 @@ from dibs.stores.etcd.transaction import (
     too_large,
 )
 from dibs.stores.etcd.wide import WideCommits
+from dibs.stores.forks import forget_after_fork
 from dibs.stores.port import ABSENT, Conflict, Due, Maintenance, Snapshot, Store, Versioned
 
 TYPE_CHECKING = False
@@ -56,6 +57,7 @@ OTHER_OPS = 3  # further operations of a commit: the time, a look at the newest 
 TURNS_MAX = 5  # how often a commit is tried again because a chapter of the log ended, or after a wide commit
 # One part of a wide commit: small enough to be written in much less than WIDE_MS. Events are written twice, with names.
 WIDE_OPS = 1_000
+WIDE_BYTES = 500_000
 WIDE_EVENTS = 500
 WIDE_EVENTS_BYTES = 300_000
 INNER_OPS_MAX = 64
@@ -70,9 +72,15 @@ class EtcdStore(Store, Maintenance):
         self, location: EtcdLocation, time: Callable[[EtcdGateway, Layout], EtcdTime] = EtcdTime
     ) -> None:
         self.location = location
-        self._gateway = EtcdGateway(location)
         self._layout = Layout(location.prefix)
-        self._time = time(self._gateway, self._layout)
+        self._make_time = time
+        self.forget()
+        forget_after_fork(self)
+
+    def forget(self) -> None:
+        """Begin anew: no connection, no lock, no thread, an id of its own. Also in a forked child."""
+        self._gateway = EtcdGateway(self.location)
+        self._time = self._make_time(self._gateway, self._layout)
         self._wide = WideCommits(self._gateway, self._layout, self._write, self._time.raising)
         self._log = EventLog(self._gateway, self._layout)
         self._pruner = Pruner(self._log)
@@ -194,17 +202,17 @@ class EtcdStore(Store, Maintenance):
         self._log.has_turned(self._ask(self._log.chapter_op()))
         chunks = [self._log.appending(chunk, is_wide=True).ops for chunk in _chunks(events)]
         whole = [*writes, *(chunks[0] if chunks else [])]
-        if len(chunks) < 2 and len(whole) <= WIDE_OPS and fits(whole):
+        if len(chunks) < 2 and len(whole) <= WIDE_OPS and sum(map(size_of, whole)) <= WIDE_BYTES:
             return [whole]
         parts: list[list[Document]] = []
-        size = ETCD_REQUEST_BYTES_MAX
+        size = WIDE_BYTES
         for op in writes:
+            if not fits([op]):
+                raise too_large()
             size += size_of(op)
-            if size > ETCD_REQUEST_BYTES_MAX or len(parts[-1]) == WIDE_OPS:
+            if size > WIDE_BYTES or len(parts[-1]) == WIDE_OPS:
                 size = size_of(op)
                 parts.append([])
-                if size > ETCD_REQUEST_BYTES_MAX:
-                    raise too_large()
             parts[-1].append(op)
         return [*parts, *chunks]
 
@@ -214,7 +222,7 @@ class EtcdStore(Store, Maintenance):
         except StoreFull as error:
             self._trouble = error
             raise
-        if isinstance(self._trouble, StoreFull):
+        if answer.get("succeeded") and isinstance(self._trouble, StoreFull):
             self._trouble = None
         return answer
 

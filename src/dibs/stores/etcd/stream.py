@@ -8,7 +8,6 @@ look once.
 
 from __future__ import annotations
 
-import os
 import threading
 
 from dibs.core.limits import ETCD_HEARD_POLL_MS, ETCD_POLL_MS, ETCD_SILENCE_MS
@@ -48,16 +47,12 @@ class EtcdStream:
         self._lock = threading.Lock()
         self._waiting: dict[bytes | None, list[Waiting]] = {}
         self._thread: threading.Thread | None = None
-        self._pid = os.getpid()
         self._connection: EtcdConnection | None = None
         self._closed = False
         self.hears = False
 
     def join(self, key: bytes | None) -> Waiting:
         """Call it before the first look, so that nothing after it is missed."""
-        if os.getpid() != self._pid:  # threads do not cross a fork
-            self._pid, self._lock, self._thread, self.hears = os.getpid(), threading.Lock(), None, False
-            self._waiting = {}
         waiting = Waiting(key)
         with self._lock:
             self._waiting.setdefault(key, []).append(waiting)
@@ -85,7 +80,7 @@ class EtcdStream:
         with self._lock:
             self._closed = True
             connection = self._connection
-        if connection is not None and os.getpid() == self._pid:
+        if connection is not None:
             connection.cut()
         self._tell_all()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dibs.core.limits import GIT_KEYS_MAX
 from dibs.stores.port import Capabilities
 
 _NO_ORDER = "number the events of different jobs in one order: every claim would have to wait for every other"
@@ -17,7 +16,6 @@ LOCAL = Capabilities(
     reach="host",
     watch="polling",
     durable=True,
-    commit_keys_max=GIT_KEYS_MAX,
     one_log=False,
     gapless=False,
     serves=False,

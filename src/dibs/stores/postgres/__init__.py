@@ -8,7 +8,6 @@
     hosts.py       which of several hosts is the primary
     pool.py        connections and retries
     connection.py  one connection; every wait on it is bounded
-    forks.py       connections and threads that a forked child must not use
     notify.py      LISTEN: a waiter is woken by the commit that concerns it
     activity.py    who keeps the database waiting
     upkeep.py      size, probe and vacuum, for operators

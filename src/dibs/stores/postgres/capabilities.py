@@ -10,7 +10,6 @@ CAPABILITIES = Capabilities(
     reach="network",
     watch="native",
     durable=True,
-    commit_keys_max=50_000,
     cannot=(
         "wake waiters at once behind pgbouncer without a direct address to listen at: they look every 100 ms then",
     ),

@@ -15,9 +15,9 @@ from binascii import crc32
 from contextlib import closing
 
 from dibs.clock import steady_ms
+from dibs.stores.forks import forget_after_fork
 from dibs.stores.postgres.connection import LinkLost, QueryRefused
 from dibs.stores.postgres.errors import quoted
-from dibs.stores.postgres.forks import forget_after_fork
 from dibs.stores.postgres.pool import connected
 
 TYPE_CHECKING = False

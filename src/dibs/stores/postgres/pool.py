@@ -15,10 +15,10 @@ import time
 from dibs.clock import steady_ms
 from dibs.errors import StoreUnavailable
 from dibs.ids import new_fraction
+from dibs.stores.forks import forget_after_fork
 from dibs.stores.postgres.activity import holder
 from dibs.stores.postgres.connection import HeldUp, LinkBehind, LinkLost, PostgresConnection, QueryRefused
 from dibs.stores.postgres.errors import LOCKED, READ_ONLY, SERIALIZATION, is_final, refusal, unreachable
-from dibs.stores.postgres.forks import forget_after_fork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

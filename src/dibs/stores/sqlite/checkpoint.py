@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from _thread import allocate_lock
 
-from dibs.stores.sqlite.forks import listen
+from dibs.stores.forks import listen
 from dibs.stores.sqlite.identity import identity_of
 from dibs.stores.sqlite.moment import uri
 from dibs.stores.sqlite.opener import reach_the_disk

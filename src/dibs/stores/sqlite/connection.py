@@ -18,7 +18,7 @@ from _thread import RLock
 
 from dibs.clock import steady_ms
 from dibs.errors import StoreCorrupt, StoreFull, StoreReplaced, StoreUnavailable
-from dibs.stores.sqlite.forks import listen
+from dibs.stores.forks import listen
 from dibs.stores.sqlite.identity import Identity
 from dibs.stores.sqlite.impatience import IMPATIENT_MS, Impatience, ShortTurn, busy
 from dibs.stores.sqlite.opener import FileOpener

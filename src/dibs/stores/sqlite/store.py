@@ -60,7 +60,6 @@ class SqliteStore(Store, Maintenance):
         reach="host",
         watch="polling",
         durable=True,
-        commit_keys_max=100_000,
         cannot=("be shared between machines, or lie on a network file system",),
     )
 

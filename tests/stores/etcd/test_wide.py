@@ -1,0 +1,285 @@
+"""Commits that are larger than a transaction of etcd: all of it or nothing, whoever dies, and nobody waits for ever."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dibs.core.commands import Acquire, AcquireAll, EndSession, Inspect, KeepPlaces, OpenSession, Release, Sweep
+from dibs.core.limits import METADATA_CHARS_MAX, NAME_BYTES_MAX, TICKET_MS
+from dibs.core.lease_outcomes import Released
+from dibs.core.outcomes import Granted, GrantedAll, PlacesKept, Queued
+from dibs.errors import StoreUnavailable
+from dibs.ids import new_id
+from dibs.service.coordinator import Coordinator
+from dibs.stores.etcd import EtcdStore, wide
+from dibs.stores.etcd import store as store_module
+from dibs.stores.etcd.gateway import b64, unb64
+from dibs.stores.etcd.layout import end_of
+from dibs.stores.etcd.store_time import EtcdTime
+from dibs.testing.contract_base import event, in_threads, key_of, lock, put, versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.core.commands import Command
+    from dibs.core.records import Stored
+    from dibs.stores.etcd.location import EtcdLocation
+
+NAMES = [f"job-{number:03}" for number in range(150)]
+
+
+class Dying(EtcdStore):
+    """After some more calls etcd does not hear from it, as from a process that was killed."""
+
+    calls_left = 10**6
+
+    def forget(self) -> None:
+        super().forget()
+        gateway = self._gateway
+        call = gateway._call
+
+        def counted(path: str, document: dict[str, Any], **how: Any) -> dict[str, Any]:
+            if self.calls_left <= 0:
+                raise StoreUnavailable("dead")
+            self.calls_left -= 1
+            return call(path, document, **how)
+
+        gateway._call = counted  # type: ignore[method-assign]
+
+
+def tokens(store: EtcdStore) -> set[int]:
+    found = store.read(map(key_of, NAMES)).records.values()
+    return {0 if each.record is None else each.record.token for each in found}  # type: ignore[union-attr]
+
+
+def internal_keys(store: EtcdStore) -> list[bytes]:
+    """What wide commits left in etcd."""
+    root = store._layout.root
+    found = [
+        store._gateway.read("/v3/kv/range", {"key": b64(first), "range_end": b64(end_of(first)), "keys_only": True})
+        for first in (root + b"w/", store._layout.wide)
+    ]
+    return [unb64(kv["key"]) for each in found for kv in each.get("kvs") or ()]
+
+
+@pytest.mark.fault("F-035")
+@pytest.mark.promise("durable")
+@pytest.mark.parametrize("is_large", [False, True], ids=["one part", "several parts"])
+def test_a_writer_that_dies_at_any_step_leaves_all_of_its_commit_or_nothing(
+    store: EtcdStore, location: EtcdLocation, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    monkeypatch.setattr(wide, "WIDE_MS", 30)
+    if is_large:
+        monkeypatch.setattr(store_module, "WIDE_OPS", 60)
+    put(store, *[lock(name) for name in NAMES])
+    expected, outcomes, calls = 1, [], 0
+    while True:
+        dying = Dying(location)
+        read = versions(dying, *map(key_of, NAMES))
+        dying.calls_left = calls
+        puts: dict[str, Stored | None] = {key_of(name): lock(name, token=expected + 1) for name in NAMES}
+        try:
+            dying.commit(read, puts, [event("all")])
+            outcomes.append("told")
+        except StoreUnavailable:
+            outcomes.append("dead")
+        put(store, lock("another"))  # is let through
+        seen = tokens(store)
+        assert len(seen) == 1, f"a half of it, after {calls} calls"
+        assert len(store.events(0, 100)) == seen.copy().pop() - 1
+        assert internal_keys(store) == []
+        if outcomes[-1] == "dead" and seen == {expected + 1}:
+            outcomes[-1] = "decided"
+        expected = seen.pop()
+        dying.close()
+        if outcomes[-1] == "told":
+            break
+        calls += 1
+    assert outcomes == sorted(outcomes, key=["dead", "decided", "told"].index)
+    assert outcomes.count("dead") > 3
+    assert ("decided" in outcomes) == is_large
+
+
+@pytest.mark.fault("F-035")
+def test_a_writer_that_was_stopped_finds_out_that_it_was_too_slow(
+    store: EtcdStore, connect: Callable[[], EtcdStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wide, "WIDE_MS", 30)
+    other = connect()
+    put(store, *[lock(name) for name in NAMES])
+    keep = store._wide.keep
+
+    def stopped(commit: wide.WideCommit) -> None:
+        put(other, lock(NAMES[7], token=9))  # others do not wait for ever
+        keep(commit)
+
+    monkeypatch.setattr(store._wide, "keep", stopped)
+    read = versions(store, *map(key_of, NAMES))
+    with pytest.raises(wide.Conflict):
+        store.commit(read, {key_of(name): lock(name, token=2) for name in NAMES}, [event("x")])
+    assert tokens(store) == {1, 9}
+    assert store.events(0, 10) == []
+    assert internal_keys(store) == []
+
+
+@pytest.mark.fault("F-035")
+@pytest.mark.promise("excl")
+def test_nobody_sees_a_half_of_a_commit_that_is_written_in_parts(
+    connect: Callable[[], EtcdStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "WIDE_OPS", 30)
+    writer, reader = connect(), connect()
+    put(writer, *[lock(name, token=0) for name in NAMES])
+    ends = [key_of(NAMES[0]), key_of(NAMES[75]), key_of(NAMES[-1])]
+    rounds = 3
+    torn: list[object] = []
+
+    def write() -> None:
+        for token in range(1, rounds + 1):
+            put(writer, *[lock(name, token=token) for name in NAMES])
+
+    def read() -> None:
+        seen = {0}
+        while seen != {rounds}:
+            found = reader.read(ends).records.values()
+            seen = {each.record.token for each in found if each.record is not None}  # type: ignore[union-attr]
+            if len(seen) != 1:
+                torn.append(seen)
+
+    in_threads([write, read])
+    assert not torn
+
+
+# What the rules decide in one piece.
+
+
+class SetTime(EtcdTime):
+    """The store's time, and what a test adds to it."""
+
+    added_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.added_ms
+
+    def raising(self) -> dict[str, Any]:
+        self._clock.saw(self.now_ms())
+        self.added_ms = 0
+        return super().raising()
+
+
+class World:
+    def __init__(self, location: EtcdLocation) -> None:
+        self.store = EtcdStore(location, SetTime)
+        self.coordinator = Coordinator(self.store)
+
+    def run(self, *commands: Command) -> list[Any]:
+        return self.coordinator.run(commands)
+
+    def pass_time(self, ms: int) -> None:
+        assert isinstance(self.store._time, SetTime)
+        self.store._time.added_ms = ms
+        self.store.commit({}, {}, ())
+
+    def sweep(self) -> list[Any]:
+        return self.run(*[Sweep(key=key) for key in self.store.due(512).keys])
+
+    def owner(self, name: str) -> str | None:
+        (look,) = self.run(Inspect(ns="d", name=name))
+        return look.lock.holders[0].owner if look.lock.holders else None
+
+
+@pytest.fixture
+def world(location: EtcdLocation) -> Any:
+    made = World(location)
+    yield made
+    made.store.close()
+
+
+def claim(name: str, who: str, **fields: Any) -> Acquire:
+    return Acquire(
+        **{"ns": "d", "name": name, "principal": who, "owner": who, "ttl_ms": 60_000, "fresh_lease_id": new_id()}
+        | fields
+    )
+
+
+def claim_all(who: str, *names: str, **fields: Any) -> AcquireAll:
+    return AcquireAll(
+        **{"ns": "d", "names": names, "principal": who, "owner": who, "ttl_ms": 60_000, "fresh_lease_id": new_id()}
+        | fields
+    )
+
+
+def release(grant: Granted, who: str) -> Release:
+    return Release(ns="d", name=grant.name, principal=who, lease_id=grant.lease.lease_id)
+
+
+@pytest.mark.fault("F-035")
+@pytest.mark.promise("queue:no-dead-grant")
+@pytest.mark.parametrize("ends", ["it is released", "it expires"])
+def test_a_job_with_a_hundred_dead_waiters_goes_to_the_next_who_lives(world: World, ends: str) -> None:
+    (held,) = world.run(claim("j", "holder"))
+    queued = world.run(*[claim("j", f"dead-{number}", wait=True) for number in range(110)])
+    assert {type(each) for each in queued} == {Queued}
+    world.pass_time(TICKET_MS + 1_000 if ends == "it is released" else 61_000)
+    (waiting,) = world.run(claim("j", "living", wait=True))
+    if ends == "it is released":
+        assert isinstance(waiting, Queued)
+        (released,) = world.run(release(held, "holder"))
+        assert isinstance(released, Released)
+    assert world.owner("j") == "living"
+    assert not [each for each in world.sweep() if isinstance(each, BaseException)]
+    assert world.store.due(10).keys == []
+
+
+@pytest.mark.fault("F-035")
+@pytest.mark.promise("all-or-nothing")
+def test_a_claim_of_many_jobs_with_others_in_line_behind_it_does_not_jam(world: World) -> None:
+    names = [f"j{number:02}" for number in range(45)]
+    (held,) = world.run(claim("j00", "holder"))
+    (queued,) = world.run(claim_all("all", *names, wait=True))
+    assert isinstance(queued, Queued)
+    others = world.run(*[claim(name, f"other-{name}", wait=True) for name in names[:12]])
+    assert {type(each) for each in others} == {Queued}
+    (released,) = world.run(release(held, "holder"))
+    assert isinstance(released, Released)
+    assert {world.owner(name) for name in names} == {"all"}
+
+
+@pytest.mark.fault("F-035")
+@pytest.mark.promise("session")
+@pytest.mark.parametrize("count", [120, pytest.param(500, marks=pytest.mark.slow)])
+def test_a_session_with_many_jobs_ends_in_one_decision_and_all_who_wait_are_served(
+    world: World, count: int
+) -> None:
+    names = [f"job-{number:03}" for number in range(count)]
+    world.run(OpenSession(fresh_id="s", principal="a", owner="a", ttl_ms=60_000))
+    grants = world.run(*[claim(name, "a", session="s", ttl_ms=0, ephemeral=True) for name in names])
+    assert {type(each) for each in grants} == {Granted}
+    queued = world.run(*[claim(name, "next", wait=True) for name in names])
+    assert {type(each) for each in queued} == {Queued}
+    world.run(EndSession(session="s", principal="a"))
+    owners = {each.lock.holders[0].owner for each in world.run(*[Inspect(ns="d", name=name) for name in names])}
+    assert owners == {"next"}
+
+
+@pytest.mark.fault("F-037")
+@pytest.mark.promise("queue:fifo")
+def test_the_places_of_hundreds_of_waiters_are_kept_at_once(world: World) -> None:
+    world.run(claim("j", "holder"))
+    places = world.run(*[claim("j", f"waiter-{number}", wait=True) for number in range(256)])
+    world.pass_time(TICKET_MS // 3)
+    (kept,) = world.run(KeepPlaces(places=tuple((each.ns, each.name, each.ticket) for each in places)))
+    assert isinstance(kept, PlacesKept)
+    assert kept.gone == ()
+    world.pass_time(TICKET_MS * 2 // 3)
+    assert [key for key in world.store.due(10).keys if key.startswith("ticket/")] == []
+
+
+@pytest.mark.fault("F-035")
+def test_the_largest_claim_that_the_rules_allow_is_taken(world: World) -> None:
+    names = [f"{number:03}".ljust(NAME_BYTES_MAX, "n") for number in range(100)]
+    (granted,) = world.run(claim_all("a", *names, metadata="😀" * METADATA_CHARS_MAX))
+    assert isinstance(granted, GrantedAll)
+    assert len(world.store.events(0, 200)) == 100
