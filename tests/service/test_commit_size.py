@@ -1,4 +1,4 @@
-"""A store takes only so many records in one commit: batches are split, and one command that needs more is told."""
+"""A store says how many commands are best decided in one commit, and takes every single decision."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from dibs.core.commands import Acquire, AcquireAll, EndSession, Inspect, InspectSession, OpenSession, Sweep
 from dibs.core.lease_outcomes import SessionState
+from dibs.core.limits import FREED_MAX
 from dibs.core.outcomes import Granted, GrantedAll, Held, Queued
-from dibs.errors import InvalidInput
 from dibs.ids import new_id
 from dibs.service.coordinator import Coordinator
 from dibs.stores.memory import MemoryStore
@@ -17,28 +17,33 @@ from dibs.stores.port import CommitTooLarge, Conflict
 from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dibs.core.commands import Command
     from dibs.core.events import Event
     from dibs.core.records import Stored
+    from dibs.stores.port import Snapshot
 
-KEYS_MAX = 16
+BATCH_MAX = 16
 
 
-class SmallCommits(MemoryStore):
-    capabilities = MemoryStore.capabilities.replace(commit_keys_max=KEYS_MAX)
+class SmallBatches(MemoryStore):
+    capabilities = MemoryStore.capabilities.replace(batch_max=BATCH_MAX)
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
         self.sizes: list[int] = []
         self.overtaken = 0  # how many of the next commits are too late
+        self.reads = 0
+
+    def read(self, keys: Iterable[str]) -> Snapshot:
+        self.reads += 1
+        return super().read(keys)
 
     def commit(
         self, expect: Mapping[str, int], puts: Mapping[str, Stored | None], events: Sequence[Event]
     ) -> int:
         assert set(puts) <= set(expect)
-        assert len(expect) <= KEYS_MAX
         self.sizes.append(len(expect))
         if self.overtaken:
             self.overtaken -= 1
@@ -49,7 +54,7 @@ class SmallCommits(MemoryStore):
 class World:
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.store = SmallCommits(self.clock)
+        self.store = SmallBatches(self.clock)
         self.coordinator = Coordinator(self.store, pause=lambda seconds: None)
 
     def run(self, *commands: Command) -> list[Any]:
@@ -90,49 +95,47 @@ def test_a_large_batch_is_committed_in_parts_and_everybody_is_answered_in_order(
         *[acquire(f"job-{number}", "late") for number in range(100)],
     )
     assert [type(each) for each in results] == [Granted] * 100 + [Held] * 100
-    assert max(world.store.sizes) > KEYS_MAX // 2, "parts smaller than they need to be"
+    assert max(world.store.sizes) == BATCH_MAX + 1, "the jobs of one batch, and what all of them look at"
 
 
-def test_one_command_that_needs_more_than_a_commit_is_told_so_and_the_others_are_served(world: World) -> None:
-    first, too_large, last = world.run(acquire("x"), acquire_all(KEYS_MAX + 1), acquire("y"))
-    assert isinstance(first, Granted)
+@pytest.mark.fault("F-035")
+def test_one_command_that_needs_many_records_is_one_commit(world: World) -> None:
+    _, granted, last = world.run(acquire("x"), acquire_all(100), acquire("y"))
+    assert isinstance(granted, GrantedAll)
     assert isinstance(last, Granted)
-    assert isinstance(too_large, InvalidInput)
-    assert (
-        str(too_large) == "This takes 18 records in one write; the store can write 16. Ask for fewer at once."
-    )
-    assert [event.job for event in world.store.events(0, 10)] == ["x", "y"], "nothing of it was written"
-
-
-def test_one_that_just_fits_is_served(world: World) -> None:
-    _, fits = world.run(acquire("x"), acquire_all(KEYS_MAX - 1))
-    assert isinstance(fits, GrantedAll)
-    assert max(world.store.sizes) == KEYS_MAX
+    assert world.store.sizes == [103]
 
 
 def test_looking_has_no_limit(world: World) -> None:
-    looks = world.run(*[Inspect(ns="d", name=f"job-{number}") for number in range(5 * KEYS_MAX)])
+    looks = world.run(*[Inspect(ns="d", name=f"job-{number}") for number in range(5 * BATCH_MAX)])
     assert not [each for each in looks if isinstance(each, BaseException)]
     world.run(OpenSession(fresh_id="s", principal="a", owner="a", ttl_ms=60_000))
-    world.run(*[acquire(f"job-{number}", session="s") for number in range(3 * KEYS_MAX)])
+    world.run(*[acquire(f"job-{number}", session="s") for number in range(3 * BATCH_MAX)])
     (state,) = world.run(InspectSession(session="s", principal=None))
     assert isinstance(state, SessionState)
-    assert len(state.holds) == 3 * KEYS_MAX
+    assert len(state.holds) == 3 * BATCH_MAX
 
 
 @pytest.mark.promise("session")
-@pytest.mark.parametrize("ended", ["by its owner", "by silence"])
-def test_a_session_that_holds_more_than_a_commit_can_carry_frees_all_of_it(world: World, ended: str) -> None:
-    count = 4 * KEYS_MAX
+@pytest.mark.parametrize(
+    ("ended", "count", "commits"),
+    [("by its owner", 200, 1), ("by silence", 200, 1), ("by its owner", FREED_MAX + 1, 2)],
+)
+def test_a_session_that_holds_many_jobs_hands_all_of_them_over_at_once(
+    world: World, ended: str, count: int, commits: int
+) -> None:
     world.run(OpenSession(fresh_id="s", principal="a", owner="a", ttl_ms=10_000))
     world.run(*[acquire(f"job-{number}", session="s") for number in range(count)])
     waiting = world.run(*[acquire(f"job-{number}", "next", wait=True) for number in range(count)])
     assert {type(each) for each in waiting} == {Queued}
+    before, reads = len(world.store.sizes), world.store.reads
     if ended == "by its owner":
         world.run(EndSession(session="s", principal="a"))
     else:
         world.clock.advance(10_000)
     world.sweep_all()
+    assert len(world.store.sizes) - before == commits
+    assert world.store.reads - reads < 20, "a read for each job"
     owners = [
         each.lock.holders[0].owner
         for each in world.run(*[Inspect(ns="d", name=f"job-{n}") for n in range(count)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from dibs.core.commands import EndSession, KeepPlaces, Leave, OpenSession, Release
@@ -12,6 +14,12 @@ from dibs.errors import StoreUnavailable, Unavailable
 from dibs.ids import new_id
 from dibs.service.waiters import LAST_WORD_MS, Waiters
 from tests.service.waiting_server import Caller, WaitingServer, claim, claim_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dibs.core.commands import Command
+    from dibs.service.waiters import Result
 
 
 @pytest.fixture
@@ -405,3 +413,30 @@ def test_hanging_up_or_keeping_a_place_survives_a_server_with_too_much_to_do(ser
     server.pass_ms(2 * TICKET_MS)  # its place runs out by itself
     server.release(lease)
     assert isinstance(second.answer, Granted)
+
+
+class OneBadPlace(WaitingServer):
+    """Keeping the second place of the line fails, and whatever is kept with it."""
+
+    def post(self, command: Command, callback: Callable[[Result], None]) -> None:
+        if isinstance(command, KeepPlaces) and any(number == 2 for _, _, number in command.places):
+            callback(ValueError("a record that nobody understands"))
+        else:
+            super().post(command, callback)
+
+
+@pytest.mark.fault("F-037")
+@pytest.mark.promise("queue:fifo")
+def test_a_place_that_cannot_be_kept_is_told_and_costs_nobody_else_a_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = OneBadPlace()
+    lease = server.hold(ttl_ms=600_000)
+    callers = server.in_line(7)
+    server.pass_ms(3 * TICKET_MS)
+    assert "places in line could not be kept" in caplog.text
+    for number in (0, 2, 3, 4, 5, 6):
+        server.release(lease, principal="w" if number else "h")
+        granted = callers[number].answer
+        assert isinstance(granted, Granted)
+        lease = granted.lease.lease_id

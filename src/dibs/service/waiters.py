@@ -10,12 +10,14 @@ hang up, and answer with position and ticket when the wait times out, so that a 
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from dibs.core import events as kinds
 from dibs.core.commands import Acquire, AcquireAll, AcquireAny, KeepPlaces, Leave, Release, Renew
 from dibs.core.limits import KEEP_BATCH_MAX, MOVE_MS, SHUTDOWN_MS_MAX, TICKET_KEEP_MS, TICKET_MS
 from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept, Queued
+from dibs.errors import Unavailable
 from dibs.service.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     class Timer(Protocol):
         def cancel(self) -> None: ...
 
+
+log = logging.getLogger("dibs")
 
 # A part of the server's time to stop: even if the store hangs, waiters must get their tickets.
 LAST_WORD_MS = SHUTDOWN_MS_MAX // 5
@@ -255,14 +259,24 @@ class Waiters:
             return
         self._later(TICKET_KEEP_MS / 1000, self._keep)
         for first in range(0, len(places), KEEP_BATCH_MAX):
-            chunk = tuple(places[first : first + KEEP_BATCH_MAX])
-            try:
-                self._post(KeepPlaces(places=chunk), self._kept)
-            except Exception:  # the next round comes well before a place is lost
-                return
+            self._keep_places(tuple(places[first : first + KEEP_BATCH_MAX]))
 
-    def _kept(self, result: Result) -> None:
-        if isinstance(result, PlacesKept):
+    def _keep_places(self, places: tuple[Place, ...]) -> None:
+        try:
+            self._post(KeepPlaces(places=places), lambda result: self._kept(places, result))
+        except Exception as error:
+            self._kept(places, error)
+
+    def _kept(self, places: tuple[Place, ...], result: Result) -> None:
+        """If the store is away, the next round comes well before a place is lost. Another error may come from one of
+        the places, and must not cost the others theirs."""
+        if isinstance(result, BaseException):
+            if len(places) == 1 or isinstance(result, Unavailable):
+                log.warning("places in line could not be kept: %d; %r", len(places), result)
+            else:
+                self._keep_places(places[: len(places) // 2])
+                self._keep_places(places[len(places) // 2 :])
+        elif isinstance(result, PlacesKept):
             for place in result.gone:
                 waiter = self._parked.pop(place, None)
                 if waiter is not None:
