@@ -8,9 +8,12 @@ import pytest
 
 from dibs.ids import new_token
 from dibs.stores.etcd import EtcdStore
+from dibs.stores.etcd.gateway import EtcdGateway
 from dibs.testing.contract import StoreContract
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dibs.stores.etcd.location import EtcdLocation
     from dibs.stores.port import Store
     from tests.etcd import Cluster
@@ -23,3 +26,15 @@ class TestEtcdStore(StoreContract):
 
     def open_store(self, place: EtcdLocation) -> Store:
         return EtcdStore(place)
+
+    def fill(self, place: EtcdLocation) -> Callable[[], None]:
+        """Raise etcd's own alarm."""
+        gateway = EtcdGateway(place)
+        alarm = {"memberID": gateway.read("/v3/maintenance/status", {})["header"]["member_id"], "alarm": "NOSPACE"}
+        gateway.read("/v3/maintenance/alarm", {"action": "ACTIVATE", **alarm})
+
+        def make_room() -> None:
+            gateway.read("/v3/maintenance/alarm", {"action": "DEACTIVATE", **alarm})
+            gateway.close()
+
+        return make_room

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from dibs.stores.sqlite import SqliteStore
 from dibs.testing.clock import ManualClock
 from dibs.testing.contract import StoreContract
+from dibs.testing.contract_trouble import TroubleContract
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from dibs.stores.port import Store
@@ -42,3 +45,19 @@ class TestSqliteStore(StoreContract):
 class TestSqliteStoreOnTheMachinesClock(StoreContract):
     def open_store(self, place: Path) -> Store:
         return SqliteStore(str(place / "dibs.db"))
+
+
+class TestSqliteStoreOnASmallDisk(TroubleContract):
+    @pytest.fixture
+    def place(self, small_disk: Path) -> Path:
+        return small_disk
+
+    def open_store(self, place: Path) -> Store:
+        return SqliteStore(str(place / "dibs.db"))
+
+    def fill(self, place: Path) -> Callable[[], None]:
+        filler = place / "filler"
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 1024)
+        return filler.unlink

@@ -210,9 +210,9 @@ class Store(ABC):
 
     def trouble(self) -> DibsError | None:
         """A fault of the store that was noticed during its use and is not known to be over: damage that was read, a
-        write that failed because the disk is full (StoreFull). That one is over when a commit needed room and got it,
-        so a commit that only changes what is there must not clear it. Errors that every call raises at once need not
-        be remembered here."""
+        write that failed because the disk is full (StoreFull). That one is over when a commit needed room and got it. A
+        commit of nothing must find that out, too: a server tries one when it is asked for its health. Errors that every
+        call raises at once need not be remembered here."""
         return None
 
     @abstractmethod

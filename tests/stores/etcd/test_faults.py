@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dibs.core.commands import Acquire
+from dibs.core.outcomes import Granted
 from dibs.core.records import LockRecord
 from dibs.errors import StoreFull, StoreUnavailable
+from dibs.server.monitor.health import known_trouble
+from dibs.service.coordinator import Coordinator
 from dibs.stores.etcd import EtcdStore
+from dibs.stores.etcd.errors import RESOURCE_EXHAUSTED, Refusal, translated
 from dibs.stores.etcd.location import EtcdLocation
 from dibs.stores.registry import open_store
-from dibs.testing.contract_base import key_of, lock, put
+from dibs.testing.contract_base import drop, event, key_of, lock, put
 from tests import etcd
 from tests.faults.proxy import Fault, Proxy
 
@@ -102,17 +108,61 @@ def test_something_that_is_no_etcd_is_said_so() -> None:
         server.server_close()
 
 
+@pytest.mark.fault("F-040")
+@pytest.mark.promise("damage:told")
 def test_an_etcd_that_is_full_says_so_and_can_be_read(etcd_program: str) -> None:
     with etcd.running(etcd_program, options=("--quota-backend-bytes", "3000000")) as cluster:
         store = EtcdStore(cluster.location())
         large = lock("x").replace(acl=("x" * 500_000,))
         with pytest.raises(StoreFull, match="its quota is used up") as caught:
             _fill(store, large)
-        assert not caught.value.unknown
+        assert caught.value.unknown, "etcd may have written it all the same"
+        found = {each["check"]: each for each in store.probe()}
+        assert not found["write"]["ok"]
+        assert all("its quota is used up" in each["says"] for each in found.values() if not each["ok"])
         assert isinstance(store.trouble(), StoreFull)
-        assert "its quota is used up" in store.probe()[0]["says"]
-        assert store.read([key_of("x")]).records[key_of("x")].record == large
+        assert isinstance(known_trouble(store), StoreFull), "a look at its health makes it no better"
+        assert store.read([key_of("x")]).records[key_of("x")].record
         store.close()
+
+
+@pytest.mark.fault("F-041")
+@pytest.mark.promise("idem:acquire")
+def test_a_claim_that_a_full_etcd_wrote_and_refused_all_the_same_is_known(
+    store: EtcdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """etcd looks at its quota a second time when it executes a transaction, and then both writes and refuses."""
+    write = store._gateway.write
+
+    def refused(path: str, document: dict[str, object]) -> dict[str, object]:
+        write(path, document)
+        monkeypatch.setattr(store._gateway, "write", write)
+        raise translated(
+            Refusal(RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded"), "here", writes=True
+        )
+
+    monkeypatch.setattr(store._gateway, "write", refused)
+    claim = Acquire(ns="d", name="x", principal="p", owner="a", ttl_ms=60_000, fresh_lease_id="mine")
+    granted = Coordinator(store).one(claim)
+    assert isinstance(granted, Granted)
+    assert granted.lease.lease_id == "mine"
+    assert len(store.events(0, 10)) == 1, "it is not written twice"
+
+
+@pytest.mark.parametrize("puts", [0, 1, 120])
+@pytest.mark.fault("F-040")
+def test_every_commit_has_a_put_that_the_quota_of_etcd_sees(
+    store: EtcdStore, monkeypatch: pytest.MonkeyPatch, puts: int
+) -> None:
+    sent: list[dict[str, Any]] = []
+    write = store._gateway.write
+    monkeypatch.setattr(
+        store._gateway, "write", lambda path, document: (sent.append(document), write(path, document))[1]
+    )
+    put(store, *[lock(f"job-{number}") for number in range(puts)])
+    drop(store, *[key_of(f"job-{number}") for number in range(puts)])
+    assert sent
+    assert all(any("request_put" in op for op in each["success"]) for each in sent)
 
 
 def _fill(store: EtcdStore, record: LockRecord) -> None:
@@ -132,6 +182,56 @@ def test_a_forked_child_opens_connections_of_its_own(store: EtcdStore) -> None:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert [key for key, _ in store.scan("")] == [key_of("of-the-child"), key_of("x")]
+
+
+@pytest.mark.fault("F-042")
+def test_a_child_that_is_forked_while_a_thread_looks_at_the_clock_does_not_hang(store: EtcdStore) -> None:
+    put(store, lock("x"))
+    locks = [store._time._lock, store._time._clock._lock, store._log._lock, store._gateway._lock]
+    for each in locks:
+        each.acquire()  # as by another thread, which the child does not have
+    try:
+        child = os.fork()
+        if child == 0:
+            try:
+                put(store, lock("of-the-child"), events=(event("of-the-child"),))
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+    finally:
+        for each in locks:
+            each.release()
+    assert exit_code(child) == 0
+    assert [key for key, _ in store.scan("")] == [key_of("of-the-child"), key_of("x")]
+
+
+@pytest.mark.fault("F-042")
+@pytest.mark.promise("audit")
+def test_parent_and_child_write_one_history_without_overwriting_each_other(store: EtcdStore) -> None:
+    put(store, lock("x"), events=(event("x", token=1),))
+    child = os.fork()
+    if child == 0:
+        try:
+            put(store, lock("x", token=2), events=(event("x", token=2),))
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    assert exit_code(child) == 0
+    put(store, lock("x", token=3), events=(event("x", token=3),))
+    for each in (store.events(0, 10), store.events(0, 10, ("default", "x"))):
+        assert [found.token for found in each] == [1, 2, 3]
+
+
+def exit_code(child: int) -> int:
+    """How a child ended. One that hangs is killed."""
+    for _ in range(600):
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        threading.Event().wait(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return -1
 
 
 def test_what_looks_after_it_finds_out_about_members_rights_and_clock(

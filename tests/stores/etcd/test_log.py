@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dibs.stores.etcd import EtcdStore, due_index, log
+from dibs.stores.etcd import EtcdStore, due_index, log, prune
 from dibs.stores.etcd.gateway import unb64
-from dibs.stores.etcd.layout import end_of
+from dibs.stores.etcd.layout import COMMIT_EVENTS_MAX, end_of, revision_of
 from dibs.testing.contract_base import WAIT_S_MAX, event, in_threads, key_of, lock, put
 from tests.stores.etcd.counter import increment
 
@@ -66,6 +66,59 @@ def test_pruning_in_steps_leaves_exactly_what_is_kept_and_no_key_of_the_rest(
     left = {key for key in _keys(store) if key.startswith((b"e/", b"h/"))}
     assert left == set()
     assert connect().events(0, 10) == []
+
+
+@pytest.mark.fault("F-043")
+def test_pruning_keeps_the_end_of_a_commit_with_as_many_events_as_a_commit_may_have(store: EtcdStore) -> None:
+    many = [event("x", token=number) for number in range(COMMIT_EVENTS_MAX)]
+    while revision_of(store.commit({}, {}, many)) % 2 == 0:
+        pass  # an odd revision, whose lowest bit the number of events must not meet
+    for _ in range(2):
+        store.prune(keep=10, before_ms=0)
+        assert store._pruner.wait(WAIT_S_MAX)
+        assert [each.token for each in store.events(0, 100)] == list(range(COMMIT_EVENTS_MAX - 10, COMMIT_EVENTS_MAX))
+
+
+@pytest.mark.fault("F-044")
+@pytest.mark.parametrize("deletes", range(1, 8))
+def test_pruning_that_ends_in_the_middle_leaves_no_key_that_nobody_deletes(
+    connect: Callable[[], EtcdStore], monkeypatch: pytest.MonkeyPatch, deletes: int
+) -> None:
+    monkeypatch.setattr(prune, "DELETES_AT_ONCE", 1)
+    store, other = connect(), connect()
+    for number in range(3):
+        store.commit({}, {}, [event(f"a{number}"), event(f"b{number}"), event(f"c{number}")])
+    delete, left = store._pruner._delete, list(range(deletes))
+
+    def some(keys: list[bytes]) -> None:
+        delete(keys)
+        left.pop()
+        if not left:
+            store.close()
+
+    monkeypatch.setattr(store._pruner, "_delete", some)
+    store.prune(keep=0, before_ms=0)
+    assert store._pruner.wait(WAIT_S_MAX)
+    other.prune(keep=0, before_ms=0)
+    assert other._pruner.wait(WAIT_S_MAX)
+    assert {key for key in _keys(other) if key.startswith((b"e/", b"h/"))} == set()
+
+
+@pytest.mark.fault("F-045")
+@pytest.mark.usefixtures("short_chapters")
+def test_chapters_that_were_pruned_are_forgotten_by_everybody(connect: Callable[[], EtcdStore]) -> None:
+    store, reader = connect(), connect()
+    for number in range(60):
+        store.commit({}, {}, [event("x", token=number)])
+    assert len(reader.events(0, 100)) == 60
+    assert len(reader._log.starts) > 10
+    store.prune(keep=5, before_ms=0)
+    for each in (store, reader, connect()):
+        assert [found.token for found in each.events(0, 100)] == [55, 56, 57, 58, 59]
+        assert [found.token for found in each.events(0, 100, ("default", "x"))] == [55, 56, 57, 58, 59]
+        assert len(each._log.starts) < 4
+    store.commit({}, {}, [event("x", token=60)])
+    assert [found.token for found in reader.events(0, 2, newest=True)] == [59, 60]
 
 
 def _keys(store: EtcdStore) -> list[bytes]:
