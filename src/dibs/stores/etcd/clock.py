@@ -10,7 +10,9 @@ the **stopwatch**. Three keys:
 
 A process computes its first time from these, and continues by its own steady clock. Its time is the highest of these:
 `time`; the stopwatch (its start plus the seconds that surely passed); the note of its boot. None of them can be ahead
-of the time that really passed, as long as steady clocks are steady. A wall clock is read once, when the prefix is first
+of the time that really passed, as long as steady clocks are steady. The first process of a boot has no note. It waits
+for the moment in which the stopwatch counts up, up to a second, and so knows the time to a few milliseconds: a process
+that is behind the others gives leases that are over early for them. A wall clock is read once, when the prefix is first
 used; a wrong or changed wall clock moves no lease.
 
 **The guard.** Every CHECK_MS the process compares how far its own clock and the stopwatch came since the last check,
@@ -37,7 +39,6 @@ UNCOUNTED_MS = 10_000  # for how long our own clock alone is trusted, while etcd
 BASE_MS = 600_000  # over how long small differences add up before the comparison starts again
 SECOND_MS = 1_000
 DRIFT_PARTS = 1_000  # steady clocks may differ by one in so many
-CATCH_UP_MS = 1_500  # the stopwatch is read in whole seconds: only a larger lead means anything
 
 
 class StopwatchReading(Record):
@@ -60,14 +61,16 @@ class BootNote(Record):
     lease: str
     term: str
 
-    def reading(self) -> StopwatchReading:
-        return StopwatchReading(
+    def agrees_with(self, reading: StopwatchReading) -> bool:
+        """Whether the machine's clock and the stopwatch ran alike since the note was made."""
+        made = StopwatchReading(
             before_ms=self.before_ms,
             after_ms=self.after_ms,
             elapsed_s=self.elapsed_s,
             lease=self.lease,
             term=self.term,
         )
+        return difference_ms(made, reading) == 0
 
 
 def difference_ms(old: StopwatchReading, new: StopwatchReading) -> int | None:
@@ -111,7 +114,7 @@ class EtcdClock:
         """Set the clock from the data in etcd. False if the boot's note is unusable and must be written again."""
         at_ms = self.steady_ms() if reading is None else reading.after_ms
         self._base = self._newest = reading
-        if reading is not None and note is not None and difference_ms(note.reading(), reading) == 0:
+        if reading is not None and note is not None and note.agrees_with(reading):
             self._set(max(mark_ms, note.offset_ms + at_ms), at_ms)
             self._follow_stopwatch(started_ms, reading)
             return True
@@ -180,10 +183,11 @@ class EtcdClock:
 
     def _follow_stopwatch(self, started_ms: int, reading: StopwatchReading) -> None:
         counted_ms = _surely_passed(started_ms, reading)
-        if self._offset_ms is not None and counted_ms > self._offset_ms + reading.after_ms + CATCH_UP_MS:
+        if self._offset_ms is not None and counted_ms > self._offset_ms + reading.after_ms:
             self._set(counted_ms, reading.after_ms)
 
 
 def _surely_passed(started_ms: int, reading: StopwatchReading) -> int:
-    """The lower bound of the store's time by the stopwatch."""
+    """The lower bound of the store's time by the stopwatch. etcd counts a second that has begun. So the bound is the
+    time itself in the moment in which the count goes up."""
     return started_ms + max(0, reading.elapsed_s - 1) * SECOND_MS

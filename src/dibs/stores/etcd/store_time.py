@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from _thread import allocate_lock
 
 from dibs.clock import boot_id as machine_boot_id
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 STOPWATCH_S = 10 * 365 * 24 * 3600
 BOOT_KEPT_MS = 30 * 24 * 3600 * 1000
+COUNT_PAUSE_S = 0.01
+COUNT_LOOKS = 150  # for a second and some more
 BEHIND_MS = 5_000  # a stopwatch that is so far behind the time of the last commit is restarted
 
 
@@ -80,12 +83,14 @@ class EtcdTime:
         steady_ms: Callable[[], int] = machine_steady_ms,
         wall_ms: Callable[[], int] = machine_wall_ms,
         boot_id: Callable[[], str] = machine_boot_id,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._gateway = gateway
         self._layout = layout
         self._stopwatch = stopwatch or Stopwatch(gateway)
         self._wall_ms = wall_ms
         self._boot_id = boot_id
+        self._pause = pause
         self._clock = EtcdClock(steady_ms)
         self._lock = allocate_lock()
         self.trouble: DibsError | None = None
@@ -138,8 +143,8 @@ class EtcdTime:
 
     def _begin(self) -> None:
         state = self._state()
+        is_mine = state is None and self._make()
         if state is None:
-            self._make()
             state = self._state()
             if state is None:
                 raise StoreUnavailable(
@@ -147,6 +152,10 @@ class EtcdTime:
                 )
         mark_ms, (revision, started_ms, lease), (note_revision, note) = state
         reading = self._reading(lease)
+        if reading is not None and not is_mine and not (note is not None and note.agrees_with(reading)):
+            before_ms = reading.after_ms
+            reading = self._when_it_counts_up(reading, started_ms, mark_ms)
+            mark_ms += 0 if reading is None else reading.after_ms - before_ms
         if not self._clock.begin(mark_ms, started_ms, reading, note) and not self._write_note(note_revision):
             # Another process of this boot was first: use its note.
             self._clock = EtcdClock(self._clock.steady_ms)
@@ -189,8 +198,8 @@ class EtcdTime:
         found = BootNote.load(decode(unb64(note["value"]).decode()))
         return int(unb64(time["value"])), stopwatch, (int(note["mod_revision"]), found)
 
-    def _make(self) -> None:
-        """Begin to use a new prefix. The wall clock is read only here."""
+    def _make(self) -> bool:
+        """Begin to use a new prefix. The wall clock is read only here. False: somebody else was first."""
         lease, now_ms = self._stopwatch.start(), self._wall_ms()
         keys = self._layout
         made = self._gateway.read(
@@ -204,7 +213,22 @@ class EtcdTime:
             },
         )
         if not made.get("succeeded"):
-            self._stopwatch.stop(lease)  # somebody else was first
+            self._stopwatch.stop(lease)
+            return False
+        return True
+
+    def _when_it_counts_up(
+        self, reading: StopwatchReading, started_ms: int, mark_ms: int
+    ) -> StopwatchReading | None:
+        """The first reading after the stopwatch counted up, which tells the time exactly. Not if it is behind the last
+        commit anyway, because another leader counts now."""
+        found: StopwatchReading | None = reading
+        for _ in range(COUNT_LOOKS if started_ms + reading.elapsed_s * 1_000 >= mark_ms else 0):
+            self._pause(COUNT_PAUSE_S)
+            found = self._reading(reading.lease)
+            if found is None or found.elapsed_s != reading.elapsed_s:
+                break
+        return found
 
     def _reading(self, lease: str) -> StopwatchReading | None:
         before_ms = self._clock.steady_ms()
