@@ -30,7 +30,10 @@ class TestEtcdStore(StoreContract):
     def fill(self, place: EtcdLocation) -> Callable[[], None]:
         """Raise etcd's own alarm."""
         gateway = EtcdGateway(place)
-        alarm = {"memberID": gateway.read("/v3/maintenance/status", {})["header"]["member_id"], "alarm": "NOSPACE"}
+        alarm = {
+            "memberID": gateway.read("/v3/maintenance/status", {})["header"]["member_id"],
+            "alarm": "NOSPACE",
+        }
         gateway.read("/v3/maintenance/alarm", {"action": "ACTIVATE", **alarm})
 
         def make_room() -> None:

@@ -40,7 +40,6 @@ def test_the_table_of_stores_is_what_the_stores_declare() -> None:
             store.reach,
             store.watch,
             "yes" if store.durable else "no",
-            f"{store.commit_keys_max:,}",
             "; ".join(store.cannot),
         ]
         for store in capabilities()

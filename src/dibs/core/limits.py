@@ -276,8 +276,8 @@ GIT_ITEMS_MAX = 10_000
 GIT_TOKENS_KEPT = 10_000
 
 # etcd. ETCD_BATCH_MAX commands compare fewer records than one transaction can, so that large commits, which are slower,
-# stay rare. A call has ETCD_MS_MAX, a try at one member ETCD_TRY_MS_MAX. A clock that is ETCD_CLOCK_MS_MAX off, beyond what
-# can be told by whole seconds, is refused. Who waits looks every ETCD_POLL_MS, or every ETCD_HEARD_POLL_MS while a
+# stay rare. A call has ETCD_MS_MAX, a try at one member ETCD_TRY_MS_MAX. A clock that is ETCD_CLOCK_MS_MAX off, beyond
+# what can be told by whole seconds, is refused. Who waits looks every ETCD_POLL_MS, or every ETCD_HEARD_POLL_MS while a
 # stream would say; a stream that is silent for ETCD_SILENCE_MS is begun anew.
 ETCD_BATCH_MAX = 48
 ETCD_READ_KEYS_MAX = 1_000

@@ -121,8 +121,8 @@ def _leave_lines(draft: Draft, session: SessionRecord) -> None:
 
 
 def _free_holds(draft: Draft, session: SessionRecord) -> None:
-    """Free the holds of a session that has ended, and nothing else. Of very many, sweeps free the rest; until then every
-    rule sees that the session has ended."""
+    """Free the holds of a session that has ended, and nothing else. Of very many, sweeps free the rest; until then
+    every rule sees that the session has ended."""
     keys = session.holds[:FREED_MAX]
     _need_jobs(draft, keys)
     for key in keys:

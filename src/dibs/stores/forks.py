@@ -1,7 +1,7 @@
 """What a store holds open does not cross a fork.
 
-A forked child has its parent's memory and none of its threads. A lock that a thread of the parent held is never freed in
-the child, a connection would be used by two processes, and ids that are made once per process are there twice. So
+A forked child has its parent's memory and none of its threads. A lock that a thread of the parent held is never freed
+in the child, a connection would be used by two processes, and ids that are made once per process are there twice. So
 stores are told of forks:
 
     listen             before the fork, and after it on both sides. For SQLite: its locks belong to the process that

@@ -98,7 +98,10 @@ class RaceContract(ContractBase):
             while True:
                 found = store.read(keys).records
                 tokens = [0 if each.record is None else each.record.token for each in found.values()]  # type: ignore[union-attr]
-                puts = {key_of(name): lock(name, token=token + 1) for name, token in zip(names, tokens, strict=True)}
+                puts = {
+                    key_of(name): lock(name, token=token + 1)
+                    for name, token in zip(names, tokens, strict=True)
+                }
                 expect = {key: each.version for key, each in found.items()}
                 try:
                     store.commit(expect, puts, [event(names[0])])

@@ -221,12 +221,19 @@ class RecordContract(ContractBase):
         absent = key_of("absent")
         other = connect()
         read = versions(store, *keys, absent)
-        for at, meanwhile in ((0, "changed"), (self.many // 2, "deleted"), (self.many - 1, "deleted and made anew"), (1, "made")):
+        for at, meanwhile in (
+            (0, "changed"),
+            (self.many // 2, "deleted"),
+            (self.many - 1, "deleted and made anew"),
+            (1, "made"),
+        ):
             if meanwhile.startswith("deleted"):
                 drop(other, keys[at])
             if meanwhile != "deleted":
                 put(other, lock("absent" if meanwhile == "made" else names[at], token=2))
-            puts: dict[str, Stored | None] = {key: lock(name, token=3) for key, name in zip(keys, names, strict=True)}
+            puts: dict[str, Stored | None] = {
+                key: lock(name, token=3) for key, name in zip(keys, names, strict=True)
+            }
             if at:  # it compares many, and writes one
                 puts = {keys[2]: lock(names[2], token=3)}
             with pytest.raises(Conflict):

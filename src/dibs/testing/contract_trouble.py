@@ -31,8 +31,7 @@ class TroubleContract(ContractBase):
             pytest.skip("nobody said how it is filled")
         try:
             with pytest.raises(StoreFull):
-                for number in range(10_000):
-                    put(store, lock(f"job-{number}"), events=(event(f"job-{number}"),))
+                _write_on(store)
             for _ in range(3):
                 assert isinstance(store.trouble(), StoreFull)
                 with suppress(StoreUnavailable):
@@ -44,3 +43,8 @@ class TroubleContract(ContractBase):
         assert store.trouble() is None
         put(store, lock("after"), events=(event("after"),))
         assert store.trouble() is None
+
+
+def _write_on(store: Store) -> None:
+    for number in range(10_000):
+        put(store, lock(f"job-{number}"), events=(event(f"job-{number}"),))

@@ -76,7 +76,9 @@ def test_pruning_keeps_the_end_of_a_commit_with_as_many_events_as_a_commit_may_h
     for _ in range(2):
         store.prune(keep=10, before_ms=0)
         assert store._pruner.wait(WAIT_S_MAX)
-        assert [each.token for each in store.events(0, 100)] == list(range(COMMIT_EVENTS_MAX - 10, COMMIT_EVENTS_MAX))
+        assert [each.token for each in store.events(0, 100)] == list(
+            range(COMMIT_EVENTS_MAX - 10, COMMIT_EVENTS_MAX)
+        )
 
 
 @pytest.mark.fault("F-044")

@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dibs.core.commands import Acquire, AcquireAll, EndSession, Inspect, KeepPlaces, OpenSession, Release, Sweep
-from dibs.core.limits import METADATA_CHARS_MAX, NAME_BYTES_MAX, TICKET_MS
+from dibs.core.commands import (
+    Acquire,
+    AcquireAll,
+    EndSession,
+    Inspect,
+    KeepPlaces,
+    OpenSession,
+    Release,
+    Sweep,
+)
 from dibs.core.lease_outcomes import Released
+from dibs.core.limits import METADATA_CHARS_MAX, NAME_BYTES_MAX, TICKET_MS
 from dibs.core.outcomes import Granted, GrantedAll, PlacesKept, Queued
 from dibs.errors import StoreUnavailable
 from dibs.ids import new_id
@@ -58,7 +67,9 @@ def internal_keys(store: EtcdStore) -> list[bytes]:
     """What wide commits left in etcd."""
     root = store._layout.root
     found = [
-        store._gateway.read("/v3/kv/range", {"key": b64(first), "range_end": b64(end_of(first)), "keys_only": True})
+        store._gateway.read(
+            "/v3/kv/range", {"key": b64(first), "range_end": b64(end_of(first)), "keys_only": True}
+        )
         for first in (root + b"w/", store._layout.wide)
     ]
     return [unb64(kv["key"]) for each in found for kv in each.get("kvs") or ()]
@@ -199,14 +210,28 @@ def world(location: EtcdLocation) -> Any:
 
 def claim(name: str, who: str, **fields: Any) -> Acquire:
     return Acquire(
-        **{"ns": "d", "name": name, "principal": who, "owner": who, "ttl_ms": 60_000, "fresh_lease_id": new_id()}
+        **{
+            "ns": "d",
+            "name": name,
+            "principal": who,
+            "owner": who,
+            "ttl_ms": 60_000,
+            "fresh_lease_id": new_id(),
+        }
         | fields
     )
 
 
 def claim_all(who: str, *names: str, **fields: Any) -> AcquireAll:
     return AcquireAll(
-        **{"ns": "d", "names": names, "principal": who, "owner": who, "ttl_ms": 60_000, "fresh_lease_id": new_id()}
+        **{
+            "ns": "d",
+            "names": names,
+            "principal": who,
+            "owner": who,
+            "ttl_ms": 60_000,
+            "fresh_lease_id": new_id(),
+        }
         | fields
     )
 
@@ -260,7 +285,9 @@ def test_a_session_with_many_jobs_ends_in_one_decision_and_all_who_wait_are_serv
     queued = world.run(*[claim(name, "next", wait=True) for name in names])
     assert {type(each) for each in queued} == {Queued}
     world.run(EndSession(session="s", principal="a"))
-    owners = {each.lock.holders[0].owner for each in world.run(*[Inspect(ns="d", name=name) for name in names])}
+    owners = {
+        each.lock.holders[0].owner for each in world.run(*[Inspect(ns="d", name=name) for name in names])
+    }
     assert owners == {"next"}
 
 

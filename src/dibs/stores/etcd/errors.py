@@ -28,7 +28,9 @@ _BEFORE_WRITE = (
     UNAUTHENTICATED,
 )
 _PASSING = ("no leader", "too many requests", "for learner")
-TOO_LARGE = "This is too large for etcd: a record may have 1.4 MB. Shorten the texts, or let fewer share one job."
+TOO_LARGE = (
+    "This is too large for etcd: a record may have 1.4 MB. Shorten the texts, or let fewer share one job."
+)
 _TOO_LARGE = ("request is too large", "larger than max", "too many operations")
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import time
 import zlib
+from contextlib import contextmanager
 
 from dibs.clock import steady_ms
 from dibs.errors import DibsError, StoreUnavailable
@@ -43,7 +44,7 @@ from dibs.stores.port import Conflict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from dibs.stores.etcd.gateway import EtcdGateway
@@ -68,6 +69,16 @@ class WideCommit:
     @property
     def is_decided(self) -> bool:
         return self.count > 0
+
+
+@contextmanager
+def _nothing_decided() -> Iterator[None]:
+    """Steps that write nothing of the caller's commit: if one fails, its outcome does not matter."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        error.unknown = False
+        raise
 
 
 class WideCommits:
@@ -110,7 +121,8 @@ class WideCommits:
         }
         while True:
             try:
-                answer = self._write(request)
+                with _nothing_decided():
+                    answer = self._write(request)
             except DibsError:
                 self.give_up(wide_id)  # it may have been executed all the same
                 raise
@@ -131,14 +143,16 @@ class WideCommits:
             if steady_ms() < until_ms:
                 time.sleep(PAUSE_S)
             elif wide.is_decided:
-                self._write_part(wide)
+                with _nothing_decided():
+                    self._write_part(wide)
             else:
                 self.give_up(wide.id)
             left = self._look()
 
     def keep(self, wide: WideCommit) -> None:
         """A sign of life. Raises Conflict if it was given up."""
-        self._step(wide, wide.id, [])
+        with _nothing_decided():
+            self._step(wide, wide.id, [])
 
     def give_up(self, wide_id: bytes) -> None:
         """End a commit. Does nothing if it is decided. If etcd does not answer, others give it up later."""
@@ -156,9 +170,10 @@ class WideCommits:
         """Write all parts, or nothing: then it raises Conflict or an error. Returns the range of the key `last`."""
         if len(parts) == 1:
             return self._step(wide, None, parts[0])
-        for number, part in enumerate(parts):
-            text = zlib.compress(encode({"ops": part}).encode(), 1)
-            self._step(wide, wide.id, [put_op(self._layout.wide_part(wide.id, number), text)])
+        with _nothing_decided():
+            for number, part in enumerate(parts):
+                text = zlib.compress(encode({"ops": part}).encode(), 1)
+                self._step(wide, wide.id, [put_op(self._layout.wide_part(wide.id, number), text)])
         self._step(wide, b"%s 0 %d" % (wide.id, len(parts)), [])
         wide.count = len(parts)
         try:
