@@ -156,9 +156,12 @@ def test_every_commit_has_a_put_that_the_quota_of_etcd_sees(
 ) -> None:
     sent: list[dict[str, Any]] = []
     write = store._gateway.write
-    monkeypatch.setattr(
-        store._gateway, "write", lambda path, document: (sent.append(document), write(path, document))[1]
-    )
+
+    def noted(path: str, document: dict[str, Any]) -> dict[str, Any]:
+        sent.append(document)
+        return write(path, document)
+
+    monkeypatch.setattr(store._gateway, "write", noted)
     put(store, *[lock(f"job-{number}") for number in range(puts)])
     drop(store, *[key_of(f"job-{number}") for number in range(puts)])
     assert sent

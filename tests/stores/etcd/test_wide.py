@@ -27,6 +27,7 @@ from dibs.stores.etcd import store as store_module
 from dibs.stores.etcd.gateway import b64, unb64
 from dibs.stores.etcd.layout import end_of
 from dibs.stores.etcd.store_time import EtcdTime
+from dibs.stores.port import Conflict
 from dibs.testing.contract_base import event, in_threads, key_of, lock, put, versions
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def test_a_writer_that_was_stopped_finds_out_that_it_was_too_slow(
 
     monkeypatch.setattr(store._wide, "keep", stopped)
     read = versions(store, *map(key_of, NAMES))
-    with pytest.raises(wide.Conflict):
+    with pytest.raises(Conflict):
         store.commit(read, {key_of(name): lock(name, token=2) for name in NAMES}, [event("x")])
     assert tokens(store) == {1, 9}
     assert store.events(0, 10) == []
@@ -209,31 +210,13 @@ def world(location: EtcdLocation) -> Any:
 
 
 def claim(name: str, who: str, **fields: Any) -> Acquire:
-    return Acquire(
-        **{
-            "ns": "d",
-            "name": name,
-            "principal": who,
-            "owner": who,
-            "ttl_ms": 60_000,
-            "fresh_lease_id": new_id(),
-        }
-        | fields
-    )
+    made: dict[str, Any] = {"ttl_ms": 60_000, "fresh_lease_id": new_id()}
+    return Acquire(ns="d", name=name, principal=who, owner=who, **(made | fields))
 
 
 def claim_all(who: str, *names: str, **fields: Any) -> AcquireAll:
-    return AcquireAll(
-        **{
-            "ns": "d",
-            "names": names,
-            "principal": who,
-            "owner": who,
-            "ttl_ms": 60_000,
-            "fresh_lease_id": new_id(),
-        }
-        | fields
-    )
+    made: dict[str, Any] = {"ttl_ms": 60_000, "fresh_lease_id": new_id()}
+    return AcquireAll(ns="d", names=names, principal=who, owner=who, **(made | fields))
 
 
 def release(grant: Granted, who: str) -> Release:

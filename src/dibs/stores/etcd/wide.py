@@ -183,15 +183,15 @@ class WideCommits:
             raise
 
     def _write_parts(self, wide: WideCommit) -> Document:
-        while wide.next < wide.count:
+        while True:
             last = self._write_part(wide)
+            if last is not None and wide.next == wide.count:
+                return last
             if last is None:  # another process was first
                 left = self._look()
                 if left is None or left.id != wide.id:
                     return self._gateway.read("/v3/kv/range", range_request(self._layout.last))
                 wide = left
-        assert last is not None
-        return last
 
     def _write_part(self, wide: WideCommit) -> Document | None:
         """Write the next part of a commit that is decided. None: another process was first."""
