@@ -92,9 +92,8 @@ class Capabilities(Record):
     # Events are numbered without gaps. If not, `seq` rises but may skip numbers: a gap means nothing.
     gapless: bool = True
     serves: bool = True  # a server may use it: servers write several times a second
-    batch_max: int = (
-        COMMIT_BATCH_MAX  # how many commands are best decided in one commit; it must take any number
-    )
+    # How many commands are best decided in one commit. It must take any number.
+    batch_max: int = COMMIT_BATCH_MAX
     poll_ms: int = 0  # a waiter should look at most this often; 0: as often as it likes
     cannot: tuple[str, ...] = ()  # what it cannot do, with the reason; one per line
 
