@@ -118,6 +118,7 @@ KEEP_BATCH_MAX = 256
 COMMIT_QUEUE_MAX = 20_000
 CONFLICT_RETRIES_MAX = 200
 CONFLICT_PAUSE_MS_MAX = 10
+LEAVE_AT_ONCE_MAX = 256  # places that are served or dropped in one decision; a sweep goes on with the others
 WANTED_MAX = 16  # of how many of its jobs a session is told at once that somebody waits
 REREAD_KEYS_MAX = 64  # a decision that needs more records reads all of them anew, up to this many
 RECALL_PAUSE = 8  # batches that trust no remembered record, after one that was old
