@@ -108,16 +108,26 @@ class TreeLine:
     def has(self, number: int) -> bool:
         return number in self._places
 
-    def first(self, name: str, mode: str) -> int:
-        """The number of the first place that excludes a claim on `name`; 0 if there is none."""
+    def first(self, name: str, mode: str) -> TreePlace | None:
+        """The first place that excludes a claim on `name`."""
+        numbers = [group[0] for group in self._excluding(name, mode) if group]
+        return self._places[min(numbers)] if numbers else None
+
+    def count(self, name: str, mode: str, before: int) -> int:
+        """How many places exclude a claim on `name`, of those before this number; 0: of all."""
+        groups = self._excluding(name, mode)
+        return sum([bisect_left(group, before) if before else len(group) for group in groups])
+
+    def _excluding(self, name: str, mode: str) -> list[list[int]]:
         names = self._exclusive if mode == SHARED else self._all
-        return min([group[0] for group in [names.at[each] for each in names.near(name)] if group], default=0)
+        return [names.at[each] for each in names.near(name)]
 
     def remove(self, name: str, number: int) -> bool:
         """Take a place out of the line. False if it is not there."""
-        place = self._places.pop(number, None)
+        place = self._places.get(number)
         if place is None or place.name != name:
             return False
+        del self._places[number]
         at = bisect_left(self.line, number, key=_number)
         self.line = self.line[:at] + self.line[at + 1 :]
         self._all.at[name].remove(number)

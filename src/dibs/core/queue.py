@@ -68,6 +68,11 @@ def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) ->
         drop(draft, ticket, "stopped asking")
         advance_all(draft, ticket)
         return None
+    if ticket.mode == SHARED and in_tree(ticket.name):  # `refresh` looks only at places that exclude the claim
+        lines = dict.fromkeys(names)
+        if _step(draft, ticket.ns, ticket.name, ticket.number, lines):
+            _advance(draft, ticket.ns, list(lines))
+        return draft.ticket(ticket.ns, ticket.name, ticket.number)
     return ticket
 
 
@@ -142,7 +147,9 @@ def _advance_tree(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> N
     for at, place in enumerate(places):
         while _is_first(draft, ns, place):
             if at >= loaded:
-                draft.need(*[ticket_key(ns, each.name, each.number) for each in places[at : at + peek]])
+                near = places[at : at + peek]
+                draft.need(*[ticket_key(ns, each.name, each.number) for each in near])
+                draft.need(*[lock_key(ns, each.name) for each in near])
                 peek, loaded = max(PEEK, 2 * peek), at + peek
             if not _step(draft, ns, place.name, place.number, lines):
                 break
@@ -156,21 +163,23 @@ def _advance_tree(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> N
 def _is_first(draft: Draft, ns: str, place: TreePlace) -> bool:
     """Whether this place is still in the line, and waits for no earlier one."""
     line = draft.tree_line(ns)
-    return line.has(place.number) and not 0 < line.first(place.name, place.mode) < place.number
+    first = line.first(place.name, place.mode)
+    return line.has(place.number) and (first is None or first.number >= place.number)
 
 
 def _clear_way(draft: Draft, ns: str, name: str, mode: str) -> None:
     """Drop or serve what is ahead of a newcomer in a tree, up to the first place that must wait longer: so must the
     newcomer then."""
     lines: dict[str, None] = {}
-    for place in draft.tree_line(ns).of(name):
-        if mode == place.mode == SHARED:
-            continue
-        while draft.tree_line(ns).has(place.number) and draft.left < LEAVE_AT_ONCE_MAX:
-            if not _step(draft, ns, place.name, place.number, lines):
-                return _advance(draft, ns, list(lines))
-            lines[place.name] = None
-    return _advance(draft, ns, list(lines))
+    while draft.left < LEAVE_AT_ONCE_MAX:
+        place = draft.tree_line(ns).first(name, mode)
+        if place is None or not _step(draft, ns, place.name, place.number, lines):
+            break
+        if not lines:  # there may be more of them
+            more = draft.tree_line(ns).of(name)[:LEAVE_AT_ONCE_MAX]
+            draft.need(*[ticket_key(ns, each.name, each.number) for each in more])
+        lines[place.name] = None
+    _advance(draft, ns, list(lines))
 
 
 def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None]) -> bool:
@@ -241,7 +250,7 @@ def _ready(draft: Draft, ticket: Ticket) -> bool:
         lock = draft.lock(ticket.ns, part.name)
         if own_hold(draft, lock, ticket.session, ticket.mode) is not None:
             continue
-        if draft.now_ms < lock.delay_until_ms or _has_ahead(draft, lock, part.number, ticket.mode):
+        if draft.now_ms < lock.delay_until_ms or _is_ahead(draft, lock, part.number, ticket.mode):
             return False
         if blockers(draft, lock, ticket.mode, ticket.slots, ticket.session):
             return False
@@ -252,29 +261,23 @@ def ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> int:
     """How many come before this place (number 0: a newcomer)."""
     if not in_tree(lock.name):
         return lock.line.index(number) if number in lock.line else len(lock.line)
-    return len(_tree_ahead(draft, lock, number, mode))
+    return draft.tree_line(lock.ns).count(lock.name, mode, number)
 
 
-def _has_ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> bool:
+def _is_ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> bool:
+    """Whether anybody comes before this place."""
     if not in_tree(lock.name):
         return lock.line[:1] != (number,)
-    return 0 < draft.tree_line(lock.ns).first(lock.name, mode) < number
-
-
-def _tree_ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> list[TreePlace]:
-    return [
-        place
-        for place in draft.tree_line(lock.ns).of(lock.name)
-        if (not number or place.number < number) and not (mode == place.mode == SHARED)
-    ]
+    first = draft.tree_line(lock.ns).first(lock.name, mode)
+    return first is not None and first.number < number
 
 
 def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:
     """The first place in the line, ahead of a newcomer."""
     if not in_tree(lock.name):
         return draft.ticket(lock.ns, lock.name, lock.line[0]) if lock.line else None
-    places = _tree_ahead(draft, lock, 0, mode)
-    return draft.ticket(lock.ns, places[0].name, places[0].number) if places else None
+    place = draft.tree_line(lock.ns).first(lock.name, mode)
+    return draft.ticket(lock.ns, place.name, place.number) if place is not None else None
 
 
 def settled(draft: Draft, ns: str, name: str) -> LockRecord:
