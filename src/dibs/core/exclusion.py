@@ -107,8 +107,7 @@ def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> b
     above = [
         claim.name
         for claim in draft.overlap(lock.ns).of(lock.name)
-        if covers(claim.name, lock.name)
-        and not (claim.mode == SHARED and mode == EXCLUSIVE)
+        if covers(claim.name, lock.name) and not (claim.mode == SHARED and mode == EXCLUSIVE)
     ]
     draft.need(*[lock_key(lock.ns, name) for name in above])
     holders = [holder for name in above for holder in live_holders(draft, draft.lock(lock.ns, name))]

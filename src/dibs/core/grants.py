@@ -8,6 +8,7 @@ from dibs.core.expiry import event_of, shown
 from dibs.core.keys import lock_key
 from dibs.core.limits import WANTED_MAX
 from dibs.core.names import in_tree
+from dibs.core.notes import fitting
 from dibs.core.outcomes import Granted
 from dibs.core.quota import charge
 from dibs.core.records import EXCLUSIVE, Holder, Ticket, TreeClaim
@@ -35,7 +36,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
         mode=ask.mode,
         session=ask.session,
         ephemeral=ask.ephemeral,
-        metadata=ask.metadata,
+        metadata=fitting(lock, ask.metadata),
         request_key=ask.request_key,
         delay_ms=ask.delay_ms,
         attempt=lock.failures + 1,

@@ -68,7 +68,9 @@ def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) ->
         drop(draft, ticket, "stopped asking")
         advance_all(draft, ticket)
         return None
-    if ticket.mode == SHARED and in_tree(ticket.name):  # `refresh` looks only at places that exclude the claim
+    if ticket.mode == SHARED and in_tree(
+        ticket.name
+    ):  # `refresh` looks only at places that exclude the claim
         lines = dict.fromkeys(names)
         if _step(draft, ticket.ns, ticket.name, ticket.number, lines):
             _advance(draft, ticket.ns, list(lines))
@@ -129,7 +131,7 @@ def _advance_line(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> N
         if not line:
             return
         if not loaded:
-            draft.need(*[ticket_key(ns, name, number) for number in line[:peek]])
+            _load(draft, ns, [(name, number) for number in line[:peek]])
             peek, loaded = max(PEEK, 2 * peek), peek
         loaded -= 1
         if not _step(draft, ns, name, line[0], lines):
@@ -147,9 +149,7 @@ def _advance_tree(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> N
     for at, place in enumerate(places):
         while _is_first(draft, ns, place):
             if at >= loaded:
-                near = places[at : at + peek]
-                draft.need(*[ticket_key(ns, each.name, each.number) for each in near])
-                draft.need(*[lock_key(ns, each.name) for each in near])
+                _load(draft, ns, [(each.name, each.number) for each in places[at : at + peek]])
                 peek, loaded = max(PEEK, 2 * peek), at + peek
             if not _step(draft, ns, place.name, place.number, lines):
                 break
@@ -158,6 +158,17 @@ def _advance_tree(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> N
             if draft.left >= LEAVE_AT_ONCE_MAX:
                 lines[name] = None
                 return
+
+
+def _load(draft: Draft, ns: str, places: list[tuple[str, int]]) -> None:
+    """Load places of a line at once. If many leave it, the other jobs that their tickets are for will be needed, too."""
+    keys = [ticket_key(ns, name, number) for name, number in places]
+    draft.need(*keys, *[lock_key(ns, name) for name, _ in places])
+    if len(places) >= PEEK:
+        tickets = [draft.ticket(ns, name, number) for name, number in places]
+        parts = [part for ticket in tickets if ticket is not None for part in ticket.whole]
+        keys = [ticket_key(ns, part.name, part.number) for part in parts]
+        draft.need(*keys, *[lock_key(ns, part.name) for part in parts])
 
 
 def _is_first(draft: Draft, ns: str, place: TreePlace) -> bool:
@@ -346,9 +357,7 @@ def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
 def _settle_parts(draft: Draft, ticket: Ticket) -> list[str]:
     """End unnoticed expired holds that block a ticket. Returns the names on which any ended."""
     return [
-        name
-        for part in parts_of(ticket)
-        for name in _settle_all(draft, ticket.ns, part.name, ticket.mode)
+        name for part in parts_of(ticket) for name in _settle_all(draft, ticket.ns, part.name, ticket.mode)
     ]
 
 
