@@ -161,7 +161,7 @@ def _advance_tree(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> N
 
 
 def _load(draft: Draft, ns: str, places: list[tuple[str, int]]) -> None:
-    """Load places of a line at once. If many leave it, the other jobs that their tickets are for will be needed, too."""
+    """Load places of a line at once. If many leave it, the other jobs of their tickets will be needed, too."""
     keys = [ticket_key(ns, name, number) for name, number in places]
     draft.need(*keys, *[lock_key(ns, name) for name, _ in places])
     if len(places) >= PEEK:
