@@ -13,7 +13,6 @@ from dibs.core.commands import Acquire, Inspect
 from dibs.core.limits import COMMIT_BATCH_MAX
 from dibs.core.upkeep_outcomes import Swept
 from dibs.errors import StoreUnavailable
-from dibs.service import liveness
 from dibs.service.batcher import GATHER_TURNS_MAX, Batcher
 from dibs.service.liveness import Decider
 from dibs.service.pace import COMMAND_US, QUICK_US_MAX, STUCK_US_MIN, Pace
@@ -289,10 +288,11 @@ def test_one_stuck_commit_changes_the_pace_at_once_and_some_quick_ones_change_it
 def test_one_slow_decision_on_the_loop_sends_the_next_ones_to_the_thread() -> None:
     pace = Pace()
     pace.took(300)
-    pace.kept_loop(COMMIT_BATCH_MAX * COMMAND_US, COMMIT_BATCH_MAX)
-    assert pace.is_quick, "a full batch takes its time"
-    pace.kept_loop(STUCK_US_MIN + COMMAND_US, 1)
-    assert not pace.is_quick
+    quick = []
+    for us, commands in ((COMMIT_BATCH_MAX * COMMAND_US, COMMIT_BATCH_MAX), (STUCK_US_MIN + COMMAND_US, 1)):
+        pace.kept_loop(us, commands)
+        quick.append(pace.is_quick)
+    assert quick == [True, False], "a full batch may take its time"
     assert [is_quick_after(pace, 300) for _ in range(50)][-1]
 
 
@@ -302,13 +302,13 @@ def test_a_server_whose_decision_took_long_on_the_loop_is_not_quick_any_more(
 ) -> None:
     store = MemoryStore(lambda: 1_000)
     decider = Decider(store, lambda events, seq: None)
-    terms = {"ns": "default", "name": "job", "principal": "team", "owner": "w", "ttl_ms": 60_000}
-    decider.run([Acquire(fresh_lease_id="one", **terms)])
+    decider.run(
+        [Acquire(ns="default", name="job", principal="team", owner="w", ttl_ms=60_000, fresh_lease_id="one")]
+    )
     decider.pace.took(100)
     assert decider.is_quick
     times = iter((0, STUCK_US_MIN + COMMAND_US))
-    real = liveness.stopwatch_us
-    monkeypatch.setattr(liveness, "stopwatch_us", lambda: next(times, real()))
+    monkeypatch.setattr("dibs.service.liveness.stopwatch_us", lambda: next(times))
     decider.run_at_once([Inspect(ns="default", name="job")])
     assert not decider.is_quick
 
