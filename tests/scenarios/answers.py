@@ -201,7 +201,7 @@ ANSWERS: dict[type[Record], Callable[[Any], str]] = {
     outcomes.KeySpent: lambda told: _words("key-spent", token=told.ending.token, **_end(told.ending)),
     outcomes.Forbidden: lambda told: "forbidden",
     outcomes.AclDiffers: lambda told: "acl-differs",
-    lease_outcomes.CheckpointTooLong: lambda told: "checkpoint-too-long",
+    lease_outcomes.NoteTooLong: lambda told: "note-too-long",
     lease_outcomes.AclSet: lambda told: _words("acl-set", acl=",".join(told.acl)),
     lease_outcomes.NotFound: lambda told: "not-found",
     outcomes.QuotaExceeded: lambda told: "over-quota",

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from dibs.core.commands import Acquire, Inspect
 from dibs.core.limits import COMMIT_BATCH_MAX
 from dibs.core.upkeep_outcomes import Swept
 from dibs.errors import StoreUnavailable
 from dibs.service.batcher import GATHER_TURNS_MAX, Batcher
-from dibs.service.pace import QUICK_US_MAX, STUCK_US_MIN, Pace
+from dibs.service.liveness import Decider
+from dibs.service.pace import COMMAND_US, QUICK_US_MAX, STUCK_US_MIN, Pace
+from dibs.stores.memory import MemoryStore
 from dibs.stores.port import Busy
 from tests.service.test_batcher import WAIT_S, Answers, command, outcome
 
@@ -279,6 +282,35 @@ def test_one_stuck_commit_changes_the_pace_at_once_and_some_quick_ones_change_it
     assert quick[:2] == [True, False]
     assert quick[-1]
     assert 5 < quick[1:].index(True) < 50
+
+
+@pytest.mark.fault("F-054")
+def test_one_slow_decision_on_the_loop_sends_the_next_ones_to_the_thread() -> None:
+    pace = Pace()
+    pace.took(300)
+    quick = []
+    for us, commands in ((COMMIT_BATCH_MAX * COMMAND_US, COMMIT_BATCH_MAX), (STUCK_US_MIN + COMMAND_US, 1)):
+        pace.kept_loop(us, commands)
+        quick.append(pace.is_quick)
+    assert quick == [True, False], "a full batch may take its time"
+    assert [is_quick_after(pace, 300) for _ in range(50)][-1]
+
+
+@pytest.mark.fault("F-054")
+def test_a_server_whose_decision_took_long_on_the_loop_is_not_quick_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryStore(lambda: 1_000)
+    decider = Decider(store, lambda events, seq: None)
+    decider.run(
+        [Acquire(ns="default", name="job", principal="team", owner="w", ttl_ms=60_000, fresh_lease_id="one")]
+    )
+    decider.pace.took(100)
+    assert decider.is_quick
+    times = iter((0, STUCK_US_MIN + COMMAND_US))
+    monkeypatch.setattr("dibs.service.liveness.stopwatch_us", lambda: next(times))
+    decider.run_at_once([Inspect(ns="default", name="job")])
+    assert not decider.is_quick
 
 
 def is_quick_after(pace: Pace, us: int) -> bool:

@@ -96,7 +96,9 @@ EXAMPLES: list[Outcome] = [
     outcomes.KeySpent(now_ms=NOW, name="job", ending=ENDING),
     outcomes.Forbidden(now_ms=NOW, name="job"),
     outcomes.AclDiffers(now_ms=NOW, name="job"),
-    lease_outcomes.CheckpointTooLong(now_ms=NOW, name="job", owners=2_000, room=80),
+    lease_outcomes.NoteTooLong(
+        now_ms=NOW, name="job", what="checkpoints", owners=2_000, most=524_288, room=80
+    ),
     lease_outcomes.AclSet(now_ms=NOW, name="job", acl=LOCK.acl),
     lease_outcomes.NotFound(now_ms=NOW, name="job"),
     outcomes.QuotaExceeded(now_ms=NOW, name="job"),

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dibs.core.exclusion import are_kin, blockers, covered, live_holders, own_hold, without_kin
 from dibs.core.expiry import session_over, ticket_over
-from dibs.core.keys import session_key, ticket_key
+from dibs.core.keys import lock_key, session_key, ticket_key, tree_key
 from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.records import EXCLUSIVE, SHARED
 from dibs.core.tickets import parts_of
@@ -103,6 +103,47 @@ class _Need:
         return len([node for node, _ in self.of if node not in free]) >= self.count
 
 
+class _Line:
+    """The tickets of one line from its head, as far as they were loaded, and whose they are."""
+
+    __slots__ = ("_at", "_children", "_draft", "_ns", "_of", "_places", "tickets")
+
+    def __init__(self, draft: Draft, ns: str, places: list[tuple[str, int]]) -> None:
+        self._draft, self._ns, self._places = draft, ns, places
+        self._at = {place: at for at, place in enumerate(places)}
+        self._of: dict[str, list[int]] = {}  # places of a session
+        self._children: dict[str, list[int]] = {}  # places of those whose parent it is
+        self.tickets: list[Ticket | None] = []
+
+    def before(self, name: str, number: int) -> int:
+        """How many come before this place; without a place, all."""
+        return self._at.get((name, number), len(self._places))
+
+    def load(self, count: int) -> None:
+        draft, known = self._draft, len(self.tickets)
+        places = self._places[known:count]
+        if not places:
+            return
+        draft.need(*[ticket_key(self._ns, name, number) for name, number in places])
+        tickets = [draft.ticket(self._ns, name, number) for name, number in places]
+        draft.need(*[session_key(ticket.session) for ticket in tickets if ticket and ticket.session])
+        for at, ticket in enumerate(tickets, known):
+            session = draft.session(ticket.session) if ticket and ticket.session is not None else None
+            if session is not None:
+                self._of.setdefault(session.id, []).append(at)
+                if session.parent is not None:
+                    self._children.setdefault(session.parent, []).append(at)
+        self.tickets += tickets
+
+    def kin(self, ticket: Ticket) -> list[int]:
+        """The places of the parent and of the children of this ticket's session."""
+        session = self._draft.session(ticket.session) if ticket.session is not None else None
+        if session is None:
+            return []
+        parents = self._of.get(session.parent, []) if session.parent is not None else []
+        return parents + self._children.get(session.id, [])
+
+
 class _Graph:
     """The part of the wait-for graph that can be reached from one session."""
 
@@ -112,6 +153,7 @@ class _Graph:
         self._wants = wants
         self._root: Node = ("session", asker.id)
         self._wanted: dict[Node, list[_Wanted]] = {}
+        self._lines: dict[str, _Line] = {}
 
     def ask(self, wanted: _Wanted) -> Node:
         node = ("ask", wanted.ns, wanted.name, wanted.session or "")
@@ -198,7 +240,12 @@ class _Graph:
         ahead: list[Ticket] = []
         if wanted.number != _NONE or not covered(draft, lock, wanted.mode, wanted.session):
             ahead = list(self._ahead(wanted, lock))
-        needs = [_Need(1, [(self.place(ticket), (ticket.owner, ticket.name))]) for ticket in ahead]
+        direct = ahead
+        if wanted.slots > 1 and ahead and not (in_tree(lock.name) or self._has_or_will(ahead[0])):
+            direct = ahead[
+                :1
+            ]  # it waits for the others itself; they are here for what their sessions will hold
+        needs = [_Need(1, [(self.place(ticket), (ticket.owner, ticket.name))]) for ticket in direct]
         # What a session will hold blocks others, never itself, its parent or its child.
         later = [ticket for ticket in ahead if not _both_shared(ticket, wanted)]
         later = [ticket for ticket in later if ticket.session != wanted.session]
@@ -222,8 +269,10 @@ class _Graph:
         session that polls then has what the place covers, too."""
         session = self._draft.session(wanted.session) if wanted.session is not None else None
         for wait in session.waits if session is not None else ():
+            if wait.ns != wanted.ns or not (wait.name == wanted.name or wanted.number == _NONE):
+                continue
             ticket = self._draft.ticket(wait.ns, wait.name, wait.number)
-            if ticket is None or ticket.ns != wanted.ns or ticket_over(self._draft, ticket):
+            if ticket is None or ticket_over(self._draft, ticket):
                 continue
             if ticket.name == wanted.name:
                 found = ticket.mode == wanted.mode and not 0 < wanted.number <= ticket.number
@@ -236,36 +285,47 @@ class _Graph:
         return None
 
     def _ahead(self, wanted: _Wanted, lock: LockRecord) -> Iterable[Ticket]:
-        """Live places ahead of this one, nearest first; in a job's own line only as many as needed."""
-        draft = self._draft
+        """Live places ahead of this one, nearest first; only as many as needed."""
         tree = in_tree(lock.name)
-        places = [(lock.name, number) for number in lock.line]
-        if tree:
-            places = [(place.name, place.number) for place in draft.tree(lock.ns).line]
-        own = (lock.name, wanted.number)
-        here = places.index(own) if own in places else len(places)  # without a place it comes last
-        draft.need(*[ticket_key(lock.ns, name, number) for name, number in places[:here]])
-        tickets = [draft.ticket(lock.ns, name, number) for name, number in places[:here]]
-        draft.need(*[session_key(ticket.session) for ticket in tickets if ticket and ticket.session])
-        families = any(self._has_parent(ticket) for ticket in tickets)
-        for ticket in reversed(tickets):
-            if ticket is None or ticket_over(draft, ticket):
-                continue
-            if tree and (_both_shared(ticket, wanted) or not overlaps(ticket.name, lock.name)):
+        line = self._line(lock, wanted.number)
+        for at in range(line.before(lock.name, wanted.number) - 1, -1, -1):
+            ticket = line.tickets[at]
+            if ticket is None or not self._comes_before(ticket, wanted):
                 continue
             yield ticket
             # This place waits for those further ahead, unless all of them are shared, or its session has the job, or
-            # will have it by an earlier place: they come after that. It does not wait for what its parent will hold.
-            passes_on = (ticket.mode == EXCLUSIVE or wanted.mode == SHARED) and not families
-            if not tree and wanted.slots == 1 and passes_on and not self._has_or_will(ticket, lock):
+            # will have it by an earlier place: they come after that. In a tree it may wait for fewer.
+            passes_on = wanted.slots == 1 and (ticket.mode == EXCLUSIVE or wanted.mode == SHARED)
+            passes_on = passes_on and (not tree or ticket.name == lock.name or covers(ticket.name, lock.name))
+            if passes_on and not self._has_or_will(ticket):
+                # It does not wait for what its session's parent or child will hold.
+                kin = [line.tickets[each] for each in line.kin(ticket) if each < at]
+                yield from [each for each in kin if each is not None and self._comes_before(each, wanted)]
                 return
 
-    def _has_parent(self, ticket: Ticket | None) -> bool:
-        session = self._draft.session(ticket.session) if ticket and ticket.session is not None else None
-        return session is not None and session.parent is not None
+    def _comes_before(self, ticket: Ticket, wanted: _Wanted) -> bool:
+        if ticket_over(self._draft, ticket):
+            return False
+        if not in_tree(wanted.name):
+            return True
+        return not _both_shared(ticket, wanted) and overlaps(ticket.name, wanted.name)
 
-    def _has_or_will(self, ticket: Ticket, lock: LockRecord) -> bool:
+    def _line(self, lock: LockRecord, number: int) -> _Line:
+        """The line that a job is in, loaded as far as this place; without a place, to its end."""
+        tree = in_tree(lock.name)
+        key = tree_key(lock.ns) if tree else lock_key(lock.ns, lock.name)
+        if key not in self._lines:
+            places = [(lock.name, each) for each in lock.line]
+            if tree:
+                places = [(place.name, place.number) for place in self._draft.tree(lock.ns).line]
+            self._lines[key] = _Line(self._draft, lock.ns, places)
+        line = self._lines[key]
+        line.load(line.before(lock.name, number))
+        return line
+
+    def _has_or_will(self, ticket: Ticket) -> bool:
         """Whether this place is served by what its session has or gets otherwise, and not in its turn."""
+        lock = self._draft.lock(ticket.ns, ticket.name)
         if own_hold(self._draft, lock, ticket.session, ticket.mode) is not None:
             return True
         wanted = _Wanted(ticket.ns, ticket.name, ticket.mode, ticket.slots, ticket.number, ticket.session)
@@ -273,14 +333,29 @@ class _Graph:
 
 
 def _free(needs: dict[Node, list[_Need]]) -> set[Node]:
-    """The nodes whose needs can be met."""
-    free: set[Node] = set()
-    count = -1
-    while len(free) > count:
-        count = len(free)
-        for node in reversed(needs):
-            if node not in free and not any(need.in_vain(free) for need in needs[node]):
-                free.add(node)
+    """The nodes whose needs can be met. Every edge is looked at once, however long the chain."""
+    spare: list[
+        int
+    ] = []  # for each need, how many of its nodes must still become free, less one; below 0 it is met
+    behind: dict[Node, list[tuple[Node, int]]] = {}  # whose needs name this node, and which of them
+    unmet: dict[Node, int] = {}
+    for node, own in needs.items():
+        vain = [need for need in own if len(need.of) >= need.count]
+        unmet[node] = len(vain)
+        for need in vain:
+            for other, _ in need.of:
+                behind.setdefault(other, []).append((node, len(spare)))
+            spare.append(len(need.of) - need.count)
+    todo = [node for node, count in unmet.items() if not count]
+    free = set(todo)
+    while todo:
+        for node, at in behind.get(todo.pop(), ()):
+            spare[at] -= 1
+            if spare[at] == -1:
+                unmet[node] -= 1
+                if not unmet[node]:
+                    free.add(node)
+                    todo.append(node)
     return free
 
 

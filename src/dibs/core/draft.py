@@ -13,7 +13,7 @@ from dibs.core.records import LockRecord, Meta, Pulse, SessionRecord, Ticket, Tr
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.events import Event
-    from dibs.core.overlap import Overlap
+    from dibs.core.overlap import Overlap, TreeLine
     from dibs.core.records import Stored
     from dibs.core.view import HandedOver, View
 
@@ -23,7 +23,19 @@ NO_META = Meta()
 class Draft:
     """See the module's text. `now_ms` is the view's."""
 
-    __slots__ = ("_blanks", "_meta", "_overlaps", "_view", "events", "handed", "losses", "now_ms", "writes")
+    __slots__ = (
+        "_blanks",
+        "_lines",
+        "_meta",
+        "_overlaps",
+        "_view",
+        "events",
+        "handed",
+        "left",
+        "losses",
+        "now_ms",
+        "writes",
+    )
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -33,9 +45,11 @@ class Draft:
         self.handed: list[HandedOver] = []
         # Sessions that lost a hold on, or a place for, a job (namespace, name) for which they have another place.
         self.losses: list[tuple[str, str, str]] = []
+        self.left = 0  # how many places `queue.advance` has taken out of their lines
         self._meta: Meta | None = None  # as `meta` found it: every rule asks for it several times
         self._blanks: dict[str, LockRecord] = {}
         self._overlaps: dict[str, Overlap] = {}
+        self._lines: dict[str, TreeLine] = {}
 
     def _get(self, key: str) -> Stored | None:
         if key in self.writes:
@@ -88,6 +102,16 @@ class Draft:
             from dibs.core.overlap import Overlap  # most claims are in no tree
 
             known = self._overlaps[ns] = Overlap(claims)
+        return known
+
+    def tree_line(self, ns: str) -> TreeLine:
+        """The places of a tree, sorted once for the whole decision."""
+        line = self.tree(ns).line
+        known = self._lines.get(ns)
+        if known is None or known.line is not line:
+            from dibs.core.overlap import TreeLine
+
+            known = self._lines[ns] = TreeLine(line)
         return known
 
     def meta(self) -> Meta:

@@ -106,10 +106,8 @@ def covered(draft: Draft, lock: LockRecord, mode: str, session: str | None) -> b
         return False
     above = [
         claim.name
-        for claim in draft.tree(lock.ns).claims
-        if claim.name != lock.name
-        and covers(claim.name, lock.name)
-        and not (claim.mode == SHARED and mode == EXCLUSIVE)
+        for claim in draft.overlap(lock.ns).of(lock.name)
+        if covers(claim.name, lock.name) and not (claim.mode == SHARED and mode == EXCLUSIVE)
     ]
     draft.need(*[lock_key(lock.ns, name) for name in above])
     holders = [holder for name in above for holder in live_holders(draft, draft.lock(lock.ns, name))]

@@ -7,10 +7,11 @@ from dibs.core.access import note_list
 from dibs.core.expiry import event_of, shown
 from dibs.core.keys import lock_key
 from dibs.core.limits import WANTED_MAX
-from dibs.core.names import in_tree, overlaps
+from dibs.core.names import in_tree
+from dibs.core.notes import fitting
 from dibs.core.outcomes import Granted
 from dibs.core.quota import charge
-from dibs.core.records import Holder, Ticket, TreeClaim
+from dibs.core.records import EXCLUSIVE, Holder, Ticket, TreeClaim
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,13 +36,13 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
         mode=ask.mode,
         session=ask.session,
         ephemeral=ask.ephemeral,
-        metadata=ask.metadata,
+        metadata=fitting(lock, ask.metadata),
         request_key=ask.request_key,
         delay_ms=ask.delay_ms,
         attempt=lock.failures + 1,
         seat=ask.seat,
         charge=charge(draft, ask.payer, "held") if ask.payer is not None else None,
-        wanted=in_tree(name) and any(overlaps(place.name, name) for place in draft.tree(ask.ns).line),
+        wanted=in_tree(name) and draft.tree_line(ask.ns).first(name, EXCLUSIVE) is not None,
     )
     previous = lock.endings[0] if lock.endings else None
     lock = lock.replace(

@@ -6,6 +6,7 @@ META_KEY = "meta"
 PULSE_KEY = "pulse"
 LOCK_PREFIX = "lock/"
 SESSION_PREFIX = "session/"
+TREE_PREFIX = "tree/"
 CREDENTIAL_PREFIX = "credential/"
 REGISTER_KEY = "credentials"
 USAGE_PREFIX = "usage/"
@@ -36,7 +37,7 @@ def session_key(session_id: str) -> str:
 
 
 def tree_key(ns: str) -> str:
-    return f"tree/{ns}"
+    return f"{TREE_PREFIX}{ns}"
 
 
 def split_lock_key(key: str) -> tuple[str, str]:

@@ -83,13 +83,16 @@ class Failed(Record):
     again: bool = False
 
 
-class CheckpointTooLong(Record):
-    """The checkpoint does not fit beside those of the job's other owners. Nothing was stored or renewed."""
+class NoteTooLong(Record):
+    """The checkpoint or the metadata does not fit beside those of the job's other owners. Nothing was stored or
+    renewed."""
 
     now_ms: int
     name: str
+    what: str
     owners: int
-    room: int  # how long it may be, in bytes
+    most: int  # how long those of all owners may be together, in bytes
+    room: int  # how long this one may be
 
 
 class AclSet(Record):
@@ -123,7 +126,7 @@ if TYPE_CHECKING:
         | Renewed
         | Released
         | Failed
-        | CheckpointTooLong
+        | NoteTooLong
         | AclSet
         | NotFound
         | Broken

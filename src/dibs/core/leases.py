@@ -34,7 +34,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     waiting, new, newest = waiters(draft, lock, mine)
     if late or is_elsewhere(mine, command.seat):
         return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, mine), waiting=waiting)
-    too_long = check_room(draft, lock, mine, command.checkpoint)
+    too_long = check_room(draft, lock, mine, command.checkpoint, command.metadata)
     if too_long is not None:
         return too_long
     ttl_ms = mine.ttl_ms if command.ttl_ms is None else command.ttl_ms

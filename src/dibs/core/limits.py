@@ -9,10 +9,10 @@ NAMESPACE_CHARS_MAX = 64
 PRINCIPAL_CHARS_MAX = 64
 OWNER_CHARS_MAX = 256
 METADATA_CHARS_MAX = 1024
+# Of all owners of one job together: they are in one record, which every claim and heartbeat writes.
+METADATA_BYTES_MAX = 128 * 1024
 CHECKPOINT_BYTES_MAX = 4 * 1024
-CHECKPOINTS_BYTES_MAX = (
-    512 * 1024
-)  # of all owners of one job together: they are in one record, written at each claim
+CHECKPOINTS_BYTES_MAX = 512 * 1024
 RESULT_BYTES_MAX = 4 * 1024
 REASON_CHARS_MAX = 1024
 REQUEST_KEY_CHARS_MAX = 256
@@ -119,6 +119,9 @@ KEEP_BATCH_MAX = 256
 COMMIT_QUEUE_MAX = 20_000
 CONFLICT_RETRIES_MAX = 200
 CONFLICT_PAUSE_MS_MAX = 10
+LEAVE_AT_ONCE_MAX = (
+    1_000  # places that are served or dropped in one decision; a sweep goes on with the others
+)
 WANTED_MAX = 16  # of how many of its jobs a session is told at once that somebody waits
 REREAD_KEYS_MAX = 64  # a decision that needs more records reads all of them anew, up to this many
 RECALL_PAUSE = 8  # batches that trust no remembered record, after one that was old

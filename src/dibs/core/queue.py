@@ -5,10 +5,14 @@ bytes each), each ticket is a record of its own. `advance` is the only function 
 rule that frees something calls it in the same decision, so a job is never free while a live waiter wants it, and no
 newcomer can take it in between.
 
-All names of a tree share one line, in which a place waits for the claims and for the earlier places that overlap it. A
+All names of a tree share one line, in which a place waits for the claims and for the earlier places that overlap it. So
+when a name becomes free, only the places that overlap it are looked at, and of those only the first ones are loaded. A
 ticket for several jobs is in all their lines at once and holds nothing. A job in whose line it is first is reserved
 for it until the others are free, too. Its places were made in one commit, so two such tickets have the same order in
 all lines and cannot wait for each other.
+
+Once LEAVE_AT_ONCE_MAX places have left their lines in one decision, the rest is for a sweep: a job whose thousand
+waiters died must not keep all others waiting.
 """
 
 from __future__ import annotations
@@ -19,7 +23,8 @@ from dibs.core.exclusion import blockers, own_hold, tree_neighbours
 from dibs.core.expiry import settle, ticket_over
 from dibs.core.grants import grant
 from dibs.core.keys import lock_key, ticket_key
-from dibs.core.names import in_tree, overlaps
+from dibs.core.limits import LEAVE_AT_ONCE_MAX
+from dibs.core.names import covers, in_tree
 from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept
 from dibs.core.records import EXCLUSIVE, SHARED, Part, Ticket
 from dibs.core.tickets import (
@@ -63,72 +68,159 @@ def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) ->
         drop(draft, ticket, "stopped asking")
         advance_all(draft, ticket)
         return None
+    if ticket.mode == SHARED and in_tree(
+        ticket.name
+    ):  # `refresh` looks only at places that exclude the claim
+        lines = dict.fromkeys(names)
+        if _step(draft, ticket.ns, ticket.name, ticket.number, lines):
+            _advance(draft, ticket.ns, list(lines))
+        return draft.ticket(ticket.ns, ticket.name, ticket.number)
     return ticket
 
 
 def advance_all(draft: Draft, ticket: Ticket) -> None:
     """After a ticket for several jobs left: each of its lines may advance."""
-    for part in parts_of(ticket):
-        advance(draft, ticket.ns, part.name)
+    _advance(draft, ticket.ns, [part.name for part in parts_of(ticket)])
 
 
 def advance(draft: Draft, ns: str, name: str) -> None:
     """Give the job to the head of its line, and to the next ones as long as they fit. A ticket for several jobs that
     is served or dropped advances its other lines, too, after this one."""
-    lines = [name]
+    _advance(draft, ns, [name])
+
+
+def _advance(draft: Draft, ns: str, names: list[str]) -> None:
+    lines: dict[str, None] = dict.fromkeys(names)
     while lines:
-        name = lines.pop()
-        if in_tree(name):
-            _advance_tree(draft, ns, lines)
+        name, _ = lines.popitem()
+        if draft.left >= LEAVE_AT_ONCE_MAX:
+            _advance_later(draft, ns, name)
+        elif in_tree(name):
+            _advance_tree(draft, ns, name, lines)
         else:
             _advance_line(draft, ns, name, lines)
 
 
-def _advance_line(draft: Draft, ns: str, name: str, lines: list[str]) -> None:
-    # Mostly one is served and the next one waits, so two are enough; a line of dead tickets is loaded in larger
-    # chunks.
+def _advance_later(draft: Draft, ns: str, name: str) -> None:
+    """Leave a line to the next sweep, which comes at once: as a delay of the job that is over, or in the tree's record.
+    Nobody overtakes meanwhile, because whoever comes is behind those who wait."""
+    if in_tree(name):
+        tree = draft.tree(ns)
+        if name not in tree.unserved and draft.tree_line(ns).of(name):
+            draft.put(tree.replace(unserved=(*tree.unserved, name)))
+        return
+    lock = draft.lock(ns, name)
+    if lock.line and not lock.delay_until_ms:
+        draft.put(lock.replace(delay_until_ms=draft.now_ms))
+
+
+def go_on(draft: Draft, ns: str) -> None:
+    """Serve the places of a tree that an earlier decision left."""
+    tree = draft.tree(ns)
+    if tree.unserved:
+        draft.put(tree.replace(unserved=()))
+        _advance(draft, ns, list(tree.unserved))
+
+
+def _advance_line(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> None:
+    # Mostly one is served and the next one waits, so two are enough; a line of dead tickets is loaded in chunks that
+    # double.
     peek, loaded = 2, 0
     while True:
-        lock = draft.lock(ns, name)
-        if not lock.line:
+        line = draft.lock(ns, name).line
+        if not line:
             return
         if not loaded:
-            draft.need(*[ticket_key(ns, name, number) for number in lock.line[:peek]])
-            peek, loaded = PEEK, peek
+            _load(draft, ns, [(name, number) for number in line[:peek]])
+            peek, loaded = max(PEEK, 2 * peek), peek
         loaded -= 1
-        if not _step(draft, ns, name, lock.line[0], lines):
+        if not _step(draft, ns, name, line[0], lines):
+            return
+        if draft.left >= LEAVE_AT_ONCE_MAX:
+            lines[name] = None
             return
 
 
-def _advance_tree(draft: Draft, ns: str, lines: list[str]) -> None:
-    """Walk along the line once: a place is served if no hold and no earlier place overlaps it."""
-    line = draft.tree(ns).line
-    draft.need(*[ticket_key(ns, place.name, place.number) for place in line])
-    for place in line:
-        # A ticket for several jobs may have removed its other places.
-        while place in draft.tree(ns).line and _step(draft, ns, place.name, place.number, lines):
-            pass
+def _advance_tree(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> None:
+    """Walk once along the places that overlap `name`. A place is served if no hold and no earlier place overlaps it; a
+    place that has an earlier one to wait for is not even loaded."""
+    places = draft.tree_line(ns).of(name)
+    peek, loaded = 2, 0
+    for at, place in enumerate(places):
+        while _is_first(draft, ns, place):
+            if at >= loaded:
+                _load(draft, ns, [(each.name, each.number) for each in places[at : at + peek]])
+                peek, loaded = max(PEEK, 2 * peek), at + peek
+            if not _step(draft, ns, place.name, place.number, lines):
+                break
+            if place.name != name and not covers(name, place.name):
+                lines[place.name] = None  # others that overlap it do not overlap `name`
+            if draft.left >= LEAVE_AT_ONCE_MAX:
+                lines[name] = None
+                return
 
 
-def _step(draft: Draft, ns: str, name: str, number: int, lines: list[str]) -> bool:
+def _load(draft: Draft, ns: str, places: list[tuple[str, int]]) -> None:
+    """Load places of a line at once. If many leave it, the other jobs of their tickets will be needed, too."""
+    keys = [ticket_key(ns, name, number) for name, number in places]
+    draft.need(*keys, *[lock_key(ns, name) for name, _ in places])
+    if len(places) >= PEEK:
+        tickets = [draft.ticket(ns, name, number) for name, number in places]
+        parts = [part for ticket in tickets if ticket is not None for part in ticket.whole]
+        keys = [ticket_key(ns, part.name, part.number) for part in parts]
+        draft.need(*keys, *[lock_key(ns, part.name) for part in parts])
+
+
+def _is_first(draft: Draft, ns: str, place: TreePlace) -> bool:
+    """Whether this place is still in the line, and waits for no earlier one."""
+    line = draft.tree_line(ns)
+    first = line.first(place.name, place.mode)
+    return line.has(place.number) and (first is None or first.number >= place.number)
+
+
+def _clear_way(draft: Draft, ns: str, name: str, mode: str) -> None:
+    """Drop or serve what is ahead of a newcomer in a tree, up to the first place that must wait longer: so must the
+    newcomer then."""
+    lines: dict[str, None] = {}
+    while draft.left < LEAVE_AT_ONCE_MAX:
+        place = draft.tree_line(ns).first(name, mode)
+        if place is None or not _step(draft, ns, place.name, place.number, lines):
+            break
+        if not lines:  # there may be more of them
+            more = draft.tree_line(ns).of(name)[:LEAVE_AT_ONCE_MAX]
+            draft.need(*[ticket_key(ns, each.name, each.number) for each in more])
+        lines[place.name] = None
+    _advance(draft, ns, list(lines))
+
+
+def _step(draft: Draft, ns: str, name: str, number: int, lines: dict[str, None]) -> bool:
     """Serve one place whose turn it is. False if it must wait longer. Adds the other lines that may advance to
     `lines`."""
     ticket = draft.ticket(ns, name, number)
     if ticket is None:
         remove_place(draft, ns, name, number)
+        draft.left += 1
         return True
+    if ticket.whole:
+        draft.need(*[lock_key(ns, part.name) for part in ticket.whole])
     reason = _pointless(draft, ticket)
     if reason is None:
         if not _ready(draft, ticket):
             return False
-        if _settle_parts(draft, ticket):
+        ended = _settle_parts(draft, ticket)
+        if ended:
+            lines.update(dict.fromkeys(ended))
             return True  # an expiry that was just noticed may have delayed or parked the job: look again
+    if ticket.whole:
+        draft.need(*[ticket_key(ns, part.name, part.number) for part in ticket.whole])
+    draft.left += len(parts_of(ticket))
+    if reason is None:
         _hand_over(draft, ticket)
         if ticket.session is not None:
-            lines += _serve_own(draft, ns, ticket.session)
+            lines.update(dict.fromkeys(_serve_own(draft, ns, ticket.session)))
     else:
         drop(draft, ticket, reason)
-    lines += [part.name for part in ticket.whole if part.name != name]
+    lines.update(dict.fromkeys([part.name for part in ticket.whole if part.name != name]))
     return True
 
 
@@ -148,14 +240,19 @@ def _pointless(draft: Draft, ticket: Ticket) -> str | None:
 
 
 def drop_forbidden(draft: Draft, ns: str, name: str) -> None:
-    """After a job's access list changed: drop the waiters that it no longer allows."""
-    numbers = draft.lock(ns, name).line
-    draft.need(*[ticket_key(ns, name, number) for number in numbers])
-    for number in numbers:
-        ticket = draft.ticket(ns, name, number)
-        if ticket is not None and not allowed(draft, draft.lock(ns, name), ticket):
+    """After a job's access list changed: drop the waiters that it no longer allows, and serve those behind them. In a
+    tree the list also applies to other names."""
+    places = [(name, number) for number in draft.lock(ns, name).line]
+    if in_tree(name):
+        places = [(place.name, place.number) for place in draft.tree_line(ns).of(name)]
+    draft.need(*[ticket_key(ns, each, number) for each, number in places])
+    names = [name]
+    for each, number in places:
+        ticket = draft.ticket(ns, each, number)
+        if ticket is not None and not allowed(draft, draft.lock(ns, each), ticket):
             drop(draft, ticket, "forbidden")
-            advance_all(draft, ticket)
+            names += names_of(ticket)
+    _advance(draft, ns, names)
 
 
 def _ready(draft: Draft, ticket: Ticket) -> bool:
@@ -164,7 +261,7 @@ def _ready(draft: Draft, ticket: Ticket) -> bool:
         lock = draft.lock(ticket.ns, part.name)
         if own_hold(draft, lock, ticket.session, ticket.mode) is not None:
             continue
-        if draft.now_ms < lock.delay_until_ms or ahead(draft, lock, part.number, ticket.mode):
+        if draft.now_ms < lock.delay_until_ms or _is_ahead(draft, lock, part.number, ticket.mode):
             return False
         if blockers(draft, lock, ticket.mode, ticket.slots, ticket.session):
             return False
@@ -175,25 +272,23 @@ def ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> int:
     """How many come before this place (number 0: a newcomer)."""
     if not in_tree(lock.name):
         return lock.line.index(number) if number in lock.line else len(lock.line)
-    return len(_tree_ahead(draft, lock, number, mode))
+    return draft.tree_line(lock.ns).count(lock.name, mode, number)
 
 
-def _tree_ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> list[TreePlace]:
-    found = []
-    for place in draft.tree(lock.ns).line:
-        if (place.name, place.number) == (lock.name, number):
-            break
-        if overlaps(place.name, lock.name) and not (mode == SHARED and place.mode == SHARED):
-            found.append(place)
-    return found
+def _is_ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> bool:
+    """Whether anybody comes before this place."""
+    if not in_tree(lock.name):
+        return lock.line[:1] != (number,)
+    first = draft.tree_line(lock.ns).first(lock.name, mode)
+    return first is not None and first.number < number
 
 
 def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:
     """The first place in the line, ahead of a newcomer."""
     if not in_tree(lock.name):
         return draft.ticket(lock.ns, lock.name, lock.line[0]) if lock.line else None
-    places = _tree_ahead(draft, lock, 0, mode)
-    return draft.ticket(lock.ns, places[0].name, places[0].number) if places else None
+    place = draft.tree_line(lock.ns).first(lock.name, mode)
+    return draft.ticket(lock.ns, place.name, place.number) if place is not None else None
 
 
 def settled(draft: Draft, ns: str, name: str) -> LockRecord:
@@ -207,21 +302,29 @@ def settled(draft: Draft, ns: str, name: str) -> LockRecord:
 def refresh(draft: Draft, ns: str, name: str, mode: str = EXCLUSIVE) -> LockRecord:
     """The present lock, for claims: expired holds that block it are ended, and its line advances. The line advances
     even if nothing ended: its head may have stopped asking, or a lock delay may be over."""
-    before = len(draft.events)
-    lock = _settle_all(draft, ns, name, mode)
-    if lock.line or len(draft.events) > before or (in_tree(name) and draft.tree(ns).line):
+    ended = _settle_all(draft, ns, name, mode)
+    if in_tree(name):
+        if ended:
+            _advance(draft, ns, ended)
+        if draft.tree(ns).line:
+            _clear_way(draft, ns, name, mode)
+    elif ended or draft.lock(ns, name).line:
         advance(draft, ns, name)
     return draft.lock(ns, name)
 
 
-def _settle_all(draft: Draft, ns: str, name: str, mode: str) -> LockRecord:
-    lock = settle(draft, ns, name)
+def _settle_all(draft: Draft, ns: str, name: str, mode: str) -> list[str]:
+    """End the expired holds that block a claim. Returns the names on which any ended."""
+    names = [name]
     if in_tree(name):
-        neighbours = list(tree_neighbours(draft, ns, name, mode))
-        draft.need(*[lock_key(ns, each) for each in neighbours])
-        for each in neighbours:
-            settle(draft, ns, each)
-    return lock
+        names += tree_neighbours(draft, ns, name, mode)
+        draft.need(*[lock_key(ns, each) for each in names])
+    ended = []
+    for each in names:
+        before = draft.lock(ns, each)
+        if settle(draft, ns, each) is not before:
+            ended.append(each)
+    return ended
 
 
 def serve_own(draft: Draft, ns: str, session_id: str | None) -> None:
@@ -232,25 +335,30 @@ def serve_own(draft: Draft, ns: str, session_id: str | None) -> None:
 
 
 def _serve_own(draft: Draft, ns: str, session_id: str) -> list[str]:
-    """Serve the tickets of a session that now holds all their jobs. Returns the lines that may advance."""
+    """Serve the tickets of a session that now holds all their jobs. Returns the lines that may advance: those of its
+    tickets that want something it holds."""
     session = draft.session(session_id)
-    waits = [wait for wait in session.waits if wait.ns == ns] if session is not None else []
+    if session is None or not session.waits:
+        return []
+    holds = frozenset(session.holds)
+    waits = [wait for wait in session.waits if wait.ns == ns and lock_key(ns, wait.name) in holds]
     draft.need(*[ticket_key(ns, wait.name, wait.number) for wait in waits])
+    names: list[str] = []
     for wait in waits:
         ticket = draft.ticket(ns, wait.name, wait.number)
         if ticket is not None and not ticket_over(draft, ticket):
+            names += names_of(ticket)
             locks = [draft.lock(ns, part.name) for part in parts_of(ticket)]
             if all(own_hold(draft, lock, ticket.session, ticket.mode) is not None for lock in locks):
                 _hand_over(draft, ticket)
-    return [wait.name for wait in waits]
+    return names
 
 
-def _settle_parts(draft: Draft, ticket: Ticket) -> bool:
-    """End unnoticed expired holds that block a ticket. Returns whether there were any."""
-    before = len(draft.events)
-    for part in parts_of(ticket):
-        _settle_all(draft, ticket.ns, part.name, ticket.mode)
-    return len(draft.events) > before
+def _settle_parts(draft: Draft, ticket: Ticket) -> list[str]:
+    """End unnoticed expired holds that block a ticket. Returns the names on which any ended."""
+    return [
+        name for part in parts_of(ticket) for name in _settle_all(draft, ticket.ns, part.name, ticket.mode)
+    ]
 
 
 def _hand_over(draft: Draft, ticket: Ticket) -> None:

@@ -269,9 +269,10 @@ class Tree(Record):
     line: tuple[TreePlace, ...] = ()
     listed: tuple[str, ...] = ()  # names with an access list, which also applies to overlapping names
     next_ticket: int = 1  # numbers rise along the whole line, so that one number tells which places are newer
+    unserved: tuple[str, ...] = ()  # names whose places a sweep must look at now (`queue.py`)
 
     def due_ms(self) -> int | None:
-        return None
+        return 1 if self.unserved else None
 
     def is_live(self) -> bool:
         return False

@@ -11,7 +11,7 @@ from dibs.core.attention import tell_session, waiters
 from dibs.core.events import Event
 from dibs.core.exclusion import live_holders
 from dibs.core.expiry import need_sessions, session_deadline_ms, session_over, settle
-from dibs.core.keys import session_key, split_lock_key, ticket_key
+from dibs.core.keys import lock_key, session_key, split_lock_key, ticket_key
 from dibs.core.lease_outcomes import SessionLease, SessionState
 from dibs.core.limits import FREED_MAX
 from dibs.core.outcomes import SessionOver, SessionUnknown
@@ -112,7 +112,9 @@ def finish(draft: Draft, session: SessionRecord, how: str) -> SessionRecord:
 
 
 def _leave_lines(draft: Draft, session: SessionRecord) -> None:
-    draft.need(*[ticket_key(wait.ns, wait.name, wait.number) for wait in session.waits])
+    keys = [ticket_key(wait.ns, wait.name, wait.number) for wait in session.waits]
+    draft.need(*keys, *[lock_key(wait.ns, wait.name) for wait in session.waits])
+    draft.put(session.replace(waits=()))  # all at once: each ticket would copy what is left
     for wait in session.waits:
         ticket = draft.ticket(wait.ns, wait.name, wait.number)
         if ticket is not None:

@@ -214,10 +214,9 @@ def remove(draft: Draft, ticket: Ticket) -> None:
 
 def remove_place(draft: Draft, ns: str, name: str, number: int) -> None:
     if in_tree(name):
-        tree = draft.tree(ns)
-        kept = tuple([place for place in tree.line if (place.name, place.number) != (name, number)])
-        if len(kept) != len(tree.line):
-            draft.put(tree.replace(line=kept))
+        places = draft.tree_line(ns)
+        if places.remove(name, number):
+            draft.put(draft.tree(ns).replace(line=places.line))
     lock = draft.lock(ns, name)
     if number in lock.line:
         at, marks = lock.line.index(number), _marks(lock)

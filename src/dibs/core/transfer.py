@@ -146,5 +146,4 @@ def set_acl(draft: Draft, command: SetAcl) -> Outcome:
     if command.acl != lock.acl:
         put_list(draft, lock, command.acl)
         drop_forbidden(draft, command.ns, command.name)
-        advance(draft, command.ns, command.name)  # in a tree the list also applies to other names
     return AclSet(now_ms=draft.now_ms, name=lock.name, acl=command.acl)

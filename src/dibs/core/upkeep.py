@@ -11,8 +11,8 @@ from dibs.core.expiry import (
     ticket_deadline_ms,
     ticket_over,
 )
-from dibs.core.keys import CREDENTIAL_PREFIX, LOCK_PREFIX, SESSION_PREFIX, split_lock_key
-from dibs.core.queue import advance_all, refresh
+from dibs.core.keys import CREDENTIAL_PREFIX, LOCK_PREFIX, SESSION_PREFIX, TREE_PREFIX, split_lock_key
+from dibs.core.queue import advance_all, go_on, refresh
 from dibs.core.records import EXPIRED
 from dibs.core.sessions import finish
 from dibs.core.tickets import drop
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dibs.core.records import LockRecord
 
 
-_SWEPT = (LOCK_PREFIX, SESSION_PREFIX, CREDENTIAL_PREFIX, "ticket/")
+_SWEPT = (LOCK_PREFIX, SESSION_PREFIX, CREDENTIAL_PREFIX, TREE_PREFIX, "ticket/")
 
 
 def is_swept(key: str) -> bool:
@@ -45,6 +45,8 @@ def sweep(draft: Draft, command: Sweep) -> Outcome:
         from dibs.core.issuance import forget_credential
 
         forget_credential(draft, command.key)
+    elif command.key.startswith(TREE_PREFIX):
+        go_on(draft, command.key.removeprefix(TREE_PREFIX))
     else:
         _sweep_ticket(draft, command.key)
     return Swept(now_ms=draft.now_ms, key=command.key)
@@ -54,15 +56,15 @@ def _sweep_lock(draft: Draft, key: str) -> Swept:
     ns, name = split_lock_key(key)
     if not draft.knows(ns, name):
         return Swept(now_ms=draft.now_ms, key=key)
+    lock = draft.lock(ns, name)
+    if 0 < lock.delay_until_ms <= draft.now_ms:
+        draft.put(lock.replace(delay_until_ms=0))  # it is over; otherwise the record would be due for ever
     lock = refresh(draft, ns, name)
     expired = len([event for event in draft.events if event.kind == events.EXPIRED])
     due_ms = lock.due_ms()
     if not lock.holders and not lock.line and due_ms is not None and due_ms <= draft.now_ms:
         _forget(draft, lock)
         return Swept(now_ms=draft.now_ms, key=key, expired=expired, forgotten=True)
-    if lock.delay_until_ms <= draft.now_ms and lock.delay_until_ms:
-        lock = lock.replace(delay_until_ms=0)  # it is over; without this, the record would be due for ever
-        draft.put(lock)
     _write_credit(draft, lock)
     return Swept(now_ms=draft.now_ms, key=key, expired=expired)
 

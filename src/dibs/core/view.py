@@ -2,6 +2,8 @@
 
 A record that was not loaded raises `Missing`; the coordinator loads it and decides again. So rules that look at several
 records stay simple code, and all records that were looked at are known: the write happens only if none of them changed.
+Beginning again costs all the work so far, so it is for the first few records, which can then be of one moment. A
+decision that needs more goes on with what `load` reads.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from dibs.core.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dibs.core.events import Event
     from dibs.core.outcomes import Granted, GrantedAll, Outcome
@@ -26,26 +28,34 @@ class Missing(Exception):
 
 
 class View:
-    """Records by key at one instant. `None` is a record known to be absent. `seen` are the keys looked at."""
+    """Records by key at one instant. `None` is a record known to be absent. `seen` are the keys looked at. `load`, if
+    there is one, adds records instead of `Missing`."""
 
-    __slots__ = ("now_ms", "records", "seen")
+    __slots__ = ("load", "now_ms", "records", "seen")
 
     def __init__(self, now_ms: int, records: dict[str, Stored | None] | None = None) -> None:
         self.now_ms = now_ms
         self.records: dict[str, Stored | None] = {} if records is None else records
         self.seen: set[str] = set()
+        self.load: Callable[[Iterable[str]], None] | None = None
 
     def get(self, key: str) -> Stored | None:
         self.seen.add(key)
         try:
             return self.records[key]
         except KeyError:
-            raise Missing(key) from None
+            self._load((key,))
+        return self.records[key]
 
     def need(self, keys: Iterable[str]) -> None:
         missing = [key for key in keys if key not in self.records]
         if missing:
-            raise Missing(*missing)
+            self._load(missing)
+
+    def _load(self, keys: Iterable[str]) -> None:
+        if self.load is None:
+            raise Missing(*keys) from None
+        self.load(keys)
 
     def apply(self, decision: Decision) -> None:
         """Show the next decision of the same batch what this one is about to write."""

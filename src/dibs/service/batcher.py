@@ -2,10 +2,10 @@
 
 A batch is decided and committed (`service/liveness.py`) in one of two places. **At once**, on the event loop: it reads
 all sockets that are ready, decides, commits, answers all. This costs no hand-over between threads, and it is possible
-while commits are quick (`service/pace.py`). **On a thread**, if commits are slow, if the store has to be waited for, or
-if the thread is at work. The loop reads on meanwhile, and gets the answers with one call per batch. The thread also
-does the chores (`service/sweeper.py`). A lock keeps the two places apart; the loop never waits for it. Results for
-other callers (`after`) reach the loop after the answers of the batch.
+while commits and decisions are quick (`service/pace.py`). **On a thread**, if they are slow, if the store has to be
+waited for, or if the thread is at work. The loop reads on meanwhile, and gets the answers with one call per batch. The
+thread also does the chores (`service/sweeper.py`). A lock keeps the two places apart; the loop never waits for it.
+Results for other callers (`after`) reach the loop after the answers of the batch.
 """
 
 from __future__ import annotations

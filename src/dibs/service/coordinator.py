@@ -89,6 +89,8 @@ class _Batch:
         for key, found in snapshot.records.items():
             self.versions[key] = found.version
             self._view.records[key] = found.record
+        if not self._is_of_one_moment:
+            self._view.load = self.load  # nothing is gained by deciding from the beginning
 
     def decide(self, command: Command) -> Outcome:
         self._view.seen = set()

@@ -237,6 +237,7 @@ class Decider:
         if self.liveness.has_gap():  # finding out about it takes longer
             return [Busy("The server was stopped; it records that first.")] * len(commands)
         self._is_hurried = True
+        began_us = stopwatch_us()
         try:
             with self._at_once:
                 return self.run(commands)
@@ -244,6 +245,7 @@ class Decider:
             return [busy] * len(commands)
         finally:
             self._is_hurried = False
+            self.pace.kept_loop(stopwatch_us() - began_us, len(commands))
 
     def _pause(self, seconds: float) -> None:
         if self._is_hurried:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dibs.core import lease_outcomes, outcomes, upkeep_outcomes
 from dibs.core.durations import format_duration
-from dibs.core.limits import CHECKPOINTS_BYTES_MAX
 from dibs.core.record import Record
 from dibs.wire.sentences import cycle_path
 
@@ -51,10 +50,10 @@ def refusal(outcome: Outcome, status: int) -> tuple[int, str]:
             f"This token may hold {outcome.most} jobs, places in line counted, and this would be more. Release some, "
             "or ask an admin for more."
         )
-    if isinstance(outcome, lease_outcomes.CheckpointTooLong):
+    if isinstance(outcome, lease_outcomes.NoteTooLong):
         return status, (
-            f"The checkpoints of this job's {outcome.owners} owners may take {CHECKPOINTS_BYTES_MAX} bytes together. "
-            f"This one may have {outcome.room}: store a shorter one."
+            f"The {outcome.what} of this job's {outcome.owners} owners may take {outcome.most} bytes together. "
+            f"Yours may have {outcome.room}: store less."
         )
     if isinstance(outcome, outcomes.Differs):
         return status, (

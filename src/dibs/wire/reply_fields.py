@@ -70,7 +70,7 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
         "expires_at": (LEFT_OUT, "when the lease ends without a heartbeat"),
         "remaining_ms": (ALWAYS, "the same, from now"),
         "renew_after_ms": (ALWAYS, "half of it: heartbeat by then"),
-        "metadata": (EITHER, "as given, or null"),
+        "metadata": (EITHER, "as given, or null; also null if that of the other owners leaves no room"),
         "attempt": (
             LEFT_OUT,
             "1, and 1 more for each owner that failed at the job or lost it since the last clean release",
