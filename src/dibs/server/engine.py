@@ -52,7 +52,14 @@ class Engine:
         self._token_floor = token_floor
         self.metrics = Metrics()
         self.tally = Tally(self._read, gapless=store.capabilities.gapless)
-        self.decider = Decider(store, self._committed, steady, self._handed, metrics=self.metrics)
+        self.decider = Decider(
+            store,
+            self._committed,
+            steady,
+            self._handed,
+            metrics=self.metrics,
+            is_gone=lambda command: self.batcher.is_gone(command),
+        )
         self.watcher = StoreWatcher(store, lambda: self.tally.told_seq, self._is_watched, self._news)
         self.sweeper = Sweeper(
             store,
@@ -74,9 +81,7 @@ class Engine:
             is_quick=lambda: self.decider.is_quick,
             metrics=self.metrics,
         )
-        self.waiters = Waiters(
-            self.batcher.post, loop.call_later, self._first_waits, self.decider.server, self.metrics
-        )
+        self.waiters = Waiters(self.batcher.post, loop.call_later, self._first_waits, self.metrics)
         self.feed = EventFeed(store, loop, self._first_waits)
         self.webhook_policy = webhook_policy or TargetPolicy()
         make_sender = webhook_sender or (lambda: Sender(self.webhook_policy))
