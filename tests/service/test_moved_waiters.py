@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dibs.core.commands import Identify, Inspect, Leave, OpenSession, Renew
+from dibs.core.commands import Identify, Inspect, Leave, OpenSession, Release, Renew
 from dibs.core.limits import MOVE_MS, TICKET_MS
-from dibs.core.outcomes import Granted, GrantedAll, Held, Queued, Status
+from dibs.core.outcomes import Granted, Held, Queued, Status
 from dibs.core.upkeep_outcomes import Identified
 from dibs.service.coordinator import Coordinator
 from tests.service.waiting_server import Caller, WaitingServer, claim, claim_all
@@ -357,12 +357,12 @@ def test_a_job_that_another_ask_of_the_session_was_told_of_is_not_given_back(her
     """Two asks of one session wait, for one job and for two. One hand-over serves both, and the caller of one is gone."""
     session = in_session(here)
     lease = here.hold("a")
-    single = here.caller(name="a", session=session)
-    both = Caller(here, claim_all("a", "b", session=session), 60_000)
-    here.decide()
-    single.is_there = False
-    here.release(lease, "a")
-    assert isinstance(both.answer, GrantedAll)
+    single, both = claim("a", session=session), claim_all("a", "b", session=session)
+    for command in (single, both):
+        assert isinstance(here.elsewhere.one(command), Queued)
+    for lease_id, principal in ((lease, "h"), (single.fresh_lease_id, "w")):
+        seat = None if principal == "h" else single.fresh_lease_id
+        here.elsewhere.one(Release(ns="d", name="a", principal=principal, lease_id=lease_id, seat=seat))
     assert isinstance(here.elsewhere.one(claim("a", principal="other", wait=False)), Held)
 
 
