@@ -12,7 +12,7 @@ from dibs.core.access import allowed, put_list
 from dibs.core.attention import note_wanted
 from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
-from dibs.core.expiry import own_deadline_ms, settle, shown, ticket_over
+from dibs.core.expiry import may_go_on, own_deadline_ms, settle, shown, ticket_over
 from dibs.core.grants import by_its_own_rules, grant, swap
 from dibs.core.outcomes import (
     AclDiffers,
@@ -257,16 +257,22 @@ def _waits_for(draft: Draft, ask: AcquireTerms, name: str) -> list[Ticket]:
 
 
 def inspect(draft: Draft, command: Inspect) -> Outcome:
-    """The state of the job. Shows expired holds as expired and writes nothing, so it works on a store that cannot be
-    written."""
+    """The state of the job. Writes nothing, so it works on a store that cannot be written. A hold whose time is over is
+    shown as held, with nothing left, until its end is written: a heartbeat that was decided in time may come before."""
     seen = draft.knows(command.ns, command.name)
+    stored = draft.lock(command.ns, command.name)
     lock = settle(draft, command.ns, command.name)
+    if lock is not stored:
+        unended = [shown(draft, holder) for holder in stored.holders if may_go_on(draft, holder)]
+        lock = stored.replace(holders=tuple(unended)) if unended else lock
+    else:
+        lock = lock.replace(holders=live_holders(draft, lock))
     in_way = blockers(draft, lock, EXCLUSIVE, 1, None)
     draft.discard()
     return Status(
         now_ms=draft.now_ms,
         name=command.name,
-        lock=lock.replace(holders=live_holders(draft, lock)),
+        lock=lock,
         seen=seen,
         waiting=ahead(draft, lock, 0, EXCLUSIVE),
         overlapping=tuple([blocker for blocker in in_way if blocker.name != lock.name]),

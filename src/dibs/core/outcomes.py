@@ -197,7 +197,7 @@ class TooMany(Record):
 
 
 class Status(Record):
-    """The state of a job. `lock` is the present one, without expired holds."""
+    """The state of a job. `lock` is the present one, without holds that have ended."""
 
     now_ms: int
     name: str
