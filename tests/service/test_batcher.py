@@ -218,7 +218,9 @@ def by_hand(decided: list[list[Command]], steady: ManualClock | None = None) -> 
         return [Swept(now_ms=0, key="") for _ in commands]
 
     clock = steady or ManualClock()
-    return Batcher(run, deliver=lambda call, *args: call(*args), soon=lambda call: None, steady=clock.steady_ms)
+    return Batcher(
+        run, deliver=lambda call, *args: call(*args), soon=lambda call: None, steady=clock.steady_ms
+    )
 
 
 def a_claim(name: str) -> Acquire:
@@ -241,7 +243,9 @@ def test_a_claim_whose_caller_has_gone_is_not_decided(decided: list[list[Command
     assert told == ["Swept", "CallerGone"]
     made.post(a_claim("goes"), lambda result: told.append(type(result).__name__), lambda: True)
     made._answer()
-    assert (len(decided), told[2:]) == (1, ["CallerGone"]), "nothing is left to decide, and everybody is answered"
+    assert (len(decided), told[2:]) == (1, ["CallerGone"]), (
+        "nothing is left to decide, and everybody is answered"
+    )
 
 
 @pytest.mark.fault("F-009")
@@ -275,7 +279,9 @@ def test_a_queue_full_of_claims_takes_heartbeats(
 
 
 @pytest.mark.fault("F-010")
-def test_claims_are_refused_while_one_waits_longer_than_its_caller_would(decided: list[list[Command]]) -> None:
+def test_claims_are_refused_while_one_waits_longer_than_its_caller_would(
+    decided: list[list[Command]],
+) -> None:
     clock = ManualClock()
     made = by_hand(decided, clock)
     made.post(a_claim("first"), lambda result: None)

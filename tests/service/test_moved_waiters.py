@@ -230,7 +230,9 @@ def test_two_asks_with_one_key_in_one_batch_keep_the_place_of_the_first(here: Wa
 @pytest.mark.fault("F-004")
 @pytest.mark.promise("lease:never-early")
 @pytest.mark.promise("excl")
-def test_a_late_request_of_its_own_owner_does_not_cut_a_lease(here: WaitingServer, there: WaitingServer) -> None:
+def test_a_late_request_of_its_own_owner_does_not_cut_a_lease(
+    here: WaitingServer, there: WaitingServer
+) -> None:
     """Its server hung on the store with a request that its caller left long ago, and does not know that it left."""
     lease = here.hold()
     first = here.caller(owner="first", request_key="k", ttl_ms=TTL_MS)
@@ -354,7 +356,7 @@ def test_frequent_polls_are_not_frequent_writes(here: WaitingServer) -> None:
 @pytest.mark.fault("F-007")
 @pytest.mark.promise("excl")
 def test_a_job_that_another_ask_of_the_session_was_told_of_is_not_given_back(here: WaitingServer) -> None:
-    """Two asks of one session wait, for one job and for two. One hand-over serves both, and the caller of one is gone."""
+    """Two asks of one session wait, for one job and for two. One hand-over serves both; the caller of one is gone."""
     session = in_session(here)
     lease = here.hold("a")
     single, both = claim("a", session=session), claim_all("a", "b", session=session)
@@ -378,7 +380,9 @@ def test_a_lease_that_its_owner_renewed_is_not_given_back(here: WaitingServer) -
     assert isinstance(here.elsewhere.one(claim(principal="other", wait=False)), Held)
 
 
-def test_a_hang_up_that_is_heard_late_does_not_end_the_wait_of_the_next_connection(here: WaitingServer) -> None:
+def test_a_hang_up_that_is_heard_late_does_not_end_the_wait_of_the_next_connection(
+    here: WaitingServer,
+) -> None:
     here.hold()
     first = here.caller(request_key="k")
     here.decide()

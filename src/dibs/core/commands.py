@@ -15,7 +15,9 @@ class AcquireTerms(Record):
     principal: str
     owner: str
     ttl_ms: int  # 0: as long as the session lives
-    fresh_lease_id: str  # the lease's id if this is granted; names this ask, also after a commit whose reply was lost
+    fresh_lease_id: (
+        str  # the lease's id if this is granted; names this ask, also after a commit whose reply was lost
+    )
     metadata: str | None = None
     request_key: str | None = None
     session: str | None = None
@@ -45,7 +47,9 @@ class Acquire(AcquireTerms):
     name: str
     lease_id: str | None = None  # proof that the caller has a lease on this job
     acl: tuple[str, ...] | None = None
-    wait: bool = False  # get in line, and stay for the answer; with a ticket, it is a place in line in any case
+    wait: bool = (
+        False  # get in line, and stay for the answer; with a ticket, it is a place in line in any case
+    )
     ticket: int = 0  # the caller's place in the line
     ticket_id: str | None = None  # and the proof of it
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
+    from dibs.core.commands import Command
     from dibs.core.events import Event
     from dibs.core.view import HandedOver
     from dibs.stores.port import Store
@@ -58,7 +59,7 @@ class Engine:
             steady,
             self._handed,
             metrics=self.metrics,
-            is_gone=lambda command: self.batcher.is_gone(command),
+            is_gone=self._is_gone,
         )
         self.watcher = StoreWatcher(store, lambda: self.tally.told_seq, self._is_watched, self._news)
         self.sweeper = Sweeper(
@@ -129,6 +130,9 @@ class Engine:
         self.batcher.hurry(0)
 
     # These run where a batch is decided. The waiters are told on the event loop, after the answers were sent.
+
+    def _is_gone(self, command: Command) -> bool:
+        return self.batcher.is_gone(command)
 
     def _committed(self, events: Sequence[Event], last_seq: int) -> None:
         self.tally.committed(events, last_seq)

@@ -241,9 +241,7 @@ class FastLaneProtocol(BoundedProtocol):
                 )
             else:
                 self._command = command
-                self._api.post(
-                    command, self._finish, self._is_away if self._verb in FOR_THE_CALLER else None
-                )
+                self._api.post(command, self._finish, self._is_away if self._verb in FOR_THE_CALLER else None)
         except Exception as error:
             self._finish(error)
 
