@@ -208,6 +208,23 @@ def test_a_turn_that_came_and_went_unseen_is_waited_for_again_under_a_new_key(
     assert "ticket" not in after
 
 
+@pytest.mark.fault("F-011")
+@pytest.mark.promise("queue:fifo")
+def test_who_has_a_ticket_and_time_left_does_not_give_up_because_its_place_is_gone() -> None:
+    held, got = Reply(status=200, body={"status": "held"}), Reply(status=200, body={"status": "acquired"})
+    place = PendingClaim("acquire", "job", {"request_key": "k"})
+    asked = asked_in(place, [Reply(status=200, body=QUEUED), held, got])
+    assert [each.get("ticket") for each in asked] == [None, "1.x.y", "1.x.y"]
+
+
+@pytest.mark.fault("F-010")
+@pytest.mark.parametrize("verb", ["acquire", "acquire-any"])
+def test_who_waits_comes_back_when_a_server_with_too_much_to_do_says_so(verb: str) -> None:
+    body = {"code": "capacity_exceeded", "details": "", "retry_after_ms": 1_000}
+    full, got = Reply(status=503, body=body), Reply(status=200, body={"status": "acquired"})
+    assert len(asked_in(PendingClaim(verb, "job", {"request_key": "k"}), [full, full, got])) == 3
+
+
 def test_a_key_that_others_may_know_is_not_exchanged() -> None:
     replies = [Reply(status=200, body=QUEUED), Reply(status=409, body=SPENT)]
     asked = asked_in(PendingClaim("acquire", "job", {"request_key": "k"}, own_key=False), replies)

@@ -333,7 +333,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(job=jobs)
     def looks(self, job: str) -> None:
-        self.ask(Inspect(ns=NS, name=job), self.model.look(self.now_ms, job))
+        self.ask(Inspect(ns=NS, name=job), self.model.look(job))
 
     @rule(job=jobs)
     def sweeps(self, job: str) -> None:
@@ -370,7 +370,7 @@ class Life(RuleBasedStateMachine):
             assert isinstance(status, outcomes.Status)
             assert len(status.lock.holders) <= 1
             owner = status.lock.holders[0].owner if status.lock.holders else None
-            assert owner == self.model.owner(job, self.now_ms)
+            assert owner == self.model.owner(job)
 
     @invariant()
     def history_makes_sense(self) -> None:

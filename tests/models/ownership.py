@@ -77,9 +77,10 @@ class Model:
         known = self._known(job)
         return known[-1] if known and not known[-1].how else None
 
-    def owner(self, job: str, now_ms: int) -> str | None:
+    def owner(self, job: str) -> str | None:
+        """Who is told to be the owner: also when its time is over, until somebody notices."""
         grant = self.current(job)
-        return grant.worker if grant and now_ms < grant.until_ms else None
+        return grant.worker if grant else None
 
     def endings(self, job: str) -> list[Grant]:
         """The ended grants that are still remembered, newest first."""
@@ -158,7 +159,7 @@ class Model:
             and (lease == holder.lease or (key and key == holder.key))
         ):
             if now_ms + ttl_ms > holder.until_ms:
-                self._hear(holder, now_ms, ttl_ms)
+                self._hear(holder, now_ms, max(ttl_ms, holder.ttl_ms))
             return self._granted(job, holder, again=True)
         own_endings = [grant for grant in self.endings(job) if grant.principal == principal]
         for grant in own_endings:
@@ -253,10 +254,10 @@ class Model:
         holder.reason = reason
         return Told("broken", owner=holder.worker, token=holder.token)
 
-    def look(self, now_ms: int, job: str) -> Told:
+    def look(self, job: str) -> Told:
         """Notices no end: the only command that changes nothing."""
         holder = self.current(job)
-        if holder is None or now_ms >= holder.until_ms:
+        if holder is None:
             return Told("free")
         return Told("held", owner=holder.worker, token=holder.token, until_ms=holder.until_ms)
 

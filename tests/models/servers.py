@@ -122,14 +122,19 @@ class Server:
             pause=lambda seconds: clock.advance(cluster.chance.choice(LATENCIES_MS)),
             server=name,
         )
-        self.waiters = Waiters(self.post, self._later, lambda: None, seat=name)
+        self.waiters = Waiters(self.post, self._later, lambda: None)
         self.sweeper = Sweeper(
             store, self.decider, self.tally, steady=clock.steady_ms, has_waiters=lambda: bool(self.waiters)
         )
         self._store = store
         self._started = False
 
-    def post(self, command: Command, callback: Callable[[Result], None]) -> None:
+    def post(
+        self,
+        command: Command,
+        callback: Callable[[Result], None],
+        is_gone: Callable[[], bool] | None = None,
+    ) -> None:
         self._queue.append((command, callback))
 
     def _later(self, seconds: float, call: Callable[..., object], *args: object) -> Timer:

@@ -142,7 +142,7 @@ class Worker:
             return
         wait_ms = self.cluster.chance.choice((1_000, 5_000, 60_000))
         waiter = server.waiters.ask(
-            claim, wait_ms, lambda result: self._answered(claim, server, result), moves=True
+            claim, wait_ms, lambda result: self._answered(claim, server, result), has_hung_up=lambda: False
         )
         self._asking = (claim, server, waiter)
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dibs.clock import steady_ms
-from dibs.core.commands import Inspect
-from dibs.core.limits import COMMIT_BATCH_MAX
+from dibs.core.commands import Acquire, Inspect, KeepPlaces, Release, Renew
+from dibs.core.limits import COMMIT_BATCH_MAX, OVERLOAD_RETRY_MS, QUEUE_MS_MAX
 from dibs.core.upkeep_outcomes import Swept
 from dibs.errors import StoreUnavailable, Unavailable
 from dibs.service import batcher as batcher_module
 from dibs.service.batcher import Batcher, Overloaded
+from dibs.testing.clock import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -202,6 +203,97 @@ def test_a_queue_that_is_far_too_long_is_refused(runner: Runner, monkeypatch: py
     with pytest.raises(Overloaded) as refused:
         made.post(command("x"), lambda result: None)
     assert (refused.value.code, refused.value.retry_after_ms) == ("capacity_exceeded", 1_000)
+
+
+@pytest.fixture
+def decided() -> list[list[Command]]:
+    return []
+
+
+def by_hand(decided: list[list[Command]], steady: ManualClock | None = None) -> Batcher:
+    """A batcher whose batches the test begins."""
+
+    def run(commands: Sequence[Command]) -> list[Result]:
+        decided.append(list(commands))
+        return [Swept(now_ms=0, key="") for _ in commands]
+
+    clock = steady or ManualClock()
+    return Batcher(
+        run, deliver=lambda call, *args: call(*args), soon=lambda call: None, steady=clock.steady_ms
+    )
+
+
+def a_claim(name: str) -> Acquire:
+    return Acquire(ns="d", name=name, principal="p", owner="o", ttl_ms=60_000, fresh_lease_id=name)
+
+
+def a_heartbeat(name: str) -> Renew:
+    return Renew(ns="d", name=name, principal="p", lease_id=name)
+
+
+@pytest.mark.fault("F-008")
+def test_a_claim_whose_caller_has_gone_is_not_decided(decided: list[list[Command]]) -> None:
+    made, told = by_hand(decided), []
+    gone = [False, False]
+    made.post(a_claim("stays"), lambda result: told.append(type(result).__name__), lambda: gone[0])
+    made.post(a_claim("goes"), lambda result: told.append(type(result).__name__), lambda: gone[1])
+    gone[1] = True
+    made._answer()
+    assert [[each.name for each in batch] for batch in decided] == [["stays"]]  # type: ignore[union-attr]
+    assert told == ["Swept", "CallerGone"]
+    made.post(a_claim("goes"), lambda result: told.append(type(result).__name__), lambda: True)
+    made._answer()
+    assert (len(decided), told[2:]) == (1, ["CallerGone"]), (
+        "nothing is left to decide, and everybody is answered"
+    )
+
+
+@pytest.mark.fault("F-009")
+def test_heartbeats_go_before_claims_and_claims_have_their_share(decided: list[list[Command]]) -> None:
+    made = by_hand(decided)
+    for number in range(COMMIT_BATCH_MAX):
+        made.post(a_claim(f"{number}"), lambda result: None)
+        made.post(a_heartbeat(f"{number}"), lambda result: None)
+    made._answer()
+    kinds = [type(each) for each in decided[0]]
+    assert len(kinds) == COMMIT_BATCH_MAX
+    assert kinds == [Renew] * (COMMIT_BATCH_MAX * 3 // 4) + [Acquire] * (COMMIT_BATCH_MAX // 4)
+
+
+@pytest.mark.fault("F-009")
+@pytest.mark.promise("lease:never-early")
+def test_a_queue_full_of_claims_takes_heartbeats(
+    decided: list[list[Command]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batcher_module, "COMMIT_QUEUE_MAX", 3)
+    made = by_hand(decided)
+    for number in range(3):
+        made.post(a_claim(f"{number}"), lambda result: None)
+    with pytest.raises(Overloaded):
+        made.post(a_claim("more"), lambda result: None)
+    release = Release(ns="d", name="x", principal="p", lease_id="x")
+    for command in (a_heartbeat("x"), release, KeepPlaces(places=())):
+        made.post(command, lambda result: None)
+    made._answer()
+    assert [type(each) for each in decided[0]] == [Renew, Release, KeepPlaces, *[Acquire] * 3]
+
+
+@pytest.mark.fault("F-010")
+def test_claims_are_refused_while_one_waits_longer_than_its_caller_would(
+    decided: list[list[Command]],
+) -> None:
+    clock = ManualClock()
+    made = by_hand(decided, clock)
+    made.post(a_claim("first"), lambda result: None)
+    clock.advance(QUEUE_MS_MAX)
+    made.post(a_claim("second"), lambda result: None)
+    clock.advance(1)
+    with pytest.raises(Overloaded) as refused:
+        made.post(a_claim("third"), lambda result: None)
+    assert refused.value.retry_after_ms == OVERLOAD_RETRY_MS
+    made.post(a_heartbeat("x"), lambda result: None)
+    made._answer()
+    made.post(a_claim("third"), lambda result: None)
 
 
 def test_a_coroutine_gets_its_outcome_or_what_went_wrong(runner: Runner) -> None:

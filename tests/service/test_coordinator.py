@@ -25,8 +25,9 @@ from dibs.core.keys import META_KEY, lock_key
 from dibs.core.limits import CONFLICT_RETRIES_MAX, IDLE_RECORD_MS, UNKNOWN_RETRIES_MAX
 from dibs.core.records import LockRecord
 from dibs.errors import DibsError, StoreFull, StoreUnavailable
-from dibs.service.coordinator import Coordinator
+from dibs.service.coordinator import CallerGone, Coordinator
 from dibs.stores.memory import MemoryStore
+from dibs.wire.documents import reply_to
 from tests.rules import put_rule
 
 if TYPE_CHECKING:
@@ -135,6 +136,37 @@ def renew(who: str, **more: Any) -> Renew:
 
 def release(who: str, **more: Any) -> Release:
     return Release(ns=NS, name=JOB, principal="team", lease_id=f"lease-{who}").replace(**more)
+
+
+@pytest.mark.fault("F-008")
+def test_a_claim_whose_caller_goes_between_two_tries_is_not_decided(world: World) -> None:
+    gone: list[str] = []
+    coordinator = Coordinator(world.store, is_gone=lambda command: getattr(command, "owner", "") in gone)
+
+    def others_write_and_it_goes() -> None:
+        world.one(acquire("z", name="other"))
+        world.one(Release(ns=NS, name="other", principal="team", lease_id="lease-z"))
+        gone.append("a")
+
+    world.store.before_commit.append(others_write_and_it_goes)
+    first, second = coordinator.run([acquire("a", name="other"), acquire("b")])
+    assert isinstance(first, CallerGone)
+    assert isinstance(second, outcomes.Granted)
+    assert not world.lock("other").holders
+
+
+@pytest.mark.fault("F-008")
+def test_a_claim_that_may_have_been_written_is_looked_after_though_its_caller_has_gone(world: World) -> None:
+    gone: list[str] = []
+    coordinator = Coordinator(world.store, is_gone=lambda command: bool(gone))
+
+    def goes() -> None:
+        gone.append("a")
+        lost()
+
+    world.store.after_commit.append(goes)
+    (told,) = coordinator.run([acquire("a")])
+    assert isinstance(told, outcomes.Granted), "so that it can be given back"
 
 
 BREAK = Break(ns=NS, name=JOB, principal="op", reason="stuck")
@@ -409,14 +441,37 @@ def test_an_answer_that_changes_nothing_writes_nothing(world: World, command: Co
     assert (world.store.commits, len(world.told)) == (commits, told)
 
 
-def test_looking_does_not_even_write_the_expiry_it_sees(world: World) -> None:
+@pytest.mark.fault("F-012")
+def test_looking_does_not_write_the_expiry_it_sees_so_it_does_not_tell_of_it_either(world: World) -> None:
     world.one(acquire("a1"))
     world.clock.now_ms = 10_000
     status = world.one(Inspect(ns=NS, name=JOB))
     assert isinstance(status, outcomes.Status)
-    assert not status.lock.holders
+    assert [holder.owner for holder in status.lock.holders] == ["a1"]
     assert world.store.commits == 1
     assert world.lock().holders
+    world.one(Sweep(key=lock_key(NS, JOB)))
+    assert not world.one(Inspect(ns=NS, name=JOB)).lock.holders
+
+
+@pytest.mark.fault("F-012")
+def test_nobody_is_told_that_a_job_is_free_in_the_middle_of_a_lease_that_goes_on(world: World) -> None:
+    """A heartbeat is decided in time and written a moment after the time is over; somebody looks in between."""
+    world.one(acquire("a1"))
+    world.clock.now_ms = 9_999
+    seen: list[Any] = []
+
+    def looks_meanwhile() -> None:
+        world.clock.now_ms = 10_001
+        seen.append(Coordinator(world.store).one(Inspect(ns=NS, name=JOB)))
+
+    world.store.before_commit.append(looks_meanwhile)
+    assert isinstance(world.one(renew("a1")), lease_outcomes.Renewed)
+    seen.append(world.one(Inspect(ns=NS, name=JOB)))
+    assert [[holder.owner for holder in each.lock.holders] for each in seen] == [["a1"], ["a1"]]
+    body = reply_to("inspect", seen[0]).body
+    assert body is not None
+    assert (body["status"], body["remaining_ms"]) == ("held", 0)
 
 
 # A rule breaks

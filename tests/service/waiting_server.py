@@ -33,7 +33,7 @@ class Timer:
 class WaitingServer:
     """What surrounds `Waiters` in a server. Commands gather until `decide` decides them in one commit."""
 
-    def __init__(self, other: WaitingServer | None = None, seat: str | None = None) -> None:
+    def __init__(self, other: WaitingServer | None = None) -> None:
         """`other`: another server on the same store."""
         self.clock: ManualClock = ManualClock() if other is None else other.clock
         self.store: MemoryStore = MemoryStore(self.clock) if other is None else other.store
@@ -41,9 +41,7 @@ class WaitingServer:
         self.coordinator = Coordinator(
             self.store, self._committed, lambda handed: self._tell("on_handed_over", handed)
         )
-        self.waiters: Waiters = Waiters(
-            self.post, self.later, lambda: self.filled.append(len(self.waiters)), seat
-        )
+        self.waiters: Waiters = Waiters(self.post, self.later, lambda: self.filled.append(len(self.waiters)))
         self.queue: list[tuple[Command, Callable[[Result], None]]] = []
         self.posted: list[Command] = []
         self.filled: list[int] = []
@@ -51,7 +49,12 @@ class WaitingServer:
         self._told: list[tuple[str, Any]] = []
         self._timers: list[Timer] = []
 
-    def post(self, command: Command, callback: Callable[[Result], None]) -> None:
+    def post(
+        self,
+        command: Command,
+        callback: Callable[[Result], None],
+        is_gone: Callable[[], bool] | None = None,
+    ) -> None:
         if self.refusal is not None:
             raise self.refusal
         self.posted.append(command)
@@ -125,7 +128,8 @@ class Caller:
     ) -> None:
         self.got: list[Result] = []
         self.is_there = True
-        self.waiter: Waiter = server.waiters.ask(command, wait_ms, self._take, moves=moves)
+        has_hung_up = (lambda: not self.is_there) if moves else None
+        self.waiter: Waiter = server.waiters.ask(command, wait_ms, self._take, has_hung_up=has_hung_up)
 
     def _take(self, result: Result) -> bool:
         self.got.append(result)
@@ -147,7 +151,11 @@ def claim(name: str = "job", owner: str = "w", principal: str = "w", **fields: A
     )
 
 
-def claim_all(*names: str) -> AcquireAll:
+def claim_all(*names: str, **fields: Any) -> AcquireAll:
     return AcquireAll(
-        ns="d", names=names, owner="w", principal="w", ttl_ms=3_600_000, fresh_lease_id=new_id(), wait=True
+        ns="d",
+        names=names,
+        owner="w",
+        principal="w",
+        **{"ttl_ms": 3_600_000, "fresh_lease_id": new_id(), "wait": True, **fields},
     )

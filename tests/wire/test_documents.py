@@ -15,7 +15,7 @@ from dibs.wire.codes import OUTCOMES
 from dibs.wire.documents import reply_for, reply_to
 from dibs.wire.inspect import event_document, history_document, list_document
 from dibs.wire.parts import timestamp
-from dibs.wire.tickets import parse_ticket
+from dibs.wire.tickets import parse_ticket, secret_of
 
 if TYPE_CHECKING:
     from dibs.core.outcomes import Outcome
@@ -204,7 +204,11 @@ def test_who_is_in_line_is_told_what_held_says_and_how_to_go_on() -> None:
     assert held.keys() - {"waiting"} <= body.keys()
     assert (body["status"], body["position"], body["owner"]) == ("queued", 3, "agent-7")
     assert 0 < body["retry_after_ms"] <= 5_000, "asking again is what keeps the place"
-    assert parse_ticket("d", "job", body["ticket"]) == (5, OTHER)
+    assert parse_ticket("d", "job", body["ticket"]) == (5, OTHER, OTHER)
+    moved = reply_for(queued.replace(seat="-ask")).body
+    assert moved is not None
+    assert parse_ticket("d", "job", moved["ticket"]) == (5, OTHER, "-ask")
+    assert secret_of(moved["ticket"]) == secret_of(body["ticket"]) == OTHER
 
 
 def test_of_several_each_is_told_why_it_could_not_be_had() -> None:

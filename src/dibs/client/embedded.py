@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from dibs.client.door import Streamed
     from dibs.core.identity import Caller
+    from dibs.core.outcomes import Outcome
     from dibs.repository.namespace import Namespaces
+    from dibs.service.coordinator import Coordinator
     from dibs.stores.port import Store
     from dibs.wire.documents import Reply
 
@@ -130,7 +132,10 @@ class EmbeddedDoor:
                 from dibs.client.embedded_claim import claim
 
                 return reply_to(verb, claim(coordinator, command, wait_ms(shaped)))
-            return reply_to(verb, coordinator.one(command))
+            outcome = coordinator.one(command)
+            if verb == "inspect":
+                outcome = _settled(coordinator, command, outcome)
+            return reply_to(verb, outcome)
 
         return told(self._namespaces, answered(answer), names)
 
@@ -293,3 +298,20 @@ def answered(answer: Callable[[], Reply]) -> Reply:
         return answer()
     except DibsError as error:
         return reply_for_error(error)
+
+
+def _settled(coordinator: Coordinator, command: Any, outcome: Outcome) -> Outcome:
+    """The state of a job, with the ends of its holds written down: without a server nobody else does it. On a store
+    that cannot be written it stays as it is."""
+    from dibs.core.commands import Sweep
+    from dibs.core.keys import lock_key
+    from dibs.core.outcomes import Status
+
+    assert isinstance(outcome, Status)  # that is what the command gives
+    if all(outcome.now_ms < each.expires_ms for each in outcome.lock.holders):
+        return outcome
+    try:
+        coordinator.one(Sweep(key=lock_key(command.ns, command.name)))
+    except DibsError:
+        return outcome
+    return coordinator.one(command)

@@ -75,20 +75,24 @@ class _Shield:
 
 
 def give_up(coordinator: Coordinator, command: Any, outcome: Outcome | None) -> None:
-    """Give back what `outcome` granted: the job, the place in line, or the job that was handed over a moment ago."""
-    ns, principal = command.ns, command.principal
+    """Give back what `outcome` granted: the job, the place in line, or the job that was handed over a moment ago. What
+    another ask was told of, too, stays."""
+    ns, principal, seat = command.ns, command.principal, command.fresh_lease_id
     grants = outcome.grants if isinstance(outcome, GrantedAll) else (outcome,)
-    got = [
-        (each.name, each.lease.lease_id) for each in grants if isinstance(each, Granted) and not each.again
-    ]
+    got = [(each.name, each.lease.lease_id) for each in grants if isinstance(each, Granted)]
     if isinstance(outcome, Queued):
         number, ticket_id = outcome.ticket, outcome.ticket_id
-        place = Leave(ns=ns, name=outcome.name, principal=principal, ticket=number, ticket_id=ticket_id)
-        left = coordinator.one(place)
+        left = coordinator.one(
+            Leave(
+                ns=ns, name=outcome.name, principal=principal, ticket=number, ticket_id=ticket_id, seat=seat
+            )
+        )
         if isinstance(left, Left) and not left.was_in:
             got = [(name, ticket_id) for name in getattr(command, "names", None) or (command.name,)]
     for name, lease_id in got:
-        coordinator.one(Release(ns=ns, name=name, principal=principal, lease_id=lease_id, uncounted=True))
+        coordinator.one(
+            Release(ns=ns, name=name, principal=principal, lease_id=lease_id, uncounted=True, seat=seat)
+        )
 
 
 def _ask(coordinator: Coordinator, command: Command) -> Outcome:

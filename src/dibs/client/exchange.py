@@ -93,8 +93,10 @@ def _read(asked: Question, raw: RawReply, address: ServerAddress) -> Reply | Ser
 
 
 def _is_elsewhere(reply: Reply) -> bool:
-    """Whether a server says that another one may do better."""
-    return reply.status == UNAVAILABLE and (reply.body or {}).get("code") in _ELSEWHERE
+    """Whether a server says that another one may do better: it cannot now, or has too much to do and did nothing."""
+    body = reply.body or {}
+    can_later = reply.status == UNAVAILABLE or "retry_after_ms" in body
+    return can_later and body.get("code") in _ELSEWHERE
 
 
 class _Tries:

@@ -178,7 +178,7 @@ class PendingClaim:
             if now_ms >= until_ms:
                 return reply
             if not queued:
-                yield Pause(min(RETRY_MS, until_ms - now_ms))
+                yield Pause(min(_pause_ms(reply), until_ms - now_ms))
 
     def _polling(self, wait_ms: int) -> Flow[Reply]:
         """Poll, without a place in line: claim-any takes no place."""
@@ -187,7 +187,9 @@ class PendingClaim:
         while True:
             reply = yield from self.ask_once()
             left_ms = until_ms - steady_ms()
-            if left_ms <= 0 or not (_may_come(reply) or (heard and _is_unheard(reply))):
+            if left_ms <= 0 or not (
+                _may_come(reply) or _is_overloaded(reply) or (heard and _is_unheard(reply))
+            ):
                 return reply
             heard = True
             yield StillWaiting(reply, wait_ms - left_ms)
@@ -196,8 +198,11 @@ class PendingClaim:
             pause_ms = min(2 * pause_ms, POLL_MS_MAX)
 
     def _bears_with(self, reply: Reply, silence_ms: int) -> bool:
-        """Whether to keep waiting without an answer. A server that is gone for a moment keeps our place for TICKET_MS.
-        The request key finds the place if the answer with it was lost."""
+        """Whether to keep waiting without a place. A server that is gone for a moment keeps our place for TICKET_MS.
+        The request key finds the place if the answer with it was lost. A place that is lost is no reason to give up
+        while there is time: the next request gets another. Nor is a server that has too much to do."""
+        if _is_overloaded(reply) or (self._ticket is not None and status_of(reply) == "held"):
+            return True
         known = self._unsure or self._ticket is not None
         return known and _is_unheard(reply) and silence_ms < TICKET_MS
 
@@ -329,6 +334,17 @@ def _may_come(reply: Reply) -> bool:
 
 def _is_unknown(reply: Reply) -> bool:
     return FATE_UNKNOWN in str((reply.body or {}).get("details"))
+
+
+def _is_overloaded(reply: Reply) -> bool:
+    """A server that did nothing, and says when to ask again."""
+    body: Document = reply.body or {}
+    return body.get("code") == "capacity_exceeded" and "retry_after_ms" in body
+
+
+def _pause_ms(reply: Reply) -> int:
+    asked: int = (reply.body or {})["retry_after_ms"] if _is_overloaded(reply) else RETRY_MS
+    return asked
 
 
 def _is_unheard(reply: Reply) -> bool:

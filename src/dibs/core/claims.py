@@ -12,7 +12,7 @@ from dibs.core.access import allowed, put_list
 from dibs.core.attention import note_wanted
 from dibs.core.events import Event
 from dibs.core.exclusion import blockers, covered, live_holders
-from dibs.core.expiry import own_deadline_ms, settle, shown, ticket_over
+from dibs.core.expiry import may_go_on, own_deadline_ms, settle, shown, ticket_over
 from dibs.core.grants import by_its_own_rules, grant, swap
 from dibs.core.outcomes import (
     AclDiffers,
@@ -35,7 +35,7 @@ from dibs.core.proof import ended, not_current, own_claim, own_session
 from dibs.core.queue import advance, ahead, first_ahead, place_of, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import EXCLUSIVE, Holder, LockRecord, SessionRecord
-from dibs.core.tickets import drop, join, keep
+from dibs.core.tickets import drop, join, keep, may_wait, next_seat
 from dibs.core.wants import forget_want, note_want
 
 TYPE_CHECKING = False
@@ -95,8 +95,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     verdict = judge(draft, command, lock, command.ticket_id, command.lease_id)
     if ticket is not None:
         if isinstance(verdict, _PASSES):
-            keep(draft, ticket, command.seat)
-            return queued(draft, lock, ticket)
+            return queued(draft, lock, keep(draft, ticket, command))
         drop(draft, ticket, "answered")  # the refusal is final: the job would never be granted
         advance(draft, command.ns, command.name)
     if isinstance(verdict, _FINAL):
@@ -119,7 +118,7 @@ def _acquire(draft: Draft, command: Acquire) -> Outcome:
     cycle = _cycle(draft, command) if command.session is not None else ()
     if cycle:
         return Deadlock(now_ms=draft.now_ms, name=command.name, cycle=cycle)
-    if not command.wait:
+    if not may_wait(command):
         return verdict
     if command.over_quota or command.payer is not None:
         over = over_waiting(draft, command, command.name)
@@ -205,23 +204,21 @@ def _spent(
 def _regrant(
     draft: Draft, ask: AcquireTerms, lock: LockRecord, mine: Holder, ticket_id: str | None
 ) -> Outcome:
-    """Claiming a held job again gives the same lease, never a shorter one, never in another mode."""
+    """Claiming a held job again gives the same lease, never with a shorter TTL, never in another mode."""
     if mine.mode != ask.mode:
         return Differs(now_ms=draft.now_ms, name=lock.name, what="mode", has=mine.mode, asked=ask.mode)
-    kept = shown(draft, mine)
-    expires_ms = draft.now_ms + ask.ttl_ms
-    if mine.ttl_ms and ask.ttl_ms and expires_ms > own_deadline_ms(draft, mine):
-        mine = mine.replace(renewed_ms=draft.now_ms, ttl_ms=ask.ttl_ms, expires_ms=expires_ms)
-        draft.put(swap(lock, mine))
-        kept = shown(draft, mine)
-    if ask.seat is not None and ask.seat != mine.seat:
-        draft.put(swap(draft.lock(lock.ns, lock.name), mine.replace(seat=ask.seat)))
+    kept = mine.replace(seat=next_seat(mine, ask))
+    if mine.ttl_ms and ask.ttl_ms and draft.now_ms + ask.ttl_ms > own_deadline_ms(draft, mine):
+        ttl_ms = max(mine.ttl_ms, ask.ttl_ms)
+        kept = kept.replace(renewed_ms=draft.now_ms, ttl_ms=ttl_ms, expires_ms=draft.now_ms + ttl_ms)
+    if kept != mine:
+        draft.put(swap(lock, kept))
     again = mine.lease_id not in (ask.fresh_lease_id, ticket_id)
     repeated = ask.request_key is not None and mine.request_key == ask.request_key
     return Granted(
         now_ms=draft.now_ms,
         name=lock.name,
-        lease=kept,
+        lease=shown(draft, kept),
         previous=_previous(lock),
         again=again,
         held_before=again and not repeated,
@@ -236,6 +233,7 @@ def queued(draft: Draft, lock: LockRecord, ticket: Ticket) -> Queued:
         name=lock.name,
         ticket=ticket.number,
         ticket_id=ticket.lease_id,
+        seat=ticket.seat,
         position=ahead(draft, lock, ticket.number, ticket.mode) + 1,
         blockers=blockers(draft, lock, ticket.mode, ticket.slots, ticket.session),
         delay_until_ms=lock.delay_until_ms,
@@ -259,16 +257,22 @@ def _waits_for(draft: Draft, ask: AcquireTerms, name: str) -> list[Ticket]:
 
 
 def inspect(draft: Draft, command: Inspect) -> Outcome:
-    """The state of the job. Shows expired holds as expired and writes nothing, so it works on a store that cannot be
-    written."""
+    """The state of the job. Writes nothing, so it works on a store that cannot be written. A hold whose time is over is
+    shown as held, with nothing left, until its end is written: a heartbeat that was decided in time may come before."""
     seen = draft.knows(command.ns, command.name)
+    stored = draft.lock(command.ns, command.name)
     lock = settle(draft, command.ns, command.name)
+    if lock is not stored:
+        unended = [shown(draft, holder) for holder in stored.holders if may_go_on(draft, holder)]
+        lock = stored.replace(holders=tuple(unended)) if unended else lock
+    else:
+        lock = lock.replace(holders=live_holders(draft, lock))
     in_way = blockers(draft, lock, EXCLUSIVE, 1, None)
     draft.discard()
     return Status(
         now_ms=draft.now_ms,
         name=command.name,
-        lock=lock.replace(holders=live_holders(draft, lock)),
+        lock=lock,
         seen=seen,
         waiting=ahead(draft, lock, 0, EXCLUSIVE),
         overlapping=tuple([blocker for blocker in in_way if blocker.name != lock.name]),

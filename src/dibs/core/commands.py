@@ -15,7 +15,9 @@ class AcquireTerms(Record):
     principal: str
     owner: str
     ttl_ms: int  # 0: as long as the session lives
-    fresh_lease_id: str  # the lease's id if this is granted; also recognises a commit whose reply was lost
+    fresh_lease_id: (
+        str  # the lease's id if this is granted; names this ask, also after a commit whose reply was lost
+    )
     metadata: str | None = None
     request_key: str | None = None
     session: str | None = None
@@ -33,7 +35,7 @@ class AcquireTerms(Record):
     waiting_max: int = 0
     audited: bool = False  # a refusal is an event, too
     bound: str | None = None  # the only namespace of the caller's credential; None: any
-    seat: str | None = None  # the server at which the caller waits from now on; None: the same as before
+    follows: str | None = None  # the ask that the caller's ticket was the answer to (`tickets.next_seat`)
     # Of a claim that does not wait (for clients of OctoStore):
     delays_release: bool = False  # the delay also follows a release
     one_counter: bool = False  # the fencing token is above all tokens of the store, whatever the job
@@ -45,7 +47,9 @@ class Acquire(AcquireTerms):
     name: str
     lease_id: str | None = None  # proof that the caller has a lease on this job
     acl: tuple[str, ...] | None = None
-    wait: bool = False
+    wait: bool = (
+        False  # get in line, and stay for the answer; with a ticket, it is a place in line in any case
+    )
     ticket: int = 0  # the caller's place in the line
     ticket_id: str | None = None  # and the proof of it
 
@@ -73,7 +77,7 @@ class Leave(Record):
     principal: str
     ticket: int
     ticket_id: str
-    seat: str | None = None  # changes nothing if the caller waits at another server now
+    seat: str | None = None  # changes nothing unless this ask has the seat
 
 
 class KeepPlaces(Record):
@@ -94,9 +98,8 @@ class Renew(Record):
     metadata: str | None = None
     checkpoint: str | None = None
     audited: bool = False  # it is an event even without a checkpoint
-    unless_after_ms: int | None = None  # changes nothing if the lease was renewed after that
     payer: str | None = None  # a hold from before the caller had a limit is counted from now on
-    seat: str | None = None  # changes nothing if the owner was told of the lease at another server
+    seat: str | None = None  # changes nothing unless this ask has the seat
 
 
 class Release(Record):
@@ -114,7 +117,7 @@ class Release(Record):
     reason: str | None = None  # why it failed
     retry_ms: int = 0  # how long nobody gets the job
     uncounted: bool = False  # neither a success nor a failure: the count of attempts does not change
-    seat: str | None = None  # changes nothing if the owner was told of the lease at another server
+    seat: str | None = None  # changes nothing unless this ask has the seat
 
 
 class Transfer(Record):

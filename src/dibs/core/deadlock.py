@@ -21,7 +21,7 @@ from dibs.core.expiry import session_over, ticket_over
 from dibs.core.keys import lock_key, session_key, ticket_key, tree_key
 from dibs.core.names import covers, in_tree, overlaps
 from dibs.core.records import EXCLUSIVE, SHARED
-from dibs.core.tickets import parts_of
+from dibs.core.tickets import may_wait, parts_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def find_cycle(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) 
     if session is None or not (session.holds or session.waits):
         return ()  # nobody waits for a caller that holds nothing and comes last
     graph = _Graph(draft, session)
-    place = _LAST if ask.wait else _NONE
+    place = _LAST if may_wait(ask) else _NONE
     asked = [graph.ask(_Wanted(ask.ns, name, ask.mode, ask.slots, place, session.id)) for name in names]
     return graph.cycle([_Need(1, [(node, (name,))]) for node, name in zip(asked, names, strict=True)])
 

@@ -92,6 +92,14 @@ def own_deadline_ms(draft: Draft, holder: Holder) -> int:
     return credited_ms(holder.expires_ms, holder.renewed_ms, holder.ttl_ms, draft.meta().outages)
 
 
+def may_go_on(draft: Draft, holder: Holder) -> bool:
+    """Whether a heartbeat may still renew this hold, as far as is written: its session has not ended."""
+    if holder.session is None or not holder.ephemeral:
+        return True
+    session = draft.session(holder.session)
+    return session is not None and not session.ended_ms
+
+
 def shown(draft: Draft, holder: Holder) -> Holder:
     """`holder` with its effective deadline, and its session's sign of life, for display."""
     deadline = deadline_ms(draft, holder)

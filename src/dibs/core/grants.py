@@ -40,7 +40,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
         request_key=ask.request_key,
         delay_ms=ask.delay_ms,
         attempt=lock.failures + 1,
-        seat=ask.seat,
+        seat=ask.seat if isinstance(ask, Ticket) else None,
         charge=charge(draft, ask.payer, "held") if ask.payer is not None else None,
         wanted=in_tree(name) and draft.tree_line(ask.ns).first(name, EXCLUSIVE) is not None,
     )

@@ -13,7 +13,7 @@ from dibs.core.proof import ended, held_by, not_current
 from dibs.core.queue import advance, settled
 from dibs.core.quota import is_current, recharged
 from dibs.core.records import FAILED, RELEASED, Done
-from dibs.core.tickets import is_elsewhere
+from dibs.core.tickets import NOBODY, has_seat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,9 +30,8 @@ def renew(draft: Draft, command: Renew) -> Outcome:
     if mine is None:
         ending = ended(lock, command.lease_id, command.session, command.principal)
         return not_current(draft, lock, ending)
-    late = command.unless_after_ms is not None and mine.renewed_ms > command.unless_after_ms
     waiting, new, newest = waiters(draft, lock, mine)
-    if late or is_elsewhere(mine, command.seat):
+    if not has_seat(mine, command.seat):
         return Renewed(now_ms=draft.now_ms, name=lock.name, lease=shown(draft, mine), waiting=waiting)
     too_long = check_room(draft, lock, mine, command.checkpoint, command.metadata)
     if too_long is not None:
@@ -46,6 +45,7 @@ def renew(draft: Draft, command: Renew) -> Outcome:
         checkpoint=mine.checkpoint if command.checkpoint is None else command.checkpoint,
         checkpoint_ms=mine.checkpoint_ms if command.checkpoint is None else draft.now_ms,
         told=max(mine.told, newest),
+        seat=mine.seat if command.seat is not None else NOBODY,  # its owner knows of it
         wanted=waiting > 0 and in_tree(lock.name),
     )
     if command.payer is not None and not is_current(draft, mine.charge, command.payer):
@@ -81,7 +81,7 @@ def release(draft: Draft, command: Release) -> Outcome:
         if ending is not None and ending.how in (RELEASED, FAILED):
             return _let_go(draft, lock, ending, again=True)
         return not_current(draft, lock, ending)
-    if is_elsewhere(mine, command.seat):
+    if not has_seat(mine, command.seat):
         return not_current(draft, lock, None)
     done = None
     if command.done_ms:

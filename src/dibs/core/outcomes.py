@@ -62,6 +62,7 @@ class Queued(Record):
     ticket: int
     ticket_id: str
     position: int
+    seat: str | None = None  # as in the ticket
     blockers: tuple[Blocker, ...] = ()
     delay_until_ms: int = 0
 
@@ -101,13 +102,11 @@ class Parked(Record):
 
 
 class Left(Record):
-    """The place was given up. `was_in` is False if it was gone before. `elsewhere`: the caller waits, or was answered,
-    at another server, and nothing was changed."""
+    """The place was given up, unless another ask has the seat. `was_in` is False if it was gone before."""
 
     now_ms: int
     name: str
     was_in: bool
-    elsewhere: bool = False
 
 
 class PlacesKept(Record):
@@ -198,7 +197,7 @@ class TooMany(Record):
 
 
 class Status(Record):
-    """The state of a job. `lock` is the present one, without expired holds."""
+    """The state of a job. `lock` is the present one, without holds that have ended."""
 
     now_ms: int
     name: str

@@ -28,10 +28,12 @@ from dibs.core.names import covers, in_tree
 from dibs.core.outcomes import Granted, GrantedAll, Left, PlacesKept
 from dibs.core.records import EXCLUSIVE, SHARED, Part, Ticket
 from dibs.core.tickets import (
+    NOBODY,
     PEEK,
     drop,
-    is_elsewhere,
+    has_seat,
     keep,
+    may_wait,
     names_of,
     parts_of,
     recognised,
@@ -60,7 +62,7 @@ def place_of(draft: Draft, ask: Acquire | AcquireAll, names: tuple[str, ...]) ->
             ticket = None
         if ticket is not None and names_of(ticket) != names:
             ticket = None
-    if ticket is None and (ask.wait or ask.ticket_id is not None):
+    if ticket is None and may_wait(ask):
         ticket = recognised(draft, ask, names)
     if ticket is None:
         return None
@@ -375,6 +377,9 @@ def _grant_part(draft: Draft, ticket: Ticket, part: Part) -> Granted:
     if own is not None:
         gone = ticket.replace(name=part.name, number=part.number)
         draft.tell(ticket_event(draft, gone, events.LEFT, reason="granted otherwise"))
+        # From now on two asks know of it.
+        held = [each.replace(seat=NOBODY) if each.lease_id == own.lease_id else each for each in lock.holders]
+        draft.put(lock.replace(holders=tuple(held)))
         return Granted(now_ms=draft.now_ms, name=part.name, lease=own, again=True)
     granted = grant(draft, ticket, part.name, ticket.lease_id, part.number)
     if ticket.acl is not None and not lock.acl:
@@ -386,16 +391,11 @@ def leave(draft: Draft, command: Leave) -> Outcome:
     """Give up a place. Repeating it succeeds. A place that was served already is not given up by this."""
     ticket = draft.ticket(command.ns, command.name, command.ticket)
     if ticket is None or (ticket.lease_id, ticket.principal) != (command.ticket_id, command.principal):
-        elsewhere = any(
-            holder.lease_id == command.ticket_id and is_elsewhere(holder, command.seat)
-            for holder in draft.lock(command.ns, command.name).holders
-        )
-        return Left(now_ms=draft.now_ms, name=command.name, was_in=False, elsewhere=elsewhere)
-    if is_elsewhere(ticket, command.seat):
-        return Left(now_ms=draft.now_ms, name=command.name, was_in=True, elsewhere=True)
-    drop(draft, ticket, "left")
-    note_want(draft, ticket, names_of(ticket))
-    advance_all(draft, ticket)
+        return Left(now_ms=draft.now_ms, name=command.name, was_in=False)
+    if has_seat(ticket, command.seat):
+        drop(draft, ticket, "left")
+        note_want(draft, ticket, names_of(ticket))
+        advance_all(draft, ticket)
     return Left(now_ms=draft.now_ms, name=command.name, was_in=True)
 
 

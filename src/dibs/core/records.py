@@ -51,7 +51,7 @@ class Holder(Record):
     delay_ms: int = 0  # how long nobody gets the job after this hold is lost
     attempt: int = 1
     charge: str | None = None  # where it is counted, for a principal that has a limit (`quota.py`)
-    seat: str | None = None  # the server at which its owner waited for it, and was told
+    seat: str | None = None  # the ask that may give it back (`tickets.next_seat`); None: the one that made it
     wanted: bool = False  # in a tree: somebody waits for it under another name (`attention.py`)
     told: int = 0  # the last place in line of which its owner was told
     delays_release: bool = False  # the delay also follows a release
@@ -178,7 +178,7 @@ class Ticket(Record):
         """Whose count it is in, and the hold that it becomes."""
         return None if self.charge is None else self.charge.partition("/")[2]
 
-    seat: str | None = None  # the server that keeps its owner waiting
+    seat: str | None = None  # the ask that may give it up (`tickets.next_seat`); None: the one that made it
 
     def due_ms(self) -> int | None:
         return self.expires_ms

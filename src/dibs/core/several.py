@@ -22,7 +22,7 @@ from dibs.core.outcomes import (
 from dibs.core.queue import advance_all, ahead, place_of, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
 from dibs.core.records import SHARED
-from dibs.core.tickets import drop, join, keep
+from dibs.core.tickets import drop, join, keep, may_wait
 from dibs.core.wants import forget_want, note_want
 
 TYPE_CHECKING = False
@@ -91,8 +91,7 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     waitable = all(isinstance(verdict, Held | Delayed) for verdict in bad)
     if ticket is not None:
         if bad and waitable:
-            keep(draft, ticket, command.seat)
-            return _queued(draft, command, ticket)
+            return _queued(draft, command, keep(draft, ticket, command))
         drop(draft, ticket, "answered")
         advance_all(draft, ticket)
     over = over_held(draft, command, command.names[0], verdicts.count(None)) if not bad else None
@@ -122,7 +121,7 @@ def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[Outcome, ...]) -
     if cycle:
         note_want(draft, command, refused)
         return Deadlock(now_ms=draft.now_ms, name=cycle[1], cycle=cycle)
-    if not command.wait:
+    if not may_wait(command):
         note_want(draft, command, refused)
         return Refused(now_ms=draft.now_ms, outcomes=bad)
     over = over_waiting(draft, command, command.names[0], len(command.names))
@@ -150,6 +149,7 @@ def _queued(draft: Draft, command: AcquireAll, ticket: Ticket) -> Queued:
         name=ticket.name,
         ticket=ticket.number,
         ticket_id=ticket.lease_id,
+        seat=ticket.seat,
         position=1 + max(ahead(draft, lock, numbers.get(lock.name, 0), command.mode) for lock in locks),
         blockers=tuple(in_way.values()),
         delay_until_ms=max(lock.delay_until_ms for lock in locks),

@@ -18,7 +18,7 @@ from dibs.core.records import Part, Ticket, TreePlace, Wait
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dibs.core.commands import AcquireTerms
+    from dibs.core.commands import Acquire, AcquireAll, AcquireTerms
     from dibs.core.draft import Draft
     from dibs.core.records import Holder, LockRecord
 
@@ -160,7 +160,6 @@ def _new_ticket(draft: Draft, ask: AcquireTerms, part: Part, whole: tuple[Part, 
         badges=ask.badges,
         admin=ask.admin,
         whole=whole,
-        seat=ask.seat,
         charge=charge(draft, ask.payer, "waiting") if ask.payer is not None else None,
     )
 
@@ -174,23 +173,51 @@ def _note_wait(draft: Draft, tickets: list[Ticket]) -> None:
         draft.put(session.replace(waits=(*session.waits, *waits), want=None))
 
 
-def keep(draft: Draft, ticket: Ticket, seat: str | None = None) -> None:
-    """Its owner asked again, perhaps at another server (`seat`). It is written only from time to time, so that
-    frequent polls are not frequent writes."""
+def may_wait(ask: Acquire | AcquireAll) -> bool:
+    """Whether the caller wants a place in line. Who has a ticket wants to keep it, or to get another for it."""
+    return ask.wait or ask.ticket_id is not None
+
+
+def keep(draft: Draft, ticket: Ticket, ask: Acquire | AcquireAll | None = None) -> Ticket:
+    """Its owner asked again, or (None) is kept waiting by its server. It is written only from time to time, so that
+    frequent polls are not frequent writes. A poll does not stay, so it leaves the seat to nobody."""
+    seat = ticket.seat
+    if ask is not None:
+        seat = next_seat(ticket, ask) if ask.wait else NOBODY
     for part in parts_of(ticket):
         each = draft.ticket(ticket.ns, part.name, part.number)
         if each is None:
             continue
-        moved = seat is not None and each.seat != seat
-        if moved or draft.now_ms - each.renewed_ms > TICKET_MS // 6:
-            each = each.replace(renewed_ms=draft.now_ms, expires_ms=draft.now_ms + TICKET_MS)
-            draft.put(each.replace(seat=seat) if moved else each)
+        if each.seat != seat or draft.now_ms - each.renewed_ms > TICKET_MS // 6:
+            expires_ms = draft.now_ms + TICKET_MS
+            draft.put(each.replace(renewed_ms=draft.now_ms, expires_ms=expires_ms, seat=seat))
+    return ticket if ticket.seat == seat else ticket.replace(seat=seat)
 
 
-def is_elsewhere(place: Ticket | Holder, seat: str | None) -> bool:
-    """Whether the waiter that this server (`seat`) reports about has continued at another server with the same
-    ticket."""
-    return seat is not None and place.seat is not None and place.seat != seat
+# The seat of a place or a lease: which ask may give it back when its caller turns out to be gone. Asks about one place
+# may be decided in another order than they were sent in, because a server may stand still, and no clock says which came
+# last. So the seat passes on only to an ask that proves what it follows: it comes with the ticket that the ask with
+# the seat was answered with, and that ask is over. After any other repeat nobody has the seat, because either of the
+# two may be the one whose caller is there: the place runs out if nobody asks any more, the lease after its TTL.
+NOBODY = "-"
+
+
+def seat_of(place: Ticket | Holder) -> str:
+    return place.lease_id if place.seat is None else place.seat
+
+
+def next_seat(place: Ticket | Holder, ask: AcquireTerms) -> str | None:
+    """The seat once `ask` is told of the place or lease. A seat that nobody has names the last ask that waits, if
+    there is one, so that the next one can follow it."""
+    seat, asking = seat_of(place), ask.fresh_lease_id
+    if seat == asking or (seat == ask.follows and seat != NOBODY):
+        return None if asking == place.lease_id else asking
+    return seat if seat.startswith(NOBODY) else NOBODY + asking
+
+
+def has_seat(place: Ticket | Holder, seat: str | None) -> bool:
+    """Whether a command of the ask `seat` may act. None: it is not on behalf of an ask, and acts in any case."""
+    return seat is None or seat_of(place) == seat
 
 
 def remove(draft: Draft, ticket: Ticket) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
+    from dibs.core.commands import Command
     from dibs.core.events import Event
     from dibs.core.view import HandedOver
     from dibs.stores.port import Store
@@ -52,7 +53,14 @@ class Engine:
         self._token_floor = token_floor
         self.metrics = Metrics()
         self.tally = Tally(self._read, gapless=store.capabilities.gapless)
-        self.decider = Decider(store, self._committed, steady, self._handed, metrics=self.metrics)
+        self.decider = Decider(
+            store,
+            self._committed,
+            steady,
+            self._handed,
+            metrics=self.metrics,
+            is_gone=self._is_gone,
+        )
         self.watcher = StoreWatcher(store, lambda: self.tally.told_seq, self._is_watched, self._news)
         self.sweeper = Sweeper(
             store,
@@ -74,9 +82,7 @@ class Engine:
             is_quick=lambda: self.decider.is_quick,
             metrics=self.metrics,
         )
-        self.waiters = Waiters(
-            self.batcher.post, loop.call_later, self._first_waits, self.decider.server, self.metrics
-        )
+        self.waiters = Waiters(self.batcher.post, loop.call_later, self._first_waits, self.metrics)
         self.feed = EventFeed(store, loop, self._first_waits)
         self.webhook_policy = webhook_policy or TargetPolicy()
         make_sender = webhook_sender or (lambda: Sender(self.webhook_policy))
@@ -124,6 +130,9 @@ class Engine:
         self.batcher.hurry(0)
 
     # These run where a batch is decided. The waiters are told on the event loop, after the answers were sent.
+
+    def _is_gone(self, command: Command) -> bool:
+        return self.batcher.is_gone(command)
 
     def _committed(self, events: Sequence[Event], last_seq: int) -> None:
         self.tally.committed(events, last_seq)

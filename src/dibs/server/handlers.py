@@ -59,6 +59,7 @@ from dibs.server.monitor.request_note import note
 from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import ServerSettings
 from dibs.service.auth import digest_of
+from dibs.service.coordinator import CallerGone
 from dibs.service.metrics import WAIT, outcome_word
 from dibs.service.queries import claimed, open_sessions
 from dibs.service.rate import RequestRates
@@ -88,6 +89,10 @@ _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _BEGINS = (*_CLAIMS, "session-open")
 _BODILESS = ("inspect", "session-show", "session-end")
 _BODY_OPTIONAL = ("session-keep", "free")
+
+
+# What is of no use to anybody but the caller is not decided for a caller that has gone. A heartbeat or a release is.
+FOR_THE_CALLER = frozenset((*_BEGINS, "inspect", "session-show"))
 
 
 def may_be_elsewhere(verb: str, head: RequestHead) -> bool:
@@ -196,14 +201,21 @@ class Api:
         head = RequestHead(headers)
         command, waits_ms = self.command(verb, raw_name, query, head, body)
         moves = may_be_elsewhere(verb, head)
-        if moves and connection.has_hung_up:
-            raise ClientGone
+
+        def is_gone() -> bool:
+            return connection.is_gone or (moves and connection.has_hung_up)
+
         if waits_ms and isinstance(command, Acquire | AcquireAll):
             note(verb=WAIT)
             result = await LongPoll(self.wait, connection).outcome(command, waits_ms, moves=moves)
         else:
-            result = await self.engine.batcher.submit(command)
-            if connection.is_gone or (moves and connection.has_hung_up):
+            try:
+                result = await self.engine.batcher.submit(
+                    command, is_gone if verb in FOR_THE_CALLER else None
+                )
+            except CallerGone:
+                raise ClientGone from None
+            if is_gone():
                 self.undelivered(command, result)
         note(outcome=outcome_word(type(result)))
         return answer_for(result, verb)

@@ -6,6 +6,10 @@ while commits and decisions are quick (`service/pace.py`). **On a thread**, if t
 waited for, or if the thread is at work. The loop reads on meanwhile, and gets the answers with one call per batch. The
 thread also does the chores (`service/sweeper.py`). A lock keeps the two places apart; the loop never waits for it.
 Results for other callers (`after`) reach the loop after the answers of the batch.
+
+**Under load**, what keeps something alive or frees it goes before what begins something or only looks. A claim whose
+caller has hung up is not decided. And claims are refused, with a time to come back, as soon as they would wait longer
+than their callers do: otherwise all of them would be answered when nobody listens any more.
 """
 
 from __future__ import annotations
@@ -18,8 +22,23 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms
-from dibs.core.limits import COMMIT_BATCH_MAX, COMMIT_QUEUE_MAX, OVERLOAD_RETRY_MS, SWEEP_LATE_MS_MAX
+from dibs.core.commands import (
+    Acquire,
+    AcquireAll,
+    AcquireAny,
+    Inspect,
+    InspectSession,
+    OpenSession,
+)
+from dibs.core.limits import (
+    COMMIT_BATCH_MAX,
+    COMMIT_QUEUE_MAX,
+    OVERLOAD_RETRY_MS,
+    QUEUE_MS_MAX,
+    SWEEP_LATE_MS_MAX,
+)
 from dibs.errors import DibsError, Unavailable
+from dibs.service.coordinator import CallerGone
 from dibs.service.metrics import Metrics
 from dibs.stores.port import Busy
 
@@ -31,13 +50,17 @@ if TYPE_CHECKING:
 
     Result = Outcome | BaseException
     Callback = Callable[[Result], None]
-    Asked = tuple[Command, Callback]
+    IsGone = Callable[[], bool]
+    Asked = tuple[Command, Callback, IsGone | None, int]  # since when it waits
 
 log = logging.getLogger("dibs")
 
 
 _NEVER_MS = 2**62
 GATHER_TURNS_MAX = 32
+# These can wait, and be refused. All others keep something alive or free it.
+_LATER = frozenset((Acquire, AcquireAny, AcquireAll, Inspect, InspectSession, OpenSession))
+_LATERS_SHARE = COMMIT_BATCH_MAX // 4  # of a batch, however many heartbeats there are
 
 
 class Overloaded(Unavailable):
@@ -82,7 +105,9 @@ class Batcher:
         self._soon = soon
         self._chore = chore
         self._steady = steady
-        self._queue: deque[Asked] = deque()
+        self._first: deque[Asked] = deque()
+        self._later: deque[Asked] = deque()
+        self._callers: dict[int, IsGone] = {}  # of the batch that is being decided, by the id of the command
         self._after: list[tuple[Callable[..., object], tuple[object, ...]]] = []  # of whoever decides
         self._chore_at_ms = steady()
         self._wake = threading.Event()
@@ -106,16 +131,26 @@ class Batcher:
         self._thread.join(timeout_ms / 1000)
         return not self._thread.is_alive()
 
-    def post(self, command: Command, callback: Callback) -> None:
-        """Decide `command`; `callback` gets its outcome or the error."""
+    def post(self, command: Command, callback: Callback, is_gone: IsGone | None = None) -> None:
+        """Decide `command`; `callback` gets its outcome or the error. If `is_gone`, its caller waits no more, and it
+        need not be decided; it is asked where the batch is decided."""
         if self._stopping:
             raise Unavailable("The server is shutting down. Try again in a moment.")
-        if len(self._queue) >= COMMIT_QUEUE_MAX:
+        now_ms = self._steady()
+        queue = self._later if type(command) in _LATER else self._first
+        if len(queue) >= COMMIT_QUEUE_MAX or (
+            queue is self._later and queue and now_ms - queue[0][3] > QUEUE_MS_MAX
+        ):
             self.metrics.overloaded += 1
-            raise Overloaded("The server is overloaded. Try again later.")
-        self._queue.append((command, callback))
+            raise Overloaded("More is asked of the server than its store takes now. Try again later.")
+        queue.append((command, callback, is_gone, now_ms))
         if not (self._is_gathering or self._is_running):
             self._gather()
+
+    def is_gone(self, command: Command) -> bool:
+        """Whether the caller of a command that is being decided has gone. For `run`, where it runs."""
+        is_gone = self._callers.get(id(command))
+        return is_gone is not None and is_gone()
 
     def after(self, call: Callable[..., object], *args: object) -> None:
         """For `run` and `chore`, where they run: call this on the loop after the answers were delivered."""
@@ -136,7 +171,7 @@ class Batcher:
             self._soon(self._hand_over)
 
     def _hand_over(self) -> None:
-        count = len(self._queue)
+        count = len(self._first) + len(self._later)
         if self._gathered < count < COMMIT_BATCH_MAX and self._turns < GATHER_TURNS_MAX:
             # The last turn of the loop brought more, so the next one may, too. libuv accepts one connection per turn:
             # without this, a crowd of new clients would wait for one commit each.
@@ -175,7 +210,8 @@ class Batcher:
             batch = self._take()
             results = self._results(run, batch)
             late = [asked for asked, result in zip(batch, results, strict=True) if type(result) is Busy]
-            self._queue.extendleft(reversed(late))
+            for asked in reversed(late):
+                (self._later if type(asked[0]) in _LATER else self._first).appendleft(asked)
             after, self._after = self._after, []
         finally:
             self._deciding.release()
@@ -184,17 +220,17 @@ class Batcher:
         self._tell(batch, results)
         for call, args in after:
             call(*args)
-        if self._queue and not self._is_running:
+        if self._has_more() and not self._is_running:
             self._gather()
 
     def _hand_out(self, batch: list[Asked], results: list[Result]) -> None:
         self._is_running = False
         self._tell(batch, results)
-        if self._queue:
+        if self._has_more():
             self._gather()
 
     def _tell(self, batch: list[Asked], results: list[Result]) -> None:
-        for (_, callback), result in zip(batch, results, strict=True):
+        for (_, callback, _, _), result in zip(batch, results, strict=True):
             if type(result) is Busy:
                 continue  # it is decided again
             try:
@@ -202,7 +238,7 @@ class Batcher:
             except Exception:  # an error with one caller must not cost the others their answers
                 log.exception("an answer could not be delivered")
 
-    async def submit(self, command: Command) -> Outcome:
+    async def submit(self, command: Command, is_gone: IsGone | None = None) -> Outcome:
         """The outcome of `command`; raises its error."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -214,7 +250,7 @@ class Batcher:
             else:
                 future.set_result(result)
 
-        self.post(command, settle)
+        self.post(command, settle, is_gone)
         return await future
 
     def _work(self) -> None:
@@ -233,10 +269,17 @@ class Batcher:
     def _answer_one_more(self) -> bool:
         with self._deciding:  # the loop may be at work, and leave something to the thread
             self._answer()
-            return bool(self._queue)
+            return self._has_more()
+
+    def _has_more(self) -> bool:
+        return bool(self._first or self._later)
 
     def _take(self) -> list[Asked]:
-        return [self._queue.popleft() for _ in range(min(len(self._queue), COMMIT_BATCH_MAX))]
+        first, later = self._first, self._later
+        count = min(len(first), COMMIT_BATCH_MAX - min(len(later), _LATERS_SHARE))
+        batch = [first.popleft() for _ in range(count)]
+        batch += [later.popleft() for _ in range(min(len(later), COMMIT_BATCH_MAX - count))]
+        return batch
 
     def _answer(self) -> None:
         batch = self._take()
@@ -277,10 +320,18 @@ class Batcher:
         return wait_ms
 
     def _results(self, run: Callable[[Sequence[Command]], list[Result]], batch: list[Asked]) -> list[Result]:
-        commands = [command for command, _ in batch]
+        gone = {id(asked) for asked in batch if asked[2] is not None and asked[2]()}
+        there = [asked for asked in batch if id(asked) not in gone] if gone else batch
+        commands = [asked[0] for asked in there]
+        self._callers = {id(asked[0]): asked[2] for asked in there if asked[2] is not None}
         try:
-            results = run(commands)
+            results = run(commands) if commands else []
         except BaseException as error:
-            results = [error] * len(batch)
+            results = [error] * len(there)
+        self._callers = {}
         self.metrics.decided(commands, results)
-        return results
+        if not gone:
+            return results
+        told = iter(results)
+        nobody = CallerGone("The caller hung up. Nothing was done.")
+        return [nobody if id(asked) in gone else next(told) for asked in batch]

@@ -32,7 +32,7 @@ from dibs.core.limits import (
     UNKNOWN_RETRIES_MAX,
 )
 from dibs.core.view import Missing, View
-from dibs.errors import DibsError, InvalidInput, StoreUnavailable
+from dibs.errors import DibsError, InvalidInput, StoreUnavailable, Unavailable
 from dibs.ids import new_fraction
 from dibs.stores.port import CommitTooLarge, Conflict
 
@@ -52,6 +52,10 @@ if TYPE_CHECKING:
 
 class Contended(StoreUnavailable):
     """Other commands kept changing the same records. The store works; nothing of this command was written."""
+
+
+class CallerGone(Unavailable):
+    """The caller hung up before its command was decided. Nothing was done."""
 
 
 class _Batch:
@@ -137,7 +141,8 @@ class _Batch:
 class Coordinator:
     """One per store and process. Right after each commit, `on_events` gets the committed events in order, and
     `on_handed` the waiters that were given their jobs. A commit whose reply was lost is not reported: a caller that
-    must not miss one follows the store's events."""
+    must not miss one follows the store's events. `is_gone` says of a command that its caller waits no more: it is not
+    decided, unless it may have been written already."""
 
     def __init__(
         self,
@@ -147,8 +152,10 @@ class Coordinator:
         *,
         pause: Callable[[float], None] = time.sleep,
         fraction: Callable[[], float] = new_fraction,
+        is_gone: Callable[[Command], bool] | None = None,
     ) -> None:
         self.store = store
+        self._is_gone = is_gone
         self._on_events = on_events
         self._on_handed = on_handed
         self._sleep = pause
@@ -188,6 +195,10 @@ class Coordinator:
         for conflicts in range(CONFLICT_RETRIES_MAX):
             batch = _Batch(self.store, recalls=not conflicts and self._may_recall(commands))
             batch.load({key: None for index in todo for key in keys_of(commands[index])})
+            if self._is_gone is not None and not unknown:
+                # Looked at again after every read, which may have taken long.
+                gone = CallerGone("The caller hung up. Nothing was done.")
+                failed.update({index: gone for index in todo if self._is_gone(commands[index])})
             answers = {index: self._attempt(batch, index, commands[index], failed) for index in todo}
             try:
                 self._commit(batch)

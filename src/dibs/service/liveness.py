@@ -207,6 +207,7 @@ class Decider:
         pause: Callable[[float], None] = time.sleep,
         server: str | None = None,
         metrics: Metrics | None = None,
+        is_gone: Callable[[Command], bool] = lambda command: False,
     ) -> None:
         self.liveness = Liveness(steady)
         self.server = server or new_token()
@@ -218,7 +219,11 @@ class Decider:
         self._sleep = pause
         watched = StallCheckedStore(store, self.liveness, self.pace, self._beat_if_contended, metrics)
         self._coordinator = Coordinator(
-            watched, lambda events: on_commit(events, watched.last_seq), on_handed, pause=self._pause
+            watched,
+            lambda events: on_commit(events, watched.last_seq),
+            on_handed,
+            pause=self._pause,
+            is_gone=is_gone,
         )
         # Beats have their own coordinator: one may be sent while a batch with an unknown outcome is tried again.
         own = StallCheckedStore(store, self.liveness, self.pace, metrics=metrics)

@@ -6,6 +6,10 @@ ticket). Only the hand-over that names this place wakes it. A commit of this ser
 
 The place itself is a record of the store. The waiters here keep their places alive, give them up when their callers
 hang up, and answer with position and ticket when the wait times out, so that a caller can come back.
+
+A caller that hung up may have asked again, here or at another server, and be told of the same place or lease there. The
+store knows which ask has the seat (`tickets.next_seat`): what is given back here is given back in the name of its own
+ask, and changes nothing if that ask has the seat no more.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from dibs.service.metrics import Metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Any, Protocol
+    from typing import Protocol
 
     from dibs.core.commands import Command
     from dibs.core.events import Event
@@ -36,6 +40,14 @@ if TYPE_CHECKING:
     class Timer(Protocol):
         def cancel(self) -> None: ...
 
+    class Post(Protocol):
+        def __call__(
+            self,
+            command: Command,
+            callback: Callable[[Result], None],
+            is_gone: Callable[[], bool] | None = None,
+        ) -> None: ...
+
 
 log = logging.getLogger("dibs")
 
@@ -46,7 +58,18 @@ LAST_WORD_MS = SHUTDOWN_MS_MAX // 5
 class Waiter:
     """One caller. Its connection reports that it hung up (`cancel`), or that it wants an answer now (`hurry`)."""
 
-    __slots__ = ("_answer", "_waiters", "command", "gone", "moves", "place", "queued", "timer", "wait_ms")
+    __slots__ = (
+        "_answer",
+        "_has_hung_up",
+        "_waiters",
+        "command",
+        "gone",
+        "moves",
+        "place",
+        "queued",
+        "timer",
+        "wait_ms",
+    )
 
     def __init__(
         self,
@@ -54,13 +77,14 @@ class Waiter:
         command: Acquire | AcquireAll,
         wait_ms: int,
         answer: Callable[[Result], bool],
-        moves: bool,
+        has_hung_up: Callable[[], bool] | None,
     ) -> None:
         self._waiters = waiters
+        self._has_hung_up = has_hung_up
         self._answer: Callable[[Result], bool] | None = answer
         self.command = command
         self.wait_ms = wait_ms
-        self.moves = moves
+        self.moves = has_hung_up is not None
         self.place: Place | None = None
         self.queued: Queued | None = None  # its last known place
         self.timer: Timer | None = None
@@ -70,6 +94,9 @@ class Waiter:
         if self._answer is not None and not self.gone:
             self.gone = True
             self._waiters.abandon(self)
+
+    def is_gone(self) -> bool:
+        return self.gone or (self._has_hung_up is not None and self._has_hung_up())
 
     def hurry(self) -> None:
         self._waiters.on_timeout(self)
@@ -85,29 +112,21 @@ class Waiter:
 
 class Waiters:
     """`post` has a command decided (`Batcher.post`), `later` is the event loop's `call_later`. `on_first` is called
-    when the first caller is parked: from then on the store is watched closely for hand-overs by others.
-
-    `seat` is this server's name in the store: a place in line names the server at which its owner waits. A caller that
-    continues at another server with its ticket has left this server, but not the line."""
+    when the first caller is parked: from then on the store is watched closely for hand-overs by others."""
 
     def __init__(
         self,
-        post: Callable[[Command, Callable[[Result], None]], None],
+        post: Post,
         later: Callable[..., Timer],
         on_first: Callable[[], object] = lambda: None,
-        seat: str | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        self.seat = seat
         self._metrics = metrics or Metrics()
         self._post = post
         self._later = later
         self._on_first = on_first
         self._parked: dict[Place, Waiter] = {}
         self._asking: dict[Waiter, None] = {}  # those who were parked and ask again
-        # Places given up for callers who hung up. A caller may have taken its place again meanwhile, by its request
-        # key.
-        self._leaving: set[Place] = set()
         self._keeping = False
         self._closed = False
 
@@ -120,14 +139,13 @@ class Waiters:
         wait_ms: int,
         answer: Callable[[Result], bool],
         *,
-        moves: bool = False,
+        has_hung_up: Callable[[], bool] | None = None,
     ) -> Waiter:
         """Claim, and wait in line for up to `wait_ms`. `answer` is called once, on the event loop; it returns whether
-        the caller was still there. `moves`: a caller that hangs up may have gone to another server, and gets time to
-        ask there."""
-        waiter = Waiter(self, command, wait_ms, answer, moves)
-        asked = command if self.seat is None else command.replace(seat=self.seat)
-        self._post(asked, lambda result: self._asked(waiter, result))
+        the caller was still there. `has_hung_up` is for a caller that may go on to another server and closes the
+        connection then: it sees that before the loop does, and the caller gets time to ask there."""
+        waiter = Waiter(self, command, wait_ms, answer, has_hung_up)
+        self._post(command, lambda result: self._asked(waiter, result), waiter.is_gone)
         return waiter
 
     def on_handed_over(self, handed: Sequence[HandedOver]) -> None:
@@ -143,16 +161,14 @@ class Waiters:
         for event in events:
             if not event.ticket or event.kind not in (kinds.ACQUIRED, kinds.LEFT):
                 continue
-            place = (event.ns, event.job, event.ticket)
-            waiter = self._parked.pop(place, None)
+            waiter = self._parked.pop((event.ns, event.job, event.ticket), None)
             if waiter is not None:
-                if event.kind == kinds.LEFT and event.reason == "left" and place not in self._leaving:
+                if event.kind == kinds.LEFT and event.reason == "left":
                     # Another request with its ticket gave the place up. The caller is told the state, and not put back
                     # in line.
                     waiter.command = waiter.command.replace(wait=False, ticket=0, ticket_id=None)
                     waiter.queued = None
                 self._ask_again(waiter)
-            self._leaving.discard(place)
 
     @property
     def is_closed(self) -> bool:
@@ -169,27 +185,30 @@ class Waiters:
     def on_timeout(self, waiter: Waiter) -> None:
         """Ask a last time, so that the caller gets its current position, or the job if it just got it."""
         waiter.wait_ms = 0
-        if waiter.place is not None and self._parked.pop(waiter.place, None) is not None:
+        if self._is_parked(waiter):
+            del self._parked[waiter.place]  # type: ignore[arg-type]  # who is parked has a place
             self._ask_again(waiter)
 
     def abandon(self, waiter: Waiter) -> None:
         """The caller is gone: leave the line. If its first answer has not come yet, this happens when it comes."""
         if waiter.timer is not None:
             waiter.timer.cancel()
-        if waiter.place is not None and self._parked.pop(waiter.place, None) is not None:
+        if self._is_parked(waiter):
+            del self._parked[waiter.place]  # type: ignore[arg-type]  # who is parked has a place
             self._metrics.abandoned += 1
-            if waiter.moves and not self._closed:
-                self._later(MOVE_MS / 1000, self._leave, waiter)
-            else:
-                self._leave(waiter)
+            self._give_up(waiter)
+
+    def _is_parked(self, waiter: Waiter) -> bool:
+        return waiter.place is not None and self._parked.get(waiter.place) is waiter
 
     def on_not_taken(self, waiter: Waiter, result: Result) -> None:
         """The caller of this answer hung up. Give up its place, or its job."""
         if isinstance(result, Queued):
             self._note(waiter, result)
-            self._leave(waiter)
-        else:
+        if isinstance(result, Granted | GrantedAll):
             self.on_undelivered(waiter.command, result)
+        elif waiter.queued is not None:
+            self._give_up(waiter)
 
     def on_undelivered(self, command: Command, result: Result) -> None:
         """The caller of a claim was gone when the answer came. Give back what the claim got."""
@@ -197,9 +216,7 @@ class Waiters:
             result, Granted | GrantedAll
         ):
             grants = result.grants if isinstance(result, GrantedAll) else (result,)
-            fresh = [granted for granted in grants if not granted.again]
-            got = [(granted.name, granted.lease.lease_id) for granted in fresh]
-            self._give_back(command, got, result.now_ms)
+            self._give_back(command, [(granted.name, granted.lease.lease_id) for granted in grants])
 
     def _asked(self, waiter: Waiter, result: Result) -> None:
         self._asking.pop(waiter, None)
@@ -240,7 +257,7 @@ class Waiters:
     def _ask_again(self, waiter: Waiter) -> None:
         self._asking[waiter] = None
         try:
-            self._post(waiter.command, lambda result: self._asked(waiter, result))
+            self._post(waiter.command, lambda result: self._asked(waiter, result), waiter.is_gone)
         except Exception as error:  # too much to do, or shutting down
             self._metrics.answered(error)
             self._asked(waiter, error)
@@ -282,20 +299,21 @@ class Waiters:
                 if waiter is not None:
                     self._ask_again(waiter)
 
+    def _give_up(self, waiter: Waiter) -> None:
+        if waiter.moves and not self._closed:
+            self._later(MOVE_MS / 1000, self._leave, waiter)
+        else:
+            self._leave(waiter)
+
     def _leave(self, waiter: Waiter) -> None:
         assert waiter.queued is not None
         queued, command = waiter.queued, waiter.command
-        place = (queued.ns, queued.name, queued.ticket)
-        self._leaving.add(place)
 
         def left(result: Result) -> None:
-            if isinstance(result, Left) and result.was_in and not result.elsewhere:
-                return  # `on_events` hears of it
-            self._leaving.discard(place)
             # Not in line any more: the job was handed over while the caller hung up.
-            if isinstance(result, Left) and not result.elsewhere:
+            if isinstance(result, Left) and not result.was_in:
                 names = command.names if isinstance(command, AcquireAll) else (command.name,)
-                self._give_back(command, [(name, queued.ticket_id) for name in names], result.now_ms)
+                self._give_back(command, [(name, queued.ticket_id) for name in names])
 
         leave = Leave(
             ns=queued.ns,
@@ -303,26 +321,28 @@ class Waiters:
             principal=command.principal,
             ticket=queued.ticket,
             ticket_id=queued.ticket_id,
-            seat=self.seat,
+            seat=command.fresh_lease_id,
         )
         self._quietly(leave, left)
 
-    def _give_back(self, command: Claim, leases: list[tuple[str, str]], now_ms: int) -> None:
+    def _give_back(self, command: Claim, leases: list[tuple[str, str]]) -> None:
         """Release what the caller did not receive. With a request key the caller can still ask for it and must get it:
         a lost reply is not a lost lease. So it is kept for as long as a waiter may be silent, and for its whole TTL
         once the caller asks again."""
+        ns, principal, seat = command.ns, command.principal, command.fresh_lease_id
         for name, lease_id in leases:
-            lease: dict[str, Any] = {
-                "ns": command.ns,
-                "name": name,
-                "principal": command.principal,
-                "lease_id": lease_id,
-            }
+            back: Command
             if command.request_key is None:
-                self._quietly(Release(**lease, uncounted=True, seat=self.seat), lambda result: None)
+                back = Release(
+                    ns=ns, name=name, principal=principal, lease_id=lease_id, uncounted=True, seat=seat
+                )
             elif command.ttl_ms > TICKET_MS:
-                shorter = Renew(**lease, ttl_ms=TICKET_MS, unless_after_ms=now_ms, seat=self.seat)
-                self._quietly(shorter, lambda result: None)
+                back = Renew(
+                    ns=ns, name=name, principal=principal, lease_id=lease_id, ttl_ms=TICKET_MS, seat=seat
+                )
+            else:
+                continue
+            self._quietly(back, lambda result: None)
 
     def _quietly(self, command: Command, callback: Callable[[Result], None]) -> None:
         """Nobody is there to be told of a failure; at worst the place or the lease runs out by itself."""

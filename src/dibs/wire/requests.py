@@ -170,13 +170,13 @@ def _acquire(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
 
 def _acquire_on_terms(ns: str, name: str, document: Document, caller: Caller) -> Acquire:
     acl = document.get("acl")
-    place = ticket_of(ns, name, document)
+    number, ticket_id, seat = ticket_of(ns, name, document)
     entries = None if acl is None else acl_of(acl)
-    wait = ("wait_seconds" in document and wait_ms(document) > 0) or place[1] is not None
+    wait = "wait_seconds" in document and wait_ms(document) > 0
     asked = _ask(ns, document, caller)
     asked["name"] = name
-    if place[1] is not None:
-        asked["ticket"], asked["ticket_id"] = place
+    if ticket_id is not None:
+        asked["ticket"], asked["ticket_id"], asked["follows"] = number, ticket_id, seat
     if entries is not None:
         asked["acl"] = entries
     if wait:
@@ -206,15 +206,14 @@ def _acquire_many(verb: str, ns: str, document: Document, caller: Caller) -> Acq
     pair = overlapping_pair(ordered, ask.get("mode", EXCLUSIVE))
     if pair is not None:
         raise InvalidInput(f"{pair[0]} and {pair[1]} overlap: nobody can claim both. Claim the outer one.")
-    number, ticket_id = ticket_of(ns, ordered[0], document)
-    wait = wait_ms(document) > 0 or ticket_id is not None
-    return AcquireAll(names=ordered, wait=wait, ticket=number, ticket_id=ticket_id, **ask)
+    ask["ticket"], ask["ticket_id"], ask["follows"] = ticket_of(ns, ordered[0], document)
+    return AcquireAll(names=ordered, wait=wait_ms(document) > 0, **ask)
 
 
 def _leave(ns: str, name: str, document: Document, caller: Caller) -> Leave:
     from dibs.wire.tickets import parse_ticket  # only who waits has one
 
-    number, ticket_id = parse_ticket(ns, name, document["ticket"])
+    number, ticket_id, _ = parse_ticket(ns, name, document["ticket"])
     return Leave(ns=ns, name=name, principal=caller.principal, ticket=number, ticket_id=ticket_id)
 
 

@@ -26,10 +26,11 @@ def mode_and_slots(document: Document) -> tuple[str, int]:
     return mode, slots
 
 
-def ticket_of(ns: str, name: str, document: Document) -> tuple[int, str | None]:
+def ticket_of(ns: str, name: str, document: Document) -> tuple[int, str | None, str | None]:
+    """Number, secret and seat of the caller's ticket, if it has one."""
     text = document.get("ticket")
     if text is None:
-        return 0, None
+        return 0, None, None
     from dibs.wire.tickets import parse_ticket  # few claims come with one
 
     return parse_ticket(ns, name, text)

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from dibs.clock import stopwatch_s
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX, PARSE_BYTES_MAX
-from dibs.server.handlers import may_be_elsewhere
+from dibs.server.handlers import FOR_THE_CALLER, may_be_elsewhere
 from dibs.server.http.head import END, LINE_END, RequestHead, block_of
 from dibs.server.http.protocol import BoundedProtocol
 from dibs.server.http.response import answer_for
@@ -227,10 +227,6 @@ class FastLaneProtocol(BoundedProtocol):
 
     def _ask(self, head: RequestHead, body: bytes) -> None:
         self._moves = head.may_move and may_be_elsewhere(self._verb, head)
-        if self._moves and self.has_hung_up:
-            self._turn.response_complete = True
-            self.transport.close()
-            return
         try:
             command, wait_ms = self._api.command(self._verb, self._raw_name, b"", head, body)
             if self._whole:  # a caller that is known
@@ -240,14 +236,20 @@ class FastLaneProtocol(BoundedProtocol):
             if wait_ms and isinstance(command, Acquire | AcquireAll):
                 self._verb = WAIT
                 self._command = None  # `Waiters` handles a caller that hangs up while it waits
-                self.waiting = self._api.wait(command, wait_ms, self._finish_waiting, moves=self._moves)
+                self.waiting = self._api.wait(
+                    command, wait_ms, self._finish_waiting, has_hung_up=self._is_away if self._moves else None
+                )
             else:
                 self._command = command
-                self._api.post(command, self._finish)
+                self._api.post(command, self._finish, self._is_away if self._verb in FOR_THE_CALLER else None)
         except Exception as error:
             self._finish(error)
 
     # Answering
+
+    def _is_away(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self.transport.is_closing() or (self._moves and self.has_hung_up)
 
     def _finish(self, result: Outcome | BaseException) -> None:
         if not self._write(result) and self._command is not None:
@@ -263,7 +265,7 @@ class FastLaneProtocol(BoundedProtocol):
         turn = self._turn
         turn.response_complete = True
         transport = self.transport
-        if transport.is_closing() or (self._moves and self.has_hung_up):
+        if self._is_away():
             transport.close()
             self._metrics.requests[self._verb].add(0, stopwatch_s() - self._began_s)
             return False

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
             wait_ms: int,
             answer: Callable[[Outcome | BaseException], bool],
             *,
-            moves: bool,
+            has_hung_up: Callable[[], bool] | None,
         ) -> Waiter: ...
 
 
@@ -55,13 +55,15 @@ class LongPoll:
         self._ask = ask
         self._connection = connection
         self._waiter: Waiter | None = None
-        self._moves = False
+        self._has_hung_up: Callable[[], bool] | None = None
         self._future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     async def outcome(self, command: Acquire | AcquireAll, wait_ms: int, *, moves: bool) -> Outcome:
-        """The final outcome for the caller; raises its error, or ClientGone."""
-        self._moves = moves
-        self._waiter = self._ask(command, wait_ms, self._settle, moves=moves)
+        """The final outcome for the caller; raises its error, or ClientGone. `moves`: a caller that closes its side
+        has gone on to another server."""
+        if moves:
+            self._has_hung_up = lambda: self._connection.has_hung_up
+        self._waiter = self._ask(command, wait_ms, self._settle, has_hung_up=self._has_hung_up)
         self._connection.waiting = self
         try:
             return await self._future
@@ -81,7 +83,7 @@ class LongPoll:
     def _settle(self, result: Outcome | BaseException) -> bool:
         if self._future.done():  # its task was ended
             return False
-        if self._moves and self._connection.has_hung_up:
+        if self._has_hung_up is not None and self._has_hung_up():
             self._future.set_exception(ClientGone())
             return False
         if isinstance(result, BaseException):

@@ -167,8 +167,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if found is None or not _HUNG_UP:
             return False
         end = select.poll()
-        end.register(found.fileno(), _HUNG_UP)
-        return bool(end.poll(0))
+        try:  # where a batch is decided, the loop may close the connection at the same moment
+            end.register(found.fileno(), _HUNG_UP)
+            return bool(end.poll(0))
+        except (OSError, ValueError):
+            return True
 
     def _look(self) -> None:
         """One timer per connection, set again only when it fires: setting it for each request would cost more than
