@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 INSTANTS = frozenset(
     """
     since_ms renewed_ms heard_ms active_ms expires_ms checkpoint_ms at_ms until_ms delay_until_ms ended_ms began_ms
-    doubt_ms from_ms
+    doubt_ms from_ms unserved_ms
     """.split()
 )
 

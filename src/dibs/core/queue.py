@@ -109,7 +109,7 @@ def _advance_later(draft: Draft, ns: str, name: str) -> None:
     if in_tree(name):
         tree = draft.tree(ns)
         if name not in tree.unserved and draft.tree_line(ns).of(name):
-            draft.put(tree.replace(unserved=(*tree.unserved, name)))
+            draft.put(tree.replace(unserved=(*tree.unserved, name), unserved_ms=draft.now_ms))
         return
     lock = draft.lock(ns, name)
     if lock.line and not lock.delay_until_ms:
@@ -120,7 +120,7 @@ def go_on(draft: Draft, ns: str) -> None:
     """Serve the places of a tree that an earlier decision left."""
     tree = draft.tree(ns)
     if tree.unserved:
-        draft.put(tree.replace(unserved=()))
+        draft.put(tree.replace(unserved=(), unserved_ms=0))
         _advance(draft, ns, list(tree.unserved))
 
 

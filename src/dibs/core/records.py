@@ -269,10 +269,11 @@ class Tree(Record):
     line: tuple[TreePlace, ...] = ()
     listed: tuple[str, ...] = ()  # names with an access list, which also applies to overlapping names
     next_ticket: int = 1  # numbers rise along the whole line, so that one number tells which places are newer
-    unserved: tuple[str, ...] = ()  # names whose places a sweep must look at now (`queue.py`)
+    unserved: tuple[str, ...] = ()  # names whose places a sweep must look at (`queue.py`)
+    unserved_ms: int = 0  # since when
 
     def due_ms(self) -> int | None:
-        return 1 if self.unserved else None
+        return self.unserved_ms or None
 
     def is_live(self) -> bool:
         return False
