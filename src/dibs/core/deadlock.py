@@ -103,7 +103,7 @@ class _Need:
         return len([node for node, _ in self.of if node not in free]) >= self.count
 
 
-class _Line:
+class _Tickets:
     """The tickets of one line from its head, as far as they were loaded, and whose they are."""
 
     __slots__ = ("_at", "_children", "_draft", "_ns", "_of", "_places", "tickets")
@@ -153,7 +153,7 @@ class _Graph:
         self._wants = wants
         self._root: Node = ("session", asker.id)
         self._wanted: dict[Node, list[_Wanted]] = {}
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _Tickets] = {}
 
     def ask(self, wanted: _Wanted) -> Node:
         node = ("ask", wanted.ns, wanted.name, wanted.session or "")
@@ -310,7 +310,7 @@ class _Graph:
             return True
         return not _both_shared(ticket, wanted) and overlaps(ticket.name, wanted.name)
 
-    def _line(self, lock: LockRecord, number: int) -> _Line:
+    def _line(self, lock: LockRecord, number: int) -> _Tickets:
         """The line that a job is in, loaded as far as this place; without a place, to its end."""
         tree = in_tree(lock.name)
         key = tree_key(lock.ns) if tree else lock_key(lock.ns, lock.name)
@@ -318,7 +318,7 @@ class _Graph:
             places = [(lock.name, each) for each in lock.line]
             if tree:
                 places = [(place.name, place.number) for place in self._draft.tree(lock.ns).line]
-            self._lines[key] = _Line(self._draft, lock.ns, places)
+            self._lines[key] = _Tickets(self._draft, lock.ns, places)
         line = self._lines[key]
         line.load(line.before(lock.name, number))
         return line

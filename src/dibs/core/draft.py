@@ -13,7 +13,7 @@ from dibs.core.records import LockRecord, Meta, Pulse, SessionRecord, Ticket, Tr
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dibs.core.events import Event
-    from dibs.core.overlap import Overlap, TreeLine
+    from dibs.core.overlap import Overlap, TreePlaces
     from dibs.core.records import Stored
     from dibs.core.view import HandedOver, View
 
@@ -49,7 +49,7 @@ class Draft:
         self._meta: Meta | None = None  # as `meta` found it: every rule asks for it several times
         self._blanks: dict[str, LockRecord] = {}
         self._overlaps: dict[str, Overlap] = {}
-        self._lines: dict[str, TreeLine] = {}
+        self._lines: dict[str, TreePlaces] = {}
 
     def _get(self, key: str) -> Stored | None:
         if key in self.writes:
@@ -104,14 +104,14 @@ class Draft:
             known = self._overlaps[ns] = Overlap(claims)
         return known
 
-    def tree_line(self, ns: str) -> TreeLine:
+    def tree_places(self, ns: str) -> TreePlaces:
         """The places of a tree, sorted once for the whole decision."""
         line = self.tree(ns).line
         known = self._lines.get(ns)
         if known is None or known.line is not line:
-            from dibs.core.overlap import TreeLine
+            from dibs.core.overlap import TreePlaces
 
-            known = self._lines[ns] = TreeLine(line)
+            known = self._lines[ns] = TreePlaces(line)
         return known
 
     def meta(self) -> Meta:

@@ -42,7 +42,7 @@ def grant(draft: Draft, ask: AcquireTerms | Ticket, name: str, lease_id: str, nu
         attempt=lock.failures + 1,
         seat=ask.seat if isinstance(ask, Ticket) else None,
         charge=charge(draft, ask.payer, "held") if ask.payer is not None else None,
-        wanted=in_tree(name) and draft.tree_line(ask.ns).first(name, EXCLUSIVE) is not None,
+        wanted=in_tree(name) and draft.tree_places(ask.ns).first(name, EXCLUSIVE) is not None,
     )
     previous = lock.endings[0] if lock.endings else None
     lock = lock.replace(

@@ -84,7 +84,7 @@ class Overlap:
         ]
 
 
-class TreeLine:
+class TreePlaces:
     """The places of one tree. Their numbers rise along the line. A place that leaves is taken out, so that a line of
     thousands is sorted once in a decision that serves many of them."""
 

@@ -108,7 +108,7 @@ def _advance_later(draft: Draft, ns: str, name: str) -> None:
     Nobody overtakes meanwhile, because whoever comes is behind those who wait."""
     if in_tree(name):
         tree = draft.tree(ns)
-        if name not in tree.unserved and draft.tree_line(ns).of(name):
+        if name not in tree.unserved and draft.tree_places(ns).of(name):
             draft.put(tree.replace(unserved=(*tree.unserved, name), unserved_ms=draft.now_ms))
         return
     lock = draft.lock(ns, name)
@@ -146,7 +146,7 @@ def _advance_line(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> N
 def _advance_tree(draft: Draft, ns: str, name: str, lines: dict[str, None]) -> None:
     """Walk once along the places that overlap `name`. A place is served if no hold and no earlier place overlaps it; a
     place that has an earlier one to wait for is not even loaded."""
-    places = draft.tree_line(ns).of(name)
+    places = draft.tree_places(ns).of(name)
     peek, loaded = 2, 0
     for at, place in enumerate(places):
         while _is_first(draft, ns, place):
@@ -175,7 +175,7 @@ def _load(draft: Draft, ns: str, places: list[tuple[str, int]]) -> None:
 
 def _is_first(draft: Draft, ns: str, place: TreePlace) -> bool:
     """Whether this place is still in the line, and waits for no earlier one."""
-    line = draft.tree_line(ns)
+    line = draft.tree_places(ns)
     first = line.first(place.name, place.mode)
     return line.has(place.number) and (first is None or first.number >= place.number)
 
@@ -185,11 +185,11 @@ def _clear_way(draft: Draft, ns: str, name: str, mode: str) -> None:
     newcomer then."""
     lines: dict[str, None] = {}
     while draft.left < LEAVE_AT_ONCE_MAX:
-        place = draft.tree_line(ns).first(name, mode)
+        place = draft.tree_places(ns).first(name, mode)
         if place is None or not _step(draft, ns, place.name, place.number, lines):
             break
         if not lines:  # there may be more of them
-            more = draft.tree_line(ns).of(name)[:LEAVE_AT_ONCE_MAX]
+            more = draft.tree_places(ns).of(name)[:LEAVE_AT_ONCE_MAX]
             draft.need(*[ticket_key(ns, each.name, each.number) for each in more])
         lines[place.name] = None
     _advance(draft, ns, list(lines))
@@ -246,7 +246,7 @@ def drop_forbidden(draft: Draft, ns: str, name: str) -> None:
     tree the list also applies to other names."""
     places = [(name, number) for number in draft.lock(ns, name).line]
     if in_tree(name):
-        places = [(place.name, place.number) for place in draft.tree_line(ns).of(name)]
+        places = [(place.name, place.number) for place in draft.tree_places(ns).of(name)]
     draft.need(*[ticket_key(ns, each, number) for each, number in places])
     names = [name]
     for each, number in places:
@@ -274,14 +274,14 @@ def ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> int:
     """How many come before this place (number 0: a newcomer)."""
     if not in_tree(lock.name):
         return lock.line.index(number) if number in lock.line else len(lock.line)
-    return draft.tree_line(lock.ns).count(lock.name, mode, number)
+    return draft.tree_places(lock.ns).count(lock.name, mode, number)
 
 
 def _is_ahead(draft: Draft, lock: LockRecord, number: int, mode: str) -> bool:
     """Whether anybody comes before this place."""
     if not in_tree(lock.name):
         return lock.line[:1] != (number,)
-    first = draft.tree_line(lock.ns).first(lock.name, mode)
+    first = draft.tree_places(lock.ns).first(lock.name, mode)
     return first is not None and first.number < number
 
 
@@ -289,7 +289,7 @@ def first_ahead(draft: Draft, lock: LockRecord, mode: str) -> Ticket | None:
     """The first place in the line, ahead of a newcomer."""
     if not in_tree(lock.name):
         return draft.ticket(lock.ns, lock.name, lock.line[0]) if lock.line else None
-    place = draft.tree_line(lock.ns).first(lock.name, mode)
+    place = draft.tree_places(lock.ns).first(lock.name, mode)
     return draft.ticket(lock.ns, place.name, place.number) if place is not None else None
 
 

@@ -241,7 +241,7 @@ def remove(draft: Draft, ticket: Ticket) -> None:
 
 def remove_place(draft: Draft, ns: str, name: str, number: int) -> None:
     if in_tree(name):
-        places = draft.tree_line(ns)
+        places = draft.tree_places(ns)
         if places.remove(name, number):
             draft.put(draft.tree(ns).replace(line=places.line))
     lock = draft.lock(ns, name)
