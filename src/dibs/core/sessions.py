@@ -112,6 +112,8 @@ def finish(draft: Draft, session: SessionRecord, how: str) -> SessionRecord:
 
 
 def _leave_lines(draft: Draft, session: SessionRecord) -> None:
+    if not session.waits:
+        return
     keys = [ticket_key(wait.ns, wait.name, wait.number) for wait in session.waits]
     draft.need(*keys, *[lock_key(wait.ns, wait.name) for wait in session.waits])
     draft.put(session.replace(waits=()))  # all at once: each ticket would copy what is left
