@@ -190,11 +190,21 @@ def test_giving_up_a_place_in_a_store_gives_up_the_job_that_it_became(got_it: bo
 def test_giving_up_lets_go_of_what_was_just_got_and_of_nothing_older() -> None:
     store = MemoryStore(lambda: 1_000_000)
     coordinator = Coordinator(store)
-    first = claim(coordinator, waiting_claim("lease", "bob"), 1)
-    again = claim(coordinator, waiting_claim("other", "bob").replace(lease_id="lease"), 1)
-    for outcome, owner in ((None, "bob"), (again, "bob"), (first, None)):
-        give_up(coordinator, waiting_claim("lease", "bob"), outcome)
-        assert (EmbeddedDoor(lambda: store).call("inspect", "a", {}).body or {})["owner"] == owner
+    mine, other = waiting_claim("lease", "bob"), waiting_claim("other", "bob").replace(lease_id="lease")
+
+    def owner_after(command: Any, outcome: Any) -> str | None:
+        give_up(coordinator, command, outcome)
+        owner: str | None = (EmbeddedDoor(lambda: store).call("inspect", "a", {}).body or {})["owner"]
+        return owner
+
+    first = claim(coordinator, mine, 1)
+    assert owner_after(mine, None) == "bob"
+    assert owner_after(mine, first) is None
+    newer = mine.replace(fresh_lease_id="lease-2")
+    first = claim(coordinator, newer, 1)
+    again = claim(coordinator, other.replace(lease_id="lease-2"), 1)
+    assert owner_after(other, again) == "bob"
+    assert owner_after(newer, first) == "bob", "another ask was told of it"
 
 
 def test_news_are_heard_of_at_once_and_waited_for_not_for_ever() -> None:

@@ -119,7 +119,10 @@ ANSWERS: dict[str, dict[str, tuple[str, str]]] = {
     "queued": {
         "status": (ALWAYS, "`queued`"),
         "name": _NAME,
-        "ticket": (ALWAYS, "the place. Send the last one that you were given when you ask again, within 15 s"),
+        "ticket": (
+            ALWAYS,
+            "the place. Send the last one that you were given when you ask again, within 15 s",
+        ),
         "position": (ALWAYS, "1: next"),
         **_HOLD,
         **_IN_THE_WAY,
