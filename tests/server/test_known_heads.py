@@ -89,7 +89,7 @@ class World:
         self.seen: list[tuple[Any, ...]] = []
         if tokens is None:
             api.command = self._command
-        api.post = lambda command, answer: answer(InvalidInput("seen"))
+        api.post = lambda command, answer, is_gone=None: answer(InvalidInput("seen"))
         config = make_server(self.api).config
         config.load()
         state = ServerState()
