@@ -16,7 +16,7 @@ from dibs.harness.answer import NOTHING, refusal, remark, with_remark
 from dibs.harness.shell_writes import written
 from dibs.paths import state_folder
 from dibs.repository.agent_settings import DENY, OFF, WARN
-from dibs.repository.namespace import root_around
+from dibs.repository.checkout import root_around
 from dibs.terminal import plain
 from dibs.wire.sentences import life, waiters
 
