@@ -1,4 +1,4 @@
-"""Files that dibs writes inside a work tree, where a tracked link leads out of it: the file behind it stays as it is."""
+"""Files that dibs writes in a work tree, where a tracked link leads out of it: the file behind it stays as it is."""
 
 from __future__ import annotations
 
