@@ -174,7 +174,9 @@ async def _answered(answer: ToolAnswer, backend: ToolBackend) -> types.CallToolR
 
 async def _failed(sentence: str, backend: ToolBackend) -> types.CallToolResult:
     losses = await _losses(backend)
-    lost = "".join(f" And {each.job} is not yours any more: {quoted(told_to_stop(each.why), 500)}" for each in losses)
+    lost = "".join(
+        f" And {each.job} is not yours any more: {quoted(told_to_stop(each.why), 500)}" for each in losses
+    )
     return types.CallToolResult(content=[types.TextContent(text=harmless(sentence + lost))], is_error=True)
 
 
