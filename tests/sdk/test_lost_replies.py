@@ -12,7 +12,8 @@ from dibs.wire.documents import Reply
 @pytest.mark.fault("F-111")
 @pytest.mark.promise("idem:fresh-id")
 def test_a_transfer_whose_reply_was_lost_gives_the_heirs_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask, lost = EmbeddedDoor.call, []
+    ask = EmbeddedDoor.call
+    lost: list[str] = []
 
     def lossy(door: EmbeddedDoor, verb: str, name: str, document: dict[str, object]) -> object:
         reply = ask(door, verb, name, document)
