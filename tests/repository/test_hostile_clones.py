@@ -211,6 +211,17 @@ def test_a_bare_repository_in_a_folder_without_git_is_no_repository(hostile: Hos
         Repository.here(hostile.env, str(tool))
 
 
+def test_a_folder_that_was_deleted_is_in_no_work_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(NotInWorkTree):
+        Repository.here({})
+
+
 def test_a_git_store_in_a_tracked_bare_repository_is_that_of_the_clone(hostile: Hostile) -> None:
     """Else those who stand in that folder would have another store than everybody."""
     tool = _bare_inside(hostile)

@@ -57,7 +57,10 @@ class Repository:
         """The repository around a folder, by default the current one. Raises NotInWorkTree if there is none, and
         InvalidInput if git does not report it. git is asked where a `.git` is: on its own way up it would also take a
         tracked folder that looks like a bare repository."""
-        root = root_around(env, folder or os.getcwd())
+        try:
+            root = root_around(env, folder or os.getcwd())
+        except OSError:  # the current folder was deleted
+            root = None
         if root is None:
             raise NotInWorkTree("This is not inside the work tree of a git repository.")
         folder = root or folder
