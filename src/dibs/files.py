@@ -50,7 +50,7 @@ def replace_file(
         with open(handle, "wb") as file:
             if owner is not None:
                 os.fchown(handle, *owner)
-            file.write(text.encode())
+            file.write(text.encode("utf-8", "surrogateescape"))
             if durable:
                 file.flush()
                 to_disk(handle)

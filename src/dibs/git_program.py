@@ -11,10 +11,14 @@ from dibs.redact import without_secrets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 LOCAL_MS_MAX = 30_000  # for a command that reaches no network
 _BYTES_SHOWN_MAX = 2_000
+
+# What the configuration of a repository may not decide: that git runs a program whenever it reads the index, and that
+# a folder which is tracked, with a configuration in it, is a repository. git before 2.38 does not know the latter.
+_CONFIG = ("core.fsmonitor=false", "safe.bareRepository=explicit")
 
 
 # What git adds below the reason that ssh or the server gave.
@@ -40,6 +44,20 @@ class GitResult:
             line for line in lines if not line.startswith(("hint:", "To ", "warning: redirecting", *_PADDING))
         ]
         return without_secrets("; ".join(kept))[:_BYTES_SHOWN_MAX] or f"exit status {self.code}"
+
+
+def run_git(
+    words: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    folder: str | None,
+    given: bytes = b"",
+    timeout_ms: int = LOCAL_MS_MAX,
+    config: Sequence[str] = (),
+) -> GitResult:
+    """Every git process of dibs is started here. `config` is for this one, as `git -c` takes it."""
+    options = [word for setting in (*_CONFIG, *config) for word in ("-c", setting)]
+    return run_program(["git", *options, *words], env=env, folder=folder, given=given, timeout_ms=timeout_ms)
 
 
 def run_program(

@@ -1,13 +1,14 @@
-"""Makes text of strangers safe for a terminal. Only this module does. Pure.
+"""Makes text of strangers safe for a terminal, and for a model that reads it. Only this module does. Pure.
 
 It must not act on the terminal it is shown on: no control characters (C0 and C1, ESC among them), nothing that turns
 the direction of writing, no line that looks like one of ours. `plain` is for one text within a line of ours. `harmless`
 is for all that is printed, whoever put it together: answers of the command (`Paint.shown`) and logs (`loglines.py`).
-JSON needs neither: it is printed in ASCII.
+JSON needs neither: it is printed in ASCII. `quoted` is for one text within a sentence that a coding agent is told.
 """
 
 from __future__ import annotations
 
+QUOTED_CHARS_MAX = 80  # more than an honest name has
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -17,6 +18,13 @@ def plain(text: object) -> str:
     if words.isprintable():
         return words
     return "".join([each if each.isprintable() else _escape(each) for each in words])
+
+
+def quoted(text: object, chars_max: int = QUOTED_CHARS_MAX) -> str:
+    """The text on one line, cut, in double quotes that it cannot close: what somebody else wrote reads as data,
+    whatever it says, and never as a sentence of ours."""
+    words = plain(text).replace('"', "'")
+    return f'"{words if len(words) <= chars_max else words[:chars_max] + "…"}"'
 
 
 def harmless(text: str) -> str:

@@ -47,7 +47,7 @@ async def test_the_second_claim_is_told_who_has_it_since_when_and_for_how_long(
         assert (holder["status"], holder["owner"], holder["metadata"]) == ("held", "agent-7", "fix")
         assert holder["since"].endswith("Z")
         assert 0 < holder["free_in_seconds"] <= 60
-        assert answer["message"].startswith("agent-7 has issue-42 for another ")
+        assert answer["message"].startswith('"agent-7" has issue-42 for another ')
         assert "Last heartbeat just now." in answer["message"]
         assert holder["silent_seconds"] == 0
         assert "Skip it" in answer["message"]
@@ -205,7 +205,7 @@ async def test_what_is_done_is_told_with_its_result_and_may_be_claimed_again(sto
         assert answer["claimed"] is False
         assert answer["refused"][0]["status"] == "done"
         assert answer["refused"][0]["result"] == "pull request 97"
-        assert "was done by agent-7" in answer["message"]
+        assert 'was done by "agent-7"' in answer["message"]
         assert (await second.call("get_job_owner", job="issue-42"))["result"] == "pull request 97"
         assert (await second.call("claim_job", job="issue-42", again=True))["claimed"] is True
 
@@ -346,7 +346,7 @@ async def test_of_several_jobs_held_and_done_ones_are_told_apart(store: Store) -
         await first.call("claim_job", job="done-1")
         await first.call("release_job", job="done-1", done=True)
         mixed = await second.call("claim_any_job", jobs=["held-1", "done-1"])
-        assert "held-1 (held by agent-7), done-1 (done)." in mixed["message"]
+        assert 'held-1 (held by "agent-7"), done-1 (done).' in mixed["message"]
         done = next(each for each in mixed["refused"] if each["status"] == "done")
         assert "retry_after_seconds" not in done
         settled = await second.call("claim_any_job", jobs=["done-1"])

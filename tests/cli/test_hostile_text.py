@@ -307,3 +307,13 @@ def test_colours_are_ours_alone() -> None:
 def test_a_log_line_is_harmless() -> None:
     record = logging.LogRecord("dibs", 30, "", 0, "it failed: %s", (BAD.replace("\n", " "),), None)
     check(LogLines("%(message)s").format(record))
+
+
+@pytest.mark.fault("F-109")
+def test_a_command_to_paste_takes_no_name_for_a_flag() -> None:
+    terminal = Terminal()
+    name = "--url=http://127.0.0.1:9"
+    lease = terminal.claim(name, "--max-attempts", "1")
+    told = terminal("release", "--lease", lease, "--failed", "--", name).out
+    told += terminal("owner", "--", name).out
+    assert told.count("dibs free -- --url") == 2

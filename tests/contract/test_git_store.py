@@ -32,7 +32,8 @@ class Machine:
         self._repository = repository
         self._is_remote = is_remote
         self._clones = 0
-        subprocess.run(["git", "init", "-q", "--bare", str(repository)], check=True)
+        bare = ["--bare"] if is_remote else []
+        subprocess.run(["git", "init", "-q", *bare, str(repository)], check=True)
 
     def open(self) -> Store:
         """One more connection; to a remote, through a clone of its own."""

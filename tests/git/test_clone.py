@@ -147,10 +147,14 @@ def test_a_remote_by_its_address_needs_no_clone(remote: Remote, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("url", ["git:", "git:origin"])
-def test_repositories_with_long_object_names_work(tmp_path: Path, url: str) -> None:
+def test_repositories_with_long_object_names_work(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     remote = Remote(tmp_path, "--object-format=sha256")
     clone = remote.path if url == "git:" else tmp_path / "clone"
-    if url == "git:origin":
+    if url == "git:":
+        monkeypatch.setenv("GIT_DIR", str(remote.path))  # a bare repository is used only where it is named
+    else:
         git(tmp_path, "init", "-q", "--object-format=sha256", str(clone))
         git(clone, "remote", "add", "origin", remote.address)
     granted(store_at(clone, url), "job", "one")
@@ -189,7 +193,10 @@ def test_history_is_the_log_of_the_jobs_ref(remote: Remote) -> None:
     assert [each.kind for each in other.events(0, 10, ("default", "job"))] == ["acquired", "released"]
 
 
-def test_a_chain_is_begun_anew_and_takes_its_newest_history_along(remote: Remote) -> None:
+def test_a_chain_is_begun_anew_and_takes_its_newest_history_along(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(remote.path))
     store = store_at(remote.path, "git:")
     for token in range(1, GIT_CHAIN_MAX + 5):
         put(store, lock("x", token=token), events=(event("x", token=token),))

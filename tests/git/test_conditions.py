@@ -36,7 +36,9 @@ def overtaken(store: GitStore, first: Callable[[], object]) -> None:
 @pytest.fixture(params=["git:", "git:origin"])
 def pair(request: pytest.FixtureRequest, remote: Remote) -> tuple[GitStore, GitStore]:
     """Two connections to one place."""
-    folders = [remote.path] * 2 if request.param == "git:" else [remote.clone("one"), remote.clone("two")]
+    folders = (
+        [remote.clone("one")] * 2 if request.param == "git:" else [remote.clone("one"), remote.clone("two")]
+    )
     machine = Machine()
     return store_at(folders[0], request.param, machine), store_at(folders[1], request.param, machine)
 

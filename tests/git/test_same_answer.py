@@ -25,14 +25,14 @@ def opener(url: str, folder: Path) -> Callable[[Callable[[], int]], GitStore]:
 @pytest.mark.promise("same-answer")
 @pytest.mark.parametrize("script", SCRIPTS[::5], ids=lambda path: path.stem)
 def test_some_scenarios_go_as_written_in_a_clone(remote: Remote, script: Path) -> None:
-    check(script, opener("git:", remote.path))
+    check(script, opener("git:", remote.clone("one")))
 
 
 @pytest.mark.slow
 @pytest.mark.promise("same-answer")
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_scenario_goes_as_written_in_a_clone(remote: Remote, script: Path) -> None:
-    check(script, opener("git:", remote.path))
+    check(script, opener("git:", remote.clone("one")))
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def test_a_refusal_says_who_since_when_and_what_to_do(yard: Yard) -> None:
     path = str(yard.folder / "src/a")
     done = two.send(two.document("PreToolUse", "Write", {"file_path": path}))
     assert done.stdout == ""
-    assert "src/a: claude-3f2a in app@main (for " in done.stderr
+    assert '"src/a": "claude-3f2a in app@main" (for ' in done.stderr
     assert "Work on another file" in done.stderr
 
 
@@ -76,7 +76,7 @@ def test_what_a_command_changed_is_claimed_after_it_or_its_owner_is_told(yard: Y
     (yard.folder / "src/a").write_text("by two\n")
     (yard.folder / "src/b").write_text("by two\n")
     told = two.tell("PostToolUse", tool_name="Bash", tool_input={"command": "x"})
-    assert "src/a: claude-1111" in told
+    assert '"src/a": "claude-1111' in told
     assert "src/b" not in told
     assert not one.edit("src/b")
     assert two.tell("PostToolUse", tool_name="Bash", tool_input={"command": "x"}) == ""
@@ -102,7 +102,7 @@ def test_a_session_that_starts_is_told_of_others_and_nothing_when_alone(yard: Ya
         one.edit(f"src/{name}")
     assert one.tell("SessionStart", source="resume") == ""
     told = two.tell("SessionStart", source="startup")
-    assert "claude-1111 in app@main has claimed src/a, src/b, src/c and 5 more." in told
+    assert '"claude-1111 in app@main" has claimed "src/a", "src/b", "src/c" and 5 more.' in told
     assert len(told.splitlines()) <= 5
     assert "src/a" in one.tell("SessionStart", source="compact")
     one.send(one.document("SessionEnd", reason="other"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from dibs.harness.patch import patched
@@ -50,3 +52,20 @@ def test_all_files_of_a_patch_are_found() -> None:
         "*** Add File: c d.py\n+y\n*** Delete File: e.py\n*** End Patch\n"
     )
     assert patched(patch) == ["a.py", "b.py", "c d.py", "e.py"]
+
+
+@pytest.mark.fault("F-108")
+def test_a_here_document_may_hold_any_text() -> None:
+    assert written("cat > a.txt <<'EOF'\nit's \"\nEOF\n") == ["a.txt"]
+
+
+@pytest.mark.fault("F-108")
+@pytest.mark.parametrize("text", ["x", "# y\n", "env ", "A=1 "])
+@pytest.mark.parametrize("command", ["cat > a <<EOF\n{}\nEOF\n", "echo > a;{}"])
+def test_a_long_command_is_read_in_a_time_that_grows_as_it_does(command: str, text: str) -> None:
+    """A hook that takes too long is killed by its harness, and then the command passes unread. In a time that grows
+    with the square, this took over ten seconds."""
+    long = command.format(text * (400_000 // len(text)))
+    begun_ns = time.process_time_ns()
+    assert written(long) == ["a"]
+    assert time.process_time_ns() - begun_ns < 3_000_000_000

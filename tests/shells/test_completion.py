@@ -81,6 +81,15 @@ def test_a_job_whose_name_is_shell_code_is_offered_as_a_word(shells: Shells) -> 
     assert not (shells.home / "pwned").exists()
 
 
+@pytest.mark.fault("F-109")
+def test_a_job_whose_name_looks_like_a_flag_is_not_offered(shells: Shells) -> None:
+    """`dibs history --url=…` would send the token where the name says."""
+    shells("dibs claim -- --url=http://127.0.0.1:9; dibs claim -- -x; dibs claim ordinary")
+    assert bash(shells, "dibs history ''") == [["ordinary"]]
+    offered = bash(shells, "dibs history --u")
+    assert not any("127.0.0.1" in word for word in offered[0])
+
+
 def test_the_paths_of_a_repository_are_offered_in_it(clone: Clone) -> None:
     clone.must("dibs claim -q --owner somebody path:src/auth.rs >/dev/null")
     assert bash(clone.shells, "dibs owner path : src") == [["src/auth.rs"]]

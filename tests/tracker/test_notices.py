@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -125,3 +126,50 @@ def test_only_a_marker_at_the_very_start_counts() -> None:
     ):
         assert token_in(text) is None
     assert token_in(f"<!-- dibs:token={'9' * 40} -->") is None
+
+
+def changes(github: GitHubStandIn) -> list[str]:
+    """What gh was told to write, whatever came of it."""
+    return [
+        text
+        for each in github.calls()
+        if any(word in (text := str(each)) for word in ("mutation", "/labels"))
+    ]
+
+
+@pytest.mark.fault("F-107")
+@pytest.mark.promise("repo:runs-nothing")
+@pytest.mark.parametrize("job", ["#5", "github://victim/private/issues/5"])
+def test_a_tracked_file_cannot_choose_where_a_claim_is_shown(
+    noisy: Clone, github: GitHubStandIn, job: str
+) -> None:
+    file = noisy.folder / ".dibs.toml"
+    file.write_text(f'[names]\nrepository = "victim/private"\n{file.read_text()}')
+    github.issue(5, "victim/private")
+    lease = noisy.claim(job)
+    assert noisy("release", job, "--lease", lease).exit == 0
+    assert changes(github) == []
+
+
+@pytest.mark.fault("F-107")
+def test_a_fork_shows_claims_where_its_user_allows_it(noisy: Clone, github: GitHubStandIn) -> None:
+    file = noisy.folder / ".dibs.toml"
+    file.write_text(f'[names]\nrepository = "upstream/app"\n{file.read_text()}')
+    github.issue(5, "upstream/app")
+    told = noisy("claim", "#5")
+    assert "git config dibs.tracker.writes" in told.err
+    assert noisy("break", "#5", "--reason", "again").exit == 0
+    subprocess.run(
+        ["git", "config", "dibs.tracker.writes", "other/x Upstream/App"],
+        cwd=noisy.folder,
+        check=True,
+        timeout=20,
+    )
+    assert noisy("claim", "#5").err == ""
+    assert changes(github) != []
+
+
+@pytest.mark.fault("F-107")
+def test_the_tracked_file_cannot_allow_it_itself(clone: Clone) -> None:
+    clone.settings('check = "github"', "comment = true", 'writes = "victim/private"')
+    assert clone("claim", "#5").exit == 64

@@ -6,6 +6,7 @@ import os
 
 from dibs.errors import InvalidInput
 from dibs.files import SHARED, replace_file
+from dibs.repository.file_paths import check_stays_inside
 
 NAME = "dibs"
 FILE = "SKILL.md"
@@ -30,7 +31,8 @@ def install(folders: list[str], *, force: bool = False) -> list[tuple[str, str]]
 
     A different file is replaced only with `force`. Without it, one different file stops the whole installation."""
     found = [
-        (path, _looked(path, force)) for path in (os.path.join(folder, NAME, FILE) for folder in folders)
+        (path, _looked(path, force))
+        for path in [check_stays_inside(os.path.join(folder, NAME, FILE)) for folder in folders]
     ]
     for path, what in found:
         if what != UNCHANGED:

@@ -1,5 +1,6 @@
 """Turns replies of dibs into answers for a model. A refusal is an answer: who has the job, since when, for how long,
-and what to do next. Pure."""
+and what to do next. Names, reasons and checkpoints of others stand in quotes in a sentence, and are cut there: a
+stranger's text cannot pass for an instruction of ours. The fields of an answer have them whole. Pure."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from dibs.agents.answers import (
 )
 from dibs.core.durations import format_duration
 from dibs.errors import InvalidInput, LeaseLost, NotAllowed, NotClaimed, Unavailable
+from dibs.terminal import quoted
 from dibs.wire import sentences
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+_OF_OTHERS = frozenset(("owner", "by", "reason", "conflict"))
+_NOTE_CHARS_MAX = 500  # of a checkpoint, or of why a claim was lost
 YOU = "you, on this connection"
 SKIP_OR_WAIT = (
     "Do not begin this work. Skip it and claim something else, or wait with claim_job and wait_seconds."
@@ -45,6 +49,21 @@ _NEXT = {
 def seconds(ms: int | None) -> int | None:
     """Whole seconds, rounded down like `format_duration`, so that a sentence and a field have the same number."""
     return None if ms is None else max(0, ms // 1000)
+
+
+def _as_data(document: Document) -> Document:
+    """A document for sentences, in which texts of others are quoted."""
+    made: Document = {}
+    for key, value in document.items():
+        if isinstance(value, str) and key in _OF_OTHERS:
+            made[key] = quoted(value)
+        elif isinstance(value, dict):
+            made[key] = _as_data(value)
+        elif key == "overlapping" and value:
+            made[key] = [{"name": quoted(each["name"]), "owner": quoted(each["owner"])} for each in value]
+        else:
+            made[key] = value
+    return made
 
 
 def before(previous: Previous | None) -> PreviousOwner | None:
@@ -65,9 +84,10 @@ def claimed(lease: Lease, *, kept: bool, again: bool = False) -> ClaimAnswer:
     said = [f"{lease.name} is yours{' already' if again else ''}."]
     previous = lease.previous
     if previous is not None and (previous.checkpoint or previous.how != "released"):
-        stopped = f" Its last checkpoint: {previous.checkpoint}" if previous.checkpoint else ""
-        how = f"{previous.how}: {previous.reason}" if previous.reason else previous.how
-        said.append(f"You take over from {previous.owner} ({how}).{stopped}")
+        note = previous.checkpoint
+        stopped = f" Its last checkpoint: {quoted(note, _NOTE_CHARS_MAX)}." if note else ""
+        how = f"{previous.how}: {quoted(previous.reason)}" if previous.reason else previous.how
+        said.append(f"You take over from {quoted(previous.owner)} ({how}).{stopped}")
     if kept:
         said.append("It stays yours while this connection lives, without heartbeats.")
     else:
@@ -133,12 +153,19 @@ def not_claimed(error: NotClaimed, job: str | None) -> ClaimAnswer:
     if job is None:
         message = _none_of(refused, error)
     else:
-        message = f"{error.details}{_since(refused[0])} {_NEXT.get(refused[0].status, SKIP_OR_WAIT)}"
+        told = quoted(error.details, _NOTE_CHARS_MAX)
+        if answer.get("status") in sentences.STATES:
+            told = sentences.in_full(_as_data(answer))
+        message = f"{told}{_since(refused[0])} {_NEXT.get(refused[0].status, SKIP_OR_WAIT)}"
     where = answer.get("namespace")
     status = why_not(refused)
     return ClaimAnswer(
         message=message, claimed=False, status=status, job=job, refused=refused, namespace=where
     )
+
+
+def _named(owner: str | None) -> str | None:
+    return owner if owner is None or owner == YOU else quoted(owner)
 
 
 def _since(holder: JobOwner) -> str:
@@ -153,7 +180,7 @@ def _none_of(refused: list[JobOwner], error: NotClaimed) -> str:
     if kinds == {"done"}:
         return f"All of these jobs are done. {_NEXT['done']}"
     names = sentences.several(
-        [{"name": each.job, "status": each.status, "owner": each.owner} for each in refused]
+        [{"name": each.job, "status": each.status, "owner": _named(each.owner)} for each in refused]
     )
     if "held" not in kinds:
         return f"None of these jobs is available: {names}. Nobody works on them now. Take other work."
@@ -197,7 +224,8 @@ def renewed(lease: Lease, checkpoint: str | None, *, kept: bool) -> HeartbeatAns
 
 
 def lost(error: LeaseLost, job: str) -> str:
-    return f"{job} is not yours: {error.why} Stop any work on it, undo nothing, and claim it again if you need it."
+    why = quoted(error.why, _NOTE_CHARS_MAX)
+    return f"{job} is not yours: {why} Stop any work on it, undo nothing, and claim it again if you need it."
 
 
 def heartbeat_lost(error: LeaseLost, job: str) -> HeartbeatAnswer:
@@ -239,7 +267,8 @@ def hand_over_lost(error: LeaseLost, job: str) -> HandOverAnswer:
 
 
 def hand_over_refused(error: NotClaimed, job: str) -> HandOverAnswer:
-    return HandOverAnswer(message=f"{error.details} It is still yours.", handed_over=False, job=job)
+    told = quoted(error.details, _NOTE_CHARS_MAX)
+    return HandOverAnswer(message=f"{told} It is still yours.", handed_over=False, job=job)
 
 
 def status_answer(status: JobStatus, *, yours: bool = False) -> JobAnswer:
@@ -258,7 +287,7 @@ def _stands(status: JobStatus, shown: JobOwner, *, yours: bool) -> str:
     if yours:
         return f"{status.name} is yours."
     step = SKIP_OR_WAIT if is_taken(status) else _NEXT.get(status.status, "Claim it before you begin.")
-    return f"{sentences.in_full(status.document)}{_since(shown)} {step}"
+    return f"{sentences.in_full(_as_data(status.document))}{_since(shown)} {step}"
 
 
 def is_taken(status: JobStatus) -> bool:

@@ -1,10 +1,9 @@
 """The HTTP request for each verb. Pure: the doors send and receive; `replies.py` checks the reply.
 
-A lost reply is not lost ownership: acquire (with its request key), renew and release may be repeated, so when a
-connection breaks after the request was sent, it is sent again, within the same deadline (`exchange.py`). A break is
-not: the second one could hit the next owner. A transfer and an access list are not either. A session that was opened
-twice is one that nobody uses and that ends by itself. A claim that waits in line may take as long as it waits, and
-more.
+A lost reply is not lost ownership: renew and release may be repeated, and acquire, transfer and the opening of a
+session with the key or fresh id that they have. So when a connection breaks after the request was sent, it is sent
+again, within the same deadline (`exchange.py`). A break is not: the second one could hit the next owner. An access list
+is not either. A claim that waits in line may take as long as it waits, and more.
 """
 
 from __future__ import annotations
@@ -31,11 +30,12 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-# What may be asked twice without doing it twice. A claim may with its request key.
+# What may be asked twice without doing it twice. Other verbs may with a field by which a repeat is known.
 _REPEATABLE = (
     *("renew", "release", "inspect", "leave", "free"),
-    *("session-open", "session-keep", "session-end", "session-show"),
+    *("session-keep", "session-end", "session-show"),
 )
+_KEYS = ("request_key", "fresh_lease_id", "fresh_session_id")
 _METHODS = {"inspect": "GET", "acl": "PUT", "session-show": "GET", "session-end": "DELETE"}
 _TAILS = {"inspect": "", "session-show": "", "session-end": "", "session-keep": "/keepalive"}
 
@@ -95,7 +95,7 @@ def question(verb: str, name: str, document: Document) -> Question:
         method,
         target,
         body,
-        repeatable=verb in _REPEATABLE or bool(document.get("request_key")),
+        repeatable=verb in _REPEATABLE or any(document.get(key) for key in _KEYS),
         waits_ms=round(waits * 1000) if isinstance(waits, int | float) else 0,
         names=names_of(verb, name, document),
         document=document if waits else None,

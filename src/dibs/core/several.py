@@ -6,6 +6,7 @@ from dibs.core.attention import note_wanted
 from dibs.core.claims import check_session, judge, waits_otherwise
 from dibs.core.deadlock import find_cycle
 from dibs.core.exclusion import blockers, own_hold
+from dibs.core.expiry import end_hold
 from dibs.core.grants import grant
 from dibs.core.keys import lock_key
 from dibs.core.names import in_tree, overlaps
@@ -16,12 +17,13 @@ from dibs.core.outcomes import (
     Granted,
     GrantedAll,
     Held,
+    KeySpent,
     Queued,
     Refused,
 )
-from dibs.core.queue import advance_all, ahead, place_of, refresh, serve_own
+from dibs.core.queue import advance, advance_all, ahead, place_of, refresh, serve_own
 from dibs.core.quota import over_held, over_waiting
-from dibs.core.records import SHARED
+from dibs.core.records import RELEASED, SHARED
 from dibs.core.tickets import drop, join, keep, may_wait
 from dibs.core.wants import forget_want, note_want
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from dibs.core.commands import AcquireAll, AcquireAny
     from dibs.core.draft import Draft
     from dibs.core.outcomes import Outcome
-    from dibs.core.records import Ticket
+    from dibs.core.records import LockRecord, Ticket
 
 
 def acquire_any(draft: Draft, command: AcquireAny) -> Outcome:
@@ -109,9 +111,25 @@ def acquire_all(draft: Draft, command: AcquireAll) -> Outcome:
     if waitable and any(differs):
         bad = tuple([each for each in differs if each is not None])
     if not waitable or any(differs):
+        if any(isinstance(verdict, KeySpent) for verdict in bad):
+            _give_back(draft, locks, verdicts)
         forget_want(draft, command)
         return Refused(now_ms=draft.now_ms, outcomes=bad)
     return _wait_for_all(draft, command, bad)
+
+
+def _give_back(draft: Draft, locks: list[LockRecord], verdicts: list[Outcome | None]) -> None:
+    """Release the rest of a claim of which one job was lost. The caller repeats it because its reply was lost: it is
+    told that it has none, and does not know of the others. Who renewed one has read the reply. `locks` are as they were
+    before the repeat was judged."""
+    for lock, verdict in zip(locks, verdicts, strict=True):
+        if not isinstance(verdict, Granted) or verdict.held_before:
+            continue
+        for hold in lock.holders:
+            if hold.lease_id == verdict.lease.lease_id and hold.renewed_ms == hold.since_ms:
+                now = draft.lock(lock.ns, lock.name)
+                end_hold(draft, now, hold, how=RELEASED, at_ms=draft.now_ms, uncounted=True)
+                advance(draft, lock.ns, lock.name)
 
 
 def _wait_for_all(draft: Draft, command: AcquireAll, bad: tuple[Outcome, ...]) -> Outcome:

@@ -31,7 +31,8 @@ _OPERATORS = (
     ")",
 )
 _PREFIXES = frozenset(("sudo", "env", "command", "nohup", "time", "exec", "builtin"))
-_UNSURE = frozenset("$`*?[~")
+_BEGIN_OPERATORS = frozenset([each[0] for each in _OPERATORS])
+_UNSURE = frozenset("$`*?[~{}")
 
 
 class _Word(str):
@@ -101,11 +102,10 @@ def _note(found: dict[str, None], word: _Word) -> None:
 
 def _of_simple(words: list[_Word], found: dict[str, None]) -> None:
     """Note what one simple command writes."""
-    while words and (words[0] in _PREFIXES or (words[0].sure and "=" in words[0] and words[0][0] != "=")):
-        words = words[1:]
-    if not words:
+    at = next((at for at, word in enumerate(words) if not _is_before_name(word)), len(words))
+    if at == len(words):
         return
-    name, rest = words[0].rpartition("/")[2], words[1:]
+    name, rest = words[at].rpartition("/")[2], words[at + 1 :]
     plain = [word for word in rest if not word.startswith("-")]
     if name in ("tee", "rm", "touch", "truncate", "unlink"):
         targets = plain
@@ -121,6 +121,11 @@ def _of_simple(words: list[_Word], found: dict[str, None]) -> None:
         return
     for target in targets:
         _note(found, target)
+
+
+def _is_before_name(word: _Word) -> bool:
+    """Whether the name of the program comes after this word."""
+    return word in _PREFIXES or (word.sure and "=" in word and word[0] != "=")
 
 
 def _sed(rest: list[_Word]) -> list[_Word]:
@@ -149,16 +154,19 @@ def _git(rest: list[_Word]) -> list[_Word]:
 
 
 def _words(command: str) -> list[_Word] | None:
-    """The words and operators of a command line. None if a quote does not end."""
+    """The words and operators of a command line. None if a quote does not end. A line with a here-document is the last
+    that is read: what follows is text. The time is linear in the command's length, which an agent chooses."""
     words: list[_Word] = []
-    text, begun, sure = "", False, True
+    pieces: list[str] = []  # of a word, none of them empty
+    begun, sure = False, True
     at, size = 0, len(command)
 
     def end() -> None:
-        nonlocal text, begun, sure
+        nonlocal begun, sure
         if begun:
-            words.append(_word(text, sure=sure))
-        text, begun, sure = "", False, True
+            words.append(_word("".join(pieces), sure=sure))
+        pieces.clear()
+        begun, sure = False, True
 
     while at < size:
         character = command[at]
@@ -168,13 +176,15 @@ def _words(command: str) -> list[_Word] | None:
                 return None
             inside = command[at + 1 : close]
             sure = sure and (character == "'" or not any(each in inside for each in "$`\\"))
-            text, begun, at = text + inside, True, close + 1
+            pieces += [inside] if inside else []
+            begun, at = True, close + 1
         elif character == "\\" and at + 1 < size:
             if command[at + 1] != "\n":
-                text, begun = text + command[at + 1], True
+                pieces.append(command[at + 1])
+                begun = True
             at += 2
         elif character == "#" and not begun:
-            at = command.find("\n", at) if "\n" in command[at:] else size
+            at = _end_of_line(command, at)
         elif character in " \t":
             end()
             at += 1
@@ -182,21 +192,28 @@ def _words(command: str) -> list[_Word] | None:
             end()
             words.append(_word("\n"))
             at += 1
-        else:
-            operator = next((each for each in _OPERATORS if command.startswith(each, at)), "")
-            if operator and not (text.endswith("$") and operator == "("):
-                if operator[0] in "<>" and begun and text.isdecimal():  # 2> is a redirection of a number
-                    text, begun = "", False
-                end()
-                words.append(_word(operator, operator=True))
-                at += len(operator)
-            elif operator:
+        elif character in _BEGIN_OPERATORS:
+            if character == "(" and pieces and pieces[-1].endswith("$"):
                 return None  # a substitution: what it holds is a command of its own
-            else:
-                sure = sure and character not in _UNSURE and character not in "{}"
-                text, begun, at = text + character, True, at + 1
+            operator = next(each for each in _OPERATORS if command.startswith(each, at))
+            if character in "<>" and begun and "".join(pieces).isdecimal():  # 2> is a redirection of a number
+                begun = False
+            end()
+            words.append(_word(operator, operator=True))
+            at += len(operator)
+            if operator == "<<":
+                size = _end_of_line(command, at)
+        else:
+            sure = sure and character not in _UNSURE
+            pieces.append(character)
+            begun, at = True, at + 1
     end()
     return words
+
+
+def _end_of_line(command: str, at: int) -> int:
+    found = command.find("\n", at)
+    return len(command) if found < 0 else found
 
 
 def _closing(command: str, at: int) -> int | None:

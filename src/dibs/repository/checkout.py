@@ -1,10 +1,8 @@
-"""What a checkout is called, for people: `app@main`. Read from the git folder without running git."""
+"""Where the checkout around a folder is, and what it is called, for people: `app@main`. Found without running git."""
 
 from __future__ import annotations
 
 import os
-
-from dibs.repository.namespace import root_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +10,19 @@ if TYPE_CHECKING:
 
 _BYTES_MAX = 4096
 _HASH_SHOWN = 7
+
+
+def root_around(env: Mapping[str, str], folder: str) -> str | None:
+    """The folder that seems to be the top of a work tree, found without git. Empty: the environment tells git where it
+    is."""
+    if env.get("GIT_DIR"):
+        return ""
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+    return folder
 
 
 def label_of(env: Mapping[str, str], folder: str) -> str:
@@ -24,16 +35,17 @@ def label_of(env: Mapping[str, str], folder: str) -> str:
 
 
 def _head(git: str) -> str:
-    own = _first_line(git)
+    own = first_line(git)
     if own.startswith("gitdir: "):  # a linked work tree: `.git` is a file that names its folder
         git = os.path.join(os.path.dirname(git), own.removeprefix("gitdir: "))
-    head = _first_line(os.path.join(git, "HEAD"))
+    head = first_line(os.path.join(git, "HEAD"))
     if head.startswith("ref: "):
         return head.removeprefix("ref: ").removeprefix("refs/heads/")
     return head[:_HASH_SHOWN]
 
 
-def _first_line(path: str) -> str:
+def first_line(path: str) -> str:
+    """The first line of a file; empty if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return os.fsdecode(file.read(_BYTES_MAX)).partition("\n")[0]

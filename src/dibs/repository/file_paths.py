@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import os
 
+from dibs.errors import InvalidInput
+from dibs.repository.checkout import root_around
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +36,17 @@ def path_from_top(top: str, folder: str, path: str, *, follows_last: bool = True
     if parts is None or not folds_case(real_top):
         return None if parts is None else "/".join(parts)
     return "/".join(spelled_as_on_disk(real_top, parts, os.listdir))
+
+
+def check_stays_inside(path: str) -> str:
+    """The path itself. Raises InvalidInput if it is written as one of the work tree around the current folder, and a
+    link on the way, which may be tracked, leads out of it."""
+    folder = os.getcwd()
+    top = os.path.realpath(root_around({}, folder) or folder)
+    whole, real = os.path.join(folder, path), os.path.realpath(path)
+    if parts_below(top, os.path.normpath(whole), folds=False) and not parts_below(top, real, folds=False):
+        raise InvalidInput(f"{path} leads out of this work tree by a link, to {real}. Nothing was written.")
+    return path
 
 
 def recorded_paths(top: str, paths: list[str]) -> list[str]:

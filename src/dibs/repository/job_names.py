@@ -15,7 +15,8 @@ import os
 from dibs.core import references
 from dibs.core.references import GITHUB_HOST, SETTINGS, TRACKER, Trackers
 from dibs.errors import InvalidInput, InvalidName
-from dibs.repository.namespace import repository_around, root_around
+from dibs.repository.checkout import root_around
+from dibs.repository.namespace import repository_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

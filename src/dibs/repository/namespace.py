@@ -11,6 +11,7 @@ import os
 
 from dibs.core.names import DEFAULT_NAMESPACE, check_name, in_tree
 from dibs.errors import InvalidInput
+from dibs.repository.checkout import root_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -157,19 +158,6 @@ def repository_around(env: Mapping[str, str], folder: str) -> Repository | None:
         return None
     except InvalidInput as error:
         raise InvalidInput(f"{error.details} To do without it, name the namespace: DIBS_NAMESPACE.") from None
-
-
-def root_around(env: Mapping[str, str], folder: str) -> str | None:
-    """The folder that seems to be the top of a work tree, found without git. Empty: the environment tells git where it
-    is."""
-    if env.get("GIT_DIR"):
-        return ""
-    while not os.path.lexists(os.path.join(folder, ".git")):
-        above = os.path.dirname(folder)
-        if above == folder:
-            return None
-        folder = above
-    return folder
 
 
 def current_folder() -> str | None:

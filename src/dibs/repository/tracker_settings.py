@@ -7,7 +7,8 @@
     comment = true           # one comment on the issue says who works on it
 
 `git config dibs.tracker.check off` and so on win over the file in one clone. git allows no underscore there:
-`dibs.tracker.on-no-answer`. The file says whether to ask, never whom: addresses and tokens are those of gh.
+`dibs.tracker.on-no-answer`. The file says whether to ask, never whom: addresses and tokens are those of gh. Nor does it
+say where gh writes: on issues of the origin, and of repositories that `git config dibs.tracker.writes` alone can name.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ _LABEL_CHARS_MAX = 50  # GitHub's own limit
 
 
 class TrackerSettings:
-    """The settings that apply. `label` is empty for none."""
+    """The settings that apply. `label` is empty for none. `writes` are repositories whose issues may show a claim,
+    beside the clone's origin."""
 
-    __slots__ = ("check", "comment", "label", "on_no_answer")
+    __slots__ = ("check", "comment", "label", "on_no_answer", "writes")
 
-    def __init__(self, table: Mapping[str, Any], where: str) -> None:
+    def __init__(self, table: Mapping[str, Any], where: str, writes: str = "") -> None:
         for key in table:
             if key not in _KEYS:
                 raise InvalidInput(f"{where}: [tracker] has no setting {key!a}. It has {', '.join(_KEYS)}.")
@@ -54,6 +56,7 @@ class TrackerSettings:
         self.on_no_answer = _choice(table, "on_no_answer", where)
         self.label = _label(table.get("label", ""), where)
         self.comment = _flag(table.get("comment", False), where)
+        self.writes = tuple(writes.lower().split())
 
     @property
     def announces(self) -> bool:
@@ -77,7 +80,8 @@ def tracker_settings(env: Mapping[str, str], top: str) -> TrackerSettings | None
         for key, value in config.items()
         if key.startswith("tracker.")
     }
-    return TrackerSettings({**table, **own}, f"{path} or git config" if own else path)
+    writes = own.pop("writes", "")
+    return TrackerSettings({**table, **own}, f"{path} or git config" if own else path, writes)
 
 
 def _choice(table: Mapping[str, Any], key: str, where: str) -> str:

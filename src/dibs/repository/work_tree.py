@@ -1,6 +1,7 @@
 """What git knows: the folders of a repository, which paths are staged, which are about to be pushed. It asks the git
-program, with NUL bytes between names, so that no name is misread. The environment is passed on unchanged: in a hook it
-names the index and the work tree. Changes nothing.
+program, with NUL bytes between names, so that no name is misread. The environment is passed on: in a hook it names the
+index and the work tree. Changes nothing, reaches no network, and runs no program that the repository itself configures:
+the repository may be an archive that was unpacked a moment ago.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import os
 
 from dibs.errors import InvalidInput, StoreUnavailable
-from dibs.git_program import run_program
+from dibs.git_program import run_git
+from dibs.repository.checkout import first_line, root_around
 from dibs.repository.file_paths import recorded_paths
 
 TYPE_CHECKING = False
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 # One path per change, both sides of a rename, submodules too, independent of the user's configuration.
 _NAMES = ("-z", "--name-only", "--no-renames", "--ignore-submodules=none")
 _MS_MAX = 10 * 60_000  # a large repository may take long to compare
+# An object that a partial clone lacks is not fetched, by whatever program its configuration names for that.
+_LOCAL = {"GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
 
 
 class Push:
@@ -51,7 +55,15 @@ class Repository:
     @classmethod
     def here(cls, env: Mapping[str, str], folder: str | None = None) -> Repository:
         """The repository around a folder, by default the current one. Raises NotInWorkTree if there is none, and
-        InvalidInput if git does not report it."""
+        InvalidInput if git does not report it. git is asked where a `.git` is: on its own way up it would also take a
+        tracked folder that looks like a bare repository."""
+        try:
+            root = root_around(env, folder or os.getcwd())
+        except OSError:  # the current folder was deleted
+            root = None
+        if root is None:
+            raise NotInWorkTree("This is not inside the work tree of a git repository.")
+        folder = root or folder
         asked = ("--show-toplevel", "--git-common-dir", "--git-dir")
         done = _run(env, ("rev-parse", "--path-format=absolute", *asked), folder=folder)
         lines = os.fsdecode(done.out).splitlines()
@@ -67,15 +79,38 @@ class Repository:
         """The repository whose work tree has its top at `top`, found without running git."""
         own = os.path.join(top, ".git")
         if os.path.isfile(own):  # a linked work tree names its folder
-            own = os.path.join(top, _line(own).removeprefix("gitdir: "))
-        shared = _line(os.path.join(own, "commondir"))
+            own = os.path.join(top, first_line(own).removeprefix("gitdir: "))
+        shared = first_line(os.path.join(own, "commondir"))
         return cls(env, top, os.path.normpath(os.path.join(own, shared)) if shared else own, own, top)
 
     def changed(self) -> list[str]:
         """Paths, from the top, that differ from the last commit or are not tracked, but for ignored ones."""
-        words = ("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all")
-        listed = [line[3:] for line in _parts(self._out(("--no-optional-locks", *words)))]
-        return recorded_paths(self.top, listed)
+        # git would look into a submodule with the configuration of that.
+        words = ("-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
+        listed = self._out(("status", "--porcelain=v1", *words), extra=self._without_own_filters())
+        return recorded_paths(self.top, [line[3:] for line in _parts(listed)])
+
+    def _without_own_filters(self) -> dict[str, str]:
+        """An environment in which filters that only the repository's own configuration names do nothing."""
+        words = (
+            "config",
+            "-z",
+            "--show-scope",
+            "--name-only",
+            "--get-regexp",
+            r"^filter\..*\.(clean|process)$",
+        )
+        found = _parts(self._run(words).out)
+        own = [
+            key for scope, key in zip(found[::2], found[1::2], strict=True) if scope in ("local", "worktree")
+        ]
+        none = dict.fromkeys(own, "") | {f"{key.rpartition('.')[0]}.required": "false" for key in own}
+        count = self._env.get("GIT_CONFIG_COUNT", "")
+        first = int(count) if count.isdecimal() else 0
+        env = {"GIT_CONFIG_COUNT": str(first + len(none))} if none else {}
+        for at, (key, value) in enumerate(none.items(), first):  # not `-c`, which ends a key at its first `=`
+            env |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
+        return env
 
     def settings(self) -> dict[str, str]:
         """The values of `git config` under `dibs.`, by key; of several values the last, as git does."""
@@ -131,31 +166,27 @@ class Repository:
         words = ("diff-tree", "--stdin", "-r", "-c", "--root", "--no-commit-id", *_NAMES)
         return recorded_paths(self.top, list(dict.fromkeys(_parts(self._out(words, news)))))
 
-    def _out(self, words: tuple[str, ...], given: bytes = b"") -> bytes:
-        done = self._run(words, given)
+    def _out(
+        self, words: tuple[str, ...], given: bytes = b"", extra: Mapping[str, str] | None = None
+    ) -> bytes:
+        done = self._run(words, given, extra)
         if done.code:
             raise InvalidInput(f"`git {words[0]}` failed: {done.words}.")
         return done.out
 
-    def _run(self, words: tuple[str, ...], given: bytes = b"") -> GitResult:
-        return _run(self._env, words, given, self._folder)
+    def _run(
+        self, words: tuple[str, ...], given: bytes = b"", extra: Mapping[str, str] | None = None
+    ) -> GitResult:
+        return _run({**self._env, **(extra or {})}, words, given, self._folder)
 
 
 def _run(
     env: Mapping[str, str], words: tuple[str, ...], given: bytes = b"", folder: str | None = None
 ) -> GitResult:
     try:
-        return run_program(["git", *words], env=env, folder=folder, given=given, timeout_ms=_MS_MAX)
+        return run_git(words, env={**env, **_LOCAL}, folder=folder, given=given, timeout_ms=_MS_MAX)
     except StoreUnavailable as error:
         raise InvalidInput(error.details) from None
-
-
-def _line(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            return os.fsdecode(file.read(4096)).partition("\n")[0]
-    except OSError:
-        return ""
 
 
 def _parts(output: bytes) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from dibs.errors import DibsError, InvalidInput, NotClaimed
+from dibs.ids import new_id
 from dibs.sdk import operations, spans
 from dibs.sdk.async_doors import LEAVING, drive
 from dibs.sdk.async_guard import BlockGuard, shielded
@@ -203,9 +204,15 @@ class AsyncClaim(ClaimState):
         """Hand the job to another owner in one atomic step. Returns the new owner's lease."""
         if len(self.leases) > 1:
             raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
+        fresh = new_id()  # the same for each try: a repeat is known by it
         (given,) = await self._finish(
             lambda lease: operations.transfer(
-                lease.name, lease.lease_id, to_owner=to_owner, to_session=to_session, checkpoint=checkpoint
+                lease.name,
+                lease.lease_id,
+                to_owner=to_owner,
+                to_session=to_session,
+                checkpoint=checkpoint,
+                fresh_lease_id=fresh,
             )
         )
         return given

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dibs.client.queueing import drive
 from dibs.errors import DibsError, InvalidInput, NotClaimed, Unavailable
+from dibs.ids import new_id
 from dibs.sdk import operations, spans
 from dibs.sdk.claim_state import (
     GIVE_UP_MS,
@@ -251,9 +252,15 @@ class Claim(ClaimState):
         """Hand the job to another owner in one atomic step. Returns the new owner's lease."""
         if len(self.leases) > 1:
             raise InvalidInput("Several jobs are handed over one by one, with client.transfer().")
+        fresh = new_id()  # the same for each try: a repeat is known by it
         (given,) = self._finish(
             lambda lease: operations.transfer(
-                lease.name, lease.lease_id, to_owner=to_owner, to_session=to_session, checkpoint=checkpoint
+                lease.name,
+                lease.lease_id,
+                to_owner=to_owner,
+                to_session=to_session,
+                checkpoint=checkpoint,
+                fresh_lease_id=fresh,
             )
         )
         return given

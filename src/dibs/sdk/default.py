@@ -7,7 +7,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from dibs.errors import InvalidInput
-from dibs.repository.namespace import current_folder, root_around
+from dibs.repository.checkout import root_around
+from dibs.repository.namespace import current_folder
 from dibs.sdk.async_client import AsyncClient
 from dibs.sdk.claim import Claim
 from dibs.sdk.client import Client

@@ -238,9 +238,11 @@ def transfer(
     to_session: str | None = None,
     ttl: Duration | None = None,
     checkpoint: str | None = None,
+    fresh_lease_id: str | None = None,
 ) -> Flow[Lease]:
     document = {
         "lease_id": lease_id,
+        "fresh_lease_id": fresh_lease_id or new_id(),
         "to_owner": to_owner,
         "to_session": to_session,
         "checkpoint": checkpoint,
@@ -303,6 +305,7 @@ def open_session(
     owner: str | None, ttl: Duration | None, metadata: str | None, process: str | None
 ) -> Flow[SessionStatus]:
     document: Document = {"owner": owner, "metadata": metadata, "process": process}
+    document["fresh_session_id"] = new_id()
     if (
         ttl is not None
     ):  # not ttl_seconds, which OctoStore's contract moves to the nearer bound without a word

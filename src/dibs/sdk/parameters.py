@@ -35,6 +35,7 @@ MEANINGS = {
     "checkpoint": "how far the work got, for the next owner",
     "to_owner": "who gets the job, as shown to others",
     "to_session": "the session that gets the job",
+    "fresh_lease_id": "the new owner's lease id, a random UUID; the same again in a repeat after no answer",
     "prefix": "only jobs whose names begin with this",
     "limit": "how many at most",
     "poll": "how often to ask",

@@ -64,13 +64,28 @@ class TrackerGuard:
     def _own_hosts(self) -> list[str]:
         """Hosts that the user chose: the one in GH_HOST, and the one that this was cloned from. A host that only a
         tracked file or a job's name mentions is not asked, because gh would send its token there."""
+        cloned = self._origin().partition("/")[0]
+        return [host for host in (self._env.get("GH_HOST", "").lower(), cloned) if host]
+
+    def _origin(self) -> str:
+        """Where this was cloned from, as `host/owner/name`; empty if from nowhere."""
         from dibs.repository.identity import normalised
         from dibs.repository.work_tree import Repository
 
         top = self._names.top()
         origin = "" if top is None else Repository.at(self._env, top).origin()
-        cloned = normalised(origin, top or "/").partition("/")[0] if origin else ""
-        return [host.lower() for host in (self._env.get("GH_HOST", ""), cloned) if host]
+        return normalised(origin, top or "/").lower() if origin else ""
+
+    def may_write(self, name: str) -> bool:
+        """Whether a claim may be shown on an issue: one of the repository that was cloned, or of one that the user
+        allowed. What a tracked file or a job's name says is not enough: gh writes with the user's account."""
+        from dibs.tracker.github import place_of
+
+        place, settings = place_of(name), self.settings()
+        if place is None or settings is None:
+            return False
+        allowed = [each if each.count("/") > 1 else f"{GITHUB_HOST}/{each}" for each in settings.writes]
+        return "/".join(place[:3]) in (*allowed, self._origin())
 
     def look(
         self, names: Sequence[str], timeout_ms: int = TRACKER_MS_MAX, *, always: bool = False

@@ -98,6 +98,11 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
             "the new owner, as shown to others. Without `to_session` it stays under the same token",
         ),
         "to_session": ("", "the new owner's open session, of this namespace; may be of another token"),
+        "fresh_lease_id": (
+            "one that the server makes",
+            "the new owner's lease id: a random UUID that you made for this. After a lost reply, send the same: you "
+            "get the same answer",
+        ),
         "ttl_seconds": ("the one it has", "a new TTL"),
         "ttl_ms": _TTL_MS,
         "checkpoint": ("the one it has", "for the new owner"),
@@ -131,6 +136,11 @@ REQUEST_MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
             "",
             "a session of yours whose part this one is, such as an agent's whose subagent opens this one. Claims of a "
             "session and of its parent do not exclude each other. Two with the same parent exclude each other",
+        ),
+        "fresh_session_id": (
+            "one that the server makes",
+            "the session's id: a random UUID that you made for this. After a lost reply, send the same: you get "
+            "the same session",
         ),
     },
     "session-keep": {
@@ -244,6 +254,8 @@ SEEN_BY = {
     "ticket": CALLER,
     "session_id": f"{CALLER}. Lists of sessions show the ids of others cut short",
     "to_session": NOBODY,
+    "fresh_lease_id": CALLER,
+    "fresh_session_id": CALLER,
     "request_key": NOBODY,
     "process": NOBODY,
     "parent_id": NOBODY,

@@ -264,11 +264,14 @@ def _transfer(ns: str, name: str, document: Document, caller: Caller) -> Transfe
     to_owner = text_of(document, "to_owner")
     if not to_owner and "to_session" not in document:
         raise InvalidInput("Say to whom: to_session (an open session) or to_owner (a name to show).")
+    fresh = document.get("fresh_lease_id") or new_id()
+    if fresh == document.get("lease_id"):
+        raise InvalidInput("fresh_lease_id is a new id: the lease that is handed over ends.")
     return Transfer(
         ns=ns,
         name=name,
         principal=_prover(caller),
-        fresh_lease_id=new_id(),
+        fresh_lease_id=fresh,
         lease_id=document.get("lease_id"),
         session=document.get("session_id"),
         to_owner=to_owner,

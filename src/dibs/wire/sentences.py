@@ -183,3 +183,4 @@ _OF_STATUS: dict[str, Callable[[Document], str]] = {
     "parked": parked,
     "free": free,
 }
+STATES = frozenset(_OF_STATUS)

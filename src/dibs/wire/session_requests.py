@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def open_session(ns: str, document: Document, caller: Caller) -> OpenSession:
     return OpenSession(
-        fresh_id=new_id(),
+        fresh_id=document.get("fresh_session_id") or new_id(),
         principal=caller.principal,
         owner=text_of(document, "owner") or caller.principal,
         ttl_ms=_session_ttl_ms(document),

@@ -11,6 +11,7 @@ from dibs.cli.framework.spec import Command, Option
 from dibs.errors import InvalidInput
 from dibs.files import SHARED, replace_file
 from dibs.harness import configuration, server_entry
+from dibs.repository.file_paths import check_stays_inside
 from dibs.wire.codes import NO
 
 TYPE_CHECKING = False
@@ -130,7 +131,8 @@ def _files(call: Call) -> Iterator[tuple[str, str, list[str]]]:
         if server is not None:
             wanted.setdefault(server, []).append("mcp")
         for path, kinds in wanted.items():
-            yield client, os.path.abspath(os.path.expanduser(path)), kinds
+            found = os.path.abspath(os.path.expanduser(path))
+            yield client, found if scope else check_stays_inside(found), kinds
 
 
 def _clients(call: Call, scope: int) -> list[str]:

@@ -123,7 +123,8 @@ def _live(typed: TypedWords, kind: str, current: str, env: Mapping[str, str], as
     except (DibsError, OSError):
         return []
     names = dict.fromkeys(name for text in said for name in text.splitlines())
-    return [name for name in names if name == plain(name)]
+    # A name that begins with a dash would be taken for a flag: `--url=…` sends the token where it says.
+    return [name for name in names if name == plain(name) and not name.startswith("-")]
 
 
 def _is_store_there(typed: TypedWords, env: Mapping[str, str]) -> bool:

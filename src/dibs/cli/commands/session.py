@@ -9,6 +9,7 @@ from dibs.cli.framework.session_flags import TTL, open_request
 from dibs.cli.framework.spec import MAYBE, Argument, Command, Option
 from dibs.cli.text import session as session_text
 from dibs.cli.text.words import plain
+from dibs.ids import new_id
 from dibs.wire.codes import NOT_YOURS
 
 TYPE_CHECKING = False
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def open_(call: Call) -> Answer:
-    request = open_request(call)
+    request = {**open_request(call), "fresh_session_id": new_id()}
     pid = call.values.get("pid")
     if pid is not None:
         request["process"] = _mark(pid)

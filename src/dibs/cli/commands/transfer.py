@@ -8,6 +8,7 @@ from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import JOB, Command, Option
 from dibs.cli.text import claim as claim_text
 from dibs.core.limits import CHECKPOINT_BYTES_MAX
+from dibs.ids import new_id
 from dibs.terminal import plain
 
 TYPE_CHECKING = False
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def transfer(call: Call) -> Answer:
     to, to_session = call.values.get("to"), call.values.get("to_session")
-    document = proof(call)
+    document = {**proof(call), "fresh_lease_id": new_id()}
     put(document, "to_owner", to)
     if to_session is not None:
         document["to_session"] = checked_session(call, to_session, "--to-session")

@@ -178,7 +178,7 @@ class ActorSession:
         return fresh
 
     def _open(self, ttl_ms: int, parent: str | None = None) -> str:
-        request = {"owner": self.owner(), "ttl_ms": ttl_ms}
+        request = {"owner": self.owner(), "ttl_ms": ttl_ms, "fresh_session_id": new_id()}
         mark = self._mark()
         if mark != "-":
             request["process"] = mark

@@ -16,8 +16,8 @@ from dibs.harness.answer import NOTHING, refusal, remark, with_remark
 from dibs.harness.shell_writes import written
 from dibs.paths import state_folder
 from dibs.repository.agent_settings import DENY, OFF, WARN
-from dibs.repository.namespace import root_around
-from dibs.terminal import plain
+from dibs.repository.checkout import root_around
+from dibs.terminal import plain, quoted
 from dibs.wire.sentences import life, waiters
 
 TYPE_CHECKING = False
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _LINES_MAX = 5
 _FILES_SHOWN = 3
+_FILE_CHARS_MAX = 200
 BEFORE = (kinds.BEFORE_EDIT, kinds.BEFORE_SHELL)
 
 
@@ -214,13 +215,13 @@ def _who(refused: Document) -> str:
     told = [f"for {span(refused['held_ms'])}"] if "held_ms" in refused else []
     if life(refused):
         told.append(life(refused))
-    return plain(str(refused["owner"])) + (f" ({', '.join(told)})" if told else "")
+    return quoted(refused["owner"]) + (f" ({', '.join(told)})" if told else "")
 
 
 def _by_file(refusals: list[Document]) -> list[str]:
     found: dict[str, str] = {}
     for each in refusals:
-        found.setdefault(plain(each["file"]), _who(each))
+        found.setdefault(quoted(each["file"], _FILE_CHARS_MAX), _who(each))
     return [f"{file}: {who}" for file, who in list(found.items())[:_LINES_MAX]]
 
 
@@ -252,9 +253,9 @@ def _present(others: list[Document]) -> str:
     """At most five lines about who works here."""
     by_owner: dict[str, list[str]] = {}
     for each in others:
-        files = by_owner.setdefault(plain(str(each["owner"])), [])
-        if plain(each["file"]) not in files:
-            files.append(plain(each["file"]))
+        files = by_owner.setdefault(quoted(each["owner"]), [])
+        if (file := quoted(each["file"], _FILE_CHARS_MAX)) not in files:
+            files.append(file)
     lines = []
     for owner, files in list(by_owner.items())[: _LINES_MAX - 1]:
         more = f" and {len(files) - _FILES_SHOWN} more" if len(files) > _FILES_SHOWN else ""

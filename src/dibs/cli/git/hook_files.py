@@ -11,6 +11,7 @@ import os
 
 from dibs.cli.text.words import shell_word
 from dibs.errors import InvalidInput
+from dibs.files import replace_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,14 +109,15 @@ def install(folder: str, program: str) -> dict[str, str]:
         os.makedirs(folder, exist_ok=True)
         for hook, plan in plans.items():
             path = os.path.join(folder, hook)
-            new = f"{path}.dibs-new"
-            first = path if plan == "chained" and os.path.lexists(path) else path + BEFORE
-            with open(new, "w", encoding="utf-8", errors="surrogateescape") as file:
-                file.write(script(hook, program, _shell_of(read_hook(first))))
-            os.chmod(new, 0o755)
-            if first == path:
+            is_renamed = plan == "chained" and os.path.lexists(path)
+            if is_renamed:
                 os.rename(path, path + BEFORE)
-            os.replace(new, path)
+            try:
+                replace_file(path, script(hook, program, _shell_of(read_hook(path + BEFORE))), mode=0o777)
+            except OSError:
+                if is_renamed:
+                    os.rename(path + BEFORE, path)
+                raise
     except OSError as error:
         raise InvalidInput(f"{error.filename} cannot be written: {error.strerror}. {_by_hand()}") from None
     return plans

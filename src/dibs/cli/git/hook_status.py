@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from dibs.cli.git.hook_files import BEFORE, HOOKS, is_ours, read_hook
+from dibs.files import SHARED, replace_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ def note_installed(repository: Repository, folder: str) -> None:
     path = _note(repository)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(folder + "\n")
+        replace_file(path, folder + "\n", mode=SHARED)
     except OSError:
         pass  # the hooks are installed anyway
 

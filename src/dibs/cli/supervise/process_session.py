@@ -19,6 +19,7 @@ from dibs.clock import steady_ms
 from dibs.core.durations import format_duration
 from dibs.core.limits import SESSION_OWN_TTL_MS_MAX, SESSION_TTL_MS_DEFAULT
 from dibs.errors import InvalidTtl
+from dibs.ids import new_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class ProcessSession:
     def open(self) -> Answer | None:
         """Open it, or another one after it was lost. Returns the error, if any."""
         sent_ms = steady_ms()
-        reply = self.call.door().call("session-open", "", self._request)
+        reply = self.call.door().call("session-open", "", {**self._request, "fresh_session_id": new_id()})
         if is_failure(reply):
             return failure(reply)
         opened: Document = reply.body or {}

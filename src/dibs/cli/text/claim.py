@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dibs.cli.text.words import ago, plain, shell_line, span
+from dibs.cli.text.words import ago, job_command, plain, span
 from dibs.wire import sentences
 
 TYPE_CHECKING = False
@@ -54,24 +54,20 @@ def acquired(
         lines.append(field("kept for", f"process {kept_for}, until it ends"))
     lines += more
     if by_session or kept_for is not None:
-        lines.append(f"When it is done:  {_next('release', name, after, proof)}")
+        lines.append(f"When it is done:  {job_command(['release', *after], [name], proof)}")
     else:
         within = span(document["renew_after_ms"])
-        lines.append(f"Send a heartbeat within {within}:  {_next('heartbeat', name, after, proof)}")
+        lines.append(
+            f"Send a heartbeat within {within}:  {job_command(['heartbeat', *after], [name], proof)}"
+        )
     return "\n".join(lines)
-
-
-def _next(verb: str, name: str, after: list[str], proof: list[str]) -> str:
-    """The next command for a job. A name that begins with a dash comes last, after `--`."""
-    words = [*proof, "--", name] if name.startswith("-") else [name, *proof]
-    return shell_line(["dibs", verb, *after, *words])
 
 
 def held(document: Document, paint: Paint, asked_as: str | None = None) -> str:
     """Somebody has the job. `asked_as` is the caller's owner name, if it gave no proof."""
     lines = [f"{paint.wait('Held:')} {sentence(document)}", *hold_fields(document)]
     if is_namesake(document, asked_as):
-        command = _next("heartbeat", document["name"], [], ["--lease", "ID"])
+        command = job_command(["heartbeat"], [document["name"]], ["--lease", "ID"])
         lines.append(f"{NAMESAKE} If you have it:  {command}")
     return "\n".join(lines)
 
@@ -121,7 +117,7 @@ def parked(document: Document, paint: Paint, after: list[str]) -> str:
     lines = [f"{paint.bad('Parked:')} {sentence(document)}"]
     if document.get("previous"):
         lines += previous(document["previous"], sentences.now_ms_of(document))
-    command = _next("free", document["name"], after, [])
+    command = job_command(["free", *after], [document["name"]])
     lines.append(f"Fix the cause, then free it:  {command}")
     return "\n".join(lines)
 
@@ -178,9 +174,7 @@ def failed(document: Document, paint: Paint, after: list[str]) -> str:
     name, count = plain(document["name"]), document["failures"]
     told = f"{paint.wait('Released as failed:')} {name}, {count} in a row."
     if document["parked"]:
-        return (
-            f"{told} It is parked. Fix the cause, then free it:  {_next('free', document['name'], after, [])}"
-        )
+        return f"{told} It is parked. Fix the cause, then free it:  {job_command(['free', *after], [document['name']])}"
     if document["retry_after_ms"]:
         return f"{told} It can be claimed in {span(document['retry_after_ms'])}."
     return f"{told} It can be claimed."

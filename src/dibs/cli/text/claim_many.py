@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dibs.cli.text.claim import field, sentence
-from dibs.cli.text.words import plain, shell_line, span, table
+from dibs.cli.text.words import job_command, plain, span, table
 from dibs.wire.sentences import several
 
 TYPE_CHECKING = False
@@ -45,21 +45,14 @@ def acquired_all(
     head, *more = table(rows)
     lines += [paint.faint(f"  {head}"), *(f"  {line}" for line in more)]
     proof = [] if in_session else ["--lease", document["lease_id"]]
-    words = [*after, *proof], [lease["name"] for lease in leases]
+    words = [lease["name"] for lease in leases], [*after, *proof]
     if kept_for is not None:
         lines.append(field("kept for", f"process {kept_for}, until it ends"))
-        lines.append(f"When they are done:  {_next('release', *words)}")
+        lines.append(f"When they are done:  {job_command(['release'], *words)}")
     elif not by_session:
         within = span(document["renew_after_ms"])
-        lines.append(f"Send a heartbeat within {within}:  {_next('heartbeat', *words)}")
+        lines.append(f"Send a heartbeat within {within}:  {job_command(['heartbeat'], *words)}")
     return "\n".join(lines)
-
-
-def _next(verb: str, flags: list[str], names: list[str]) -> str:
-    """The next command for the jobs."""
-    if any(name.startswith("-") for name in names):
-        return shell_line(["dibs", verb, *flags, "--", *names])
-    return shell_line(["dibs", verb, *names, *flags])
 
 
 SKIPPED_SHOWN = 5

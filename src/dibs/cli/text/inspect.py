@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.cli.text import claim as claim_text
 from dibs.cli.text.claim import field, hold_fields, previous
 from dibs.cli.text.listing import how_held
-from dibs.cli.text.words import ago, instant_ms, plain, shell_line, span, table
+from dibs.cli.text.words import ago, instant_ms, job_command, plain, span, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def status(document: Document, paint: Paint, now_ms: int) -> str:
         claim_text.sentence({**document, "overlapping": None})
     ]  # overlapping claims get lines of their own
     if document["status"] == "parked":
-        lines[0] += f" `{shell_line(['dibs', 'free', document['name']])}` frees it."
+        lines[0] += f" `{job_command(['free'], [document['name']])}` frees it."
     if document.get("previous"):
         lines += previous(document["previous"], now_ms)
     return "\n".join([*lines, *_around(document)])

@@ -6,7 +6,17 @@ from dibs.core.durations import ago, span
 from dibs.terminal import plain
 from dibs.wire.parts import instant_ms
 
-__all__ = ["ago", "instant_ms", "natural_key", "plain", "shell_line", "shell_word", "span", "table"]
+__all__ = [
+    "ago",
+    "instant_ms",
+    "job_command",
+    "natural_key",
+    "plain",
+    "shell_line",
+    "shell_word",
+    "span",
+    "table",
+]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +50,14 @@ def shell_word(text: str) -> str:
 
 def shell_line(words: Iterable[str]) -> str:
     return plain(" ".join([shell_word(word) for word in words]))
+
+
+def job_command(words: list[str], names: list[str], flags: Sequence[str] = ()) -> str:
+    """A command of dibs for these jobs, as one may paste it. A name that begins with a dash would be a flag, such as
+    `--url=…`, so such names come last, after `--`."""
+    if any(name.startswith("-") for name in names):
+        return shell_line(["dibs", *words, *flags, "--", *names])
+    return shell_line(["dibs", *words, *names, *flags])
 
 
 def table(rows: Sequence[Sequence[str]], gap: str = "  ") -> list[str]:

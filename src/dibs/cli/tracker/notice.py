@@ -9,6 +9,7 @@ from __future__ import annotations
 from dibs.cli.git.job_names import names_here
 from dibs.client.queueing import status_of
 from dibs.core.limits import TRACKER_MS_MAX
+from dibs.terminal import plain
 from dibs.tracker.guard import TrackerGuard, is_tracked
 from dibs.tracker.port import NoAnswer
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 _OWNER_CHARS_MAX = 100
+_NOT_OURS = (
+    "the job is yours, but its issue does not show it: {} is not of the repository that this was cloned from. To "
+    "write there: git config dibs.tracker.writes OWNER/NAME"
+)
 
 
 def guard_of(call: Call) -> TrackerGuard:
@@ -37,6 +42,9 @@ def announce(call: Call, guard: TrackerGuard, reply: Reply) -> None:
     body: Document = reply.body or {}
     for lease in body.get("leases") or [body]:
         if is_tracked(lease["name"]) and not lease.get("held_before"):
+            if not guard.may_write(lease["name"]):
+                call.complain(_NOT_OURS.format(plain(lease["name"])))
+                continue
             text = _text(lease) if settings.comment else None
             timeout_ms = min(TRACKER_MS_MAX, max(1, lease["remaining_ms"] // 3))
             try:
@@ -51,7 +59,7 @@ def withdraw(
 ) -> None:
     """Take comment and label away, just before the job is released."""
     settings = guard.settings()
-    if settings is None or not settings.announces or timeout_ms <= 0:
+    if settings is None or not settings.announces or timeout_ms <= 0 or not guard.may_write(name):
         return
     try:
         tracker: IssueTracker = guard.tracker([name], min(TRACKER_MS_MAX, timeout_ms))
@@ -64,7 +72,7 @@ def withdraw_before_release(call: Call, name: str, proof: Document) -> None:
     """The same for a command that has only the proof of the claim. Who is not the owner changes nothing."""
     guard = guard_of(call)
     settings = guard.settings()
-    if settings is None or not settings.announces:
+    if settings is None or not settings.announces or not guard.may_write(name):
         return
     body = call.door().call("renew", name, dict(proof)).body or {}
     if isinstance(body.get("fencing_token"), int):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.cli.framework.parse import UsageError
 from dibs.cli.framework.result import failure, is_failure, yes
 from dibs.cli.framework.spec import Argument, Command, Option
-from dibs.cli.text.words import plain, shell_word, table
+from dibs.cli.text.words import job_command, plain, table
 from dibs.client.embedded import EmbeddedDoor
 from dibs.errors import InvalidInput
 
@@ -33,7 +33,7 @@ def create(call: Call) -> Answer:
     if is_failure(reply):
         return failure(reply)
     body: Document = reply.body or {}
-    end = f"dibs run-secret end {shell_word(holder)}"
+    end = job_command(["run-secret", "end"], [holder])
     text = (
         f"{call.paint.good('Begun')}: the run of {plain(holder)}. Its secret, shown this once:\n"
         f"{plain(body['secret'])}\n"

@@ -11,7 +11,7 @@ import os
 import subprocess
 
 from dibs.errors import BranchMoved, HookRefused, InvalidInput
-from dibs.git_program import LOCAL_MS_MAX, run_program
+from dibs.git_program import run_git
 from dibs.redact import without_secrets
 from dibs.stores.git.errors import unreachable
 from dibs.stores.git.process import environment
@@ -87,9 +87,7 @@ class _Clone:
         self._env = environment(keep=("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR"))
 
     def run(self, *words: str) -> GitResult:
-        return run_program(
-            ["git", *words], env=self._env, folder=self._folder, given=b"", timeout_ms=LOCAL_MS_MAX
-        )
+        return run_git(words, env=self._env, folder=self._folder)
 
     def say(self, *words: str) -> str:
         return os.fsdecode(self.run(*words).out).strip()

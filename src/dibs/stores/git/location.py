@@ -18,9 +18,10 @@ import os
 from dibs.core.durations import parse_duration
 from dibs.core.limits import GIT_FILE_POLL_MS, GIT_LOCAL_POLL_MS, GIT_MS_MAX, GIT_POLL_MS, GIT_SKEW_MS
 from dibs.errors import InvalidInput, StoreUnavailable
-from dibs.git_program import LOCAL_MS_MAX, run_program
+from dibs.git_program import run_git
 from dibs.paths import state_folder
 from dibs.redact import without_secrets
+from dibs.repository.checkout import root_around
 from dibs.stores.git.process import Git, check_version, environment
 
 TYPE_CHECKING = False
@@ -112,16 +113,25 @@ def _clone_at(folder: str) -> tuple[str, str]:
     """The common git folder of the clone that `folder` is in, and where its relative addresses start."""
     # Inside a hook git names the repository; a user may, too.
     env = environment(keep=("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR"))
-    words = ["git", "rev-parse", "--path-format=absolute", "--git-common-dir"]
-    said = run_program(words, env=env, folder=folder, given=b"", timeout_ms=LOCAL_MS_MAX)
+    root = root_around(env, folder)
+    if root is None:
+        raise _not_in_clone(folder)
+    said = run_git(
+        ["rev-parse", "--path-format=absolute", "--git-common-dir"], env=env, folder=root or folder
+    )
+    if "dubious ownership" in said.err:
+        raise StoreUnavailable(f"git does not trust this clone: {said.words}")
     if said.code:
-        if "dubious ownership" in said.err:
-            raise StoreUnavailable(f"git does not trust this clone: {said.words}")
-        raise StoreUnavailable(
-            f"{folder} is not in a git clone. Go into one, or name a remote: git+ssh://HOST/PATH."
-        )
+        raise _not_in_clone(folder)
     common = os.fsdecode(said.out).removesuffix("\n")
     return common, os.path.dirname(common) if os.path.basename(common) == ".git" else common
+
+
+def _not_in_clone(folder: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{folder} is not in a git clone. Go into one, or name a remote: git+ssh://HOST/PATH. "
+        "A bare repository is named by GIT_DIR."
+    )
 
 
 def _by_name(url: str, clone: Git, name: str, options: dict[str, str]) -> GitLocation:
@@ -176,8 +186,7 @@ def _ssh_env(start: str) -> dict[str, str]:
     """ssh in batch mode, unless the user configured an ssh command."""
     if os.environ.get("GIT_SSH_COMMAND") or os.environ.get("GIT_SSH"):
         return {}
-    words = ["git", "config", "--get", "core.sshCommand"]
-    found = run_program(words, env=environment(), folder=start, given=b"", timeout_ms=LOCAL_MS_MAX)
+    found = run_git(["config", "--get", "core.sshCommand"], env=environment(), folder=start)
     return {} if found.out.strip() else {"GIT_SSH_COMMAND": "ssh -o BatchMode=yes"}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from dibs.errors import StoreUnavailable
-from dibs.git_program import LOCAL_MS_MAX, run_program
+from dibs.git_program import LOCAL_MS_MAX, run_git
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,9 +70,13 @@ class Git:
     ) -> GitResult:
         """Run it until it ends or its time is over. `extra` goes into its environment."""
         env = {**self._env, **extra} if extra else self._env
-        options = [word for setting in (*_CONFIG, *config) for word in ("-c", setting)]
-        return run_program(
-            ["git", *options, *words], env=env, folder=self.folder, given=given, timeout_ms=timeout_ms
+        return run_git(
+            words,
+            env=env,
+            folder=self.folder,
+            given=given,
+            timeout_ms=timeout_ms,
+            config=(*_CONFIG, *config),
         )
 
     def ask(self, *words: str, given: bytes = b"", config: Sequence[str] = ()) -> bytes:
@@ -95,9 +99,7 @@ def environment(*, keep: tuple[str, ...] = ()) -> dict[str, str]:
 
 def check_version() -> tuple[int, ...]:
     """The version of git; raises if it is too old."""
-    said = run_program(
-        ["git", "--version"], env=environment(), folder=None, given=b"", timeout_ms=LOCAL_MS_MAX
-    )
+    said = run_git(["--version"], env=environment(), folder=None)
     text = said.out.decode("utf-8", "replace").removeprefix("git version ").split()
     numbers = tuple([int(part) for part in (text[0] if text else "").split(".")[:3] if part.isdecimal()])
     if numbers < VERSION_MIN:
