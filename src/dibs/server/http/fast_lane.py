@@ -129,7 +129,8 @@ class FastLaneProtocol(BoundedProtocol):
         self.headers = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
+        if self._in_head:  # not behind the body
+            self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._in_lane = self._recognise()
@@ -216,6 +217,7 @@ class FastLaneProtocol(BoundedProtocol):
         if not self._in_lane:
             super().on_body(body)
         else:
+            self._head_bytes -= len(body)
             self._body = self._body + body if self._body else body
 
     def on_message_complete(self) -> None:
