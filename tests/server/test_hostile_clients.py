@@ -3,16 +3,13 @@ none, and others are served meanwhile."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import resource
 import socket
 import time
-from collections import deque
 from typing import TYPE_CHECKING
 
 import pytest
-import uvloop
 
 from dibs.core.limits import HEAD_BYTES_MAX
 from dibs.server.http import protocol
@@ -197,34 +194,6 @@ def test_a_body_in_chunks_and_a_body_in_many_parts_are_still_taken(server: Serve
         for at in range(0, len(padded), 1000):
             connection.sendall(padded[at : at + 1000])
         assert read_response(connection)[0] == 200
-
-
-@pytest.mark.fault("F-086")
-def test_a_connection_that_is_lost_can_be_paused_and_resumed() -> None:
-    """uvicorn does so for a client that hangs up in the middle of a body in chunks."""
-
-    async def lose() -> None:
-        made: asyncio.Future[asyncio.Transport] = asyncio.get_running_loop().create_future()
-
-        class Accepts(asyncio.Protocol):
-            def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                assert isinstance(transport, asyncio.Transport)
-                made.set_result(transport)
-
-        listening = await asyncio.get_running_loop().create_server(Accepts, "127.0.0.1", 0)
-        _, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
-        flow = protocol._Flow(await made, deque())
-        (await made).abort()
-        writer.close()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        flow.pause_reading()
-        flow.read_paused = True
-        flow.resume_reading()
-        listening.close()
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(lose())
 
 
 def drip(connection: socket.socket) -> None:

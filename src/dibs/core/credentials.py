@@ -86,13 +86,15 @@ class CreateToken(Record):
 
 
 class RotateToken(Record):
-    """Replace a token, which stays valid for `grace_ms`. `life_ms` None: the same as that of the old one."""
+    """Replace a token, which stays valid for `grace_ms`. `life_ms` None: the same as that of the old one. `keeps_end`:
+    the new one ends when the old one would have; only an admin may give a token more time."""
 
     digest: str
     fresh_digest: str
     by: str
     grace_ms: int
     life_ms: int | None = None
+    keeps_end: bool = False
 
 
 class RevokeToken(Record):

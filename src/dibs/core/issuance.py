@@ -57,16 +57,17 @@ def rotate_token(draft: Draft, command: RotateToken) -> TokenState:
     if old is None or old.is_over(draft.now_ms):
         return TokenState(now_ms=draft.now_ms, credential=None)
     life_ms = old.life_ms if command.life_ms is None else command.life_ms
+    ends_ms = draft.now_ms + life_ms if life_ms else 0
     made = old.replace(
         digest=command.fresh_digest,
         since_ms=draft.now_ms,
-        expires_ms=draft.now_ms + life_ms if life_ms else 0,
+        expires_ms=old.expires_ms if command.keeps_end else ends_ms,
         life_ms=life_ms,
         by=command.by,
     )
     if command.grace_ms:
-        ends_ms = draft.now_ms + command.grace_ms
-        old = old.replace(expires_ms=min(old.expires_ms or ends_ms, ends_ms))
+        grace_ends_ms = draft.now_ms + command.grace_ms
+        old = old.replace(expires_ms=min(old.expires_ms or grace_ends_ms, grace_ends_ms))
         _write(draft, old, events.TOKEN_ROTATED, command.by)
     else:
         _write(draft, old.replace(ended_ms=draft.now_ms), events.TOKEN_REVOKED, command.by)

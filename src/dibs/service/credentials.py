@@ -114,6 +114,29 @@ class CredentialAdmin:
         replaced = {"id": live[0].id, "grace_seconds": grace_ms // 1000}
         return reply.replace(body={**reply.body, "token": token, "replaces": replaced})
 
+    def replace_own(self, digest: str, life_ms: int) -> str:
+        """A new token in the place of the caller's own, which is over then. It ends when the old one would have. A
+        token of a file becomes one of the store first: the store then says that it is over, and is asked before the
+        file. `life_ms` is what is left of it there; 0: it does not end."""
+        caller = self._caller
+        self._run(
+            CreateToken(
+                digest=digest,
+                name=caller.principal,
+                by=self._by,
+                role=caller.role,
+                namespace=caller.namespace,
+                life_ms=life_ms,
+            )
+        )
+        token = new_secret()
+        self._run(
+            RotateToken(
+                digest=digest, fresh_digest=digest_of(token), by=self._by, grace_ms=0, keeps_end=True
+            )
+        )
+        return token
+
     def _revoke(self, name: str, wanted_id: str) -> Reply:
         return self._each(
             "revoked", name, wanted_id, lambda each: RevokeToken(digest=each.digest, by=self._by)

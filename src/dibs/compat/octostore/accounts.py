@@ -119,27 +119,12 @@ class Accounts:
                 code="conflict",
             )
         digest = digest_of(authorization.removeprefix(_BEARER).decode("utf-8", "replace"))
-        token = await self._api.in_reader(lambda: self._replace(caller, digest))
+        admin = CredentialAdmin(self._api.engine.store, caller)
+        left_ms = self._api.guard.left_ms(authorization)
+        token = await self._api.in_reader(lambda: admin.replace_own(digest, left_ms))
         await self._api.in_reader(self._api.look_for_tokens)
         whose = _whose(caller.principal, caller.namespace)
         return _answer({"token": token, **whose, "github_username": caller.principal})
-
-    def _replace(self, caller: Caller, digest: str) -> str:
-        """A token of a file becomes one of the store first: the store then says that it is over, and is asked before
-        the file."""
-        admin = CredentialAdmin(
-            self._api.engine.store,
-            Caller(principal=caller.principal, role=ADMIN, namespace=caller.namespace),
-        )
-        document: dict[str, Any] = {
-            "name": caller.principal,
-            "role": caller.role,
-            "namespace": caller.namespace,
-            "sha256": digest,
-        }
-        admin.ask("token-create", "", "", document)
-        replaced = admin.ask("token-rotate", caller.principal, digest, {"grace_seconds": 0})
-        return str((replaced.body or {})["token"])
 
 
 def _wanted(document: object) -> tuple[str, str | None]:

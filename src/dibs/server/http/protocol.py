@@ -54,12 +54,8 @@ class _Flow(FlowControl):
         super().__init__(transport)
         self._pipeline = pipeline
 
-    def pause_reading(self) -> None:
-        if not self._transport.is_closing():  # uvloop raises for a connection that is lost
-            super().pause_reading()
-
     def resume_reading(self) -> None:
-        if not self._pipeline and not self._transport.is_closing():
+        if not self._pipeline:
             super().resume_reading()
 
 
