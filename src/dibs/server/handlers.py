@@ -23,7 +23,7 @@ from dibs.core.limits import (
     READERS_MAX,
 )
 from dibs.core.names import DEFAULT_NAMESPACE, check_name
-from dibs.errors import AuthenticationRequired, InvalidInput, ServerDraining
+from dibs.errors import AuthenticationRequired, DibsError, InvalidInput, ServerDraining
 from dibs.server.events.registry import StreamRegistry
 from dibs.server.http.arguments import (
     SEQ_MAX,
@@ -117,6 +117,7 @@ class Api:
         self._guard = guard
         if guard.directory is not None:
             engine.on_tokens = guard.directory.hurry
+            engine.dispatcher.ledger.holders = guard.holders
         self._locks_max = locks_per_principal
         self._rates = RequestRates(metrics=engine.metrics)
         self.is_draining = False  # about to end: refuses new claims and sessions
@@ -330,6 +331,18 @@ class Api:
         if self.notes_callers:
             note(principal=caller.principal)
         return caller
+
+    def still_allows(self, headers: Headers) -> Callable[[], bool]:
+        """Asks whether a stream may go on: with its token, for the namespace that the token is for now."""
+        namespace = self.caller_of(headers).namespace
+
+        def is_allowed() -> bool:
+            try:
+                return self.caller_of(headers).namespace == namespace
+            except DibsError:
+                return False
+
+        return is_allowed
 
     def ends_ms(self, authorization: bytes | None) -> int | None:
         """When the token of this Authorization header ends by itself, if it does."""

@@ -134,6 +134,24 @@ class TokenGuard:
         """Everybody that is let in without being in the store."""
         return [*self._callers.values(), *self.fixed.values()]
 
+    def is_of_another(self, digest: str, namespace: str | None) -> bool:
+        """Whether the token with this hash is let in without being in the store, and not for `namespace`. A record in
+        the store would count in place of it."""
+        key = bytes.fromhex(digest)
+        caller = self._callers.get(key) or self.fixed.get(key)
+        return caller is not None and caller.namespace != namespace
+
+    def holders(self) -> set[tuple[str, str | None]] | None:
+        """Principals, each with its namespace, that are let in without being in the store. None: other servers on the
+        store may let in others, because no file says whom all of them let in."""
+        if (self.path is None and not self.fixed) or self.has_own_token:
+            return None
+        now_ms = self._wall()
+        valid = [
+            caller for key, caller in self._callers.items() if now_ms < self._ends_ms.get(key, now_ms + 1)
+        ]
+        return {(caller.principal, caller.namespace) for caller in (*valid, *self.fixed.values())}
+
     def is_own_token(self, authorization: bytes) -> bool:
         """Whether this is the user's own token, which the user's commands read from the file."""
         return self.has_own_token and hashlib.sha256(authorization[len(_BEARER) :]).digest() in self._callers

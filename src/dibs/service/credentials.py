@@ -15,7 +15,7 @@ from dibs.core.credentials import (
 from dibs.core.identity import Caller
 from dibs.core.keys import CREDENTIAL_PREFIX
 from dibs.core.limits import LIST_PAGE_DEFAULT
-from dibs.errors import InvalidInput, UnknownToken
+from dibs.errors import InvalidInput, RequestRefused, UnknownToken
 from dibs.ids import new_secret
 from dibs.service.coordinator import Coordinator
 from dibs.service.usage import recount
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+OF_ANOTHER = "A token with this hash is known, and is not of your namespace."
 VERBS = ("tokens", "token-create", "token-rotate", "token-revoke", "token-limit")
 
 
@@ -90,6 +91,8 @@ class CredentialAdmin:
         reply = self._run(command)
         if reply.status != 200 or reply.body is None:
             return reply
+        if self._caller.namespace not in (None, reply.body["namespace"]):  # a token that was on record before
+            raise RequestRefused(OF_ANOTHER, "conflict")
         if "sha256" not in document:
             reply.body["token"] = token
         return reply.replace(status=201)
