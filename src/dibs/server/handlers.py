@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     Headers = Mapping[bytes, bytes]
     Found = TypeVar("Found")
 
+CHARGED = b":charged"  # a request that was counted already; no header of a request can be called so
 _CLAIMS = ("acquire", "acquire-any", "acquire-all")
 _BEGINS = (*_CLAIMS, "session-open")
 _BODILESS = ("inspect", "session-show", "session-end")
@@ -140,10 +141,6 @@ class Api:
         for close in self.on_close:
             close()
 
-    def caller(self, authorization: bytes | None, peer: bytes | None = None) -> Caller:
-        """The caller with this Authorization header; raises if it is not accepted."""
-        return self._guard.caller(authorization, peer)
-
     def check_open(self) -> None:
         """Raises ServerDraining if no new claim or session may begin here."""
         if self.is_draining:
@@ -165,7 +162,7 @@ class Api:
             typed = typed_document(verb, body)
             document = shape(verb, parse_json(body)) if typed is None else typed
         caller = self._known(head.digest, headers)
-        if caller.limits is not NO_LIMITS:
+        if caller.limits is not NO_LIMITS and CHARGED not in headers:
             self._rates.charge(caller, verb)
         if query or head.has_terms:
             ns = self._namespace(caller, parse_query(query), headers)
@@ -179,8 +176,7 @@ class Api:
             if KEY_HEADER in headers:
                 add_key(document, headers[KEY_HEADER])
             wanted = len(document["names"]) if verb == "acquire-all" else 1
-            if not caller.limits.held and self._live_of(caller) + wanted > self._locks_max:
-                caller = caller.replace(over_quota=True)
+            caller = self.counted(caller, wanted)
         # Session ids are plain UUIDs; a percent-encoded one is invalid.
         name = raw_name.decode("latin-1") if verb.startswith("session-") else decode_name(raw_name)
         if head.has_terms and not verb.startswith("session-"):
@@ -351,7 +347,8 @@ class Api:
     def caller_for(self, verb: str, headers: Headers) -> Caller:
         """The caller, with one more request counted for it."""
         caller = self.caller_of(headers)
-        self._rates.charge(caller, verb)
+        if CHARGED not in headers:
+            self._rates.charge(caller, verb)
         return caller
 
     def look_for_tokens(self) -> None:
@@ -366,12 +363,12 @@ class Api:
     def namespace_of(self, caller: Caller, asked: Mapping[str, str], headers: Headers) -> str:
         return self._namespace(caller, asked, headers)
 
-    def is_full(self, caller: Caller) -> bool:
-        """Whether this credential may hold no more jobs."""
-        return self._live_of(caller) + 1 > self._locks_max
-
-    def _live_of(self, caller: Caller) -> int:
-        return self.engine.tally.live_of(caller.principal, caller.namespace)
+    def counted(self, caller: Caller, wanted: int = 1) -> Caller:
+        """The caller of a claim. It says so if the credential may not hold so many jobs more."""
+        if caller.limits.held:  # the store counts what it has
+            return caller
+        live = self.engine.tally.live_of(caller.principal, caller.namespace)
+        return caller.replace(over_quota=True) if live + wanted > self._locks_max else caller
 
     async def in_reader(self, read: Callable[[], Found]) -> Found:
         return await self._read(read)

@@ -19,6 +19,7 @@ from dibs.agents.backend import ToolBackend
 from dibs.core.limits import BODY_BYTES_MAX, SHUTDOWN_MS_MAX
 from dibs.errors import AuthenticationFailed, AuthenticationRequired, Unavailable
 from dibs.sdk.async_doors import AsyncDoor
+from dibs.server.handlers import CHARGED
 from dibs.server.http.response import JSON, ClientGone, HttpError, HttpResponse, answer_for_error, encode
 from dibs.wire.documents import Reply
 from dibs.wire.operations import Operation
@@ -47,6 +48,7 @@ MCP = Operation(
     request={"type": "object"},
     about="JSON-RPC, as the Model Context Protocol has it.",
 )
+_FREE = "dibs.free"  # in the scope: one operation of this request is not charged, because the request was
 _PASSED_ON = (b"authorization", b"x-dibs-namespace", b":peer")
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 _decode = msgspec.json.Decoder().decode
@@ -57,12 +59,13 @@ class ApiDoor(AsyncDoor):
 
     slice_seconds = 20
 
-    def __init__(self, api: Api, headers: Headers, connection: Any) -> None:
+    def __init__(self, api: Api, headers: Headers, scope: Scope) -> None:
         self._api = api
+        self._scope = scope
         self._headers = {name: headers[name] for name in _PASSED_ON if name in headers} | {
             b"content-type": JSON
         }
-        self._connection = connection
+        self._connection: Any = scope["dibs.connection"]
 
     @property
     def is_gone(self) -> bool:
@@ -81,15 +84,16 @@ class ApiDoor(AsyncDoor):
         return Reply(status=answer.status, body=_decode(answer.body) if answer.body else None)
 
     async def _answer(self, step: Ask) -> HttpResponse:
+        headers = self._headers
+        if self._scope.pop(_FREE, False):
+            headers = {**headers, CHARGED: b""}
         if step.verb == "list":
             query = urlencode({"prefix": step.name, **step.document}).encode()
-            return await self._api.list(query, self._headers)
+            return await self._api.list(query, headers)
         name = quote(step.name, safe="").encode()
         if step.verb == "history":
-            return await self._api.history(name, urlencode(step.document).encode(), self._headers)
-        return await self._api.answer(
-            step.verb, name, b"", self._headers, encode(step.document), self._connection
-        )
+            return await self._api.history(name, urlencode(step.document).encode(), headers)
+        return await self._api.answer(step.verb, name, b"", headers, encode(step.document), self._connection)
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -121,6 +125,7 @@ class McpEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._check(scope["headers"])
+        scope[_FREE] = True
         if self._ready is None:
             self._ready = asyncio.get_running_loop().create_future()
             self._task = asyncio.create_task(self._live(self._ready), name="dibs mcp")
@@ -148,9 +153,8 @@ class McpEndpoint:
                 403,
                 code="forbidden",
             )
-        authorization = next((value for name, value in headers if name == b"authorization"), None)
         try:
-            self._api.caller(authorization, dict(headers).get(b":peer"))
+            self._api.caller_for(MCP.id, dict(reversed(headers)))
         except (AuthenticationRequired, AuthenticationFailed) as error:
             raise HttpError(error.details, 401, code=error.code, headers=_CHALLENGE) from None
 
@@ -187,8 +191,7 @@ class McpEndpoint:
 
         def backend_for(context: Any) -> HttpBackend:
             scope = context.request.scope
-            door = ApiDoor(self._api, dict(reversed(scope["headers"])), scope["dibs.connection"])
-            return HttpBackend(door)
+            return HttpBackend(ApiDoor(self._api, dict(reversed(scope["headers"])), scope))
 
         # Host and Origin were checked above, where the refusal says what to do.
         return StreamableHTTPSessionManager(

@@ -14,7 +14,7 @@ import msgspec
 
 from dibs.core.limits import BODY_BYTES_MAX, JSON_DEPTH_MAX, STRANGERS_BODY_BYTES_MAX
 from dibs.errors import InvalidInput, InvalidName
-from dibs.server.http.admission import client_of
+from dibs.server.http.admission import client_of, counted_as
 from dibs.server.http.cookie import with_credential
 from dibs.server.http.response import JSON, ClientGone, HttpError
 from dibs.wire.shapes import OWN_TYPE
@@ -177,9 +177,9 @@ class HttpRequest:
 
     @property
     def client(self) -> str:
-        """The client's address; on a Unix socket, the user."""
+        """The client, as it is counted: by its address or network; on a Unix socket, the user."""
         connection: Any = self.connection
-        return self._client or client_of(connection.transport)
+        return counted_as(self._client or client_of(connection.transport))
 
     async def body(self, known: Known) -> bytes:
         """The whole body, after its head was checked."""

@@ -163,6 +163,7 @@ class ElectionRoutes:
         if verb == CAMPAIGN.id:
             self._charge(call, public)
             self._api.check_open()
+            caller = self._api.counted(caller)
         room, ns = self._room(call), self._namespace(caller, call)
         command = self._command(verb, ns, room, document, caller, public=public)
         return await self._answer(room, command, call, public)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING
 
 from dibs.core.limits import LOGIN_FAILURES_MAX
@@ -67,11 +66,11 @@ class LoginRoutes:
         if b"origin" in call.headers or b"sec-fetch-site" in call.headers:
             _check_page(call)  # else a foreign page could log the browser in with a token of its own
         token = (text_of(document, "token") or "").strip()
-        client = _client(call)
+        client = call.client
         self._failures.check(client)
         authorization = b"Bearer " + token.encode()
         try:
-            caller = self._api.caller(authorization)
+            caller = self._api.caller_for(LOGIN.id, {b"authorization": authorization})
         except AuthenticationFailed:
             self._failures.charge(client)
             raise
@@ -96,15 +95,3 @@ class LoginRoutes:
 def _check_page(call: HttpRequest) -> None:
     if not is_from_own_page(call.method, call.scheme, call.headers):
         raise NotAllowed("Only a page of this server may do this.")
-
-
-def _client(call: HttpRequest) -> str:
-    """Who is limited: an address; of IPv6 the network, because one machine may use all its addresses."""
-    client = call.client
-    try:
-        address = ipaddress.ip_address(client.partition("%")[0])
-    except ValueError:  # a user, on a Unix socket
-        return client
-    if address.version == 4 or address.ipv4_mapped is not None:
-        return client
-    return str(ipaddress.ip_network((address, 64), strict=False))
