@@ -67,7 +67,7 @@ def test_of_two_who_register_one_name_at_once_one_gets_it(open_house: Server, na
     def ask() -> None:
         with open_house.raw() as connection:
             body = f'{{"username": "{name}"}}'
-            head = f"POST /auth/register HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+            head = f"POST /auth/register HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
             connection.sendall(f"{head}Content-Type: application/json\r\n\r\n{body}".encode())
             replies.append(int(connection.recv(65536).split()[1]))
 

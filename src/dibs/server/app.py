@@ -72,10 +72,13 @@ def build_app(
         with noted(api.engine.metrics, scope, observers) as request:
             noted_send = request.sends(send)
             try:
+                api.check_names(scope["headers"])
                 # With "app" in the scope, the router raises its refusals instead of answering in plain text.
                 await router({**scope, "app": app, "path": raw_path.decode("latin-1")}, receive, noted_send)
             except HTTPException as error:
                 await send_answer(_refusal(api, error, router, raw_path), noted_send)
+            except HttpError as error:
+                await send_answer(answer_for_error(error), noted_send)
 
     return app
 

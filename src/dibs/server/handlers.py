@@ -35,6 +35,7 @@ from dibs.server.http.arguments import (
 )
 from dibs.server.http.cookie import REFUSED
 from dibs.server.http.head import KEY_HEADER, NAMESPACE_HEADER, STORE_HEADER, KnownHeads, RequestHead
+from dibs.server.http.own_names import OwnNames
 from dibs.server.http.polls import LongPoll
 from dibs.server.http.request import (
     check_head,
@@ -128,6 +129,8 @@ class Api:
         self.notes_callers = False  # whether the log wants to know them
         self.settings = settings or ServerSettings()
         self.metrics_are_open = self.settings.open_metrics  # they need no token then
+        self.names = OwnNames()
+        self.checks_names = False  # in every request without a valid token, not only where that is always so
         self.certificate_ends_ms: Callable[[], int | None] = lambda: None  # without TLS
         self.rooms = PublicRooms(self.settings.public_elections)
         self.minutes = MinuteSeries(engine.tally)
@@ -327,6 +330,22 @@ class Api:
         if self.notes_callers:
             note(principal=caller.principal)
         return caller
+
+    def check_names(self, sent: list[tuple[bytes, bytes]]) -> None:
+        """Refuse a request that a browser sends for a foreign page, if this server is for its own machine. A token says
+        more than a name: with one, a client may call the machine as it likes."""
+        if not self.checks_names:
+            return
+        try:
+            self.names.check(sent)
+        except HttpError:
+            try:
+                self.caller_of(dict(reversed(sent)))
+            except DibsError:
+                pass
+            else:
+                return
+            raise
 
     def still_allows(self, headers: Headers) -> Callable[[], bool]:
         """Asks whether a stream may go on: with its token, for the namespace that the token is for now."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -25,7 +25,7 @@ from dibs.wire.documents import Reply
 from dibs.wire.operations import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from starlette.types import Receive, Scope, Send
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     Headers = dict[bytes, bytes]
 
-LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 MCP = Operation(
     "POST",
     "/mcp",
@@ -113,12 +112,10 @@ class HttpBackend(ToolBackend):
 
 
 class McpEndpoint:
-    """An ASGI app. Raises its refusals before it has sent anything. `hosts` are further names of this machine that
-    requests may use."""
+    """An ASGI app. Raises its refusals before it has sent anything."""
 
-    def __init__(self, api: Api, hosts: Iterable[str] = ()) -> None:
+    def __init__(self, api: Api) -> None:
         self._api = api
-        self._hosts = {host.lower() for host in (*LOCAL_NAMES, *hosts)}
         self._stop = asyncio.Event()
         self._ready: asyncio.Future[StreamableHTTPSessionManager] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -138,31 +135,12 @@ class McpEndpoint:
             await asyncio.wait([self._task], timeout=SHUTDOWN_MS_MAX / 2000)
 
     def _check(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """A page in a browser can send us requests under a host name of its own. So both Host and Origin must name this
-        machine."""
-        hosts = [value for name, value in headers if name == b"host"]
-        if not hosts or not all(self._knows(b"//" + host) for host in hosts):
-            raise HttpError(
-                "The Host header does not name this machine. Use the name it listens on, or start the server "
-                "with --mcp-host NAME.",
-                421,
-            )
-        if not all(self._knows(value) for name, value in headers if name == b"origin"):
-            raise HttpError(
-                "Pages of this Origin may not ask here. If yours should, start the server with --mcp-host NAME.",
-                403,
-                code="forbidden",
-            )
+        """Both Host and Origin must name this machine, at every server, as the protocol wants it."""
+        self._api.names.check(headers, strict=True)
         try:
             self._api.caller_for(MCP.id, dict(reversed(headers)))
         except (AuthenticationRequired, AuthenticationFailed) as error:
             raise HttpError(error.details, 401, code=error.code, headers=_CHALLENGE) from None
-
-    def _knows(self, url: bytes) -> bool:
-        try:
-            return (urlsplit(url.decode("latin-1")).hostname or "") in self._hosts
-        except ValueError:
-            return False
 
     async def _live(self, ready: asyncio.Future[StreamableHTTPSessionManager]) -> None:
         """The SDK's manager, from the first request to the end of the server."""

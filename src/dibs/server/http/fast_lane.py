@@ -23,7 +23,7 @@ from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX, PARSE_BYTES_MAX
 from dibs.server.handlers import FOR_THE_CALLER, may_be_elsewhere
 from dibs.server.http.head import END, LINE_END, RequestHead, block_of
 from dibs.server.http.protocol import BoundedProtocol
-from dibs.server.http.response import answer_for
+from dibs.server.http.response import NO_STORE, answer_for
 from dibs.service.metrics import WAIT
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ _SEVERAL = {b"/locks/acquire-any": "acquire-any", b"/locks/acquire-all": "acquir
 # With a cookie: the general way finds out whether it is a credential.
 _UNUSUAL = frozenset((b"expect", b"transfer-encoding", b"upgrade", b"cookie", b"origin"))
 _BODY_BYTES_MAX = HIGH_WATER_LIMIT
+_END = b"\r\n%b: %b\r\n\r\n" % NO_STORE
 
 
 class _Turn:
@@ -72,6 +73,7 @@ class FastLaneProtocol(BoundedProtocol):
         self._found: dict[bytes, bytes] = {}
         self._body = b""
         self._known = api.heads.known
+        self._names = api.names if api.checks_names else None
         self._whole = b""  # the read that is being parsed, if it began when nothing else was under way
         self._command: Command | None = None  # the one that is being decided, if it does not wait
         self._began_s = 0.0
@@ -164,6 +166,7 @@ class FastLaneProtocol(BoundedProtocol):
             len(headers) != len(self.headers)
             or not _UNUSUAL.isdisjoint(headers)
             or b"host" not in headers
+            or (self._names is not None and not self._names.knows(headers[b"host"]))
             or self.peer
         ):
             return False
@@ -286,7 +289,7 @@ class FastLaneProtocol(BoundedProtocol):
         if more:
             return self.head_of(answer) + body
         start = _starts.of(status, self.server_state.default_headers)
-        return b"%b%d\r\nx-request-id: %b\r\n\r\n%b" % (start, len(body), request_id, body)
+        return b"%b%d\r\nx-request-id: %b%b%b" % (start, len(body), request_id, _END, body)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """A client that closed its sending side may still read the answer, if that comes soon. A client that waits in

@@ -46,7 +46,6 @@ LOGOUT = Operation(
     is_open=True,
 )
 WHOAMI = Operation("GET", "/whoami", "whoami", "who the caller is", _SECTION, {200: "whoami"})
-_NOT_STORED = (b"cache-control", b"no-store")
 
 
 def login_routes(api: Api) -> Table:
@@ -75,21 +74,21 @@ class LoginRoutes:
             self._failures.charge(client)
             raise
         answer = answer_document(whoami_document(caller, self._api.ends_ms(authorization)))
-        return answer._replace(more=(_NOT_STORED, (b"set-cookie", set_cookie(token, call.scheme))))
+        return answer._replace(more=((b"set-cookie", set_cookie(token, call.scheme)),))
 
     async def logout(self, call: HttpRequest) -> HttpResponse:
         """Clear the cookie. It needs no credential: a cookie that is no longer valid is cleared, too."""
         _check_page(call)
         if not has_mark(call.headers):
             raise NotAllowed("Send the header X-Dibs-Request: 1 to log out.")
-        more = (_NOT_STORED, (b"set-cookie", clear_cookie(call.scheme)))
+        more = ((b"set-cookie", clear_cookie(call.scheme)),)
         return HttpResponse(NO_CONTENT, b"", new_request_id().encode(), more)
 
     async def whoami(self, call: HttpRequest) -> HttpResponse:
         caller = self._api.caller_for("whoami", call.headers)
         require(caller, "whoami")
         ends_ms = self._api.ends_ms(call.headers.get(b"authorization"))
-        return answer_document(whoami_document(caller, ends_ms))._replace(more=(_NOT_STORED,))
+        return answer_document(whoami_document(caller, ends_ms))
 
 
 def _check_page(call: HttpRequest) -> None:
