@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from dibs._version import __version__
-from tests.server.harness import TOKENS, UNKNOWN_LEASE, Poll, wait_until
+from tests.server.harness import TOKENS, UNKNOWN_LEASE, Poll, read_all, wait_until
 
 if TYPE_CHECKING:
     from tests.server.harness import Response, Server

@@ -108,7 +108,12 @@ def _write(draft: Draft, credential: Credential, kind: str, by: str) -> TokenSta
     draft.write(REGISTER_KEY, register.replace(changes=register.changes + 1, recent=recent))
     draft.write(credential_key(credential.digest), credential)
     told = Event(
-        at_ms=draft.now_ms, kind=kind, principal=credential.name, by=by, reason=f"token {credential.id}"
+        at_ms=draft.now_ms,
+        kind=kind,
+        ns=credential.namespace or "",
+        principal=credential.name,
+        by=by,
+        reason=f"token {credential.id}",
     )
     draft.tell(told)
     return TokenState(now_ms=draft.now_ms, credential=credential)

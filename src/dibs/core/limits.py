@@ -147,6 +147,8 @@ EVENTS_AGE_MS_MAX = 30 * 24 * 3600 * 1000
 HEAD_BYTES_MAX = 64 * 1024
 REPLY_BYTES_MAX = 64 * 1024 * 1024
 HEADERS_MAX = 100
+QUERY_BYTES_MAX = 8 * 1024
+QUERY_FIELDS_MAX = 32
 PARSE_BYTES_MAX = (
     4 * 1024
 )  # how much of what was read is taken apart at a time, for requests that wait their turn

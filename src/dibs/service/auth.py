@@ -59,6 +59,7 @@ class TokenGuard:
         self.fixed: dict[bytes, Caller] = {}  # let in besides, by the hash of their token
         self._callers: dict[bytes, Caller] = {}
         self._ends_ms: dict[bytes, int] = {}
+        self._keys: dict[str, bytes] = {}  # hashes by their name in proofs
         self._read()
 
     def _read(self) -> None:
@@ -69,6 +70,7 @@ class TokenGuard:
         self._ends_ms = {
             bytes.fromhex(line.digest): line.expires_ms for line in lines if line.expires_ms is not None
         }
+        self._keys = {proof_key_id(key): key for key in self._callers}
         clear = [line.name for line in lines if line.is_clear]
         if clear and not self.has_own_token:
             log.warning(
@@ -158,13 +160,9 @@ class TokenGuard:
 
     def proof(self, key_id: str, challenge: str) -> str | None:
         """The proof, for a client that has a token, that this server knows its hash. None if it does not."""
-        stored = self.directory.key_named(key_id) if self.directory is not None else None
-        if stored is not None:
-            return proof_of(stored, challenge)
-        for key in self._callers:
-            if proof_key_id(key) == key_id:
-                return proof_of(key, challenge)
-        return None
+        key = self.directory.key_named(key_id) if self.directory is not None else None
+        key = key or self._keys.get(key_id)
+        return None if key is None else proof_of(key, challenge)
 
     def reload(self) -> bool:
         """Read the file again; a removed line is a revoked token. A broken file changes nothing."""
@@ -191,6 +189,7 @@ class MachineGuard(TokenGuard):
         self.directory = None
         self._callers = {}
         self._ends_ms = {}
+        self._keys = {}
         self._known: dict[bytes, Caller] = {}
 
     def known(self, key: bytes | None, peer: bytes | None = None) -> Caller:

@@ -144,6 +144,8 @@ def _told_rarely(kind: str, event: Document, owner: str) -> str:
         return f"parked after the last attempt, by {owner}, failed or was lost"
     if kind == "freed":
         return f"{plain(event.get('by'))} freed it"
+    if kind == "access-set":
+        return f"{plain(event.get('by'))} changed who may claim it: {plain(event.get('reason'))}"
     if kind == "forgotten":
         return "its record was deleted after a long time idle"
     return f"{plain(kind)} {owner}".rstrip()
