@@ -59,7 +59,8 @@ def test_a_free_job_is_granted_with_everything_that_was_asked_for() -> None:
     )
     assert decision.outcome == outcomes.Granted(now_ms=5_000, name=JOB, lease=lease)
     assert written(decision) == lock(lease, acl=("solo", "team"))
-    (event,) = decision.events
+    event, listed = decision.events
+    assert (listed.kind, listed.by, listed.reason) == ("access-set", "solo", "a list of 2")
     assert (event.kind, event.at_ms, event.owner, event.token, event.ttl_ms) == (
         "acquired",
         5_000,

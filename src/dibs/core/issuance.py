@@ -10,6 +10,7 @@ from dibs.core.credentials import (
     Credential,
     CredentialRegister,
     LimitToken,
+    NoteUse,
     RevokeToken,
     RotateToken,
     TokenState,
@@ -17,7 +18,7 @@ from dibs.core.credentials import (
 )
 from dibs.core.events import Event
 from dibs.core.keys import REGISTER_KEY
-from dibs.core.limits import CREDENTIAL_CHANGES_KEPT
+from dibs.core.limits import CREDENTIAL_CHANGES_KEPT, USE_NOTED_MS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def rotate_token(draft: Draft, command: RotateToken) -> TokenState:
         expires_ms=old.expires_ms if command.keeps_end else ends_ms,
         life_ms=life_ms,
         by=command.by,
+        used_ms=0,
     )
     if command.grace_ms:
         grace_ends_ms = draft.now_ms + command.grace_ms
@@ -86,6 +88,16 @@ def limit_token(draft: Draft, command: LimitToken) -> TokenState:
     if found is None or found.limits == command.limits:
         return TokenState(now_ms=draft.now_ms, credential=found, again=True)
     return _write(draft, found.replace(limits=command.limits), events.TOKEN_LIMITED, command.by)
+
+
+def note_use(draft: Draft, command: NoteUse) -> TokenState:
+    """Write down when tokens were used. Servers need not be told, so the register stays as it is."""
+    draft.need(*[credential_key(digest) for digest in command.digests])
+    for digest in command.digests:
+        found = _find(draft, digest)
+        if found is not None and found.used_ms + USE_NOTED_MS <= draft.now_ms:
+            draft.write(credential_key(digest), found.replace(used_ms=draft.now_ms))
+    return TokenState(now_ms=draft.now_ms, credential=None)
 
 
 def forget_credential(draft: Draft, key: str) -> None:
@@ -124,4 +136,5 @@ RULES: dict[type[Any], Callable[[Draft, Any], TokenState]] = {
     RotateToken: rotate_token,
     RevokeToken: revoke_token,
     LimitToken: limit_token,
+    NoteUse: note_use,
 }

@@ -56,6 +56,7 @@ from dibs.server.http.response import (
 from dibs.server.http.typed_body import typed_document
 from dibs.server.monitor.health import HealthProbe
 from dibs.server.monitor.minutes import MinuteSeries
+from dibs.server.monitor.refusals import Refusals
 from dibs.server.monitor.request_note import note
 from dibs.server.routes.public_rooms import PublicRooms
 from dibs.server.settings import ServerSettings
@@ -122,6 +123,7 @@ class Api:
             engine.dispatcher.ledger.holders = guard.holders
         self._locks_max = locks_per_principal
         self._rates = RequestRates(metrics=engine.metrics)
+        self._refusals = Refusals(engine.metrics)
         self.is_draining = False  # about to end: refuses new claims and sessions
         self.heads = KnownHeads()
         self.streams = StreamRegistry()
@@ -330,6 +332,17 @@ class Api:
         if self.notes_callers:
             note(principal=caller.principal)
         return caller
+
+    def answered(self, status: int, verb: str, client: str, digest: bytes | None, peer: bytes | None) -> None:
+        """Note who was refused. `digest` is the hash of the token that came."""
+
+        def principal() -> str:
+            try:
+                return self._guard.known(digest, peer).principal
+            except DibsError:
+                return "nobody that is known"
+
+        self._refusals.note(status, verb, client, principal)
 
     def check_names(self, sent: list[tuple[bytes, bytes]]) -> None:
         """Refuse a request that a browser sends for a foreign page, if this server is for its own machine. A token says

@@ -86,6 +86,12 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
 def open_tls(settings: ServerSettings, address: BindAddress) -> ServerTls | None:
     """TLS as the settings say. Every fault of a file is InvalidInput."""
     if settings.tls_cert is None:
+        if not address.is_local and not settings.trusted_proxies:
+            log.warning(
+                "%s CAN BE REACHED FROM OTHER MACHINES WITHOUT TLS: whoever is on the way reads every token. Give "
+                "--tls-cert, or listen on 127.0.0.1 behind a proxy that ends TLS, and name it with --trusted-proxy",
+                settings.bind,
+            )
         return None
     from dibs.server.http.tls import ServerTls, TlsFiles
 

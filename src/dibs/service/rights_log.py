@@ -5,7 +5,7 @@ from __future__ import annotations
 from dibs.core.events import RIGHTS_CHANGES
 from dibs.core.limits import LIST_LOOKS_MAX, LIST_PAGE_DEFAULT
 from dibs.service.event_log import read_page
-from dibs.wire.event_frames import events_document, named_event
+from dibs.wire.event_frames import gap_document, named_event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def rights_page(store: Store, bound: str | None, after: int, limit: int) -> dict[str, Any]:
     """The first such events after a position; with `bound` those of one namespace. There is no index of them, so one
-    page looks at LIST_LOOKS_MAX events and says in `next_after` where it stopped."""
+    page looks at LIST_LOOKS_MAX events and says in `next` where it stopped; null: at the end."""
     found: list[Event] = []
     at, oldest, looked, is_last = after, None, 0, False
     while len(found) < limit and looked < LIST_LOOKS_MAX and not is_last:
@@ -29,7 +29,8 @@ def rights_page(store: Store, bound: str | None, after: int, limit: int) -> dict
             at, is_last = taken[-1].seq, False
         found += taken
         oldest = page.oldest if oldest is None else oldest
-    document = events_document(after, found, at, oldest)
-    document["events"] = [{**named_event(event), "user_id": event.principal} for event in found]
-    document["is_last"] = is_last
-    return document
+    return {
+        "events": [{**named_event(event), "user_id": event.principal or event.by} for event in found],
+        "next": None if is_last else at,
+        "gap": None if oldest is None else gap_document(after, oldest),
+    }

@@ -21,6 +21,7 @@ from dibs.clock import stopwatch_s
 from dibs.core.commands import Acquire, AcquireAll
 from dibs.core.limits import HEAD_BYTES_MAX, HEADERS_MAX, PARSE_BYTES_MAX
 from dibs.server.handlers import FOR_THE_CALLER, may_be_elsewhere
+from dibs.server.http.admission import client_of
 from dibs.server.http.head import END, LINE_END, RequestHead, block_of
 from dibs.server.http.protocol import BoundedProtocol
 from dibs.server.http.response import NO_STORE, answer_for
@@ -77,6 +78,7 @@ class FastLaneProtocol(BoundedProtocol):
         self._whole = b""  # the read that is being parsed, if it began when nothing else was under way
         self._command: Command | None = None  # the one that is being decided, if it does not wait
         self._began_s = 0.0
+        self._head: RequestHead | None = None  # of the request that is being answered
         self._moves = False  # whether its client may have gone on to another server
 
     def data_received(self, data: bytes) -> None:
@@ -231,6 +233,7 @@ class FastLaneProtocol(BoundedProtocol):
         self._ask(RequestHead(self._found), self._body)
 
     def _ask(self, head: RequestHead, body: bytes) -> None:
+        self._head = head
         self._moves = head.may_move and may_be_elsewhere(self._verb, head)
         try:
             command, wait_ms = self._api.command(self._verb, self._raw_name, b"", head, body)
@@ -276,6 +279,11 @@ class FastLaneProtocol(BoundedProtocol):
             return False
         answer = answer_for(result)
         self._metrics.requests[self._verb].add(answer.status, stopwatch_s() - self._began_s)
+        if answer.status in (401, 403) and self._head is not None:
+            client = client_of(transport)
+            if self._proxies is not None and self._proxy:
+                client = self._proxies.client(self._proxy, self._head.headers.items())
+            self._api.answered(answer.status, self._verb, client, self._head.digest, None)
         if turn.keep_alive:
             transport.write(self._text_of(answer))
         else:
