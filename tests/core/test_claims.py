@@ -446,9 +446,12 @@ def test_an_access_list_is_for_the_owner_or_an_admin_to_change(stored: Any, aske
     assert decision.outcome == answer
     if isinstance(answer, lease_outcomes.AclSet):
         assert written(decision) == stored.replace(acl=asked.acl)
+        (event,) = decision.events
+        assert (event.kind, event.job, event.by) == ("access-set", JOB, asked.principal)
+        assert event.reason == ("a list of 1" if asked.acl else "no list")
     else:
         assert not decision.writes
-    assert not decision.events
+        assert not decision.events
 
 
 def test_setting_the_access_list_that_is_there_already_writes_nothing() -> None:

@@ -160,9 +160,7 @@ def test_what_follows_a_head_and_brings_no_body_is_bounded(server: Server, what:
 def test_a_trailer_is_no_header(server: Server, name: str) -> None:
     chunked = b"POST /locks/%b/acquire" % name.encode() + CHUNKED
     with server.raw() as connection:
-        connection.sendall(
-            chunked + b"\r\n2\r\n{}\r\n0\r\n" + TOKEN + b"X-Dibs-Namespace: smuggled\r\n\r\n"
-        )
+        connection.sendall(chunked + b"\r\n2\r\n{}\r\n0\r\n" + TOKEN + b"X-Dibs-Namespace: smuggled\r\n\r\n")
         assert read_response(connection)[0] == 401
         connection.sendall(
             chunked + TOKEN + b"\r\n2\r\n{}\r\n0\r\nX-Dibs-Namespace: smuggled\r\nX-A: b\r\n\r\n"

@@ -74,7 +74,7 @@ from dibs.wire.requests import command_for, namespace_for, shape, wait_ms
 from dibs.wire.shapes import is_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, TypeVar
 
     from dibs.core.commands import Command
@@ -344,7 +344,7 @@ class Api:
 
         self._refusals.note(status, verb, client, principal)
 
-    def check_names(self, sent: list[tuple[bytes, bytes]]) -> None:
+    def check_names(self, sent: Sequence[tuple[bytes, bytes]]) -> None:
         """Refuse a request that a browser sends for a foreign page, if this server is for its own machine. A token says
         more than a name: with one, a client may call the machine as it likes."""
         if not self.checks_names:

@@ -134,9 +134,7 @@ class CredentialAdmin:
         )
         token = new_secret()
         self._run(
-            RotateToken(
-                digest=digest, fresh_digest=digest_of(token), by=self._by, grace_ms=0, keeps_end=True
-            )
+            RotateToken(digest=digest, fresh_digest=digest_of(token), by=self._by, grace_ms=0, keeps_end=True)
         )
         return token
 

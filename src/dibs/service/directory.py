@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from dibs.clock import steady_ms
@@ -140,9 +141,7 @@ class CredentialDirectory:
             self._wake.clear()
             try:
                 self.look()
-                if self._used and (
-                    self._stopping or self._steady() - self._use_noted_ms >= USE_NOTED_MS
-                ):
+                if self._used and self._steady() - self._use_noted_ms >= USE_NOTED_MS:
                     self.note_use()
             except Exception as error:
                 if not self._failed and not self._stopping:
@@ -151,6 +150,8 @@ class CredentialDirectory:
                 self._failed = True
             else:
                 self._failed = False
+        with suppress(DibsError):
+            self.note_use()
 
     def _look(self) -> None:
         now_ms = self._steady()

@@ -133,7 +133,9 @@ def parse_query(query: bytes) -> dict[str, str]:
     if _BAD_PERCENT.search(query):
         raise InvalidInput("The query has a % that is not followed by two hexadecimal digits.")
     try:
-        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=QUERY_FIELDS_MAX)
+        pairs = parse_qsl(
+            query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=QUERY_FIELDS_MAX
+        )
     except ValueError:  # UnicodeDecodeError among them
         raise InvalidInput("The query is not UTF-8, or has too many parts.") from None
     if len(dict(pairs)) != len(pairs):

@@ -60,9 +60,10 @@ class HttpResponse(NamedTuple):
     kind: bytes = JSON  # of the body
 
     def headers(self) -> list[Header]:
-        """Nobody on the way keeps an answer: it is about now, and it may show a token. Files of a page say otherwise."""
+        """Nobody on the way keeps an answer: it is about now, and it may show a token. Only files of a page say how
+        they are kept."""
         more = self.more
-        if not any([name == b"cache-control" for name, _ in more]):
+        if not any(name == b"cache-control" for name, _ in more):
             more = (NO_STORE, *more)
         if self.status == NO_CONTENT:
             return [(b"x-request-id", self.request_id), *more]

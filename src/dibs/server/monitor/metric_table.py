@@ -304,7 +304,7 @@ METRICS = (
         "dibs_http_refused_total",
         COUNTER,
         "Requests refused because their caller is not known (401), or may not do this (403).",
-        lambda scrape: {(str(status),): count for status, count in scrape.metrics.refused.items()},
+        lambda scrape: _words({str(status): count for status, count in scrape.metrics.refused.items()}),
         ("status",),
     ),
     Metric(

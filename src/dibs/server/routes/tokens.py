@@ -88,9 +88,9 @@ async def _answer(api: Api, verb: str, call: HttpRequest) -> HttpResponse:
         document = shape(verb, parse_json(await call.rest(api.caller_of)))
     caller = api.caller_for(verb, call.headers)
     require(caller, verb)
-    if "sha256" in document and caller.namespace is not None:
-        if api.guard.is_of_another(check_digest(document["sha256"]), caller.namespace):
-            raise RequestRefused(OF_ANOTHER, "conflict")
+    digest = check_digest(document["sha256"]) if "sha256" in document else None
+    if digest and caller.namespace is not None and api.guard.is_of_another(digest, caller.namespace):
+        raise RequestRefused(OF_ANOTHER, "conflict")
     name, wanted_id = decode_name(call.raw_name), parse_query(call.query).get("id", "")
     reply = await api.in_reader(
         lambda: CredentialAdmin(api.engine.store, caller).ask(verb, name, wanted_id, document)

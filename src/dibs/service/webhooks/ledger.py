@@ -61,7 +61,9 @@ class WebhookLedger:
         self._valid: set[Owner] = set()
         self._over: set[Owner] = set()
         self._over_at = (-1, 0)  # of which change of the tokens, and when
-        self.holders: Callable[[], set[Owner] | None] = lambda: None  # whom a server lets in besides; None: unknown
+        self.holders: Callable[[], set[Owner] | None] = lambda: (
+            None
+        )  # whom a server lets in besides; None: unknown
         self._ahead_ms = 0  # how far the store's clock is ahead of ours
 
     def now_ms(self, steady_now_ms: int) -> int:
