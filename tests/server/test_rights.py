@@ -12,7 +12,7 @@ from dibs.core.limits import USE_NOTED_MS
 from dibs.server.http.listen import parse_bind
 from dibs.server.monitor.refusals import LOG_EVERY_MS, Refusals
 from dibs.server.settings import ServerSettings
-from dibs.server.startup import open_tls
+from dibs.server.startup import warn_without_tls
 from dibs.service.directory import CredentialDirectory
 from dibs.service.metrics import Metrics
 from dibs.service.webhooks.admin import WebhookAdmin
@@ -167,7 +167,7 @@ def test_a_server_that_others_reach_without_tls_says_so(caplog: pytest.LogCaptur
     def said(bind: str, **more: Any) -> int:
         caplog.clear()
         settings = ServerSettings(bind=bind, **more)
-        open_tls(settings, parse_bind(bind))
+        warn_without_tls(settings, parse_bind(bind))
         return len([record for record in caplog.records if "WITHOUT TLS" in record.getMessage()])
 
     assert [said(bind) for bind in ("0.0.0.0:1", "[::]:1", "10.0.0.7:1")] == [1, 1, 1]

@@ -30,6 +30,7 @@ from dibs.server.startup import (
     open_guard,
     open_tls,
     socket_mode,
+    warn_without_tls,
 )
 from dibs.stores import codec
 from dibs.stores.port import Opening
@@ -76,6 +77,7 @@ def serve(settings: ServerSettings) -> None:
         says += open_directory(stack, guard, store, settings, address)
         listening = open_socket(address, mode=socket_mode(settings), group=settings.group)
         stack.callback(listening.close)
+        warn_without_tls(settings, address)
         if address.path:
             stack.callback(_remove, address.path)
         made = " (made just now)" if getattr(store, "made", False) else ""

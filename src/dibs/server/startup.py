@@ -86,18 +86,22 @@ def open_guard(settings: ServerSettings, address: BindAddress) -> tuple[TokenGua
 def open_tls(settings: ServerSettings, address: BindAddress) -> ServerTls | None:
     """TLS as the settings say. Every fault of a file is InvalidInput."""
     if settings.tls_cert is None:
-        if not address.is_local and not settings.trusted_proxies:
-            log.warning(
-                "%s CAN BE REACHED FROM OTHER MACHINES WITHOUT TLS: whoever is on the way reads every token. Give "
-                "--tls-cert, or listen on 127.0.0.1 behind a proxy that ends TLS, and name it with --trusted-proxy",
-                settings.bind,
-            )
         return None
     from dibs.server.http.tls import ServerTls, TlsFiles
 
     if address.path:
         raise InvalidInput("TLS is for HOST:PORT. A Unix socket needs none: no other machine can reach it.")
     return ServerTls(TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca))
+
+
+def warn_without_tls(settings: ServerSettings, address: BindAddress) -> None:
+    """Say that tokens can be read on the way. Where a proxy is named, that ends TLS."""
+    if settings.tls_cert is None and not address.is_local and not settings.trusted_proxies:
+        log.warning(
+            "%s CAN BE REACHED FROM OTHER MACHINES WITHOUT TLS: whoever is on the way reads every token. Give "
+            "--tls-cert, or listen on 127.0.0.1 behind a proxy that ends TLS, and name it with --trusted-proxy",
+            settings.bind,
+        )
 
 
 def socket_mode(settings: ServerSettings) -> int | None:
